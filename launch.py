@@ -34,7 +34,7 @@ from tracking.base import installation, secrets
 from tracking.base.console import LastingStream
 from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH, PREFIX
-from tracking.request import checks, program, refusal
+from tracking.request import checks, program_command, refusal
 
 SEARCHES = re.compile(r"\+{0,2}search=.*|sweep\.until_decided=(?i:true|yes|on|1)")  # what asks for a search
 
@@ -116,7 +116,9 @@ def prepare_hydra() -> None:
         sys.argv[1:] = [re.sub(rf"^\+{{1,2}}{group}", group, argument) for argument in sys.argv[1:]]
     sys.argv[1:] = map(launch_options.spelled_out, sys.argv[1:])
     # Hydra's parser takes options on one side of a flag only: `gpus=1 -m seed=1,2` would be refused.
-    sys.argv[1:] = sorted(map(program.quoted, sys.argv[1:]), key=lambda argument: argument not in ("-m", "--multirun"))
+    sys.argv[1:] = sorted(
+        map(program_command.quoted, sys.argv[1:]), key=lambda argument: argument not in ("-m", "--multirun")
+    )
 
 
 def collect(events: EventStream) -> Request:

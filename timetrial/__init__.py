@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from timetrial.names import __dir__ as __dir__
-from timetrial.names import __getattr__ as __getattr__
+from timetrial.public_names import __dir__ as __dir__
+from timetrial.public_names import __getattr__ as __getattr__
 from tracking.base.installation import PREFIX
 
 if TYPE_CHECKING:

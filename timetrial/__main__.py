@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from timetrial.command import main
+from timetrial.entry_point import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -32,13 +32,13 @@ class EightGpus(HopperNvml):
 def main() -> None:
     from mlflow.system_metrics.metrics import gpu_monitor
 
-    from tracking.machine.usage import Neighbours, SystemMetrics
+    from tracking.machine.usage import CoTenants, SystemMetrics
 
     sys.modules["pynvml"] = EightGpus()
     gpu_monitor.pynvml = sys.modules["pynvml"]
     with tempfile.TemporaryDirectory() as folder:
         uuids = [f"GPU-{number}" for number in range(NUM_GPUS)]
-        metrics = SystemMetrics(uuids, Path(folder), neighbours=Neighbours([]))
+        metrics = SystemMetrics(uuids, Path(folder), neighbours=CoTenants([]))
         rounds = []
         for _ in range(NUM_ROUNDS):
             before = time.process_time()

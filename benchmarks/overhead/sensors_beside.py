@@ -27,12 +27,12 @@ from torch import nn
 SAMPLER = """
 import json, sys, time
 from pathlib import Path
-from tracking.machine.usage import Neighbours, SystemMetricsThread
+from tracking.machine.usage import CoTenants, SystemMetricsThread
 from tracking.record import Journal
 
 folder, uuid = Path(sys.argv[1]), sys.argv[2]
 journal = Journal(folder / "journal.jsonl")
-thread = SystemMetricsThread(journal, [uuid], folder, float(sys.argv[3]), neighbours=Neighbours([uuid])).start()
+thread = SystemMetricsThread(journal, [uuid], folder, float(sys.argv[3]), neighbours=CoTenants([uuid])).start()
 time.sleep(6)  # it imports MLflow
 cpu_sec, start = time.process_time(), time.perf_counter()
 print("ready", flush=True)

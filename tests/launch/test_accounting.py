@@ -14,7 +14,7 @@ from tests.support.folders import wait_for
 from tests.support.slurm_cluster import Cluster, Unavailable
 from tests.support.studied import config, make_run, make_sweep
 from tracking.jobs.follow.sync import sync
-from tracking.jobs.node import endings, slurm, ticket
+from tracking.jobs.node import scheduler_endings, slurm, ticket
 from tracking.jobs.node.ticket import Ticket
 from tracking.jobs.queues.slurm_queues import BatchQueue
 from tracking.record import Failure, run_folder
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.service, pytest.mark.slow]
 
 
 def failure_of(folder: Path) -> Failure:
-    failure = endings.failure_of(folder)
+    failure = scheduler_endings.failure_of(folder)
     assert failure is not None
     return failure
 
@@ -60,7 +60,7 @@ def test_a_forgotten_job_is_ended_by_sacct_and_without_it_nobody_knows(
             slurm.cancel([cancelled])
             wait_for(lambda: not slurm._of_queue([cancelled, failed]))
             wait_for(lambda: slurm.states([cancelled])[cancelled].word == "CANCELLED")
-            monkeypatch.setattr(endings, "_answers", endings.Answers())
+            monkeypatch.setattr(scheduler_endings, "_answers", scheduler_endings.Answers())
             assert failure_of(folders[0]).kind == "cancelled"
             assert "it ended as FAILED" in failure_of(folders[1]).message
             assert {outcome.state for outcome in sync([folders[0]])} == {"complete"}  # of its parent, too
@@ -77,7 +77,7 @@ def test_a_forgotten_job_is_ended_by_sacct_and_without_it_nobody_knows(
             assert cluster.accounting
             cluster.accounting.stop_slurmdbd()
             assert slurm.states([failed]) == {}
-            monkeypatch.setattr(endings, "_answers", endings.Answers())
+            monkeypatch.setattr(scheduler_endings, "_answers", scheduler_endings.Answers())
             assert "there is no accounting" in failure_of(folders[1]).message
             cluster.accounting.start_slurmdbd()  # else the controller waits for it when it stops
     except (Unavailable, subprocess.CalledProcessError) as error:

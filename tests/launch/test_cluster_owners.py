@@ -17,7 +17,7 @@ from tests.support.commands import ROOT, TINY, begin, collect, environment, laun
 from tests.support.folders import wait_for
 from tests.support.slurm_cluster import Cluster
 from tracking.jobs.follow.sync import sync
-from tracking.jobs.node import endings
+from tracking.jobs.node import scheduler_endings
 from tracking.record import run_folder
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
@@ -53,7 +53,7 @@ def test_a_resumed_sweep_goes_on_with_what_slurm_has(
     [sweep] = [path.parent for path in tmp_path.glob("runs/*/sweep.json")]
     [*_, folder] = run_folder.run_folders(sweep)
     monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
-    monkeypatch.setattr(endings, "_answers", endings.Answers())
+    monkeypatch.setattr(scheduler_endings, "_answers", scheduler_endings.Answers())
     outcomes = {outcome.folder: outcome for outcome in sync([folder])}
     assert {outcome.state for outcome in outcomes.values()} == {"running"}
     assert any(f"Slurm's job {job_id} has it" in outcomes[folder].message for job_id in before)

@@ -16,7 +16,7 @@ from mlflow import MlflowClient
 from tests.support.commands import TINY, Launched, begin, collect, events, launch, processes_of
 from tests.support.folders import wait_for
 from tests.support.forked import Forked
-from tracking.record import checkpoints, journal, nodes, run_folder
+from tracking.record import checkpoints, journal, node_records, run_folder
 from tracking.store.mirror.mirror import Mirror
 
 pytestmark = pytest.mark.slow
@@ -86,7 +86,7 @@ def test_every_row_of_every_node_is_in_one_run_of_mlflow(two: Launched) -> None:
     assert run.data.tags["env.nodes"] == "a,b"
     assert "env.differs" not in run.data.tags
     # A run can be over before a sample is taken: as many as there are.
-    own = {"b": nodes.file_of(run_folder.JOURNAL, "b"), "": run_folder.JOURNAL}
+    own = {"b": node_records.file_of(run_folder.JOURNAL, "b"), "": run_folder.JOURNAL}
     for node, name in own.items():
         key = f"system/{node}/cpu_utilization_percentage".replace("//", "/")
         path = two.folder / name

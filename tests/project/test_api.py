@@ -12,7 +12,7 @@ import pytest
 
 import timetrial
 from tests.support.commands import ROOT
-from timetrial.names import MODULES
+from timetrial.public_names import MODULES
 from tracking.base.old_paths import OLD_PATHS
 
 OURS = ("conf", "launch", "timetrial", "tracking", "trainers")

@@ -21,7 +21,7 @@ from tracking.analysis.search import Axis
 from tracking.jobs.plan.run_setup import params
 from tracking.machine.environment.fingerprint import EXPECTABLE
 from tracking.record import run_folder
-from tracking.request import checks, program, search_options
+from tracking.request import checks, program_command, search_options
 
 DOCS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
@@ -113,7 +113,7 @@ def test_launch_commands_compose_and_pass_the_checks(file: str, words: list[str]
         elif word in ("-m", "--multirun"):
             multirun = True
         elif word != "--help":
-            overrides.append(program.quoted(spelled_out(word)).replace("+search=", "search="))
+            overrides.append(program_command.quoted(spelled_out(word)).replace("+search=", "search="))
     axes = launch.axes_of(overrides)
     for axis in axes:
         Axis(**search_options.axis_of(axis, *launch.parsed_axis(axis)))

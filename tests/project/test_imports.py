@@ -57,7 +57,7 @@ CONTROL_SIDE = {"hydra", "omegaconf", "mlflow"}  # A worker's environment need n
 WITH_MLFLOW = {
     "tracking/store/server/stores.py",
     "tracking/store/server/answer_check.py",
-    "tracking/store/mirror/comparison.py",
+    "tracking/store/mirror/server_check.py",
     "tracking/store/server/database.py",
     "tracking/store/server/empty_database.py",
     "tracking/store/mirror/description.py",
@@ -65,7 +65,7 @@ WITH_MLFLOW = {
     "tracking/store/mirror/mirror.py",
     "tracking/store/mirror/model_files.py",
     "tracking/store/mirror/model_upload.py",
-    "tracking/store/server/failures.py",
+    "tracking/store/server/server_errors.py",
 }
 WITH_TORCH = {
     "tracking.measure.training",
@@ -229,6 +229,25 @@ def test_the_lists_above_name_files_that_exist() -> None:
 def test_no_module_has_a_name_that_says_nothing() -> None:
     words = {word for path in FILES for word in re.split(r"[_\W]", name(path))}
     assert not words & {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
+
+
+# Packages with the same parts: models, and datasets.
+SAME_PARTS = {"__init__", "__main__", "module", "network", "data", "loader", "synthetic"}
+
+
+def test_two_modules_have_one_name_only_where_they_are_two_sides_of_one_thing() -> None:
+    """A command and what it runs; a part of a report and its audit."""
+    paths: dict[str, list[str]] = {}
+    for path in FILES:
+        paths.setdefault(path.stem, []).append(name(path))
+    for stem in SAME_PARTS:
+        paths.pop(stem)
+    audit, analysis, cli = "tracking/analysis/audit/", "tracking/analysis/", "tracking/cli/"
+    for same in paths.values():
+        commands, audits = ([path for path in same if path.startswith(folder)] for folder in (cli, audit))
+        others = [path for path in same if path not in commands + audits]
+        assert max(map(len, (commands, audits, others))) <= 1, same
+        assert not (audits and others) or others[0].startswith(analysis), same
 
 
 def variables(path: Path) -> Iterator[tuple[int, str]]:

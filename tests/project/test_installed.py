@@ -20,7 +20,7 @@ import pytest
 import hatch_build
 import timetrial
 from tests.support.commands import HANGS_SEC, ROOT, environment
-from timetrial import command
+from timetrial import entry_point
 from tracking.base import installation
 from tracking.cli import COMMANDS
 from tracking.record import run_folder
@@ -247,10 +247,10 @@ def test_in_a_clone_both_names_give_one_module() -> None:
 
 def test_in_a_clone_the_command_is_pythons(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["timetrial", "run", "--version"])
-    assert command.main() == 0
+    assert entry_point.main() == 0
     monkeypatch.setattr(sys, "argv", ["timetrial", "diff"])
     with pytest.raises(SystemExit, match="2"):
-        command.main()
+        entry_point.main()
     printed = capsys.readouterr()
     assert printed.out == f"timetrial {installation.version()}\n"
     assert "usage: python -m timetrial diff" in printed.err

@@ -43,7 +43,7 @@ def dying(function: Callable[..., Any], number: int, when: Callable[..., bool] =
 def prepare(moment: str, number: int) -> None:
     from tracking.jobs.handover import SupervisorProcess
     from tracking.jobs.plan import run_setup, sweep
-    from tracking.jobs.queues.machine import Machine
+    from tracking.jobs.queues.this_machine import Machine
     from tracking.record import documents, run_lock
 
     def writes(name: str) -> Callable[..., bool]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.trainers import coco_files, jpegs
-from trainers.data.detection.files import CocoData, coco
+from trainers.data.detection.data import CocoData, coco
 from trainers.data.detection.view import ShortEdge, View
 
 LYING, STANDING = (20, 30), (30, 20)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tracking.api.callback import TimeTrial
+from tracking.api.lightning_callback import TimeTrial
 from tracking.api.loop import Trial, time_trial
 
 if TYPE_CHECKING:

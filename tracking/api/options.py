@@ -28,7 +28,7 @@ from tracking.api import script
 from tracking.api.metric_names import MetricNames
 from tracking.api.script_mlflow import DEFAULT_EXPERIMENT
 from tracking.record import journal
-from tracking.request.names import (
+from tracking.request.name_checks import (
     MAX_NAME,
     check_experiment,
     check_name,

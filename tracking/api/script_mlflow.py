@@ -10,7 +10,7 @@ from typing import Any
 
 from conf.schema import ConfigError
 from tracking.base.secrets import strip_credentials
-from tracking.request.names import check_uri
+from tracking.request.name_checks import check_uri
 from tracking.store import server
 
 DEFAULT_EXPERIMENT = "timetrial"

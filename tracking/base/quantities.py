@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from conf.metric import HIGHER, LOWER, NO_DIRECTIONS
-from tracking.base import sensors
+from tracking.base import sensor_headings
 from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
 
 
@@ -211,7 +211,9 @@ def quantity(key: str) -> Quantity:
     if is_declared(key):
         return Quantity(key, heading=f"best {metric_name(key)}" if key.startswith(BEST) else "")
     unit = next((unit for ending, unit in UNITS.items() if key.endswith(ending)), "")
-    return Quantity(key, unit, heading=sensors.heading(key.removeprefix(SYSTEM)) if key.startswith(SYSTEM) else "")
+    return Quantity(
+        key, unit, heading=sensor_headings.heading(key.removeprefix(SYSTEM)) if key.startswith(SYSTEM) else ""
+    )
 
 
 def unit(key: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracking.cli import store_options
-from tracking.cli.command import WELL, WRONG, Answer, Command
+from tracking.cli.command_type import WELL, WRONG, Answer, Command
 
 if TYPE_CHECKING:
     from rich.console import Console

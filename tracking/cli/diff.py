@@ -13,7 +13,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from tracking.cli import store_options
-from tracking.cli.command import WELL, Answer, Command, Refused
+from tracking.cli.command_type import WELL, Answer, Command, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

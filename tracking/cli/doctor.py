@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tracking.cli.command import WELL, WRONG, Answer, Command
+from tracking.cli.command_type import WELL, WRONG, Answer, Command
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

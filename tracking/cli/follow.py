@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tracking.cli.command import Answer, Command, Refused
+from tracking.cli.command_type import Answer, Command, Refused
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

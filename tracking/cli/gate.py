@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracking.base import quantities
 from tracking.cli import store_options
-from tracking.cli.command import REFUSED, Answer, Command, Refused
+from tracking.cli.command_type import REFUSED, Answer, Command, Refused
 
 if TYPE_CHECKING:
     from tracking.analysis.compare import gate

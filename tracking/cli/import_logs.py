@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from conf.target import parse
 from tracking.base.safe_text import printable
-from tracking.cli.command import WELL, Answer, Command
+from tracking.cli.command_type import WELL, Answer, Command
 
 if TYPE_CHECKING:
     from tracking.jobs.importing import Imported

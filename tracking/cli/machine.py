@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracking.base import installation
-from tracking.cli.command import WELL, Answer, Command, Refused
+from tracking.cli.command_type import WELL, Answer, Command, Refused
 
 if TYPE_CHECKING:
     from tracking.measure.bottleneck import Ceilings

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracking.cli import store_options
-from tracking.cli.command import WELL, WRONG, Answer, Command, Refused
+from tracking.cli.command_type import WELL, WRONG, Answer, Command, Refused
 
 if TYPE_CHECKING:
     from tracking.analysis.mlperf import Score

@@ -16,7 +16,7 @@ from tracking.base.installation import LAUNCH, TRACKING
 from tracking.base.safe_text import printable
 from tracking.cli import completion
 from tracking.cli.audit import AUDIT
-from tracking.cli.command import REFUSED, WRONG, Answer, Command, Refused
+from tracking.cli.command_type import REFUSED, WRONG, Answer, Command, Refused
 from tracking.cli.diff import DIFF
 from tracking.cli.doctor import DOCTOR
 from tracking.cli.follow import FOLLOW

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracking.cli import audit, store_options
-from tracking.cli.command import WELL, WRONG, Answer, Command, Refused
+from tracking.cli.command_type import WELL, WRONG, Answer, Command, Refused
 
 if TYPE_CHECKING:
     from rich.console import Console

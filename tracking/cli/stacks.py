@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracking.cli.command import WELL, WRONG, Answer, Command, Refused
+from tracking.cli.command_type import WELL, WRONG, Answer, Command, Refused
 
 if TYPE_CHECKING:
     from conf.schema import StackConfig
@@ -74,13 +74,13 @@ def removed(these: list[str]) -> Answer:
 
 
 def row(stack: StackConfig, verdict: Any) -> dict[str, Any]:
-    from tracking.machine.stacks import images, uv_environment
+    from tracking.machine.stacks import container_images, uv_environment
 
     facts = {"stack": stack.name, "kind": stack.kind, "needs": verdict.needs, "found": verdict.facts}
     if stack.kind == "container" and not verdict.error:
-        image = images.find(stack)
+        image = container_images.find(stack)
         here = {"made": image is not None, "size_bytes": image.size_bytes if image else None}
-        return {**facts, "error": "", **here, "folder": str(images.store(stack))}
+        return {**facts, "error": "", **here, "folder": str(container_images.store(stack))}
     made = uv_environment.find(stack) if stack.kind == "uv" else None
     size = made.size_bytes if made else None
     folder = str(made.python.parents[2]) if made else None

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from tracking.base import secrets
 from tracking.base.safe_text import one_line
-from tracking.cli.command import WELL, WRONG, Answer, Command, Refused
-from tracking.request.names import check_uri
+from tracking.cli.command_type import WELL, WRONG, Answer, Command, Refused
+from tracking.request.name_checks import check_uri
 
 if TYPE_CHECKING:
     from tracking.jobs.follow import Outcome

@@ -15,11 +15,11 @@ from tracking.record import (
     failures,
     files,
     journal,
-    nodes,
+    node_records,
     run_folder,
     run_lock,
     signature,
-    stored,
+    typed_json,
 )
 from tracking.record.checkpoints import Checkpoint
 from tracking.record.exported_model import ExportedModel
@@ -49,9 +49,9 @@ __all__ = [
     "files",
     "headline",
     "journal",
-    "nodes",
+    "node_records",
     "run_folder",
     "run_lock",
     "signature",
-    "stored",
+    "typed_json",
 ]

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from tracking.base import secrets
 from tracking.record import files
-from tracking.record.stored import MAX_INT
+from tracking.record.typed_json import MAX_INT
 
 LEFT = re.compile(r"\..+\.(\d+)\.tmp", re.ASCII)  # the names of `replacing`, with the process that writes
 

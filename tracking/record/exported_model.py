@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracking.record import documents, files
-from tracking.record.stored import checked
+from tracking.record.typed_json import checked
 
 PROGRAM = "exported.pt2"  # written by torch.export
 EXAMPLE = "exported_example.json"  # nested lists: an input of one sample

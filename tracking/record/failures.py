@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tracking.record import documents, files, run_folder
 from tracking.record.run_folder import Failure
-from tracking.record.stored import checked
+from tracking.record.typed_json import checked
 
 LAST_WORDS_BYTES = 4000
 # Kinds of failure that a rank has by itself, whatever befell the others.

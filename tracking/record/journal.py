@@ -24,7 +24,7 @@ from typing import Any
 
 from tracking.base.secrets import redacted
 from tracking.record import files
-from tracking.record.stored import is_number, is_time
+from tracking.record.typed_json import is_number, is_time
 
 MAX_KEY_CHARS = 250  # MLflow's limit for a key, as is the pattern (mlflow/utils/validation.py)
 KEY = re.compile(r"[/\w.\- ]+")

@@ -16,7 +16,7 @@ from typing import Any
 from conf import schema
 from conf.target import Target
 from tracking.record import documents, exported_model, files
-from tracking.record.stored import checked
+from tracking.record.typed_json import checked
 from tracking.request import stored_config
 
 CONFIG = "config.yaml"  # the whole composed config; its presence makes a folder a run folder

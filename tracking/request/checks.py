@@ -11,11 +11,11 @@ from conf.launch_options import InstanceConfig, ProfileConfig, StudyConfig
 from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, RunConfig
 from tracking.base.installation import LAUNCH
 from tracking.request.closed_rules import check_target_set
-from tracking.request.evaluation import check_evaluation
-from tracking.request.metrics import check_best, check_directions, check_target
-from tracking.request.names import check_names, check_secrets, check_text
+from tracking.request.evaluation_checks import check_evaluation
+from tracking.request.metric_checks import check_best, check_directions, check_target
+from tracking.request.name_checks import check_names, check_secrets, check_text
 from tracking.request.node_options import VisibleGpu, check_nodes, resolve_gpus
-from tracking.request.program import check_program, check_seed
+from tracking.request.program_command import check_program, check_seed
 from tracking.request.search_options import check_search
 
 

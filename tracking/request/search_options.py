@@ -10,7 +10,7 @@ from typing import Any
 
 from conf.launch_options import OBJECTIVES, SearchConfig
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
-from tracking.request.program import used
+from tracking.request.program_command import used
 from tracking.request.refusal import escaped
 
 ASK = "-m +search=quickest batch_size=16,32,64 'model.optimizer.lr=interval(0.01,0.1)'"

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from trainers.ceilings.repeats import Counters, rate
+from trainers.ceilings.repeated_rate import Counters, rate
 
 SIZE = {"cuda": 8192, "cpu": 1024}
 COPY_BYTES = {"cuda": 2**30, "cpu": 2**27}  # They are larger than any cache.

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from trainers.ceilings.repeats import NUM_REPEATS, Counters, rate
+from trainers.ceilings.repeated_rate import NUM_REPEATS, Counters, rate
 
 LINK_BYTES = 2**28
 DISK_BYTES = 2**28

@@ -18,7 +18,7 @@ from tracking.measure.training import Ranks, start_times
 from tracking.record import Journal
 from trainers.loop import precision
 from trainers.loop.ddp import AfterTheStep
-from trainers.loop.memory import naming_the_batch_that_fits
+from trainers.loop.fitting_batch import naming_the_batch_that_fits
 from trainers.loop.trained_model import BestWeights
 from trainers.loop.warmup import compile_alone, compile_first, compile_times, evaluating, flops_per_sample, warm_up
 from trainers.workload import Data, Loader, Shard, TrialModule, Versioned

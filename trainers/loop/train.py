@@ -17,9 +17,9 @@ from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 from conf.dataset_options import DatasetConfig
 from conf.schema import RunConfig
 from tracking.measure.training import EvaluationPlan, MeasuringCallback, node_spread, summary, throughput
-from tracking.record import Journal, attempts, checkpoints, journal, nodes, run_folder
-from trainers.data.loading.epochs import told_epochs
-from trainers.loop import ddp, evaluation, export_model, precision, saving
+from tracking.record import Journal, attempts, checkpoints, journal, node_records, run_folder
+from trainers.data.loading.epoch_teller import told_epochs
+from trainers.loop import ddp, evaluation_times, export_model, precision, saving
 from trainers.loop.batch_size import checked_train_samples, num_eval_samples
 from trainers.loop.build import make_data, make_module
 from trainers.loop.kernel_profile import profile_at_the_end
@@ -46,13 +46,13 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     export_model.check_predictor(config, type(module))
     train_loader, eval_loader, test_loader = loaders(data, config, shard, log)
     num_train = checked_train_samples(data, config, shard)
-    plan = evaluation.plan_of(config, data, train_loader, num_train, module.max_epochs, eval_loader is not None)
+    plan = evaluation_times.plan_of(config, data, train_loader, num_train, module.max_epochs, eval_loader is not None)
     interval = saving.interval_of(config, plan.max_epochs, plan.num_batches, train_loader)
     if log:
         log.event("trainer_start")  # Up to the warm-up.
         log.event("train_samples", num_train)
         log.event("eval_samples", num_eval_samples(data, shard))
-        evaluation.note(log, plan)
+        evaluation_times.note(log, plan)
     best = best_weights(config, holds=shard.rank == 0, evaluate=eval_loader is not None)
     unclocked = OffTheClock(config, run_dir, shard, log, module, data, best, test_loader, eval_loader is not None)
     saves = CheckpointCallback(run_dir, interval, shard, log, train_loader, lambda: unclocked.optimizer_bytes)
@@ -85,7 +85,7 @@ def write_result(
     """Summarize what was measured, and leave it as the run's result. A collective call."""
     meter = callback.meter
     measured = summary.devices(config, meter, unclocked.flops_per_sample, gpu)
-    spread = node_spread.by_node(meter.windows, meter.ranks.words(nodes.name()))
+    spread = node_spread.by_node(meter.windows, meter.ranks.words(node_records.name()))
     if log:
         summary.write(config, run_dir, log, meter.windows, measured | unclocked.test_metrics, unit, by_node=spread)
 
@@ -146,7 +146,7 @@ def make_trainer(
         barebones=True,  # It keeps logger, progress bar and sanity check off the timed path.
         use_distributed_sampler=False,  # The loaders give each process its share, and every sample once.
     )
-    evaluation.follow(trainer, plan)
+    evaluation_times.follow(trainer, plan)
     trainer.profiler = NoProfiler()  # type: ignore[attr-defined]
     # Lightning would ask all processes before every step whether one was told to stop, and wait for the device to
     # hear the answer. Here the agent stops them all, by SIGTERM, of which they die.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import HANGS_SEC
-from tracking.api.companion import THIS_PROCESS, ScriptProcess
+from tracking.api.script_process import THIS_PROCESS, ScriptProcess
 from tracking.lightning import time_trial
 from tracking.record import run_folder
 

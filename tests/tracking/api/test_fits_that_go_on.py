@@ -16,7 +16,7 @@ from tracking.analysis.audit.audit import audit
 from tracking.analysis.report import report
 from tracking.analysis.results import UNCOUNTED_TAG
 from tracking.analysis.results.folder_runs import FolderRuns
-from tracking.api.companion import THIS_PROCESS
+from tracking.api.script_process import THIS_PROCESS
 from tracking.lightning import TimeTrial
 from tracking.record import documents, journal, run_folder
 

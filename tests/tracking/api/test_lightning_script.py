@@ -25,7 +25,7 @@ from tracking.__main__ import main
 from tracking.analysis.audit.audit import audit
 from tracking.analysis.report import report
 from tracking.analysis.results.folder_runs import FolderRuns
-from tracking.api.companion import THIS_PROCESS
+from tracking.api.script_process import THIS_PROCESS
 from tracking.lightning import TimeTrial, time_trial
 from tracking.measure.training import clock
 from tracking.record import documents, journal, run_folder

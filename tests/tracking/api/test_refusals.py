@@ -10,7 +10,7 @@ import pytest
 from conf.schema import ConfigError
 from tests.tracking.api import own_script
 from tracking.analysis.results import FolderRuns
-from tracking.api.companion import THIS_PROCESS
+from tracking.api.script_process import THIS_PROCESS
 from tracking.lightning import TimeTrial
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # What Lightning warns a user of is not ours.

@@ -14,7 +14,7 @@ from pytorch_lightning.loggers import MLFlowLogger
 
 from tests.support.commands import HANGS_SEC
 from tests.tracking.api import own_script
-from tracking.api.companion import THIS_PROCESS
+from tracking.api.script_process import THIS_PROCESS
 from tracking.lightning import TimeTrial, time_trial
 from tracking.record import run_folder
 

@@ -12,7 +12,7 @@ import pytest
 from conf import metric
 from conf.metric import HIGHER, LOWER
 from tests.support.commands import ROOT
-from tracking.base import quantities, sensors
+from tracking.base import quantities, sensor_headings
 from tracking.base.quantities import CATALOGUE, better, quantity
 from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
 
@@ -165,7 +165,7 @@ def test_a_sensor_has_the_heading_of_its_family_on_every_node_and_gpu() -> None:
         assert quantity(key).heading == "SM activity (%)"
     assert quantity("system/disk_write_megabytes_per_sec").heading == "disk, read and written (MB/s)"
     assert quantity("system/gpu_0_power_usage_watts").heading == ""
-    for words, pattern in sensors.HEADINGS.items():
+    for words, pattern in sensor_headings.HEADINGS.items():
         (ending,) = (ending for ending, unit in quantities.UNITS.items() if pattern.endswith(ending))
         assert words.endswith(f"({quantities.UNITS[ending]})")
 

@@ -16,7 +16,7 @@ from tests.support.commands import HANGS_SEC, ROOT, environment
 from tests.support.studied import config, make_run, make_sweep
 from tracking.__main__ import main
 from tracking.cli import COMMANDS, parser
-from tracking.cli.command import Command
+from tracking.cli.command_type import Command
 
 HEAVY = TORCH | {"mlflow", "matplotlib", "scipy", "sklearn", "pandas"}
 REFUSALS = [

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tracking.jobs.follow.console import RunProgress, job_line
+from tracking.jobs.follow.progress import RunProgress, job_line
 from tracking.record.journal import Record
 
 

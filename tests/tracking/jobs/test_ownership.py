@@ -20,12 +20,12 @@ from tests.support.mlflow_server import answering
 from tests.tracking.jobs.test_resume_request import GIVEN, asked, interrupted, refused
 from tracking.base.console import make_console
 from tracking.base.event_stream import EventStream
-from tracking.jobs.node import endings, signals, slurm, ticket
+from tracking.jobs.node import scheduler_endings, signals, slurm, ticket
 from tracking.jobs.node.slurm import JobState
 from tracking.jobs.node.ticket import Ticket
 from tracking.jobs.plan import run_setup, sweep
 from tracking.jobs.plan.job import Job
-from tracking.jobs.queues import follower, launcher
+from tracking.jobs.queues import follow_later, launcher
 from tracking.jobs.queues.following import Following
 from tracking.jobs.queues.slurm_queues import BatchQueue
 from tracking.jobs.trust import ownership
@@ -163,10 +163,10 @@ def test_so_is_a_sweep_s(followed: list[Path]) -> None:
     config = composed(SLURM)
     with sweep.create([Job(config, SLURM)], [], "sqlite:///x.db") as owner:
         folder = owner.folder
-    assert follower.follow(folder, 0.0) == 0
+    assert follow_later.follow(folder, 0.0) == 0
     name_server(folder, "https://evil.example.org")
     with pytest.raises(ConfigError, match=r"follow .*MLflow at 'https://evil.example.org'.*add --trust"):
-        follower.follow(folder, 0.0)
+        follow_later.follow(folder, 0.0)
     with pytest.raises(ConfigError, match=r"sweep.resume=.*MLflow at 'https://evil.example.org'.*add trust=true"):
         sweep.resume("runs", folder.name, [Job(composed([]), [])], multirun=False)
 
@@ -225,11 +225,11 @@ def test_a_folder_of_others_is_not_followed_since_its_jobs_would_be_submitted(
         with run_setup.make_folder("run", tmp_path / "runs") as owner:
             folder = owner.folder
         run_setup.prepare(folder, "run", config, SLURM, "sqlite:///x.db")
-    assert follower.follow(folder, 0.0) == 0
+    assert follow_later.follow(folder, 0.0) == 0
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
     with pytest.raises(ConfigError, match=r"follow .*'touch /tmp/ran'.*'--chdir=/tmp'.*add --trust"):
-        follower.follow(folder, 0.0)
-    assert follower.follow(folder, 0.0, trust=True) == 0
+        follow_later.follow(folder, 0.0)
+    assert follow_later.follow(folder, 0.0, trust=True) == 0
     assert followed == [folder, folder]
 
 
@@ -257,7 +257,7 @@ def test_the_job_that_a_strangers_ticket_names_is_neither_cancelled_nor_requeued
     )
     for folder in (own, others):
         following.take_up(Job(composed(GIVEN), GIVEN, folder), made)
-        endings.requeued(folder, dataclasses.replace(made), JobState("NODE_FAIL"))
+        scheduler_endings.requeued(folder, dataclasses.replace(made), JobState("NODE_FAIL"))
     assert asked == ["scontrol requeue 4711"]
     monkeypatch.setattr(Following, "follow", lambda *arguments: None)
     following.cancel(signals.Interrupted(signal.SIGINT))

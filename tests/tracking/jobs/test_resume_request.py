@@ -18,7 +18,7 @@ from tracking.base.console import make_console
 from tracking.jobs.node import reopen, signals
 from tracking.jobs.plan import resume, run_setup, sweep
 from tracking.jobs.plan.job import Job
-from tracking.jobs.queues import follower
+from tracking.jobs.queues import follow_later
 from tracking.jobs.queues.launcher import Launcher
 from tracking.measure.training import throughput
 from tracking.record import checkpoints, journal, run_folder, run_lock
@@ -71,10 +71,10 @@ def test_it_is_mirrored_to_where_it_was_from_whatever_folder(monkeypatch: pytest
         followed.append(config.tracking.uri)
         return SimpleNamespace(follow=lambda folder: 0)
 
-    monkeypatch.setattr(follower, "Launcher", launcher)
-    assert follower.follow(folder, 0.0, trust=True) == 0
+    monkeypatch.setattr(follow_later, "Launcher", launcher)
+    assert follow_later.follow(folder, 0.0, trust=True) == 0
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////some/where.db")
-    assert follower.follow(folder, 0.0, trust=True) == 0
+    assert follow_later.follow(folder, 0.0, trust=True) == 0
     assert followed == ["sqlite:////some/where.db", None]
 
 
@@ -92,7 +92,7 @@ def test_who_follows_a_run_that_was_detached_stays_with_it_and_mirrors_it_where_
         return 0
 
     monkeypatch.setattr(Launcher, "_follow_single", follow_single)
-    assert follower.follow(folder, 0.0, trust=True) == 0
+    assert follow_later.follow(folder, 0.0, trust=True) == 0
     assert [(job.config.detach, job.result) for job in jobs] == [(False, None)]
 
 

@@ -15,7 +15,7 @@ from tests.support.commands import environment
 from tests.support.composing import composed
 from tests.support.folders import wait_for
 from tracking.jobs.handover import supervisor_process
-from tracking.jobs.queues.machine import Machine
+from tracking.jobs.queues.this_machine import Machine
 from tracking.record import run_lock
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="it takes two cores")]

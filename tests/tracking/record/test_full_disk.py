@@ -27,7 +27,7 @@ from tracking.jobs.follow.mirror_thread import MirrorThread
 from tracking.jobs.follow.sync import sync
 from tracking.jobs.node.outcome import describe
 from tracking.lightning import time_trial
-from tracking.machine.stacks import images
+from tracking.machine.stacks import container_images
 from tracking.measure.bottleneck import explain
 from tracking.record import documents, failures, journal, run_folder
 from tracking.record.journal import Journal
@@ -285,11 +285,11 @@ def test_an_image_that_finds_no_room_is_fetched_when_there_is_room(
     stack = StackConfig("ours", kind="container", container=ContainerConfig("apptainer", "docker://example.org/t:1"))
     filler = fill(disk, left)
     with pytest.raises(ConfigError, match="No space left on device"):
-        images.pull(stack)
-    assert images.find(stack) is None
+        container_images.pull(stack)
+    assert container_images.find(stack) is None
     assert sum(path.stat().st_size for path in (disk / "cache").rglob("*") if path.is_file()) == 0
     filler.unlink()
-    image = images.pull(stack)
+    image = container_images.pull(stack)
     assert image.size_bytes == 1024 * KB
 
 

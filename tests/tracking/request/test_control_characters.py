@@ -14,7 +14,7 @@ from conf.schema import ConfigError, RunConfig
 from tests.support.commands import ROOT, launch
 from tests.support.composing import composed
 from tracking.request.checks import check_run
-from tracking.request.names import check_text
+from tracking.request.name_checks import check_text
 from tracking.request.refusal import options
 
 EVIL = "x\ntouch /tmp/ran"

@@ -9,7 +9,7 @@ from conf.schema import ConfigError, RunConfig
 from tests.support.composing import EIGHT_GPUS, composed
 from tracking.jobs.plan.run_setup import params
 from tracking.request import checks
-from tracking.request.program import quoted, words
+from tracking.request.program_command import quoted, words
 
 RUN = ["model=program", "program.command='python train.py'"]
 

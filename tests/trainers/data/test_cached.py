@@ -11,7 +11,7 @@ import pytest
 from conf.schema import ConfigError
 from tracking.machine.environment import cache
 from trainers.data.cached import Arrays, cached_arrays, cached_folder, turn
-from trainers.data.cached.shares import in_shares, num_shares
+from trainers.data.cached.work_shares import in_shares, num_shares
 
 LARGE = 200_000  # 1.6 MB of int64, which are mapped
 

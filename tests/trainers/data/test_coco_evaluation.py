@@ -14,8 +14,8 @@ import torch.distributed as dist
 
 from tests.trainers.coco_files import random_content, write
 from tests.trainers.coco_reference import by_pycocotools, ellipse
-from trainers.data.coco import evaluation
-from trainers.data.coco.evaluation import DetectionEvaluator
+from trainers.data.coco import average_precision
+from trainers.data.coco.average_precision import DetectionEvaluator
 from trainers.data.coco.index import CocoIndex, load_index
 
 NUM_CLASSES = 4
@@ -143,7 +143,7 @@ def _share(rank: int, port: int, index: CocoIndex, result: Path) -> None:
         fields = detections(index)
         evaluator.add(**part(fields, fields["image_index"] % 2 == 1 - rank))
         shared = evaluator.compute()
-        evaluation.MAX_EVALUATORS = 1  # process 1 has none of the classes
+        average_precision.MAX_EVALUATORS = 1  # process 1 has none of the classes
         evaluator.add(**part(fields, fields["image_index"] % 2 == 1 - rank))
         result.write_text(repr([[*metrics.values()] for metrics in (empty, shared, evaluator.compute())]))
     finally:
@@ -162,7 +162,9 @@ def test_two_processes_find_what_one_finds_to_the_last_digit(
         port = free.getsockname()[1]
     results = [tmp_path / "rank0", tmp_path / "rank1"]
     other = multiprocessing.get_context("spawn").Process(target=_share, args=(1, port, index, results[1]))
-    monkeypatch.setattr(evaluation, "MAX_EVALUATORS", evaluation.MAX_EVALUATORS)  # This puts it back at the end.
+    monkeypatch.setattr(
+        average_precision, "MAX_EVALUATORS", average_precision.MAX_EVALUATORS
+    )  # This puts it back at the end.
     other.start()
     _share(0, port, index, results[0])  # the test's own process is the first of the two: importing takes seconds
     other.join(60)

@@ -9,7 +9,7 @@ import pytest
 
 from conf.schema import ConfigError
 from trainers.data.ratings import RatingsData, movielens
-from trainers.data.ratings.files import LAYOUTS
+from trainers.data.ratings.movielens_files import LAYOUTS
 
 USERS, ITEMS, RATINGS = 3, 40, 20  # of each user
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -162,7 +162,7 @@ def test_ratings_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = write(tmp_path, lines("ratings.csv", content))
     first = movielens(path)
     with monkeypatch.context() as patch:
-        patch.setattr("trainers.data.ratings.files.read", lambda file: pytest.fail("read again"))
+        patch.setattr("trainers.data.ratings.movielens_files.read", lambda file: pytest.fail("read again"))
         assert movielens(path).version() == first.version()
     content[0] = (content[0][0], 7777, "1.0", content[0][3])
     assert movielens(write(tmp_path, lines("ratings.csv", content))).version() != first.version()

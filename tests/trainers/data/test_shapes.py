@@ -20,10 +20,10 @@ from pycocotools.coco import COCO
 
 from conf.schema import ConfigError
 from tests.support.commands import ROOT
-from trainers.data.shapes import files
+from trainers.data.shapes import generated_files
 from trainers.data.shapes.coco_files import CATEGORY_IDS, annotate
-from trainers.data.shapes.drawing import CLASS_NAMES
-from trainers.data.shapes.files import ensure
+from trainers.data.shapes.generated_files import ensure
+from trainers.data.shapes.rasterizing import CLASS_NAMES
 from trainers.data.shapes.scenes import classification_scene, detection_scene
 
 # pycocotools 2.0.11 hands NumPy 2 an array type of before it.
@@ -197,7 +197,7 @@ def test_a_folder_for_classification_has_all_classes_whatever_wrote_the_files(
 ) -> None:
     """Files of another libjpeg are reported, and are used."""
     monkeypatch.setenv("TIMETRIAL_CACHE", str(tmp_path))
-    monkeypatch.setitem(files.REFERENCE["classification"], "images", "another")
+    monkeypatch.setitem(generated_files.REFERENCE["classification"], "images", "another")
     root = ensure("classification", 12)
     assert "libjpeg" in capfd.readouterr().err
     assert root == tmp_path / "shapes-v1-classification-12"
@@ -210,7 +210,7 @@ def test_a_folder_for_classification_has_all_classes_whatever_wrote_the_files(
 
 @pytest.mark.slow
 def test_other_annotations_than_the_reference_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(files.REFERENCE["classification"], "annotations", "another")
+    monkeypatch.setitem(generated_files.REFERENCE["classification"], "annotations", "another")
     with pytest.raises(ConfigError, match="instead of another"):
         ensure("classification", 2, str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == [".shapes-v1-classification-2.lock"]

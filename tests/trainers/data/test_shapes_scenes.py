@@ -11,7 +11,7 @@ from pycocotools import mask as coco_mask
 from scipy import ndimage
 
 from trainers.data.shapes.coco_files import CATEGORY_IDS, annotate
-from trainers.data.shapes.drawing import CLASS_NAMES, SHAPES, coverage, pose, signed_area, simplify, trace
+from trainers.data.shapes.rasterizing import CLASS_NAMES, SHAPES, coverage, pose, signed_area, simplify, trace
 from trainers.data.shapes.scenes import Scene, detection_scene
 
 # pycocotools 2.0.11 hands NumPy 2 an array type of before it.

@@ -13,7 +13,7 @@ import torch
 from tests.trainers import coco_files
 from tests.trainers.jpegs import picture, write
 from trainers.data.coco.index import load_index
-from trainers.data.detection.files import CocoData
+from trainers.data.detection.data import CocoData
 from trainers.data.image_folder import imagenet
 from trainers.data.images import ImageData
 from trainers.data.loading.version import MANIFEST, digest

@@ -7,7 +7,7 @@ private names, and these habits that rest on no promise, are relied on; each has
     _TrainingEpochLoop.on_advance_end,
     Trainer._checkpoint_connector.dump_checkpoint,
     FitLoop.restarted_mid_epoch                      trainers.loop.saving: saving/test_step_checkpoint.py
-    _TrainingEpochLoop._should_check_val_fx          trainers.loop.evaluation: test_evaluation.py
+    _TrainingEpochLoop._should_check_val_fx          trainers.loop.evaluation_times: test_evaluation.py
     trainer.profiler, Profiler.profile               trainers.loop.train: 46 contexts a step
     LightningModule._current_fx_name                 trainers.workload: 44 slow attributes a step
     DDPStrategy._setup_model                         trainers.loop.ddp: another stream, buffers sent at every step

@@ -10,4 +10,4 @@ from pathlib import Path
 
 __path__ = [str(Path(__file__).resolve().parents[2])]
 
-from timetrial.names import __getattr__ as __getattr__
+from timetrial.public_names import __getattr__ as __getattr__

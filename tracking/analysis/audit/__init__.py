@@ -7,6 +7,6 @@ It reads the files that a report wrote and the run folders, and nothing else.
 from __future__ import annotations
 
 from tracking.analysis.audit.audit import audit
-from tracking.analysis.audit.files import audit_folder
+from tracking.analysis.audit.report_files import audit_folder
 
 __all__ = ["audit", "audit_folder"]

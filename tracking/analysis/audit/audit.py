@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracking.analysis.audit import bests, comparisons, factors, figures, tables
+from tracking.analysis.audit import bests, comparisons, factors, figures, table_cells
 from tracking.analysis.audit.arithmetic import EXACT, wilson
 from tracking.analysis.audit.evidence import Evidence
 from tracking.analysis.audit.trees import UNCHECKED, AuditResult, Near, That, by_identity, compare, name_of
@@ -95,7 +95,7 @@ def _sections(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult)
     _said_of_parts(report, tally)
     best = by_identity(tally, "best", report["best"], bests.identity)
     compare(tally, "best", best, bests.expected(evidence, report))
-    tables.compare(report, evidence, tally)
+    table_cells.compare(report, evidence, tally)
 
 
 def _said_of_parts(report: Mapping[str, Any], tally: AuditResult) -> None:

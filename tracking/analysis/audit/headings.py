@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracking.base import quantities, sensors
+from tracking.base import quantities, sensor_headings
 from tracking.base.quantities import CATALOGUE
 
 # The metric under each heading of the table of settings, and the factor to the heading's unit.
@@ -34,7 +34,7 @@ LEAST_SHARE = 0.005  # of a cause that has a column
 # The metric under each heading of how busy the hardware was.
 BUSY = {CATALOGUE[key].heading: key for key in quantities.OF_HARDWARE}
 # The system metrics of each panel of what moved over time.
-PANELS = {words: quantities.SYSTEM + pattern for words, pattern in sensors.HEADINGS.items()}
+PANELS = {words: quantities.SYSTEM + pattern for words, pattern in sensor_headings.HEADINGS.items()}
 SPEEDS = tuple(
     CATALOGUE[key].heading for key in (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.TIME_TO_ACCURACY_SEC)
 )

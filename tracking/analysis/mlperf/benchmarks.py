@@ -104,7 +104,7 @@ def _gnmt(config: RunConfig, steps: int) -> Values:
         "max_sequence_length": hparams.get("max_length"),
     }
     num_decays, remain = hparams.get("num_decays"), hparams.get("remain")
-    if num_decays and remain is not None:  # trainers.models.gnmt.schedule does so.
+    if num_decays and remain is not None:  # trainers.models.gnmt.halving_schedule does so.
         num_steps = hparams["epochs"] * steps
         values |= {
             "opt_learning_rate_decay_steps": num_decays,

@@ -8,7 +8,7 @@ from typing import Any
 from tracking.analysis.compare import ALPHA, UNTIL_CENSORED, Comparison, Task, best, factors, runs_that_would_tell
 from tracking.analysis.report import sentences
 from tracking.analysis.report.sentences import Sentence
-from tracking.analysis.report.tables import REACHED, shown_share
+from tracking.analysis.report.setting_tables import REACHED, shown_share
 from tracking.analysis.results import Table
 from tracking.analysis.statistics import POWER, counted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracking.analysis.compare import Task, estimate
-from tracking.analysis.report.tables import ReportedFigure, ids_of
+from tracking.analysis.report.setting_tables import ReportedFigure, ids_of
 from tracking.analysis.results import Table
 from tracking.base import quantities
 from tracking.measure.bottleneck import NAMES, limit

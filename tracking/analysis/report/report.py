@@ -23,14 +23,14 @@ from tracking.analysis.compare import (
     is_stack,
     missing,
 )
-from tracking.analysis.report import stack_tables, tables, verdicts
+from tracking.analysis.report import setting_tables, stack_tables, verdicts
 from tracking.analysis.report.answer import answer, spent
 from tracking.analysis.report.caveats import caveats, unpaired
 from tracking.analysis.report.comparison_table import comparison_table
 from tracking.analysis.report.limit_tables import limits_table
 from tracking.analysis.report.pictures import Plot, Plotter, roofline_chart
 from tracking.analysis.report.sentences import Sentence
-from tracking.analysis.report.tables import ReportedFigure
+from tracking.analysis.report.setting_tables import ReportedFigure
 from tracking.analysis.report.utilization_table import utilization_table
 from tracking.analysis.report.verdicts import Verdict
 from tracking.analysis.results import Run, Runs, Table, need_finished, newest_attempts
@@ -127,9 +127,9 @@ def make(
     for task in tasks:
         report.warnings += confounding.warnings(task, axes, store, values, progress)
         _add_workload(report, task, store)
-    if speed_ups := tables.speed_up_table(tasks, report.metric):
+    if speed_ups := setting_tables.speed_up_table(tasks, report.metric):
         report.tables.append(speed_ups)
-    table, sentence = tables.excluded_table(tasks, len(runs))
+    table, sentence = setting_tables.excluded_table(tasks, len(runs))
     report.tables.append(table)
     report.sentences.append(sentence)
     for task in tasks:
@@ -142,7 +142,7 @@ def make(
 
 
 def _add_workload(report: Report, task: Task, store: Runs) -> None:
-    table, figures = tables.settings_table(task, report.axes)
+    table, figures = setting_tables.settings_table(task, report.axes)
     report.tables.append(table)
     report.figures += figures
     for made in (limits_table(task, report.axes), utilization_table(task, report.axes)):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from tracking.analysis.compare import UNTIL_CENSORED, BestStack, Task, estimate
 from tracking.analysis.report import sentences, stack_sentences
 from tracking.analysis.report.sentences import Sentence
-from tracking.analysis.report.tables import shown_share
+from tracking.analysis.report.setting_tables import shown_share
 from tracking.analysis.results import Table
 
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from tracking.analysis.search.caps import cap_of
 from tracking.analysis.search.explored import Explored, expectations, explored, incumbent, noise, resolution
 from tracking.analysis.search.neighbours import all_settings, distance, neighbours
-from tracking.analysis.search.sampling import proposals
+from tracking.analysis.search.optuna_proposals import proposals
 from tracking.analysis.search.trials import EXPLORE, Axis, Key, Rules, Scalar, Trial, key_of, of_phase
 
 FILL = 3  # settings of a group that fill the space, and one more for each axis

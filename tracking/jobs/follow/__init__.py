@@ -5,12 +5,19 @@ A follower reads run folders. It may come and go, and run on another host.
 
 from __future__ import annotations
 
-from tracking.jobs.follow import console, price_words, result_table, sync, unfinished
+from tracking.jobs.follow import price_words, progress, result_table, sync, unfinished
 from tracking.jobs.follow.mirror_thread import MirrorThread
 from tracking.jobs.follow.sync import Outcome
 from tracking.jobs.follow.uploads import Uploads, tracking_command
 
 __all__ = [
-    "MirrorThread", "Outcome", "Uploads", "console", "price_words", "result_table", "sync", "tracking_command",
+    "MirrorThread",
+    "Outcome",
+    "Uploads",
+    "price_words",
+    "progress",
+    "result_table",
+    "sync",
+    "tracking_command",
     "unfinished",
 ]  # fmt: skip

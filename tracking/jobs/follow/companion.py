@@ -18,7 +18,7 @@ from conf.schema import RunConfig
 from tracking.jobs.follow import unfinished
 from tracking.jobs.follow.mirror_thread import mirror_of
 from tracking.jobs.node import outcome, worker_process
-from tracking.machine.usage import Neighbours
+from tracking.machine.usage import CoTenants
 from tracking.measure.bottleneck import explain
 from tracking.record import Journal, documents, failures, run_folder
 
@@ -32,7 +32,7 @@ def main(folder: Path, pid: int, root: int) -> int:
     script = process_of(pid)
     log = Journal(folder / run_folder.JOURNAL)
     uuids = [gpu["uuid"] for gpu in documents.read_json(folder / run_folder.FINGERPRINT).get("used", [])]
-    neighbours = Neighbours(uuids, launcher=root)
+    neighbours = CoTenants(uuids, launcher=root)
     os.nice(NICENESS)
     if mirror := mirror_of(folder, config):
         unfinished.mark(folder)

@@ -11,19 +11,19 @@ from tracking.measure.programs import (
     MARKS,
     NO_STOP,
     SUCCESS,
-    Account,
     Benchmark,
     Entry,
     Joined,
     LeftOut,
     Lines,
     MLPerfLog,
+    TrainingEvents,
     WallClock,
     by_our_names,
     metric_of,
     read_log,
 )
-from tracking.record import Record, attempts, stored
+from tracking.record import Record, attempts, typed_json
 
 INTERVALS = ("epoch_", "block_", "eval_", "train_epoch")  # begin the keys of what belongs to the run
 BEFORE, BEHIND, UNSURE = "before run_start", "behind run_stop", "that reach the target, in a run without run_stop"
@@ -38,7 +38,7 @@ class PublishedLog:
     targets: Mapping[str, Target]
     seed: int | None
     status: str
-    account: Account
+    account: TrainingEvents
     records: list[Record] = field(default_factory=list)
     unread: LeftOut = field(default_factory=LeftOut)
 
@@ -59,7 +59,7 @@ def read(content: bytes, target: Target | None = None) -> PublishedLog:
     named = _named(log.entries, benchmark)
     values = [entry.value for entry in named if entry.key in EVALUATIONS]
     targets = benchmark.targets_of(values, log.submission.target, target)
-    account = Account(WallClock(0.0, 0.0), targets, submission=log.submission)
+    account = TrainingEvents(WallClock(0.0, 0.0), targets, submission=log.submission)
     records = [record for entry in _told(log, log.start, named, targets) for record in account.entry(entry)]
     if log.stop is None:
         records += account.end(int(last_ms), last_ms / 1e3, NO_STOP)
@@ -115,4 +115,6 @@ def _told(log: MLPerfLog, start: Entry, named: Sequence[Entry], targets: Mapping
 def _reaches(entry: Entry, targets: Mapping[str, Target]) -> bool:
     if entry.key not in EVALUATIONS:
         return False
-    return attempts.reached({key: float(said) for key, said in entry.value.items() if stored.is_number(said)}, targets)
+    return attempts.reached(
+        {key: float(said) for key, said in entry.value.items() if typed_json.is_number(said)}, targets
+    )

@@ -6,10 +6,10 @@ it imports little before its worker has started.
 
 from __future__ import annotations
 
-from tracking.jobs.node import endings, outcome, shares, signals, slurm, ticket, worker_process
+from tracking.jobs.node import machine_shares, outcome, scheduler_endings, signals, slurm, ticket, worker_process
 from tracking.jobs.node.interruption import AGAIN
+from tracking.jobs.node.machine_shares import Share, keep_to_share
 from tracking.jobs.node.reopening import reopen
-from tracking.jobs.node.shares import Share, keep_to_share
 from tracking.jobs.node.signals import Interrupted
 from tracking.jobs.node.slurm import JobState
 from tracking.jobs.node.supervisor import join, supervise
@@ -21,12 +21,12 @@ __all__ = [
     "JobState",
     "Share",
     "Ticket",
-    "endings",
     "join",
     "keep_to_share",
+    "machine_shares",
     "outcome",
     "reopen",
-    "shares",
+    "scheduler_endings",
     "signals",
     "slurm",
     "supervise",

@@ -18,7 +18,7 @@ from tracking.jobs.node.reopening import reopen
 from tracking.jobs.node.ticket import Ticket
 from tracking.jobs.worker_command import worker_command
 from tracking.machine.environment import processes
-from tracking.machine.usage import Neighbours
+from tracking.machine.usage import CoTenants
 from tracking.measure import kernels
 from tracking.measure.bottleneck import explain
 from tracking.record import Failure, Journal, Result, attempts, checkpoints, failures, journal, run_folder
@@ -89,7 +89,7 @@ def train(part: Part) -> Result:
     # commands of both name the folder.
     marks = [str(folder.absolute())] if command.contained or others else []
     known = jobs_on_the_same_machine(config)
-    neighbours = Neighbours(part.gpu_uuids, launcher=part.launcher, marks=marks, known=known)
+    neighbours = CoTenants(part.gpu_uuids, launcher=part.launcher, marks=marks, known=known)
     kills = processes.oom_kills()
     waited = time.monotonic() - part.started
     try:

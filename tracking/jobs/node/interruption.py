@@ -13,7 +13,7 @@ from conf.schema import ConfigError, RunConfig
 from tracking.jobs.handover import STEP, Lifeline
 from tracking.jobs.node import outcome, signals, slurm
 from tracking.jobs.node.task import Task
-from tracking.record import Failure, failures, nodes, run_folder
+from tracking.record import Failure, failures, node_records, run_folder
 
 AGAIN = 75  # the exit code where the run is to be queued again; sysexits.h calls it EX_TEMPFAIL
 WARNED = signal.SIGUSR2  # what `#SBATCH --signal` asks for
@@ -49,7 +49,7 @@ def prepared(folder: Path, config: RunConfig) -> dict[str, str]:
     """
     with suppress(OSError):
         (folder / run_folder.STOPPING).unlink()
-    return {nodes.SPARED: "1"} if config.cluster.kind == "slurm" and saves(config) else {}
+    return {node_records.SPARED: "1"} if config.cluster.kind == "slurm" and saves(config) else {}
 
 
 def let_save(process: subprocess.Popen[bytes], folder: Path, config: RunConfig, signum: int = 0) -> None:
@@ -120,7 +120,7 @@ def cut_off(gone: int, node: str) -> Failure:
 
 def stopped(line: Lifeline, error: signals.Interrupted) -> Failure:
     """What this node tells the others when it was told to stop."""
-    node = nodes.name()
+    node = node_records.name()
     gone = line.cut(GONE_SEC) if line.descriptors else None
     if gone is None:
         return Failure(f"signal:{error.signum}", f"node {node}: stopped by {error}")

@@ -13,7 +13,7 @@ from tracking.jobs.node.part import Part
 from tracking.jobs.node.rendezvous.nodes import NodeFailed
 from tracking.jobs.worker_command import worker_command
 from tracking.machine.environment import processes
-from tracking.record import Failure, documents, failures, files, nodes
+from tracking.record import Failure, documents, failures, files, node_records
 
 
 def run(part: Part) -> int:
@@ -23,10 +23,10 @@ def run(part: Part) -> int:
     try:
         failure = train(part)
     except ConfigError as error:
-        part.others.end(Failure("bad_input", f"node {nodes.name()}: {error}"))
+        part.others.end(Failure("bad_input", f"node {node_records.name()}: {error}"))
         raise
     words = failure.message if failure else "its part has ended"
-    say(part.task, f"node {nodes.name()}: {words}")
+    say(part.task, f"node {node_records.name()}: {words}")
     return 1 if failure else 0
 
 
@@ -42,7 +42,7 @@ def train(part: Part) -> Failure | None:
     kills = processes.oom_kills()
     try:
         process = worker_process.train(folder, config, command, part.gpu_uuids, others, None, -1)
-        failure = others.cause(explained(folder, nodes.name(), process.returncode))
+        failure = others.cause(explained(folder, node_records.name(), process.returncode))
         if failure and processes.oom_kills() > kills:
             failure = failures.short_of_memory(folder, failure)
     except NodeFailed as error:
@@ -59,7 +59,7 @@ def train(part: Part) -> Failure | None:
 
 def explained(folder: Path, name: str, code: int | None) -> Failure | None:
     """Why this node's worker failed; None where it has not."""
-    path = folder / nodes.failure_file(name)
+    path = folder / node_records.failure_file(name)
     if files.exists(path):
         return Failure(**documents.read_json(path))
     if code == 0:

@@ -12,7 +12,7 @@ from typing import Any
 
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs.handover import Assignment, Lifeline
-from tracking.jobs.node import endings, head_node, interruption, other_node, outcome, shares, signals
+from tracking.jobs.node import head_node, interruption, machine_shares, other_node, outcome, scheduler_endings, signals
 from tracking.jobs.node.interruption import say
 from tracking.jobs.node.part import Part
 from tracking.jobs.node.rendezvous import nodes
@@ -20,7 +20,7 @@ from tracking.jobs.node.task import Task
 from tracking.machine.environment import nvml, processes
 from tracking.machine.stacks import check_verdicts, judge, make_all, needed_by, needs
 from tracking.record import Failure, run_folder, run_lock
-from tracking.record import nodes as node_names
+from tracking.record import node_records as node_names
 from tracking.request.checks import check_precision
 
 SUBMITTED_SEC = 120.0  # By then who submitted the job has let go of its folder.
@@ -40,7 +40,7 @@ def supervise(folder: Path, assigned: Assignment | None = None) -> int:
         config.cluster = dataclasses.replace(config.cluster, kind="slurm")
     line = Lifeline.of(config.cluster.kind)
     task = Task.local() if assigned else Task.of_slurm()
-    config.stack.container.options += shares.engine_options(config.stack.container.engine)
+    config.stack.container.options += machine_shares.engine_options(config.stack.container.engine)
     if task.scheduled:
         os.environ[node_names.NAME] = task.node
     config = dataclasses.replace(config, node_rank=task.rank)
@@ -120,6 +120,6 @@ def meet(part: Part, num_gpus: int, stack: ExitStack) -> None:
 
 def others_words(folder: Path, task: Task, said: str) -> str:
     """What the other nodes have printed of themselves; one that does not see the run's folder says it nowhere else."""
-    lines = endings.last_printed(folder).splitlines()
+    lines = scheduler_endings.last_printed(folder).splitlines()
     others = [line for line in lines if line.startswith("node ") and not line.startswith(f"node {task.node}:")]
     return "".join(f"; {line}" for line in others if line.partition(": ")[2] not in said)

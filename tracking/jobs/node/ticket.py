@@ -12,7 +12,7 @@ from pathlib import Path
 
 from conf.schema import ConfigError
 from tracking.jobs.node import slurm
-from tracking.record import documents, files, run_folder, signature, stored
+from tracking.record import documents, files, run_folder, signature, typed_json
 
 FILE = "cluster.json"
 SCRIPT = "job.sbatch"  # what was submitted
@@ -60,7 +60,7 @@ def read(folder: Path) -> Ticket | None:
     """None for a run that no scheduler has a job for. Raises ValueError for a file that is damaged."""
     if not files.exists(folder / FILE):
         return None
-    made = stored.checked(Ticket, documents.read_json(folder / FILE), folder / FILE)
+    made = typed_json.checked(Ticket, documents.read_json(folder / FILE), folder / FILE)
     if made.kind not in JOB_IDS or not JOB_IDS[made.kind].fullmatch(made.job_id):
         raise ValueError(f"{folder / FILE}: {made.kind!r} has no job {made.job_id!r}")
     return made

@@ -16,8 +16,8 @@ from tracking.jobs.node import interruption, signals
 from tracking.jobs.node.rendezvous.nodes import Nodes
 from tracking.jobs.worker_command import WorkerCommand
 from tracking.machine.environment import processes
-from tracking.machine.usage import Neighbours, SystemMetricsThread
-from tracking.record import Journal, Record, WorkerLog, attempts, journal, nodes, run_folder
+from tracking.machine.usage import CoTenants, SystemMetricsThread
+from tracking.record import Journal, Record, WorkerLog, attempts, journal, node_records, run_folder
 
 POLL_SEC = 0.1
 GRACE_SEC = 5.0  # between asking a worker to end and killing it
@@ -77,16 +77,17 @@ class Limits:
 
 def train(
     folder: Path, config: RunConfig, command: WorkerCommand, gpu_uuids: list[str], others: Nodes | None,
-    neighbours: Neighbours | None, lock: int, **beginning: float,
+    neighbours: CoTenants | None, lock: int, **beginning: float,
 ) -> subprocess.Popen[bytes]:  # fmt: skip
     """Run this node's worker to its end, and leave no process of it behind; the process that has ended.
 
     `lock` is the descriptor of the folder's lock, -1 on a node that has none. `beginning` is journaled with the start.
     Raises TimedOut, NodeFailed of another node, Interrupted.
     """
-    name = nodes.name() if config.node_rank else ""  # The head node's files have the plain names.
+    name = node_records.name() if config.node_rank else ""  # The head node's files have the plain names.
     path, log_path = (
-        folder / (nodes.file_of(file, name) if name else file) for file in (run_folder.JOURNAL, run_folder.WORKER_LOG)
+        folder / (node_records.file_of(file, name) if name else file)
+        for file in (run_folder.JOURNAL, run_folder.WORKER_LOG)
     )
     log = Journal(path)
     first_sample = num_samples(path)
@@ -134,7 +135,7 @@ def saved_once_more(process: subprocess.Popen[bytes], folder: Path, config: RunC
 @contextmanager
 def sampled(
     log: Journal, gpu_uuids: list[str], folder: Path, config: RunConfig, node: str = "", first_sample: int = 0,
-    neighbours: Neighbours | None = None,
+    neighbours: CoTenants | None = None,
 ) -> Iterator[None]:  # fmt: skip
     """Sample the machine into the journal, and at the end tag the run with who else computed there."""
     sensors = None

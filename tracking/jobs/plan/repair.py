@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tracking.analysis import mlperf
 from tracking.base.installation import LAUNCH
-from tracking.jobs.node import endings, outcome
+from tracking.jobs.node import outcome, scheduler_endings
 from tracking.jobs.plan import sweep
 from tracking.record import Failure, Journal, documents, failures, files, journal, run_folder, run_lock
 
@@ -36,7 +36,7 @@ def repair(folder: Path, ended: bool = False) -> bool:
 
 
 def _repair(folder: Path, ended: bool) -> bool:
-    scheduled = None if ended else endings.failure_of(folder)
+    scheduled = None if ended else scheduler_endings.failure_of(folder)
     with run_lock.hold_abandoned(folder, ended or scheduled is not None):
         if run_folder.read_result(folder) is not None:  # somebody else was faster
             return False

@@ -13,7 +13,7 @@ from rich.console import Console
 from conf.schema import ConfigError, RunConfig
 from tracking.base.installation import LAUNCH, TRACKING
 from tracking.base.secrets import strip_credentials
-from tracking.jobs.node import endings, ticket
+from tracking.jobs.node import scheduler_endings, ticket
 from tracking.jobs.plan import sweep
 from tracking.jobs.plan.job import Job
 from tracking.jobs.plan.repair import repair
@@ -80,7 +80,7 @@ def check_interrupted(folder: Path, given: str) -> None:
     if result is not None and result.status == "finished":
         raise ConfigError(f"{given}: has finished, nothing is left to do; its result is in {run_folder.RESULT}")
     try:
-        scheduled = endings.failure_of(folder)  # A job that is queued has no process yet.
+        scheduled = scheduler_endings.failure_of(folder)  # A job that is queued has no process yet.
         with run_lock.hold_abandoned(folder, ended=result is not None or scheduled is not None):
             pass
     except run_lock.Running as error:
@@ -144,7 +144,7 @@ def end_of(folder: Path, adopts: bool, console: Console) -> bool:
         try:
             with suppress(OSError, ValueError):  # what is wrong with a folder is told by `sync`
                 if may_be_queued_again(folder):
-                    endings.failure_of(folder)
+                    scheduler_endings.failure_of(folder)
                 repair(folder)
             return True
         except run_lock.Running as error:

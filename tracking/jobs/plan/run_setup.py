@@ -16,7 +16,7 @@ from conf.target import text
 from tracking.analysis.results import BETTER_TAG, EXPLORING, PAIRED_TAG, UNCOUNTED_TAG
 from tracking.jobs.trust import ownership
 from tracking.record import Journal, RunInfo, documents, journal, run_folder, run_lock
-from tracking.request.program import used
+from tracking.request.program_command import used
 
 # The keys of a config whose values are in a run's name.
 IN_RUN_NAME = ("model", "dataset", "precision", "gpus", "cpu_processes", "seed")

@@ -14,13 +14,13 @@ from tracking.jobs.program.moments import Moment, now
 from tracking.machine.environment import libraries, nvml
 from tracking.machine.usage import compute_processes_of
 from tracking.measure.programs import (
-    Account,
     DeclaredWords,
     LeftOut,
     Lines,
+    TrainingEvents,
     WallClock,
+    checked_values,
     entry_in,
-    foreign,
     is_torn,
     record_in,
 )
@@ -70,7 +70,9 @@ class Listener:
         self.waited_sec = 0.0  # for which the program could not print, since too much of it was still to be read
         tokens = (declared.tokens_per_step or 0) / (declared.samples_per_step or 1)
         clock, since = WallClock(*began), None if declared.start else began
-        self.account = Account(clock, config.targets(), since, directions=config.directions(), tokens_per_sample=tokens)
+        self.account = TrainingEvents(
+            clock, config.targets(), since, directions=config.directions(), tokens_per_sample=tokens
+        )
         self.unread = LeftOut()
         self.last_words = b""  # What worker.log has of them may be lost, as on a full disk.
         self.libraries: dict[str, str] = {}
@@ -116,7 +118,7 @@ class Listener:
     def _heed(self, lines: Sequence[str], at: Moment) -> None:
         for line in lines:
             entry = entry_in(line)
-            if entry is not None and entry.time_ms <= at.time_ms + foreign.LATE_MS:
+            if entry is not None and entry.time_ms <= at.time_ms + checked_values.LATE_MS:
                 self._append(self.account.entry(entry))
                 continue
             if entry is not None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from conf.schema import RunConfig
 from tracking.base import installation
 from tracking.machine.environment import processes
-from tracking.request import program
+from tracking.request import program_command
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # The numbers are from linux/prctl.h.
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -42,7 +42,7 @@ def words(config: RunConfig, run_dir: Path) -> list[str]:
         "precision": config.precision.name,
         "run_dir": run_dir.absolute(),
     }
-    return program.words(config.program, given)
+    return program_command.words(config.program, given)
 
 
 def command(config: RunConfig, run_dir: Path, python: str | None = None) -> list[str]:

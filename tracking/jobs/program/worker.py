@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 from conf import schema
-from tracking.jobs.program import outcome, process, program_python
+from tracking.jobs.program import process, program_outcome, program_python
 from tracking.jobs.program.listener import Listener, uuids_of
 from tracking.jobs.program.moments import Moment, now
 from tracking.jobs.program.stamper import PIPE_BYTES, Stamper
@@ -67,15 +67,15 @@ def run(run_dir: Path, python: str | None) -> int:
         listener = Listener(config, log, run_dir / process.JOURNAL, uuids_of(config))
         code = listen(config, run_dir, listener, python)
         if listener.libraries:
-            write_fingerprint(run_dir, outcome.seen_facts(facts, listener.libraries))
-        return outcome.conclude(config, run_dir, log, listener, code)
+            write_fingerprint(run_dir, program_outcome.seen_facts(facts, listener.libraries))
+        return program_outcome.conclude(config, run_dir, log, listener, code)
     except schema.ConfigError as error:
-        return outcome.fail(run_dir, Failure("bad_input", str(error)))
+        return program_outcome.fail(run_dir, Failure("bad_input", str(error)))
     except OSError as error:
         process.end_all()
         if not run_folder.is_full(error):
             raise
-        return outcome.fail(run_dir, Failure("disk_full", f"could not write: {error}"))
+        return program_outcome.fail(run_dir, Failure("disk_full", f"could not write: {error}"))
 
 
 def take_fingerprint(config: schema.RunConfig, run_dir: Path, python: str | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Slurm is spoken to by its own commands alone.
 from __future__ import annotations
 
 from tracking.jobs.queues import batch_script
-from tracking.jobs.queues.follower import follow
+from tracking.jobs.queues.follow_later import follow
 from tracking.jobs.queues.launcher import Launcher
 
 __all__ = ["Launcher", "batch_script", "follow"]

@@ -11,12 +11,12 @@ from rich.console import Console
 from conf.schema import ConfigError
 from tracking.base.event_stream import EventStream
 from tracking.jobs.follow import Uploads
-from tracking.jobs.follow import console as shown
-from tracking.jobs.node import Ticket, endings, outcome, signals, slurm, ticket
+from tracking.jobs.follow import progress as shown
+from tracking.jobs.node import Ticket, outcome, scheduler_endings, signals, slurm, ticket
 from tracking.jobs.plan import Job
-from tracking.jobs.queues import machine, meeting, told
-from tracking.jobs.queues.account import Account
-from tracking.jobs.queues.followed import Followed, end_unsubmitted, let_go, result_of
+from tracking.jobs.queues import job_events, this_machine, unmet_nodes
+from tracking.jobs.queues.followed_job import Followed, end_unsubmitted, let_go, result_of
+from tracking.jobs.queues.job_messages import JobMessages
 from tracking.jobs.queues.queue import Queue
 from tracking.record import Failure, Result, attempts, failures, journal, run_folder, run_lock
 
@@ -43,7 +43,7 @@ class Following:
         self._jobs: list[Followed] = []
         self._num_tried = 0
         self._stopped_by: signals.Interrupted | None = None
-        self._account = Account(console, num_jobs, 0 if queue.outlives else queue.at_once)
+        self._messages = JobMessages(console, num_jobs, 0 if queue.outlives else queue.at_once)
         self._asked_at = float("-inf")
 
     @property
@@ -57,7 +57,7 @@ class Following:
     def submit(self, job: Job, after: str = "") -> bool:
         """Submit a job; False where the queue does not answer now. What it refuses is the job's result."""
         if job.owner is None:
-            self._account.begins(job)
+            self._messages.begins(job)
         began = time.monotonic() if self._num_tried >= self._queue.at_once else self._started
         self._num_tried += 1
         try:
@@ -70,7 +70,7 @@ class Following:
                 self._jobs.append(self._followed(job, made, began, seen))
                 let_go(job)
         except slurm.Away as error:
-            self._account.trouble(f"Slurm does not answer: {error}; it is asked again")
+            self._messages.trouble(f"Slurm does not answer: {error}; it is asked again")
             return False
         except ConfigError as error:
             if job.owner is None:  # somebody took its folder up meanwhile
@@ -80,19 +80,19 @@ class Following:
         except OSError as error:  # the disk is full: it may have room again for the next job
             self._refused(job, failures.trouble(error))
             return True
-        self._account.submitted(job, made)
-        told.started(self._events, job)
+        self._messages.submitted(job, made)
+        job_events.started(self._events, job)
         return True
 
     def _refused(self, job: Job, failure: Failure) -> None:
         """End a job that could not be submitted."""
         end_unsubmitted([job], failure)
         job.result = job.result or Result("failed", failure=failure)
-        told.ended(self._events, job)
+        job_events.ended(self._events, job)
         if job.folder is not None:
             self._uploads.start(job.folder)
             self._uploads.ended(job.folder)
-        self._account.ended(job, None)
+        self._messages.ended(job, None)
 
     def follow(self, todo: list[Job], more: Callable[[], list[Job]] | None = None) -> None:
         """Submit `todo`, then `more`, while the queue has room, and follow all to their ends. Raises Interrupted."""
@@ -123,7 +123,7 @@ class Following:
         own = []
         for followed in self.running:
             try:
-                if followed.ticket.kind != machine.KIND:
+                if followed.ticket.kind != this_machine.KIND:
                     ticket.check_own(followed.folder, followed.ticket)
                 own.append(followed.ticket)
             except ConfigError as refusal:  # It goes on, without this follower.
@@ -189,8 +189,8 @@ class Following:
             if followed.job.config.cluster.mirror == "launcher":
                 self._uploads.start(followed.folder)
         if record.kind == "event" and record.key == attempts.RESUME:
-            self._account.resumed(followed.job, record)
-        told.recorded(self._events, followed.job, record)
+            self._messages.resumed(followed.job, record)
+        job_events.recorded(self._events, followed.job, record)
         if followed.progress is not None:
             followed.progress.update(record)
         elif words := shown.remark(record):
@@ -202,19 +202,19 @@ class Following:
         try:
             states = self._queue.states([followed.ticket for followed in running])
         except slurm.Away as error:
-            self._account.trouble(f"Slurm does not answer: {error}; it is asked again, and jobs go on meanwhile")
+            self._messages.trouble(f"Slurm does not answer: {error}; it is asked again, and jobs go on meanwhile")
             return
         finally:
             self._asked_at = time.monotonic()
-        self._account.trouble("")
+        self._messages.trouble("")
         for followed in running:
             state = states.get(followed.ticket.job_id)
             if state is not None and state.active:
                 followed.gone_at = None
-                self._account.state(followed.job, state)
+                self._messages.state(followed.job, state)
                 continue
             followed.gone_at = followed.gone_at or time.monotonic()
-            if endings.requeued(followed.folder, followed.ticket, state):
+            if scheduler_endings.requeued(followed.folder, followed.ticket, state):
                 followed.gone_at = None
                 continue
             has_settled = time.monotonic() - followed.gone_at > self._queue.settling_sec
@@ -225,7 +225,7 @@ class Following:
         """The result of a job that its queue has no more; where it left none, the queue's word on it."""
         if self._stopped_by and not self._queue.outlives and result_of(followed.folder) is None:
             return outcome.stopped(followed.folder, self._stopped_by)
-        return endings.end(followed.folder, followed.job.config, followed.ticket.job_id, state)
+        return scheduler_endings.end(followed.folder, followed.job.config, followed.ticket.job_id, state)
 
     def _ended(self, followed: Followed, result: Result) -> None:
         job = followed.job
@@ -234,13 +234,13 @@ class Following:
         if followed.progress:
             followed.progress.close()
         job.result = result
-        told.ended(self._events, job)
+        job_events.ended(self._events, job)
         if job.config.cluster.mirror == "launcher":
-            if not followed.mirrored and not meeting.is_unmet(job):
+            if not followed.mirrored and not unmet_nodes.is_unmet(job):
                 self._uploads.start(followed.folder)
             self._uploads.ended(followed.folder)
         else:
             self._uploads.elsewhere.add(followed.folder)
         if job.config.log_model and job.result.failure:
             self._console.print(f"{job.name}: no model for MLflow, since the run has not finished", soft_wrap=True)
-        self._account.ended(job, time.monotonic() - followed.began)
+        self._messages.ended(job, time.monotonic() - followed.began)

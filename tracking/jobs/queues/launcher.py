@@ -17,9 +17,9 @@ from tracking.jobs.follow import Uploads, unfinished
 from tracking.jobs.handover import SupervisorProcess
 from tracking.jobs.node import Interrupted, join, outcome, signals, ticket
 from tracking.jobs.plan import Job, exit_code, own_folder, resume, sweep
-from tracking.jobs.queues import dry_run, meeting, sweep_end, told
+from tracking.jobs.queues import dry_run, job_events, sweep_end, unmet_nodes
 from tracking.jobs.queues.detaching import Detached, follow_command, wants_cancel
-from tracking.jobs.queues.followed import end_unsubmitted
+from tracking.jobs.queues.followed_job import end_unsubmitted
 from tracking.jobs.queues.following import Following
 from tracking.jobs.queues.queue_kinds import queue_of
 from tracking.jobs.search import SearchJobs
@@ -177,8 +177,8 @@ class Launcher:
             end_unsubmitted([job], failure := outcome.stopped_by(error))
             job.result = job.result or Result("killed", failure=failure)
         assert job.result is not None
-        if meeting.is_unmet(job):
-            return meeting.give_up(job, folder)
+        if unmet_nodes.is_unmet(job):
+            return unmet_nodes.give_up(job, folder)
         sweep_end.finish_run(self._console, job, folder)
         self._uploads.wait([folder])
         self._uploads.print_link(folder)
@@ -218,7 +218,7 @@ class Launcher:
             if jobs and jobs[0].config.detach:
                 following.detach(todo)
                 raise self._detached(folder)
-            following.follow(todo, (lambda: told.next_of(self._events, search, folder)) if search else None)
+            following.follow(todo, (lambda: job_events.next_of(self._events, search, folder)) if search else None)
         except Interrupted as error:
             following.close()  # Nothing is drawn over a question.
             if self._queue.outlives and not wants_cancel(error):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from conf.schema import RunConfig
 from tracking.jobs.handover import SupervisorProcess
-from tracking.jobs.queues.machine import Machine
 from tracking.jobs.queues.queue import Queue
 from tracking.jobs.queues.slurm_queues import AllocationQueue, BatchQueue
+from tracking.jobs.queues.this_machine import Machine
 
 
 def queue_of(config: RunConfig, waiting: SupervisorProcess | None = None) -> Queue:

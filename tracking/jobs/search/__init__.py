@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracking.jobs.search.asked import search_of
 from tracking.jobs.search.search_jobs import SearchJobs
+from tracking.jobs.search.search_request import search_of
 
 __all__ = ["SearchJobs", "search_of"]

@@ -15,8 +15,8 @@ from conf import metric
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.search import Answer, Axis, Rules, Scalar, Trial, answer, propose
 from tracking.jobs.plan import Job, sweep, sweep_summary
-from tracking.jobs.search import answer_words, pictures, trace
-from tracking.jobs.search.trials import cap_sec, trial_of
+from tracking.jobs.search import answer_words, pictures, trace_file
+from tracking.jobs.search.trial_of_job import cap_sec, trial_of
 from tracking.record import documents, files
 from tracking.request.search_options import Budget, budget_of, setting_words
 
@@ -61,10 +61,10 @@ def earlier_settings(config: RunConfig, axes: Sequence[Axis]) -> list[dict[str, 
         return []
     folder = Path(config.runs_dir) / name
     try:
-        return trace.best_of(folder, axes)
+        return trace_file.best_of(folder, axes)
     except (OSError, ValueError) as error:
         root = Path(config.runs_dir)
-        there = [path.name for path in files.folders(root, trace.TRACE)] if root.is_dir() else []
+        there = [path.name for path in files.folders(root, trace_file.TRACE)] if root.is_dir() else []
         known = f"there are: {', '.join(there)}" if there else "there is none"
         raise ConfigError(
             f"search.from={name}: {error}; give a search in runs_dir={config.runs_dir}: {known}"
@@ -168,7 +168,7 @@ class SearchJobs:
 
     def write(self, folder: Path) -> None:
         """Write the trace, and what is known by now. Raises OSError."""
-        trace.write(folder, self._base.config.search, self.tried, self.answer())
+        trace_file.write(folder, self._base.config.search, self.tried, self.answer())
 
     def new_look(self) -> dict[str, Any] | None:
         """What deciding saw at a look that was not told yet: after how many blocks, and what is left; else None."""
@@ -185,7 +185,7 @@ class SearchJobs:
 
     def told(self) -> dict[str, Any]:
         """The answer, as search.json has it, and in words."""
-        row: dict[str, Any] = documents.finite(trace.answer_row(self.answer()))
+        row: dict[str, Any] = documents.finite(trace_file.answer_row(self.answer()))
         return {**row, "words": self.words()}
 
     def words(self) -> str:

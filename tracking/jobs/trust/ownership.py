@@ -16,7 +16,7 @@ from typing import Any
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs.trust.executed import EXECUTED, would_run
 from tracking.record import documents, files, run_folder, signature
-from tracking.request.names import check_text
+from tracking.request.name_checks import check_text
 
 SIGNATURE = ".signature"
 

@@ -13,7 +13,7 @@ from tracking.base import installation
 from tracking.jobs.worker_command import contained
 from tracking.machine.environment import bytecode_variables, cache, compiler_variables, nvml, own_sources
 from tracking.machine.stacks import Interpreter, needed_by, python_of
-from tracking.record import nodes
+from tracking.record import node_records
 
 LAUNCHER = "TIMETRIAL_LAUNCHER"  # It holds the launcher's process id where the worker is its child.
 # What an activated environment sets for its own Python.
@@ -83,8 +83,8 @@ def worker_variables(config: RunConfig, environ: Mapping[str, str]) -> dict[str,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # It is the order of nvidia-smi and NVML.
     }
     if config.nodes > 1:  # A container's host name need not be its machine's.
-        own |= {nodes.RANK: str(config.node_rank), nodes.NAME: nodes.name(environ)}
-        own |= {nodes.RENDEZVOUS: str(config.rendezvous)}
+        own |= {node_records.RANK: str(config.node_rank), node_records.NAME: node_records.name(environ)}
+        own |= {node_records.RENDEZVOUS: str(config.rendezvous)}
     if isinstance(config.gpus, list):  # By UUID, which means the same GPU whatever else is visible.
         own |= {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in config.chosen(nvml.visible_gpus(environ)))}
     # Where the cache is takes a package to tell, which another Python need not have, and may be known here alone.

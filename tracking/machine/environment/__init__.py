@@ -6,6 +6,7 @@ The fingerprint is taken once in every worker and becomes the run's tags. What a
 from __future__ import annotations
 
 from tracking.machine.environment import fingerprint, gpm, libraries, nvidia_smi, nvml, processes, repository
+from tracking.machine.environment.available_memory import available_bytes
 from tracking.machine.environment.bytecode import BYTECODE, Sources, bytecode_variables, own_sources
 from tracking.machine.environment.cache_folder import (
     cache,
@@ -21,9 +22,8 @@ from tracking.machine.environment.fingerprint import Collector
 from tracking.machine.environment.fingerprint_table import format_table
 from tracking.machine.environment.gpm import gpu_counters
 from tracking.machine.environment.host import COMPUTING_VARIABLES, cpu_model
-from tracking.machine.environment.memory import available_bytes
 from tracking.machine.environment.mlflow_import import importing_mlflow
-from tracking.machine.environment.others import OthersWriteError, link_of_others
+from tracking.machine.environment.written_by_others import OthersWriteError, link_of_others
 
 __all__ = [
     "BYTECODE",

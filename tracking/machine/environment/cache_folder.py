@@ -21,7 +21,7 @@ from pathlib import Path
 
 from conf.schema import ConfigError
 from tracking.base.safe_text import one_line
-from tracking.machine.environment import others
+from tracking.machine.environment import written_by_others
 
 VARIABLE = "TIMETRIAL_CACHE"
 INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
@@ -80,15 +80,15 @@ def distrust(path: Path, whole: bool = True) -> str:
     """
     root = cache()
     try:
-        reachable = others.check_way(root)
+        reachable = written_by_others.check_way(root)
         reachable = _check_root(root) and reachable
         inner = [place for place in path.parents if place.is_relative_to(root) and place != root]
         for place in reversed(inner):
-            reachable = others.check_place(place, reachable)
+            reachable = written_by_others.check_place(place, reachable)
         if path.is_relative_to(root) and path != root:
-            others.check_place(path, reachable)
+            written_by_others.check_place(path, reachable)
             _check_inside(path, reachable) if whole else None
-    except others.OthersWriteError as why:
+    except written_by_others.OthersWriteError as why:
         return str(why)
     return ""
 
@@ -96,18 +96,18 @@ def distrust(path: Path, whole: bool = True) -> str:
 def _check_root(root: Path) -> bool:
     """Where others can enter a user's cache they may have been able to write before. Root's is everybody's to read."""
     real = root.resolve()
-    others.check_place(real, reachable=False)  # its owner
+    written_by_others.check_place(real, reachable=False)  # its owner
     try:
         facts = real.stat()
     except OSError:
         return False
-    closed = others.WRITE | (others.ENTER if facts.st_uid else 0)
+    closed = written_by_others.WRITE | (written_by_others.ENTER if facts.st_uid else 0)
     if facts.st_mode & closed:
-        can = "write to" if facts.st_mode & others.WRITE else "enter"
-        raise others.OthersWriteError(
+        can = "write to" if facts.st_mode & written_by_others.WRITE else "enter"
+        raise written_by_others.OthersWriteError(
             f"others can {can} {real} (mode {stat.S_IMODE(facts.st_mode):o}): `chmod 700 {real}`"
         )
-    return bool(facts.st_mode & others.ENTER)
+    return bool(facts.st_mode & written_by_others.ENTER)
 
 
 def _check_inside(path: Path, reachable: bool) -> None:
@@ -118,7 +118,7 @@ def _check_inside(path: Path, reachable: bool) -> None:
         return
     known = (path, facts.st_ino, facts.st_ctime_ns)
     if known not in _whole:
-        others.check_tree(path, reachable)
+        written_by_others.check_tree(path, reachable)
         _whole.add(known)
 
 
@@ -130,7 +130,7 @@ def compiler_variables(environ: Mapping[str, str]) -> dict[str, str]:
         own = _inductors_own()
         own.mkdir(mode=0o700, exist_ok=True)
         facts = own.lstat()
-        if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & others.WRITE:
+        if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & written_by_others.WRITE:
             return {}
         _say(f"{own}: not used, since it is not yours alone; PyTorch keeps what it compiles in {cache()}")
     except (OSError, KeyError):  # A user without a name, or a disk without room.
@@ -149,8 +149,8 @@ def compiler_folders(environ: Mapping[str, str]) -> dict[str, Path]:
     folders = {"inductor": inductor_folder(given).absolute(), "triton": triton.absolute()}
     for folder in folders.values():
         try:
-            others.check_tree(folder, others.check_way(folder))
-        except others.OthersWriteError as why:
+            written_by_others.check_tree(folder, written_by_others.check_way(folder))
+        except written_by_others.OthersWriteError as why:
             raise ConfigError(f"{folder}: not used, since {why}; remove it: steps are compiled anew") from None
     return folders
 

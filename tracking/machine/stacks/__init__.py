@@ -7,13 +7,13 @@
 
 from __future__ import annotations
 
-from tracking.machine.stacks import container, images, uv_environment
+from tracking.machine.stacks import container, container_images, uv_environment
 from tracking.machine.stacks.check import check_verdicts, image_of, judge_all, make_all, python_of, ready, summary
 from tracking.machine.stacks.declaration import declared
 from tracking.machine.stacks.engines import Mount
 from tracking.machine.stacks.expectation import check_promise
 from tracking.machine.stacks.interpreter import Interpreter, needed_by, needs, probe
-from tracking.machine.stacks.refused import RefusedStacks
+from tracking.machine.stacks.refused_stacks import RefusedStacks
 from tracking.machine.stacks.releases import MIN_DRIVER
 from tracking.machine.stacks.verdict import Verdict, judge, verdict_table
 
@@ -26,9 +26,9 @@ __all__ = [
     "check_promise",
     "check_verdicts",
     "container",
+    "container_images",
     "declared",
     "image_of",
-    "images",
     "judge",
     "judge_all",
     "make_all",

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from conf.schema import ConfigError, RunConfig, StackConfig
 from tracking.base.installation import TRACKING
 from tracking.machine.environment import nvml
-from tracking.machine.stacks import container, images, interpreter, uv_environment
-from tracking.machine.stacks.images import Image
+from tracking.machine.stacks import container, container_images, interpreter, uv_environment
+from tracking.machine.stacks.container_images import Image
 from tracking.machine.stacks.interpreter import NEEDED, Interpreter
 from tracking.machine.stacks.verdict import Verdict, judge
 
@@ -66,8 +66,8 @@ def make(stack: StackConfig, say: Callable[[str], None], needed: Sequence[str] =
     if stack.kind == "container":
         say(f"stack {stack.name}: {summary(stack)}, once")
         began = time.monotonic()
-        image = images.pull(stack)
-        images.check_architecture(stack, image)
+        image = container_images.pull(stack)
+        container_images.check_architecture(stack, image)
         python = container.python(stack, image, needed)
         size = f", {image.size_bytes / 1e9:.1f} GB" if image.size_bytes else ""
         torch = f"torch {python.torch}, " if python.torch else ""
@@ -82,7 +82,7 @@ def make(stack: StackConfig, say: Callable[[str], None], needed: Sequence[str] =
 
 def ready(stack: StackConfig) -> bool:
     """Whether a worker of this stack can start at once. Raises ConfigError where that cannot be told."""
-    return images.find(stack) is not None if stack.kind == "container" else uv_environment.ready(stack)
+    return container_images.find(stack) is not None if stack.kind == "container" else uv_environment.ready(stack)
 
 
 def summary(stack: StackConfig) -> str:
@@ -104,7 +104,7 @@ def python_of(stack: StackConfig, needed: Sequence[str] = NEEDED) -> Interpreter
 
 def image_of(stack: StackConfig) -> Image:
     """The image of a container's stack, which is here. Raises ConfigError where it is not."""
-    image = images.find(stack)
+    image = container_images.find(stack)
     if image is None:
         raise ConfigError(
             f"stack={stack.name}: stack.container.image={stack.container.image} is not here any more; fetch it with"

@@ -13,9 +13,9 @@ from typing import Any
 
 from conf.launch_options import ContainerConfig
 from conf.schema import ConfigError, StackConfig
-from tracking.machine.stacks import images, interpreter
+from tracking.machine.stacks import container_images, interpreter
+from tracking.machine.stacks.container_images import Image
 from tracking.machine.stacks.engines import JOB, Mount, Plan
-from tracking.machine.stacks.images import Image
 from tracking.machine.stacks.interpreter import NEEDED, PROBE, Interpreter
 
 PYTHON = "python3"  # an image's, where the stack names none
@@ -38,7 +38,7 @@ def check_container(stack: StackConfig) -> None:
             raise ConfigError(f"stack={stack.name}: stack.kind=container needs stack.container.{key}; give it")
     if str(asked.image).startswith("-"):
         raise ConfigError(f"stack={stack.name}: stack.container.image={asked.image}: is no image's name")
-    own, default = images.engine(stack), ContainerConfig()
+    own, default = container_images.engine(stack), ContainerConfig()
     check_job(stack)
     for key, instead in STORED_ONLY.items():
         if not own.stores and getattr(asked, key) != getattr(default, key):
@@ -96,13 +96,13 @@ def plan(
 def command(stack: StackConfig, planned: Plan) -> list[str]:
     """Raises ConfigError where the engine would need a job of Slurm's."""
     check_job(stack)
-    return [images.engine(stack).programs[1], *images.engine(stack).run(planned)]
+    return [container_images.engine(stack).programs[1], *container_images.engine(stack).run(planned)]
 
 
 def check_job(stack: StackConfig) -> None:
     """Raise ConfigError for an engine that is a part of Slurm outside a job, where its command would submit one."""
     name = stack.container.engine
-    if images.engine(stack).runner == "srun" and JOB not in os.environ:
+    if container_images.engine(stack).runner == "srun" and JOB not in os.environ:
         raise ConfigError(
             f"stack={stack.name}: stack.container.engine={name}: runs in a job of Slurm's alone; give cluster=slurm, or"
             " engine=enroot"
@@ -111,13 +111,13 @@ def check_job(stack: StackConfig) -> None:
 
 def removal(stack: StackConfig, name: str) -> list[str]:
     """The command that ends and removes a container of this name; [] where its processes are ours to end."""
-    own = images.engine(stack)
+    own = container_images.engine(stack)
     return [own.programs[0], *own.remove(name)] if own.remove else []
 
 
 def variables(stack: StackConfig, planned: Plan) -> dict[str, str]:
     """What the engine needs in its own environment."""
-    return images.engine(stack).variables(planned)
+    return container_images.engine(stack).variables(planned)
 
 
 def python(stack: StackConfig, image: Image, needed: Sequence[str] = NEEDED) -> Interpreter:
@@ -155,8 +155,8 @@ def probe(stack: StackConfig, image: Image, path: str, key: str) -> dict[str, An
         meaning = f"{EXIT_CODES[done.returncode]}; " if done.returncode in EXIT_CODES else ""
         raise ConfigError(
             f"{key}: {path} in it does not answer as a Python does (exit code {done.returncode}: {meaning}"
-            f"{stack.container.engine}: {images.last_words(done.stderr)}); give another image, or stack.python, the"
-            " path of the Python in it"
+            f"{stack.container.engine}: {container_images.last_words(done.stderr)}); "
+            "give another image, or stack.python, the path of the Python in it"
         )
     return answer
 

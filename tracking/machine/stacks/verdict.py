@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from conf.schema import ConfigError, StackConfig
 from tracking.base.installation import TRACKING
 from tracking.machine.environment import cache, nvml
-from tracking.machine.stacks import container, images, interpreter, releases, uv_environment
+from tracking.machine.stacks import container, container_images, interpreter, releases, uv_environment
 from tracking.machine.stacks.interpreter import NEEDED
 
 if TYPE_CHECKING:
@@ -75,9 +75,11 @@ def judge(
             if resolve:
                 uv_environment.resolve(stack)
                 facts += f", which resolves{uv_environment.to_fetch(stack)}"
-        if stack.kind == "container" and images.find(stack) is None:
-            check_room(stack, images.store(stack), images.ROOM_BYTES, "remove images that nobody needs")
-            facts += ", which can be" if resolve and images.check_reach(stack) else ""
+        if stack.kind == "container" and container_images.find(stack) is None:
+            check_room(
+                stack, container_images.store(stack), container_images.ROOM_BYTES, "remove images that nobody needs"
+            )
+            facts += ", which can be" if resolve and container_images.check_reach(stack) else ""
     except ConfigError as error:
         return Verdict(stack.name, needs, facts, str(error), cuda)
     return Verdict(stack.name, needs, facts, cuda=cuda)
@@ -134,11 +136,11 @@ def versions(stack: StackConfig, needed: Sequence[str]) -> tuple[str | None, str
 
 def image_versions(stack: StackConfig, needed: Sequence[str]) -> tuple[str | None, str | None, str]:
     """As `versions`, of an image: what is in it, once it is here. Raises ConfigError for one that no worker runs in."""
-    engine, image = images.version(stack), images.find(stack)
+    engine, image = container_images.version(stack), container_images.find(stack)
     if image is None:
-        images.check_name(stack)
+        container_images.check_name(stack)
         return stack.torch, None, f"{engine}, image not fetched yet"
-    images.check_architecture(stack, image)
+    container_images.check_architecture(stack, image)
     python = container.python(stack, image, needed)
     words = f"{engine}, image {image.digest or image.run}, {python}"
     if "torch" not in needed:

@@ -5,7 +5,7 @@ It is sampled beside the worker, never in it. A sensor that fails is left out of
 
 from __future__ import annotations
 
-from tracking.machine.usage.neighbours import Neighbours, compute_processes_of
+from tracking.machine.usage.co_tenants import CoTenants, compute_processes_of
 from tracking.machine.usage.system_metrics import SystemMetrics, SystemMetricsThread
 
-__all__ = ["Neighbours", "SystemMetrics", "SystemMetricsThread", "compute_processes_of"]
+__all__ = ["CoTenants", "SystemMetrics", "SystemMetricsThread", "compute_processes_of"]

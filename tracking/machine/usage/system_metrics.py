@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tracking.base import quantities
 from tracking.machine.usage import sensors
+from tracking.machine.usage.co_tenants import CoTenants
 from tracking.machine.usage.gpu_sensors import gpu_sensors
-from tracking.machine.usage.neighbours import Neighbours
 from tracking.record import Journal
 
 INFINIBAND = Path("/sys/class/infiniband")
@@ -31,7 +31,7 @@ class SystemMetrics:
 
     def __init__(
         self, gpu_uuids: list[str], disk_path: Path, node: str = "", infiniband: Path = INFINIBAND,
-        mountstats: Path = MOUNTSTATS, neighbours: Neighbours | None = None,
+        mountstats: Path = MOUNTSTATS, neighbours: CoTenants | None = None,
     ) -> None:  # fmt: skip
         self.failures: dict[str, str] = {}  # by sensor: what it said last
         self._prefix = f"{quantities.SYSTEM}{node}/" if node else quantities.SYSTEM
@@ -87,7 +87,7 @@ class SystemMetricsThread:
         interval_sec: float,
         node: str = "",
         first_step: int = 0,
-        neighbours: Neighbours | None = None,
+        neighbours: CoTenants | None = None,
     ) -> None:
         self.failures: dict[str, str] = {}
         self._journal = journal

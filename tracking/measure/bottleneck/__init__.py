@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tracking.measure.bottleneck import ceilings, roofline
 from tracking.measure.bottleneck.ceilings import Ceilings
-from tracking.measure.bottleneck.of_run import Findings, examine, explain
+from tracking.measure.bottleneck.run_limits import Findings, examine, explain
 from tracking.measure.bottleneck.time_shares import NAMES, limit
 
 __all__ = ["NAMES", "Ceilings", "Findings", "ceilings", "examine", "explain", "limit", "roofline"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tracking.machine.environment import cache, is_trusted, private_folder
-from tracking.record import documents, stored
+from tracking.record import documents, typed_json
 
 FOLDER = "ceilings"
 NAME = "ceilings.json"  # A run's folder keeps a copy.
@@ -61,7 +61,7 @@ def save(measured: Ceilings) -> Path:
 
 def read(path: Path) -> Ceilings:
     """Raises OSError, and ValueError for what is none."""
-    return stored.checked(Ceilings, documents.read_json(path), path)
+    return typed_json.checked(Ceilings, documents.read_json(path), path)
 
 
 def keep_in(folder: Path, tags: Mapping[str, str]) -> None:

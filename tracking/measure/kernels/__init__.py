@@ -17,8 +17,8 @@ from tracking.measure.kernels.profile import (
     trace_name,
     write,
 )
-from tracking.measure.kernels.summary import Summary, summarize
 from tracking.measure.kernels.trace import MARK, Trace, parse
+from tracking.measure.kernels.trace_summary import Summary, summarize
 
 __all__ = [
     "KERNELS", "MARK", "PROFILE", "SCRATCH", "Profile", "Summary", "Trace", "parse", "read", "remove_scratch",

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tracking.measure.programs import foreign, written_numbers
-from tracking.measure.programs.lines import LeftOut
+from tracking.measure.programs import checked_values, written_numbers
+from tracking.measure.programs.whole_lines import LeftOut
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class DeclaredWords:
                 if role == "step" and self._samples_per_step:
                     yield Found("samples", "", value * self._samples_per_step)
             except ValueError as error:
-                self.unread.add(f"{key or role} {foreign.shown(match[1])} {error}", line)
+                self.unread.add(f"{key or role} {checked_values.shown(match[1])} {error}", line)
 
 
 def _value(match: re.Match[str], role: str) -> float:
     value = written_numbers.found(match, is_count=role in ("samples", "step"))
-    if role != "metric" and not 0 <= value <= foreign.MAX_COUNT:
-        raise ValueError(f"is not from 0 to {foreign.MAX_COUNT}")
+    if role != "metric" and not 0 <= value <= checked_values.MAX_COUNT:
+        raise ValueError(f"is not from 0 to {checked_values.MAX_COUNT}")
     return value

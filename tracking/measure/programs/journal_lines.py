@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from tracking.base import quantities
-from tracking.measure.programs import foreign
+from tracking.measure.programs import checked_values
 from tracking.record import Record, journal
-from tracking.request.names import is_measured
+from tracking.request.name_checks import is_measured
 
 INTERVALS = ("init", "warmup", "epoch", "eval", "checkpoint", "run")
 EVENTS = {f"{name}_{edge}" for name in INTERVALS for edge in ("start", "stop")} - {"init_start"}
@@ -23,17 +23,17 @@ LATE_SEC = 1.0  # The monotonic clock is one for all processes of a machine.
 
 def record_in(line: str, time_ms: int, clock_sec: float) -> Record:
     """The record of a line that was read at this time. Raises ValueError that says what is wrong with it."""
-    content = foreign.decoded(line)
+    content = checked_values.decoded(line)
     if not isinstance(content, dict) or content.get("kind") not in ("event", "metrics"):
         raise ValueError('needs "kind": "event" or "metrics"')
-    values = foreign.mapping(content.get("values", {}), "values")
+    values = checked_values.mapping(content.get("values", {}), "values")
     given_ms, given_sec = _times(content, time_ms, clock_sec)
     if content["kind"] == "metrics":
-        step = foreign.count(content.get("step", 0), "step")
+        step = checked_values.count(content.get("step", 0), "step")
         return Record("metrics", given_ms, given_sec, step=step, values=_metrics(values))
     key = content.get("key")
     if not isinstance(key, str) or key not in EVENTS:
-        raise ValueError(f"key={foreign.shown(key)}: allowed: {', '.join(sorted(EVENTS))}")
+        raise ValueError(f"key={checked_values.shown(key)}: allowed: {', '.join(sorted(EVENTS))}")
     return Record("event", given_ms, given_sec, key=key, values=_event(key, values))
 
 
@@ -41,12 +41,12 @@ def _times(content: dict[str, Any], time_ms: int, clock_sec: float) -> tuple[int
     """What the line gives of the two clocks, beside the time at which it was read."""
     given_ms, given_sec = float(time_ms), clock_sec
     if "time_ms" in content:
-        given_ms = foreign.time_ms(content["time_ms"])
-        if given_ms > time_ms + foreign.LATE_MS:
+        given_ms = checked_values.time_ms(content["time_ms"])
+        if given_ms > time_ms + checked_values.LATE_MS:
             raise ValueError(f"time_ms={given_ms:.0f}: lies a day and more after the line was read")
         given_sec += (given_ms - time_ms) / 1e3
     if "clock_sec" in content:
-        given_sec = foreign.clock_sec(content["clock_sec"])
+        given_sec = checked_values.clock_sec(content["clock_sec"])
         if given_sec > clock_sec + LATE_SEC:
             raise ValueError(f"clock_sec={given_sec}: lies after the line was read; give time_ms of another machine")
     return int(given_ms), given_sec
@@ -54,12 +54,12 @@ def _times(content: dict[str, Any], time_ms: int, clock_sec: float) -> tuple[int
 
 def _event(key: str, values: dict[str, Any]) -> dict[str, Any]:
     # Only an evaluation may take place within an epoch.
-    epoch = foreign.fraction if key == "eval_accuracy" else foreign.count
-    kept: dict[str, Any] = {"step": foreign.count(values["step"], "step")} if "step" in values else {}
+    epoch = checked_values.fraction if key == "eval_accuracy" else checked_values.count
+    kept: dict[str, Any] = {"step": checked_values.count(values["step"], "step")} if "step" in values else {}
     kept |= {"epoch_num": epoch(values["epoch_num"], "epoch_num")} if "epoch_num" in values else {}
     if key == "eval_accuracy":
         if "samples_count" in values:
-            kept["samples_count"] = foreign.count(values["samples_count"], "samples_count")
+            kept["samples_count"] = checked_values.count(values["samples_count"], "samples_count")
         metrics = values.get("metrics")
         if not isinstance(metrics, dict) or not metrics:
             raise ValueError('eval_accuracy: needs "metrics": {name: value}')
@@ -68,10 +68,10 @@ def _event(key: str, values: dict[str, Any]) -> dict[str, Any]:
         ranks = values.get("rank_ms")
         if "samples" not in values or not isinstance(ranks, list) or not ranks:
             raise ValueError("throughput_window: needs samples and rank_ms")
-        samples = foreign.positive(values["samples"], "samples")
+        samples = checked_values.positive(values["samples"], "samples")
         return {"step": 0, "epoch_num": 0} | kept | {
             "samples": int(samples) if samples.is_integer() else samples,
-            "rank_ms": [foreign.positive(rank, "rank_ms") for rank in ranks],
+            "rank_ms": [checked_values.positive(rank, "rank_ms") for rank in ranks],
         }  # fmt: skip
     return kept
 
@@ -79,7 +79,7 @@ def _event(key: str, values: dict[str, Any]) -> dict[str, Any]:
 def _metrics(values: dict[str, Any], prefix: str = "") -> dict[str, float]:
     for key in values:
         if not journal.is_key(prefix + key):
-            raise ValueError(f"{foreign.shown(key)}: MLflow takes {journal.KEY_RULE}")
+            raise ValueError(f"{checked_values.shown(key)}: MLflow takes {journal.KEY_RULE}")
         if is_measured(prefix + key):
             raise ValueError(f"{key}: is among the names of what timetrial measures; give it another one")
-    return {key: foreign.number(value, key) for key, value in values.items()}
+    return {key: checked_values.number(value, key) for key, value in values.items()}

@@ -18,7 +18,7 @@ from typing import Any
 
 from conf.target import AT_LEAST, AT_MOST, Target, is_at_most, limit, parse
 from tracking.measure.programs.mlperf_lines import Entry, metric_of
-from tracking.record import stored
+from tracking.record import typed_json
 
 TABLE = Path(__file__).with_name("mlperf_benchmarks.csv")
 METRICS = {"BBOX": "box_map", "SEGM": "mask_map", "FID": "fid", "CLIP": "clip"}  # our names of MLPerf's
@@ -91,7 +91,7 @@ class Benchmark:
             return {metric: asked if is_at_most(asked) else parse(f"{side}{asked}")}
         if said is not None and self.runs and len(self.targets) < 2:
             return {metric: parse(f"{side}{said}")}
-        bleus = [values["bleu"] for values in evaluated if stored.is_number(values.get("bleu"))]
+        bleus = [values["bleu"] for values in evaluated if typed_json.is_number(values.get("bleu"))]
         in_percent = any(bleu > PERCENT_ABOVE for bleu in bleus)
         return {name: 100 * limit(value) if in_percent else value for name, value in self.targets.items()}
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conf.target import Target
-from tracking.measure.programs import foreign
+from tracking.measure.programs import checked_values
 
 MLLOG = ":::MLLOG "
 MLL = re.compile(r":::MLL (\d+(?:\.\d+)?) ([\w.]+): *(\{.*)")
@@ -65,20 +65,22 @@ def _mllog(line: str) -> Entry | None:
     _, mark, content = line.partition(MLLOG)
     if not mark:
         return None
-    read = foreign.mapping(foreign.decoded_start(content), "line")
-    return Entry(read["key"], read.get("value"), _mapping(read.get("metadata")), foreign.time_ms(read["time_ms"]))
+    read = checked_values.mapping(checked_values.decoded_start(content), "line")
+    return Entry(
+        read["key"], read.get("value"), _mapping(read.get("metadata")), checked_values.time_ms(read["time_ms"])
+    )
 
 
 def _mll(line: str) -> Entry | None:
     match = MLL.search(line)
     if match is None:
         return None
-    read = foreign.mapping(foreign.decoded_start(match[3]), "line")
+    read = checked_values.mapping(checked_values.decoded_start(match[3]), "line")
     value = read.get("value")
     if match[2] == "eval_accuracy":  # NVIDIA's Mask R-CNN has a mapping in a mapping, its Transformer a text
         value = value["accuracy"] if isinstance(value, dict) and value.keys() == {"accuracy"} else value
         value = float(value) if isinstance(value, str) else value
-    return Entry(match[2], value, _mapping(read.get("metadata")), foreign.time_ms(1e3 * float(match[1])), "v0.6")
+    return Entry(match[2], value, _mapping(read.get("metadata")), checked_values.time_ms(1e3 * float(match[1])), "v0.6")
 
 
 def _mlp(line: str) -> Entry | None:
@@ -93,12 +95,14 @@ def _mlp(line: str) -> Entry | None:
         metadata, value = {"status": "success" if value["success"] else "aborted"}, None
     elif key == "train_epoch":
         metadata, value = {"epoch_num": value}, None
-    return Entry(RENAMED.get(key, key), value, metadata, foreign.time_ms(1e3 * float(match[3])), "v0.5", match[2])
+    return Entry(
+        RENAMED.get(key, key), value, metadata, checked_values.time_ms(1e3 * float(match[3])), "v0.5", match[2]
+    )
 
 
 def _value(text: str | None) -> Any:
     try:
-        return None if text is None else foreign.decoded(text)
+        return None if text is None else checked_values.decoded(text)
     except ValueError:
         return text
 
@@ -114,7 +118,7 @@ def place(entry: Entry) -> Any:
 
 def metric_of(entry: Entry) -> str:
     """What the log calls the metric of an evaluation; empty where it does not say it."""
-    return foreign.text(entry.metadata.get("metric"))
+    return checked_values.text(entry.metadata.get("metric"))
 
 
 class Joined:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from conf.target import is_at_most
-from tracking.measure.programs import foreign
+from tracking.measure.programs import checked_values
 from tracking.measure.programs.mlperf_lines import Entry, entry_in, is_torn
 from tracking.measure.programs.submission import Submission
-from tracking.record import stored
+from tracking.record import typed_json
 
 EVALUATIONS = ("eval_accuracy", "eval_error")  # the second of HPC, where less is better
 MARKS = ("run_start", "run_stop")
@@ -35,10 +35,10 @@ class MLPerfLog:
             return NO_STOP
         said, target = self.stop.metadata.get("status"), self.submission.target
         if said is not None or self.stop.round != "v0.5" or target is None:
-            return foreign.text(said) or "no status"
+            return checked_values.text(said) or "no status"
         sign = -1 if any(map(is_at_most, self.submission.benchmark.targets.values())) else 1
         values = [entry.value for entry in self.entries if entry.key in EVALUATIONS]
-        reached = any(stored.is_number(value) and sign * value >= sign * target for value in values)
+        reached = any(typed_json.is_number(value) and sign * value >= sign * target for value in values)
         return SUCCESS if reached else "aborted"
 
 
@@ -64,7 +64,7 @@ def _found_afterwards(entries: Sequence[Entry], start: Entry | None) -> Entry | 
     the one that wins was made."""
     result = next((entry for entry in entries if entry.key == "eval_result"), None)
     seconds = 0.0 if result is None else result.metadata.get("timestamp", 0.0)
-    if result is None or start is None or not stored.is_number(seconds) or not 0 < seconds < MOST_SEC:
+    if result is None or start is None or not typed_json.is_number(seconds) or not 0 < seconds < MOST_SEC:
         return None
     time_ms = start.time_ms + 1e3 * seconds
     return replace(result, key="run_stop", value=None, metadata={"status": SUCCESS}, time_ms=time_ms)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tracking.measure.programs.account import Account
-from tracking.measure.programs.lines import LeftOut
+from tracking.measure.programs.training_events import TrainingEvents
+from tracking.measure.programs.whole_lines import LeftOut
 
 # `program.status` is that of run_stop.
 NAMES = {"submission_status": "program.availability"}
 
 
-def remarks(account: Account, unread: LeftOut, numbers: LeftOut | None = None) -> dict[str, str]:
+def remarks(account: TrainingEvents, unread: LeftOut, numbers: LeftOut | None = None) -> dict[str, str]:
     """Who made the run, how it ended where not in success, and what of the log is in no figure."""
     said = account.submission.said.items()
     tags = {NAMES.get(key, f"program.{key.removeprefix('submission_')}"): value for key, value in said}

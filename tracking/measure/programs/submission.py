@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tracking.base import quantities
-from tracking.measure.programs import foreign
+from tracking.measure.programs import checked_values
 from tracking.measure.programs.mlperf_benchmarks import Benchmark, benchmark, by_our_names
 from tracking.measure.programs.mlperf_lines import Entry, metric_of
-from tracking.record import journal, stored
+from tracking.record import journal, typed_json
 
 COUNTS = ("global_batch_size", "train_samples", "eval_samples")
 MOST_METRICS = 100  # of one evaluation
@@ -49,11 +49,11 @@ class Submission:
             self._counts[key] = int(value)
         elif key in RANKS and is_count(value):
             self._ranks[key] = int(value)
-        elif key in SAYS and (said := foreign.text(value)):
+        elif key in SAYS and (said := checked_values.text(value)):
             self.said[key] = said
         elif key == "opt_name":
-            self._opt_name = foreign.text(value)
-        elif key in TARGETS and self.target is None and stored.is_number(value) and math.isfinite(value):
+            self._opt_name = checked_values.text(value)
+        elif key in TARGETS and self.target is None and typed_json.is_number(value) and math.isfinite(value):
             self.target = float(value)
 
     @property
@@ -71,7 +71,7 @@ class Submission:
 
     def fitting(self, metrics: Mapping[str, Any], epoch: float | None, targets: Container[str]) -> dict[str, float]:
         """The values of an evaluation that can be journaled, and drawn as curves."""
-        numbers = {key: float(said) for key, said in metrics.items() if stored.is_number(said)}
+        numbers = {key: float(said) for key, said in metrics.items() if typed_json.is_number(said)}
         kept = {key: number for key, number in numbers.items() if journal.is_key(quantities.EVAL + key)}
         if (others := metrics.keys() - kept.keys()) and not self.no_number:
             when = "" if epoch is None else f" of epoch {epoch:.15g}"

@@ -21,10 +21,10 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from conf.schema import ConfigError
 from tracking.base import quantities
 from tracking.record import journal
-from tracking.request import names
+from tracking.request import name_checks
 
 OURS = tuple(sorted((quantities.EVAL, *quantities.RESERVED)))
-OUR_NAMES = tuple(sorted((quantities.EPOCH, quantities.TRAIN_LOSS, *names.MEASURED_NAMES)))
+OUR_NAMES = tuple(sorted((quantities.EPOCH, quantities.TRAIN_LOSS, *name_checks.MEASURED_NAMES)))
 REDUCTIONS = ("mean", "sum", "min", "max")
 NUM_SLOTS = 1024  # A block of pinned memory holds so many values.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tracking.record import files
-from tracking.store.mirror import comparison
+from tracking.store.mirror import server_check
 from tracking.store.mirror.state import MirrorState, signatures
 from tracking.store.server import PatientClient, TrackingRefused, artifact_store
 
@@ -39,7 +39,7 @@ class ArtifactUploads:
             self._refused.pop(name, None)
             state.artifacts[name] = signature
             save()
-        lacks = comparison.lacking_files(self._client, store, self._uploaded(state))
+        lacks = server_check.lacking_files(self._client, store, self._uploaded(state))
         for name in lacks:
             del state.artifacts[name]
         save()

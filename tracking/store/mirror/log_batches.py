@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tracking.record import Record, journal, stored
+from tracking.record import Record, journal, typed_json
 
 # MLflow's limits (mlflow/utils/validation.py); the last is below its 1 MB, since our count of bytes is an estimate.
 MAX_METRICS, MAX_PARAMS, MAX_TAGS, MAX_ENTITIES, MAX_BYTES = 1000, 100, 100, 1000, 900_000
@@ -47,7 +47,7 @@ class LogBatch:
         return self._add_text(self.tags, MAX_TAGS, key, shortened(str(value), MAX_TAG_CHARS))
 
     def _add_metric(self, key: str, value: Any, time_ms: int, step: int) -> bool:
-        if not isinstance(value, bool) and not stored.is_number(value):
+        if not isinstance(value, bool) and not typed_json.is_number(value):
             raise ValueError(f"metrics: the value of {key!r} is no number: {repr(value)[:60]}")
         if not -(2**63) <= step < 2**63:
             raise ValueError(f"metrics: {key!r} has step {step}, which is no 64-bit number")

@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tracking.base.secrets import strip_credentials
-from tracking.record import NOTE_TAG, Result, documents, files, journal, nodes, run_folder
-from tracking.store.mirror import claim, comparison, description, mlflow_run, row_uploads, state
+from tracking.record import NOTE_TAG, Result, documents, files, journal, node_records, run_folder
+from tracking.store.mirror import claim, description, mlflow_run, row_uploads, server_check, state
 from tracking.store.mirror.artifact_uploads import ArtifactUploads
 from tracking.store.mirror.log_batches import log_batches
 from tracking.store.mirror.mlflow_run import BACK_TAG, UID_TAG, VIEW_TAG
@@ -90,7 +90,7 @@ class Mirror:
     def _until_held(self, send: Callable[[], list[str]]) -> None:
         """Send, and send once more what the server lacks after that, which is what `send` returns."""
         if send() and (lacks := send()):
-            words = f"the server has acknowledged what it does not hold: {comparison.in_words(lacks)}"
+            words = f"the server has acknowledged what it does not hold: {server_check.in_words(lacks)}"
             raise TrackingUnavailable(f"{strip_credentials(self._client.uri)}: {words}. It will be sent again")
 
     def _send_rows(self, result: Result) -> list[str]:
@@ -99,8 +99,8 @@ class Mirror:
         end_tags = self._end(run_id, result)
         if self.state.num_creations > 1 and self.state.experiment_id:
             claim.remove_doubles(self._client, self.state.experiment_id, self.info.uid, run_id)
-        wanted = comparison.expected(self.folder, end_tags, self.state.left_out)
-        lacks = comparison.lacking(self._client, run_id, wanted, STATUS[result.status])
+        wanted = server_check.expected(self.folder, end_tags, self.state.left_out)
+        lacks = server_check.lacking(self._client, run_id, wanted, STATUS[result.status])
         if lacks:
             self.state.offset, self.state.params, self.state.status, self.state.others = 0, {}, None, {}
             self._save()
@@ -117,7 +117,7 @@ class Mirror:
         if self.state.status and run_folder.read_result(self.folder) is None:
             self._reopen(run_id)
         return sum(
-            self._ship_journal(run_id, name) for name in [run_folder.JOURNAL, *nodes.other_journals(self.folder)]
+            self._ship_journal(run_id, name) for name in [run_folder.JOURNAL, *node_records.other_journals(self.folder)]
         )
 
     def _ship_journal(self, run_id: str, name: str) -> int:

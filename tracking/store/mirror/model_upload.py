@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from conf.schema import ConfigError
 from tracking.record import ExportedModel, exported_model, run_folder
-from tracking.request.names import check_registered_name
+from tracking.request.name_checks import check_registered_name
 from tracking.store.mirror import mlflow_run, model_files
 from tracking.store.mirror.state import MirrorState, signature_of
 from tracking.store.server import PatientClient, TrackingRefused, artifact_store, connection

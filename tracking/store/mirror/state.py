@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tracking.record import documents, exported_model, files, journal, nodes, run_folder, stored
+from tracking.record import documents, exported_model, files, journal, node_records, run_folder, typed_json
 
 # The status of a result, and what MLflow calls it.
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
@@ -40,7 +40,7 @@ def load(folder: Path, tracking_uri: str) -> MirrorState:
     if not files.exists(path):
         return MirrorState(tracking_uri)
     try:
-        state = stored.checked(MirrorState, documents.read_json(path), path)
+        state = typed_json.checked(MirrorState, documents.read_json(path), path)
     except ValueError:  # what a machine that went down left of it
         return MirrorState(tracking_uri, num_creations=1)
     state.offset = max(0, state.offset)
@@ -79,6 +79,6 @@ def complete(folder: Path, state: MirrorState) -> bool:
         and next(journal.read(folder / run_folder.JOURNAL, state.offset), None) is None
         and not any(
             next(journal.read(folder / name, max(0, state.others.get(name, 0))), None)
-            for name in nodes.other_journals(folder)
+            for name in node_records.other_journals(folder)
         )
     )

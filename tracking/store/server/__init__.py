@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from tracking.store.server import connection
 from tracking.store.server.database import open_client
-from tracking.store.server.failures import ENVIRONMENT, TrackingRefused, TrackingUnavailable, answers, check_server
-from tracking.store.server.links import compare_link, experiment_link, run_link, search_link, ui_command, view_link
 from tracking.store.server.models import check_models
 from tracking.store.server.patient_client import PatientClient
+from tracking.store.server.server_errors import ENVIRONMENT, TrackingRefused, TrackingUnavailable, answers, check_server
 from tracking.store.server.stores import artifact_store
+from tracking.store.server.ui_links import compare_link, experiment_link, run_link, search_link, ui_command, view_link
 from tracking.store.server.uris import absolute_uri, artifact_root, default_uri, named
 
 __all__ = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tracking.base.secrets import strip_credentials
 from tracking.store.server import connection
-from tracking.store.server.failures import TrackingRefused
 from tracking.store.server.permissions import ask
+from tracking.store.server.server_errors import TrackingRefused
 
 NO_MODEL = "m-timetrial-asks"  # the answer to it is that there is none, where models are kept
 REFUSALS = (403, 404, 405, 501)

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tracking.store.server import failures, stores
+from tracking.store.server import server_errors, stores
 from tracking.store.server.database import open_client
-from tracking.store.server.failures import REQUEST_TIMEOUT, TrackingUnavailable
+from tracking.store.server.server_errors import REQUEST_TIMEOUT, TrackingUnavailable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -25,7 +25,7 @@ class PatientClient:
     def __init__(self, uri: str, hint: str) -> None:
         self.uri = uri
         self._hint = hint
-        self._timeout_sec = float(failures.DEFAULT_TIMEOUT)
+        self._timeout_sec = float(server_errors.DEFAULT_TIMEOUT)
 
     @cached_property
     def mlflow(self) -> MlflowClient:
@@ -38,7 +38,7 @@ class PatientClient:
         try:
             with (
                 _timeout(self._timeout_sec + upload_bytes / STORED_BYTES_PER_SEC),
-                failures.answers(self.uri, self._hint),
+                server_errors.answers(self.uri, self._hint),
             ):
                 yield self.mlflow
         except TrackingUnavailable as error:
@@ -53,7 +53,7 @@ def _timeout(sec: float) -> Iterator[None]:
 
     MLflow knows one timeout for all requests of a process: another thread's request may wait as long meanwhile.
     """
-    default = failures.DEFAULT_TIMEOUT
+    default = server_errors.DEFAULT_TIMEOUT
     if os.environ.get(REQUEST_TIMEOUT) != default:
         yield
         return

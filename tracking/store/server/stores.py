@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from tracking.base.installation import TRACKING
 from tracking.base.secrets import redact, strip_credentials
 from tracking.store.server import recipients
-from tracking.store.server.failures import TrackingRefused
+from tracking.store.server.server_errors import TrackingRefused
 from tracking.store.server.uris import artifact_root
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainers.data.coco.evaluation import DetectionEvaluator
+from trainers.data.coco.average_precision import DetectionEvaluator
 from trainers.data.coco.index import CocoIndex, load_index
 from trainers.data.coco.overlaps import IouType
 

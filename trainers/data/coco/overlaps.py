@@ -1,7 +1,7 @@
 """How much detections overlap the objects of their image and class, as COCO's protocol measures it.
 
 Only these are measured: of the images of a process, by that process. Which detection then counts for which object is
-decided over all images, from the overlaps alone (trainers.data.coco.evaluation).
+decided over all images, from the overlaps alone (trainers.data.coco.average_precision).
 """
 
 from __future__ import annotations

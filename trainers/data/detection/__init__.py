@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracking.base import old_paths
-from trainers.data.detection.files import CocoData, coco, shapes
+from trainers.data.detection.data import CocoData, coco, shapes
 
 __all__ = ["CocoData", "coco", "shapes"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from trainers.data.cached.shares import share_parser
+from trainers.data.cached.work_shares import share_parser
 from trainers.data.latent_factors import Model, picks_of_share
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tracking.base import installation
-from trainers.data.cached.shares import in_shares, num_shares, while_wanted
+from trainers.data.cached.work_shares import in_shares, num_shares, while_wanted
 from trainers.data.latent_factors.model import SEED, Model
 
 CHUNK = 256  # users that share a generator of random numbers

@@ -11,7 +11,7 @@ import torch
 from trainers.data.latent_factors.model import ML_20M
 from trainers.data.loading.counters import key_of
 from trainers.data.loading.version import digest
-from trainers.data.ratings import files, generated
+from trainers.data.ratings import generated, movielens_files
 from trainers.data.ratings.draws import RatedItems, rated_items
 from trainers.data.ratings.interactions import Interactions
 from trainers.data.ratings.loader import GROUP, NEGATIVES, EvalLoader, TrainLoader, groups
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def movielens(path: str) -> RatingsData:
     """A MovieLens in its own files, in the folder `path`. Raises ConfigError for what is none."""
-    return RatingsData("movielens", files.load(path))
+    return RatingsData("movielens", movielens_files.load(path))
 
 
 def ratings(size: int = ML_20M) -> RatingsData:

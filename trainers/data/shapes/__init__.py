@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from trainers.data.shapes.files import ensure
+from trainers.data.shapes.generated_files import ensure
 
 __all__ = ["ensure"]

@@ -9,8 +9,8 @@ from typing import get_args
 
 from conf.schema import ConfigError
 from tracking.base import installation
-from trainers.data.cached.shares import CANNOT_WRITE
-from trainers.data.shapes.files import Kind, draw_share, ensure
+from trainers.data.cached.work_shares import CANNOT_WRITE
+from trainers.data.shapes.generated_files import Kind, draw_share, ensure
 
 
 def main() -> None:

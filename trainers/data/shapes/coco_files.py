@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trainers.data.shapes.drawing import CLASS_NAMES
+from trainers.data.shapes.rasterizing import CLASS_NAMES
 from trainers.data.shapes.scenes import Scene
 
 CATEGORY_IDS = (1, 2, 3, 5, 8, 10, 11, 13, 17, 18)  # One for each of CLASS_NAMES, with gaps as COCO has them.

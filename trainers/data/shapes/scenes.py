@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainers.data.shapes.drawing import (
+from trainers.data.shapes.rasterizing import (
     CLASS_NAMES,
     SHAPES,
     coverage,

@@ -7,6 +7,6 @@ imported without PyTorch, which the agent imports once, before it forks.
 from __future__ import annotations
 
 from trainers.loop.worker.agent import main
-from trainers.loop.worker.signals import die_with
+from trainers.loop.worker.signal_deaths import die_with
 
 __all__ = ["die_with", "main"]

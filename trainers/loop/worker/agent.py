@@ -15,11 +15,11 @@ from conf import schema
 from tracking.base import installation
 from tracking.machine.environment import fingerprint
 from tracking.machine.stacks import check_promise
-from tracking.record import Failure, Journal, Result, documents, nodes, run_folder
+from tracking.record import Failure, Journal, Result, documents, node_records, run_folder
 from trainers.loop.start import part_of_start
-from trainers.loop.worker import of_nodes
+from trainers.loop.worker import other_nodes
 from trainers.loop.worker.rank import first_failure, run_rank
-from trainers.loop.worker.signals import die_of_signals, signal_of
+from trainers.loop.worker.signal_deaths import die_of_signals, signal_of
 
 if TYPE_CHECKING:
     from torch.distributed.launcher.api import LaunchConfig
@@ -54,7 +54,7 @@ def run_training(run_dir: Path) -> int:
     os.environ.setdefault("GOMP_SPINCOUNT", "100000")
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
     collector = fingerprint.Collector()  # Its commands run beside the imports.
-    log = None if nodes.rank() else Journal(run_dir / run_folder.JOURNAL)
+    log = None if node_records.rank() else Journal(run_dir / run_folder.JOURNAL)
     with part_of_start(log, "import"):
         import_training(config, run_dir)
         import torch
@@ -63,12 +63,12 @@ def run_training(run_dir: Path) -> int:
 
     name_methods_quickly()
     if config.nodes > 1:
-        of_nodes.use_the_route()
+        other_nodes.use_the_route()
     try:
         facts = collector.finish(torch, range(processes if config.on_gpu() else 0))
         environment = record_environment(config, run_dir, facts)
         if config.nodes > 1:
-            environment |= of_nodes.compared(config, run_dir)
+            environment |= other_nodes.compared(config, run_dir)
         assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
         if log:
             log.event("process_group_start")  # Rank 0 ends it, when it has joined.
@@ -110,8 +110,8 @@ def torchrun(config: schema.RunConfig, run_dir: Path) -> LaunchConfig:
         max_nodes=config.nodes,
         nproc_per_node=config.processes_per_node(),
         rdzv_backend="static" if several else "c10d",
-        rdzv_endpoint=nodes.rendezvous() if several else "localhost:0",
-        rdzv_configs={"rank": nodes.rank(), "timeout": of_nodes.TIMEOUT_SEC} if several else {},
+        rdzv_endpoint=node_records.rendezvous() if several else "localhost:0",
+        rdzv_configs={"rank": node_records.rank(), "timeout": other_nodes.TIMEOUT_SEC} if several else {},
         run_id=run_dir.name,
         max_restarts=0,  # A restart would hide a failure inside a measured time.
         start_method="fork",
@@ -131,8 +131,8 @@ def name_methods_quickly() -> None:
 
 def record_environment(config: schema.RunConfig, run_dir: Path, facts: dict[str, Any]) -> dict[str, str]:
     """Write the fingerprint's facts and return its tags. Raises ConfigError where it is not what the stack promises."""
-    if nodes.rank():
-        documents.write_json(run_dir / nodes.file_of(run_folder.FINGERPRINT, nodes.name()), facts)
+    if node_records.rank():
+        documents.write_json(run_dir / node_records.file_of(run_folder.FINGERPRINT, node_records.name()), facts)
     else:
         tags = fingerprint.record(run_dir, facts)
         changes = fingerprint.changes(fingerprint.taken(run_dir))
@@ -145,9 +145,9 @@ def record_environment(config: schema.RunConfig, run_dir: Path, facts: dict[str,
 
 def fail(run_dir: Path, failure: Failure) -> int:
     """Write the failure as the result and return 1; a training that has its result by now keeps it."""
-    if nodes.rank():  # The result is the first node's; its launcher hears of this from ours.
-        failure.message = f"node {nodes.name()}: {failure.message}"
-        documents.write_json(run_dir / nodes.failure_file(nodes.name()), failure)
+    if node_records.rank():  # The result is the first node's; its launcher hears of this from ours.
+        failure.message = f"node {node_records.name()}: {failure.message}"
+        documents.write_json(run_dir / node_records.failure_file(node_records.name()), failure)
         return 1
     result = run_folder.read_result(run_dir)
     if result is not None and result.status == "finished":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tracking.record import Failure, documents, run_folder
 from trainers.loop.worker.own_gpu import show_own_gpu
-from trainers.loop.worker.signals import die_with
+from trainers.loop.worker.signal_deaths import die_with
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from trainers.data.text import TextData, TextView, numbers, synthetic, wmt
+from trainers.models.gnmt.halving_schedule import HalvingSchedule
 from trainers.models.gnmt.network import Decoding, Gnmt, Sizes, classified_loss
-from trainers.models.gnmt.schedule import HalvingSchedule
 from trainers.models.schedule import is_count, require
 from trainers.models.translator import Translator
 from trainers.ops.beam import Scoring

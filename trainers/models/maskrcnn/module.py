@@ -14,7 +14,7 @@ from torch import nn
 from torchvision.models.detection import MaskRCNN
 
 from conf.schema import ConfigError
-from trainers.data.detection import files as detection
+from trainers.data.detection import data as detection
 from trainers.data.detection.synthetic import SyntheticDetection
 from trainers.data.detection.view import ShortEdge
 from trainers.models.maskrcnn import roi_heads, rpn

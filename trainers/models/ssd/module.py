@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from conf.schema import ConfigError
-from trainers.data.detection import files as detection
+from trainers.data.detection import data as detection
 from trainers.data.detection.synthetic import SyntheticDetection
 from trainers.models.schedule import Schedule
 from trainers.models.ssd.colour_jitter import NUM_DRAWS

@@ -22,8 +22,8 @@ from tests.tracking.analysis.audit.alterations import Alteration
 from tracking.analysis.audit import audit, audit_folder, figures, trees
 from tracking.analysis.audit.audit import WORDS
 from tracking.analysis.audit.evidence import Evidence
-from tracking.analysis.audit.files import audit_pictures
 from tracking.analysis.audit.journals import JournalFigures
+from tracking.analysis.audit.report_files import audit_pictures
 from tracking.analysis.audit.trees import AuditResult
 from tracking.analysis.published import comparison
 from tracking.analysis.report import page, report
@@ -167,10 +167,10 @@ def test_every_cell_of_the_csv_that_is_altered_is_seen(root: Path, folder: Path,
 
 def named(content: dict[str, Any], path: Path) -> bool:
     """Whether a file that differs from the JSON is named; without the JSON's own check, which others do."""
-    from tracking.analysis.audit import files
+    from tracking.analysis.audit import report_files
 
     tally = AuditResult()
-    compare = {".csv": files._csv, ".md": files._markdown, ".html": files._page}[path.suffix]
+    compare = {".csv": report_files._csv, ".md": report_files._markdown, ".html": report_files._page}[path.suffix]
     compare(content, path.read_text(), tally)
     return any(words.startswith(f"{path.name}, row") for words in tally.differences)
 

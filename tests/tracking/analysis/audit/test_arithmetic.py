@@ -8,9 +8,9 @@ import random
 import pytest
 
 from tracking.analysis.audit.arithmetic import Observations, factor_bounds, level, pair_of, would_tell
+from tracking.analysis.audit.arithmetic.censored_means import ratio
 from tracking.analysis.audit.arithmetic.pair_tests import sooner_p
-from tracking.analysis.audit.arithmetic.ranks import at_least
-from tracking.analysis.audit.arithmetic.samples import ratio
+from tracking.analysis.audit.arithmetic.rank_test import at_least
 from tracking.analysis.statistics import Times, counts, p_sooner, pilot, ratio_bounds, runs_to_tell, t_test
 from tracking.analysis.statistics.sooner import p_of_wins
 

@@ -17,7 +17,7 @@ from tracking.analysis.audit.audit import audit
 from tracking.analysis.compare import Setting, Task
 from tracking.analysis.report import report
 from tracking.analysis.report.pictures import drawing, roofline_chart
-from tracking.analysis.report.tables import settings_table
+from tracking.analysis.report.setting_tables import settings_table
 from tracking.analysis.report.utilization_table import utilization_table
 from tracking.analysis.results import Run
 from tracking.analysis.results.folder_runs import FolderRuns

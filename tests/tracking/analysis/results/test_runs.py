@@ -20,7 +20,7 @@ from tracking.analysis.results.folder_runs import FolderRuns
 from tracking.analysis.results.mlflow_runs import MlflowRuns
 from tracking.analysis.results.runs import need_finished
 from tracking.jobs.follow import sync
-from tracking.store.server.failures import TrackingUnavailable
+from tracking.store.server.server_errors import TrackingUnavailable
 
 SWEEP = "20260101-000000-vgg-abcd"
 ONE, TWO = "vgg-digits-fp32-1gpu-seed1", "vgg-digits-fp32-2gpu-seed1"

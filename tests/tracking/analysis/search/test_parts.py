@@ -21,7 +21,7 @@ from tracking.analysis.search.costs import grid_cost
 from tracking.analysis.search.explored import expectations, noise
 from tracking.analysis.search.finalists import finalists
 from tracking.analysis.search.neighbours import neighbours
-from tracking.analysis.search.sampling import proposals
+from tracking.analysis.search.optuna_proposals import proposals
 from tracking.analysis.search.spending import levels
 from tracking.analysis.search.trials import Key
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.studied import config, make_run, make_sweep
-from tracking.jobs.node import endings, slurm, ticket
+from tracking.jobs.node import scheduler_endings, slurm, ticket
 from tracking.jobs.node.ticket import Ticket
 from tracking.record import Running, run_folder
 
@@ -29,7 +29,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     command.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/asked\nprintf '1|RUNNING||a\\n2|PENDING|Priority|\\n'\n")
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(endings, "_answers", endings.Answers())
+    monkeypatch.setattr(scheduler_endings, "_answers", scheduler_endings.Answers())
     return folders
 
 
@@ -37,8 +37,8 @@ def test_runs_that_lie_together_cost_one_question(runs: list[Path], tmp_path: Pa
     for _ in range(2):
         for folder, words in zip(runs[:2], ("running on a", "waits in the queue"), strict=True):
             with pytest.raises(Running, match=words):
-                endings.failure_of(folder)
-        failure = endings.failure_of(runs[2])
+                scheduler_endings.failure_of(folder)
+        failure = scheduler_endings.failure_of(runs[2])
         assert failure is not None
         assert "there is no accounting" in failure.message
     assert (tmp_path / "asked").read_text().count("asked") == 1
@@ -50,7 +50,7 @@ def test_a_controller_that_is_away_is_not_asked_again_for_each_run(runs: list[Pa
     )
     for folder in runs:
         with pytest.raises(Running, match="Slurm does not answer"):
-            endings.failure_of(folder)
+            scheduler_endings.failure_of(folder)
     assert (tmp_path / "asked").read_text().count("asked") == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 from conf.launch_options import ProgramConfig
 from conf.schema import PROGRAM, ModelConfig, PrecisionConfig, RunConfig
 from tests.support.commands import ROOT
-from tracking.jobs.program import listener, outcome, process
+from tracking.jobs.program import listener, process, program_outcome
 from tracking.jobs.program.moments import Moment
 from tracking.measure.programs import DeclaredWords
 from tracking.record import Journal, journal, run_folder
@@ -134,14 +134,14 @@ def test_a_wall_clock_that_is_set_while_a_program_trains_changes_no_duration(
     times = {event.key: event.clock_sec - sec for event in journal.events(tmp_path / run_folder.JOURNAL)}
     expected = {"run_start": 1, "eval_start": 3, "eval_stop": 4, "eval_accuracy": 5, "run_stop": 5}
     assert times == pytest.approx(expected)
-    tags = outcome.tags(config("x", gpus=0), heard, 1)
+    tags = program_outcome.tags(config("x", gpus=0), heard, 1)
     assert tags["program.clock_set"] == "the wall clock was set by -7200.0 s meanwhile"
 
 
 def test_a_program_whose_times_span_more_than_it_ran_has_no_figures(heard: listener.Listener, tmp_path: Path) -> None:
     heard.hear(MLLOG.format(heard.began[0] + 60_000).encode())
     heard.close()
-    assert outcome.conclude(config("x", gpus=0), tmp_path, heard._journal, heard, 0) == 1
+    assert program_outcome.conclude(config("x", gpus=0), tmp_path, heard._journal, heard, 0) == 1
     result = run_folder.read_result(tmp_path)
     assert result is not None
     assert result.failure is not None
@@ -164,7 +164,7 @@ def test_a_program_that_dies_of_a_full_disk_says_so(
 ) -> None:
     heard.hear(f"epoch 1\n{line}\n".encode())
     heard.close()
-    assert outcome.conclude(config("x", gpus=0), tmp_path, heard._journal, heard, code) == 1
+    assert program_outcome.conclude(config("x", gpus=0), tmp_path, heard._journal, heard, code) == 1
     result = run_folder.read_result(tmp_path)
     assert result is not None
     assert result.failure is not None
@@ -183,4 +183,4 @@ def test_a_line_has_the_time_at_which_it_was_printed_and_the_run_ends_when_the_p
     times = {event.key: event.clock_sec - sec for event in journal.events(tmp_path / run_folder.JOURNAL)}
     assert times == pytest.approx({"run_start": 0, "eval_accuracy": 2, "run_stop": 3})
     heard.waited_sec = 1.234
-    assert outcome.tags(config("x", gpus=0), heard, 1)["program.slowed"].startswith("it waited 1.23 s")
+    assert program_outcome.tags(config("x", gpus=0), heard, 1)["program.slowed"].startswith("it waited 1.23 s")

@@ -13,7 +13,7 @@ import pytest
 
 from conf.launch_options import ProgramConfig
 from conf.schema import PROGRAM, ModelConfig, PrecisionConfig, RunConfig, StackConfig
-from tracking.jobs.program import outcome, process, program_python
+from tracking.jobs.program import process, program_outcome, program_python
 from tracking.machine.environment import fingerprint
 
 STACKS = "/opt/stack/bin/python"
@@ -122,8 +122,8 @@ def test_libraries_that_were_seen_loaded_have_the_versions_of_the_wheels_beside_
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: nvidia-{name}-cu12\nVersion: {version}\n")
         (folder / "RECORD").write_text(f"{file},,\n")
         paths[short] = str(packages / file)
-    seen = outcome.seen_facts({"software": {"python": "3.13.1"}}, paths)["software"]
+    seen = program_outcome.seen_facts({"software": {"python": "3.13.1"}}, paths)["software"]
     assert (seen["cudnn"], seen["cuda"], seen["python"]) == ("9.5.1.17", "12.9", "3.13.1")
     assert seen["loaded"] == "cudnn 9.5.1.17, cudart 12.9.79"
-    with_torch = outcome.seen_facts({"software": {"torch": "2.9.1", "cuda": "12.8"}}, paths)["software"]
+    with_torch = program_outcome.seen_facts({"software": {"torch": "2.9.1", "cuda": "12.8"}}, paths)["software"]
     assert with_torch["cuda"] == "12.8"

@@ -24,8 +24,8 @@ from conf.schema import (
 )  # fmt: skip
 from tracking.analysis.search import Axis
 from tracking.jobs.plan import Job, exit_code, sweep
-from tracking.jobs.search import SearchJobs, search_of, trace
-from tracking.jobs.search.trials import trial_of
+from tracking.jobs.search import SearchJobs, search_of, trace_file
+from tracking.jobs.search.trial_of_job import trial_of
 from tracking.record import Failure, Result
 from tracking.request.search_options import budget_of
 
@@ -77,7 +77,7 @@ def result(job: Job) -> Result:
 def search(jobs: Sequence[Job] = (), folder: Path | None = None) -> SearchJobs:
     base = Job(make([]), ["model=m", "seed=1"])
     base.config.search.axes = ["gpus=1,2"]
-    return SearchJobs(base, AXES, make, jobs, trace.refused(folder, AXES) if folder else ())
+    return SearchJobs(base, AXES, make, jobs, trace_file.refused(folder, AXES) if folder else ())
 
 
 def run(made: SearchJobs, most: int = 1000) -> list[Job]:

@@ -28,7 +28,7 @@ from tracking.machine.environment import (
     is_trusted,
     private_folder,
 )
-from tracking.machine.stacks import images, ready, uv_environment
+from tracking.machine.stacks import container_images, ready, uv_environment
 from tracking.measure.bottleneck import ceilings
 from trainers.data.cached import cached_arrays, cached_folder
 
@@ -266,11 +266,11 @@ def test_an_image_of_another_user_is_never_run(root: Path, tmp_path: Path, monke
     monkeypatch.setenv("PATH", str(tmp_path))
     container = ContainerConfig("apptainer", "docker://example.org/trainer:1")
     stack = StackConfig("ours", kind="container", container=container)
-    file = private_folder("images") / images.file_of(stack).name
+    file = private_folder("images") / container_images.file_of(stack).name
     file.write_bytes(b"an image")
-    assert images.find(stack) is not None
+    assert container_images.find(stack) is not None
     give_away(file)
-    assert images.find(stack) is None
+    assert container_images.find(stack) is None
 
 
 def test_arrays_of_another_user_are_made_anew_and_not_loaded(root: Path, tmp_path: Path) -> None:

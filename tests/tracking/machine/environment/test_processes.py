@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import ROOT
-from tracking.api.companion import ScriptProcess
+from tracking.api.script_process import ScriptProcess
 from tracking.machine.environment import processes
 
 

@@ -17,7 +17,7 @@ from tests.tracking.machine.stacks.fake_engine import ANSWER, IMAGE, FakeEngine
 from tracking.cli.parser import main
 from tracking.machine.environment import nvml
 from tracking.machine.environment.nvml import Gpu
-from tracking.machine.stacks import Mount, container, declared, image_of, images, judge, make_all, ready
+from tracking.machine.stacks import Mount, container, container_images, declared, image_of, judge, make_all, ready
 from tracking.machine.stacks.expectation import expected
 
 STACK = StackConfig("boxed", "container", container=ContainerConfig("podman", "example.org/trainer:1"))
@@ -75,7 +75,7 @@ def test_an_engine_of_slurms_needs_a_job(engine: FakeEngine, monkeypatch: pytest
     engine.install("enroot", "srun")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert "engine=pyxis: runs in a job of Slurm's alone; give cluster=slurm" in judge(stack, []).error
-    planned = container.plan(stack, images.Image("/trainer.sqsh", None), "n", ["python3"])
+    planned = container.plan(stack, container_images.Image("/trainer.sqsh", None), "n", ["python3"])
     with pytest.raises(ConfigError, match="in a job of Slurm's alone"):
         container.command(stack, planned)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
@@ -183,12 +183,14 @@ def test_an_image_that_cannot_be_fetched_names_the_stacks_that_can_run(engine: F
 
 def test_the_digest_is_the_registrys_or_the_images_own() -> None:
     known = {**IMAGE, "RepoDigests": ["a@sha256:1", "b@sha256:2"]}
-    assert images.inspected("x:1", json.dumps([known])).digest == IMAGE["Digest"]
-    assert images.inspected("x@sha256:2", json.dumps([known])).digest == "sha256:2"
+    assert container_images.inspected("x:1", json.dumps([known])).digest == IMAGE["Digest"]
+    assert container_images.inspected("x@sha256:2", json.dumps([known])).digest == "sha256:2"
     docker = {key: value for key, value in known.items() if key != "Digest"}
-    assert images.inspected("x:1", json.dumps([docker])).digest == "sha256:1"
-    assert images.inspected("x:1", json.dumps([{**docker, "RepoDigests": []}])).digest == "sha256:" + "1" * 64
-    assert images.inspected("x:1", json.dumps([docker])).run == "sha256:" + "1" * 64, "by what it is, not by its name"
+    assert container_images.inspected("x:1", json.dumps([docker])).digest == "sha256:1"
+    assert container_images.inspected("x:1", json.dumps([{**docker, "RepoDigests": []}])).digest == "sha256:" + "1" * 64
+    assert container_images.inspected("x:1", json.dumps([docker])).run == "sha256:" + "1" * 64, (
+        "by what it is, not by its name"
+    )
 
 
 def test_a_file_is_known_by_its_content(engine: FakeEngine, tmp_path: Path) -> None:
@@ -196,15 +198,15 @@ def test_a_file_is_known_by_its_content(engine: FakeEngine, tmp_path: Path) -> N
     file = tmp_path / "trainer.sif"
     stack = boxed(engine="apptainer", image=str(file))
     with pytest.raises(ConfigError, match=r"trainer\.sif: no such file.*docker://NAME:TAG"):
-        images.check_name(stack)
+        container_images.check_name(stack)
     file.write_bytes(b"squashed")
-    first = images.find(stack)
+    first = container_images.find(stack)
     assert first is not None
     assert first.run == str(file)
     assert first.digest == "sha256:" + hashlib.sha256(b"squashed").hexdigest()
-    assert images.find(stack) == first
+    assert container_images.find(stack) == first
     file.write_bytes(b"squashed anew")
-    again = images.find(stack)
+    again = container_images.find(stack)
     assert again is not None
     assert again.digest != first.digest
     for key, value in (("shm", "16g"), ("user", "1:1")):
@@ -215,7 +217,7 @@ def test_a_file_is_known_by_its_content(engine: FakeEngine, tmp_path: Path) -> N
 def test_mounts_are_one_for_a_place_and_outer_ones_first(engine: FakeEngine, tmp_path: Path) -> None:
     asked = [Mount("/a/runs/1", "/a/runs/1", True), Mount("/a", "/a"), Mount("/a/runs/1", "/a/runs/1")]
     assert [each.words for each in container.ordered(asked)] == ["/a:/a:ro", "/a/runs/1:/a/runs/1"]
-    image = images.Image("i", None)
+    image = container_images.Image("i", None)
     stack = boxed(mounts=[f"{tmp_path}:/data", f"{tmp_path}:/out:rw"])
     assert [each.words for each in container.plan(stack, image, "n", []).mounts] == [
         f"{tmp_path}:/data:ro",

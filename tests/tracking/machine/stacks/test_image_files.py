@@ -10,7 +10,7 @@ import pytest
 
 from conf.launch_options import ContainerConfig
 from conf.schema import ConfigError, StackConfig
-from tracking.machine.stacks import images
+from tracking.machine.stacks import container_images
 
 CONTENT = b"an image"
 # Like apptainer, it writes over no file. It is cut off in the middle while there is a file `cut` beside it.
@@ -49,29 +49,29 @@ def test_an_image_that_was_cut_off_is_never_used_and_the_next_try_begins_anew(pr
     asked = stack("docker://example.org/trainer:1")
     (program / "cut").touch()
     with pytest.raises(ConfigError, match=r"cannot be fetched \(exit code 1: FATAL: unexpected EOF\)"):
-        images.pull(asked)
-    assert images.find(asked) is None
+        container_images.pull(asked)
+    assert container_images.find(asked) is None
     (program / "cut").unlink()
-    image = images.pull(asked)
-    assert image == images.find(asked)
+    image = container_images.pull(asked)
+    assert image == container_images.find(asked)
     assert image.digest == f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
     assert Path(image.run).read_bytes() == CONTENT
     assert Path(image.run).is_relative_to(tmp_path / "cache")
     assert (program / "asked").read_text().splitlines() == ["docker://example.org/trainer:1"] * 2
-    assert images.find(stack("docker://example.org/trainer:2")) is None
+    assert container_images.find(stack("docker://example.org/trainer:2")) is None
 
 
 def test_a_file_that_was_changed_has_another_digest(program: Path, tmp_path: Path) -> None:
     file = tmp_path / "own.sif"
     for content in (CONTENT, b"another"):
         file.write_bytes(content)
-        image = images.find(stack(str(file)))
+        image = container_images.find(stack(str(file)))
         assert image
         assert image.digest == f"sha256:{hashlib.sha256(content).hexdigest()}"
-        assert image == images.find(stack(str(file))), "kept"
+        assert image == container_images.find(stack(str(file))), "kept"
 
 
 def test_a_cache_that_cannot_be_written_to_is_named(program: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("no folder")
     with pytest.raises(ConfigError, match=r"cannot be kept in .*cache/images.*TIMETRIAL_CACHE"):
-        images.pull(stack("docker://example.org/trainer:1"))
+        container_images.pull(stack("docker://example.org/trainer:1"))

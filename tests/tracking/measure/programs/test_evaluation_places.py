@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.tracking.measure.programs.test_account import BEGAN, mllog
-from tracking.measure.programs import Account, DeclaredWords, WallClock, record_in
+from tests.tracking.measure.programs.test_training_events import BEGAN, mllog
+from tracking.measure.programs import DeclaredWords, TrainingEvents, WallClock, record_in
 from tracking.measure.training import clock
 from tracking.record import Record
 
 EPOCH = 800
 
 
-def log(benchmark: str, *places: dict[str, Any]) -> tuple[Account, list[Record]]:
+def log(benchmark: str, *places: dict[str, Any]) -> tuple[TrainingEvents, list[Record]]:
     """A program that prints MLPerf's log, with an evaluation at each of these places; the last one reaches 0.9."""
-    account = Account(WallClock(*BEGAN), {"accuracy": 0.9}, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), {"accuracy": 0.9}, BEGAN)
     said: list[Any] = [(0, "submission_benchmark", benchmark, {}), (0, "train_samples", EPOCH, {})]
     said += [(1, "run_start", None, {}), (2, "epoch_start", None, {"epoch_num": 1})]
     for number, place in enumerate(places, 1):
@@ -34,7 +34,7 @@ def epochs(*numbers: float) -> list[dict[str, Any]]:
     return [{"epoch_num": number} for number in numbers]
 
 
-def interval(account: Account) -> dict[str, int]:
+def interval(account: TrainingEvents) -> dict[str, int]:
     return {key: value for key, value in account.params.items() if key.startswith("eval_")}
 
 
@@ -75,10 +75,10 @@ def test_a_benchmark_without_epochs_has_an_interval_all_the_same() -> None:
     assert [values["samples_count"] for values in evaluated] == [100_000, 200_000]
 
 
-def spoken(*lines: str) -> Account:
+def spoken(*lines: str) -> TrainingEvents:
     patterns = {"eval/accuracy": r"acc ([\d.]+)"}
     words = DeclaredWords(patterns, r"seen (\d+)", r"epoch ([\d.]+)", None, None, None)
-    account = Account(WallClock(*BEGAN), None, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), None, BEGAN)
     for second, line in enumerate(lines, 1):
         account.matched(words.found_in(line), *(BEGAN[0] + 1000 * second, BEGAN[1] + second))
     return account
@@ -94,7 +94,7 @@ def test_a_programs_own_words_say_the_interval_where_they_count_samples() -> Non
 
 
 def test_a_journals_line_may_say_its_samples() -> None:
-    account = Account(WallClock(*BEGAN), None, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), None, BEGAN)
     for count in (200, 400):
         content = {"kind": "event", "key": "eval_accuracy",
                    "values": {"metrics": {"accuracy": 0.1}, "samples_count": count}}  # fmt: skip

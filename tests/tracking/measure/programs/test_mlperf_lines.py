@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracking.measure.programs import Entry, Lines, entry_in, is_torn, lines
+from tracking.measure.programs import Entry, Lines, entry_in, is_torn, whole_lines
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ class Counting(bytes):
 
 
 def test_a_line_without_end_is_cut_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "ENDS", SimpleNamespace(split=lambda text: [Counting(text)]))
-    text = b"x" * (64 * lines.MOST_BYTES)
+    monkeypatch.setattr(whole_lines, "ENDS", SimpleNamespace(split=lambda text: [Counting(text)]))
+    text = b"x" * (64 * whole_lines.MOST_BYTES)
     assert len(Lines().feed(text)) == 64
     assert len(text) <= Counting.copied <= 3 * len(text)
 

@@ -16,7 +16,7 @@ from tracking.jobs.follow.sync import sync
 from tracking.record import run_folder
 from tracking.record.journal import Journal
 from tracking.store.mirror.mirror import Mirror
-from tracking.store.server.failures import TrackingUnavailable, check_server
+from tracking.store.server.server_errors import TrackingUnavailable, check_server
 
 pytestmark = [
     pytest.mark.usefixtures("mlflow_environment"),
@@ -109,7 +109,7 @@ def test_a_row_that_is_missing_beside_one_too_many_is_found_out(
         database.execute(f"delete from metrics {of.replace('4', '6')}", (shipper.run_id,))
     database.close()
     if older:
-        monkeypatch.setattr("tracking.store.mirror.comparison._page_holds_the_last", lambda *_: 1 / 0)
+        monkeypatch.setattr("tracking.store.mirror.server_check._page_holds_the_last", lambda *_: 1 / 0)
     end(folder)
     [outcome] = sync([folder])
     assert outcome.state == "complete", outcome.message

@@ -24,7 +24,7 @@ from tracking.record.journal import Journal
 from tracking.store.mirror.log_batches import log_batches
 from tracking.store.mirror.mirror import Mirror
 from tracking.store.server.database import open_client
-from tracking.store.server.failures import TrackingRefused, TrackingUnavailable, check_server
+from tracking.store.server.server_errors import TrackingRefused, TrackingUnavailable, check_server
 
 # MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
 pytestmark = [

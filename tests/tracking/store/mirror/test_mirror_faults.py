@@ -19,7 +19,7 @@ from tracking.measure.training import clock
 from tracking.record import run_folder
 from tracking.record.journal import Journal, events
 from tracking.store.mirror.mirror import UID_TAG, Mirror
-from tracking.store.server.failures import TrackingUnavailable
+from tracking.store.server.server_errors import TrackingUnavailable
 
 # MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
 pytestmark = [

@@ -13,7 +13,7 @@ import pytest
 from tracking.record.journal import Journal
 from tracking.store.mirror import row_uploads
 from tracking.store.mirror.log_batches import LogBatch, log_batches
-from tracking.store.server.failures import TrackingRefused
+from tracking.store.server.server_errors import TrackingRefused
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

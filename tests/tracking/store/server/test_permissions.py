@@ -22,7 +22,7 @@ from tests.support.commands import HANGS_SEC, TINY, Launched, launch
 from tests.support.mlflow_server import answering
 from tests.support.team_server import TeamServer
 from tracking.store import server
-from tracking.store.server.failures import TrackingRefused, TrackingUnavailable
+from tracking.store.server.server_errors import TrackingRefused, TrackingUnavailable
 
 pytestmark = [pytest.mark.service, pytest.mark.usefixtures("mlflow_environment")]
 

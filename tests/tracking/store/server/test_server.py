@@ -21,10 +21,10 @@ from tracking.jobs.follow.mirror_thread import MirrorThread
 from tracking.store import server
 from tracking.store.mirror import mlflow_run
 from tracking.store.mirror.mirror import Mirror
-from tracking.store.server import connection, links
-from tracking.store.server.failures import TrackingRefused, TrackingUnavailable
+from tracking.store.server import connection, ui_links
+from tracking.store.server.server_errors import TrackingRefused, TrackingUnavailable
 
-TRAINING = links.MODEL_TRAINING
+TRAINING = ui_links.MODEL_TRAINING
 
 # MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
 pytestmark = [

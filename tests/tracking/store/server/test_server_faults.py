@@ -16,7 +16,7 @@ from tests.support.rows import expected_rows, runs_with_uid, status_of, stored_r
 from tracking.jobs.follow import sync
 from tracking.jobs.follow.mirror_thread import MirrorThread
 from tracking.store.mirror.mirror import Mirror
-from tracking.store.server.failures import TrackingUnavailable, _retry_after_sec
+from tracking.store.server.server_errors import TrackingUnavailable, _retry_after_sec
 
 pytestmark = [
     pytest.mark.usefixtures("mlflow_environment"),
@@ -28,7 +28,7 @@ pytestmark = [
 @pytest.fixture
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second a request, as if that were the default: what the user sets is never exceeded."""
-    monkeypatch.setattr("tracking.store.server.failures.DEFAULT_TIMEOUT", "1")
+    monkeypatch.setattr("tracking.store.server.server_errors.DEFAULT_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
 
 

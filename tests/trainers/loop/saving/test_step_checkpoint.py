@@ -22,7 +22,7 @@ from tests.trainers.processes import CPU
 from tracking.measure.training import MeasuringCallback, planned
 from tracking.record import Journal, attempts, checkpoints, documents, journal
 from trainers.data.digits import digits
-from trainers.loop import evaluation
+from trainers.loop import evaluation_times
 from trainers.loop.saving import background
 from trainers.loop.saving.background import Job, Writer, copied, has_room, num_bytes, on_host
 from trainers.loop.saving.checkpoint import CheckpointCallback, Interval
@@ -119,7 +119,7 @@ def trained(
     trainer = pl.Trainer(accelerator="cpu" if device == "cpu" else "gpu", devices=1, max_epochs=max_epochs,
                          callbacks=[measuring, Stop(stop)], barebones=True,
                          use_distributed_sampler=False)  # fmt: skip
-    evaluation.follow(trainer, planned(asked, STEPS, max_epochs, BATCH, limited=False))
+    evaluation_times.follow(trainer, planned(asked, STEPS, max_epochs, BATCH, limited=False))
     trainer.callbacks.append(callback)  # type: ignore[attr-defined]
     held_out: Any = digits().eval_loader(BATCH, shard)
     try:

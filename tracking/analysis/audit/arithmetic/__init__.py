@@ -6,10 +6,10 @@ from the journals and from the report.
 
 from __future__ import annotations
 
+from tracking.analysis.audit.arithmetic.censored_means import Moments, Observations, moments_of, ratio, wilson
 from tracking.analysis.audit.arithmetic.chosen_best import Wanted, factor_bounds, level, would_tell
 from tracking.analysis.audit.arithmetic.figure_keys import EXACT, meets, step, tolerance
 from tracking.analysis.audit.arithmetic.pair_tests import PairTest, corrected, difference_p, pair_of
-from tracking.analysis.audit.arithmetic.samples import Moments, Observations, moments_of, ratio, wilson
 from tracking.analysis.audit.arithmetic.texts import close, is_invalid, says, text_of
 
 __all__ = [

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy
 
 from conf.metric import HIGHER
+from tracking.analysis.audit.arithmetic.censored_means import Observations
 from tracking.analysis.audit.arithmetic.pair_tests import sooner_p
-from tracking.analysis.audit.arithmetic.samples import Observations
 
 FAR = 20.0  # of the logarithm of a factor; what is further away is called no bound
 POWER, MOST_RUNS = 0.8, 10_000

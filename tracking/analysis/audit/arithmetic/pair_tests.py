@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy
 
 from conf.metric import HIGHER
-from tracking.analysis.audit.arithmetic import shares
-from tracking.analysis.audit.arithmetic.ranks import p_by_ranks, won
-from tracking.analysis.audit.arithmetic.samples import Observations
+from tracking.analysis.audit.arithmetic import fisher_test
+from tracking.analysis.audit.arithmetic.censored_means import Observations
+from tracking.analysis.audit.arithmetic.rank_test import p_by_ranks, won
 from tracking.analysis.audit.arithmetic.t_tests import p_below, p_below_bounds, p_below_in_pairs
 
 NEAR = 1e-9  # p-values and means that are closer may be in either order
@@ -31,8 +31,8 @@ class PairTest:
     by_pairs: bool = False  # how surely says the number of pairs of runs that the better one wins
     turned: PairTest | None = None
     often: str = ""
-    counts: shares.Table | None = None
-    ways: tuple[shares.Table, ...] = ()
+    counts: fisher_test.Table | None = None
+    ways: tuple[fisher_test.Table, ...] = ()
     often_p: float | None = None
     corrected: float | None = None
     often_corrected: float | None = None
@@ -133,10 +133,10 @@ def sooner_p(sooner: Observations, later: Observations) -> float | None:
 
 
 def _with_shares(pair: PairTest, name: str, first: Observations, other: str, second: Observations) -> PairTest:
-    tables = shares.tables(first, second)
+    tables = fisher_test.tables(first, second)
     if min(tables[0][1], tables[0][3]) < 2:
         return pair
-    p_values = [shares.p_value(table) for table in tables]
+    p_values = [fisher_test.p_value(table) for table in tables]
     ahead = p_values[0] <= p_values[1]
     ways = tuple(table for table, p in zip(tables, p_values, strict=True) if _equal(p, min(p_values)))
     return replace(

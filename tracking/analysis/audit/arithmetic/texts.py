@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import product
 
-from tracking.analysis.audit.arithmetic.samples import Observations, moments_of
+from tracking.analysis.audit.arithmetic.censored_means import Observations, moments_of
 
 
 def close(claimed: float | None, expected: float | None, near: float, size: float) -> bool:

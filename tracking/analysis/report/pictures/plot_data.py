@@ -13,7 +13,7 @@ from tracking.analysis.compare import Estimate, Setting, Task, censoring, estima
 from tracking.analysis.report.pictures.drawing import MOST_BARS, MOST_LINES, Point
 from tracking.analysis.results import NONE, Run, Runs
 from tracking.analysis.statistics import Times
-from tracking.base import quantities, sensors
+from tracking.base import quantities, sensor_headings
 from tracking.record import evaluations
 from tracking.store.mirror import RUN_START_TAG
 
@@ -22,7 +22,7 @@ TIME, RATE = quantities.TIME_TO_ACCURACY_SEC, quantities.THROUGHPUT_SAMPLES_PER_
 COST = quantities.COST_TO_ACCURACY_USD
 # A stack's axes in the words of its field.
 NAMES = {"env.cuda": "CUDA", "env.torch": "PyTorch", "env.cudnn": "cuDNN", "env.nccl": "NCCL", "env.python": "Python"}
-PANELS = {words: quantities.SYSTEM + pattern for words, pattern in sensors.HEADINGS.items()}
+PANELS = {words: quantities.SYSTEM + pattern for words, pattern in sensor_headings.HEADINGS.items()}
 
 
 def by_stack(task: Task, key: str) -> dict[str, dict[str, dict[str, Times]]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs.node.rendezvous import route
 from tracking.jobs.node.rendezvous.node_files import LOST_SEC, NodeState, OwnFile, Peer
-from tracking.record import Failure, nodes, run_folder
+from tracking.record import Failure, node_records, run_folder
 
 POLL_SEC = 0.1
 MAX_APART_SEC = 120.0  # between two clocks; a file may come a minute late, where a file system caches for so long
@@ -48,7 +48,7 @@ class Nodes:
             "the measured options (config_hash)": config.config_hash(),
         }  # fmt: skip
         boot_id = BOOT_ID.read_text(encoding="utf-8").strip() if BOOT_ID.exists() else ""
-        state = NodeState(nodes.name(), str(self._root), asked, address=address, boot_id=boot_id)
+        state = NodeState(node_records.name(), str(self._root), asked, address=address, boot_id=boot_id)
         self._own = OwnFile(self._path(config.node_rank), state)
         others = [0] if config.node_rank else range(1, config.nodes)
         # In a folder of the run's own no earlier launcher has left anything.
@@ -167,7 +167,7 @@ class Nodes:
                 raise ConfigError(str(state.failure["message"]))
             if state.name == own.name:
                 raise ConfigError(
-                    f"two nodes are called {own.name}; give one another name: {nodes.NAME}=NAME launch.py"
+                    f"two nodes are called {own.name}; give one another name: {node_records.NAME}=NAME launch.py"
                 )
             for key, value in own.asked.items():
                 if state.asked.get(key) != value:

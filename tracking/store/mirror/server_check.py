@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracking.record import nodes, run_folder
+from tracking.record import node_records, run_folder
 from tracking.store.mirror import mlflow_run
 from tracking.store.mirror.log_batches import log_batches
 from tracking.store.server import PatientClient, TrackingRefused, TrackingUnavailable
@@ -42,7 +42,7 @@ class Expected:
 def expected(folder: Path, end_tags: Iterable[str], left_out: Collection[str]) -> Expected:
     """What a journal and the tags of the end come to, without the "params KEY" and "tags KEY" that are left out."""
     contents = Expected()
-    names = [run_folder.JOURNAL, *nodes.other_journals(folder)]
+    names = [run_folder.JOURNAL, *node_records.other_journals(folder)]
     for batch in (batch for name in names for batch in log_batches(folder / name, 0)):
         for key, value, time_ms, step in batch.metrics:
             row = (step, time_ms, as_stored(value))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.studied import config, make_run
-from tracking.jobs.node import endings, outcome, ticket
+from tracking.jobs.node import outcome, scheduler_endings, ticket
 from tracking.jobs.node.slurm import JobState
 from tracking.jobs.node.ticket import Ticket
 from tracking.record import Failure, Result, failures, run_folder
@@ -41,7 +41,7 @@ def test_what_slurm_says_becomes_the_runs_failure(
     folder: Path, state: JobState | None, printed: str, kind: str, words: str
 ) -> None:
     (folder / ticket.PRINTED).write_text(printed)
-    endings.end(folder, config(), "7", state)
+    scheduler_endings.end(folder, config(), "7", state)
     result = run_folder.read_result(folder)
     assert result is not None
     assert result.failure is not None

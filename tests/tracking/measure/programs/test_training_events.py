@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tracking.measure.programs import Account, DeclaredWords, WallClock, entry_in, record_in
+from tracking.measure.programs import DeclaredWords, TrainingEvents, WallClock, entry_in, record_in
 from tracking.measure.training import clock, throughput
 from tracking.record import Record
 
@@ -16,7 +16,7 @@ HUGE = "9" * 401
 BEGAN = (1_000_000, 100.0)
 
 
-def mllog(account: Account, *said: tuple[float, str, Any, dict[str, Any]]) -> list[Record]:
+def mllog(account: TrainingEvents, *said: tuple[float, str, Any, dict[str, Any]]) -> list[Record]:
     """The records of lines at these seconds after the program's start."""
     records: list[Record] = []
     for second, key, value, metadata in said:
@@ -36,7 +36,7 @@ def epoch(number: int, start: float, accuracy: float) -> list[tuple[float, str, 
 
 
 def test_mlperfs_log_gives_the_figures_of_our_own_runs() -> None:
-    account = Account(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
     said = [(1, "train_samples", 800, {}), (1, "global_batch_size", 32, {}), (1, "number_of_ranks", 2, {})]
     said += [(2, "run_start", None, {})]
     said += [part for number in range(4) for part in epoch(number, 2 + 5 * number, 0.4 + 0.1 * number)]
@@ -62,7 +62,7 @@ def test_mlperfs_log_gives_the_figures_of_our_own_runs() -> None:
     ("train_samples", "samples"), [(1_281_167, 1_281_167), (5_005, 1_281_280), (800, 800)]
 )  # an epoch's, in batches of 256, of a part of the dataset
 def test_a_program_of_mlperfs_may_count_batches_or_train_on_less(train_samples: int, samples: int) -> None:
-    account = Account(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
     said = [(1, "submission_benchmark", "resnet", {}), (1, "global_batch_size", 256, {})]
     said += [(1, "train_samples", train_samples, {}), (2, "run_start", None, {}), *epoch(1, 2, 0.4)]
     (window,) = [record.values for record in mllog(account, *said) if record.key == "throughput_window"]
@@ -72,7 +72,7 @@ def test_a_program_of_mlperfs_may_count_batches_or_train_on_less(train_samples: 
 
 @pytest.mark.parametrize("value", ["n/a", None, [0.7]])
 def test_the_first_accuracy_that_is_no_number_is_told_with_its_epoch(value: Any) -> None:
-    account = Account(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
     assert not mllog(account, (2, "eval_accuracy", value, {"epoch_num": 1}))
     mllog(account, (3, "eval_accuracy", "later", {"epoch_num": 2}), (4, "eval_accuracy", 0.7, {"epoch_num": 3}))
     assert account.submission.no_number.startswith("accuracy of epoch ")
@@ -81,13 +81,13 @@ def test_the_first_accuracy_that_is_no_number_is_told_with_its_epoch(value: Any)
 
 
 def test_an_accuracy_without_an_epoch_that_is_no_number_is_told_without_one() -> None:
-    account = Account(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
     assert not mllog(account, (2, "eval_accuracy", "n/a", {}))
     assert account.submission.no_number == "accuracy: 'n/a'"
 
 
 def test_lines_of_several_ranks_count_once() -> None:
-    once, twice = (Account(WallClock(*BEGAN), {"accuracy": 0.5}, BEGAN) for _ in range(2))
+    once, twice = (TrainingEvents(WallClock(*BEGAN), {"accuracy": 0.5}, BEGAN) for _ in range(2))
     said = [(2, "run_start", None, {}), *epoch(1, 2, 0.4), *epoch(2, 7, 0.5), (12, "run_stop", None, {})]
 
     def keys(records: list[Record]) -> list[str]:
@@ -95,14 +95,14 @@ def test_lines_of_several_ranks_count_once() -> None:
 
     assert keys(mllog(twice, *[line for line in said for _ in range(2)])) != []
     events = [record for record in mllog(once, *said) if record.kind == "event"]
-    again = Account(WallClock(*BEGAN), {"accuracy": 0.5}, BEGAN)
+    again = TrainingEvents(WallClock(*BEGAN), {"accuracy": 0.5}, BEGAN)
     doubled = [r for r in mllog(again, *[line for line in said for _ in range(2)]) if r.kind == "event"]
     targets = {"accuracy": 0.5}
     assert clock.summarize(doubled, targets) == clock.summarize(events, targets)
 
 
 def test_a_blocks_epochs_are_equally_long() -> None:
-    account = Account(WallClock(*BEGAN), {}, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), {}, BEGAN)
     at = {"first_epoch_num": 1, "epoch_count": 4}
     said = [(0, "train_samples", 100, {}), (1, "run_start", None, {}), (1, "block_start", None, at)]
     events = mllog(account, *said, (9, "block_stop", None, at))
@@ -113,7 +113,7 @@ def test_a_blocks_epochs_are_equally_long() -> None:
 
 def test_an_evaluation_that_began_before_the_epoch_takes_place_beside_it_and_is_no_pause() -> None:
     """As in NVIDIA's logs of RetinaNet, whose epochs go on meanwhile."""
-    account = Account(WallClock(*BEGAN), {"accuracy": 0.9}, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), {"accuracy": 0.9}, BEGAN)
     records = mllog(
         account, (1, "train_samples", 100, {}), (1, "run_start", None, {}), (2, "eval_start", None, {}),
         (4, "epoch_start", None, {"epoch_num": 2}), (6, "eval_stop", None, {}),
@@ -124,7 +124,7 @@ def test_an_evaluation_that_began_before_the_epoch_takes_place_beside_it_and_is_
 
 
 def test_boxes_and_masks_are_metrics_and_an_aborted_run_is_said_to_be() -> None:
-    account = Account(WallClock(*BEGAN), {"BBOX": 0.3, "SEGM": 0.2}, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), {"BBOX": 0.3, "SEGM": 0.2}, BEGAN)
     scores = {"BBOX": 0.31, "SEGM": 0.19, "note": "x"}
     records = mllog(account, (1, "run_start", None, {}), (2, "eval_accuracy", scores, {"epoch_num": 1}),
                     (3, "run_stop", None, {"status": "aborted"}))  # fmt: skip
@@ -136,7 +136,7 @@ def test_boxes_and_masks_are_metrics_and_an_aborted_run_is_said_to_be() -> None:
     assert account.status == "aborted"
 
 
-def spoken(words: DeclaredWords, account: Account, lines: list[tuple[float, str]]) -> list[Record]:
+def spoken(words: DeclaredWords, account: TrainingEvents, lines: list[tuple[float, str]]) -> list[Record]:
     records = []
     for second, line in lines:
         records += account.matched(words.found_in(line), int(1_000_000 + 1000 * second), 100.0 + second)
@@ -146,7 +146,7 @@ def spoken(words: DeclaredWords, account: Account, lines: list[tuple[float, str]
 def test_declared_words_give_curves_evaluations_and_windows() -> None:
     words = DeclaredWords({"eval/acc": r"acc (\S+)", "train/loss": r"loss (\S+)"}, samples=r"seen ([\d,]+)",
                           epoch=r"epoch (\d+)")  # fmt: skip
-    account = Account(WallClock(*BEGAN), {"acc": 0.9}, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), {"acc": 0.9}, BEGAN)
     lines = [(1, "epoch 1 loss 2.5 seen 1,000"), (2, "seen 2,000"), (3, "seen 4,000"), (4, "seen 6,000"),
              (6, "epoch 1: acc 90.5%"), (7, "epoch 2 loss nan seen 7,000")]  # fmt: skip
     records = spoken(words, account, lines) + account.end(1_008_000, 108.0)
@@ -165,7 +165,7 @@ def test_declared_words_give_curves_evaluations_and_windows() -> None:
 def test_samples_that_are_counted_anew_each_epoch_and_epochs_in_part_go_on() -> None:
     words = DeclaredWords({"eval/acc": r"acc (\S+)", "train/loss": r"loss (\S+)"}, samples=r"\[(\d+)/",
                           epoch=r"epoch (\S+)")  # fmt: skip
-    account = Account(WallClock(*BEGAN), {"acc": 0.9}, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), {"acc": 0.9}, BEGAN)
     lines = [(1, "epoch 1 [0/3000] loss 3"), (2, "[2000/3000] loss 2"), (3, "epoch 1 acc 0.5"), (4, "epoch 2 [0/3000]"),
              (5, "[2000/3000] loss 1"), (6, "epoch 1.7 acc 0.9")]  # fmt: skip
     records = spoken(words, account, lines)
@@ -181,7 +181,7 @@ def test_samples_that_are_counted_anew_each_epoch_and_epochs_in_part_go_on() -> 
 
 def test_without_epochs_none_are_reported_and_a_declared_start_begins_the_clock() -> None:
     words = DeclaredWords({"eval/acc": r"acc (\S+)"}, start="^training")
-    account = Account(WallClock(*BEGAN), {"acc": 0.9})
+    account = TrainingEvents(WallClock(*BEGAN), {"acc": 0.9})
     records = spoken(words, account, [(3, "training now"), (5, "acc 0.95")]) + account.end(1_008_000, 108.0)
     figures = clock.summarize([record for record in records if record.kind == "event"], {"acc": 0.9})
     assert figures["time/to_accuracy_sec"] == 2
@@ -190,7 +190,7 @@ def test_without_epochs_none_are_reported_and_a_declared_start_begins_the_clock(
 
 def test_a_metric_a_million_times_is_thinned_and_no_best_value_is_lost() -> None:
     words = DeclaredWords({"train/loss": r"loss (\S+)", "eval/acc": r"acc (\S+)"})
-    account = Account(WallClock(*BEGAN), {"acc": 0.9}, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), {"acc": 0.9}, BEGAN)
     kept = spoken(words, account, [(1, "loss 1.0")] * 50_000)
     assert 1_000 < len(kept) < 7_000
     assert account.left_out == 50_000 - len(kept) + 1  # with run_start
@@ -199,7 +199,7 @@ def test_a_metric_a_million_times_is_thinned_and_no_best_value_is_lost() -> None
 
 
 def test_evaluations_that_are_thinned_are_counted() -> None:
-    account = Account(WallClock(*BEGAN), {"acc": 0.9}, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), {"acc": 0.9}, BEGAN)
     lines = [(1 + at / 1000, f"acc {0.95 if at == 4_000 else 0.1}") for at in range(4_001)]
     kept = spoken(DeclaredWords({"eval/acc": r"acc (\S+)"}), account, lines)
     assert account.left_out
@@ -210,7 +210,7 @@ def test_evaluations_that_are_thinned_are_counted() -> None:
 
 def test_a_metric_that_gets_better_a_million_times_is_thinned_too() -> None:
     words = DeclaredWords({"eval/acc": r"acc (\S+)", "eval/rate": r"rate (\S+)"})
-    account = Account(WallClock(*BEGAN), {"acc": 0.43}, BEGAN, directions={"rate": "higher"})
+    account = TrainingEvents(WallClock(*BEGAN), {"acc": 0.43}, BEGAN, directions={"rate": "higher"})
     lines = [(1.0, f"{word} {value / 25_000}") for value in range(25_000) for word in ("acc", "rate")]
     records = spoken(words, account, lines) + account.end(1_002_000, 102.0)
     evaluated = [record.values["metrics"] for record in records if record.key == "eval_accuracy"]
@@ -225,7 +225,7 @@ def test_a_metric_that_gets_better_a_million_times_is_thinned_too() -> None:
 
 def test_what_one_line_says_of_an_evaluation_is_one() -> None:
     targets = {"box_map": 0.3, "mask_map": 0.2}
-    account = Account(WallClock(*BEGAN), targets, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), targets, BEGAN)
     assert account.unsaid == {"box_map", "mask_map"}
     words = DeclaredWords({f"eval/{name}": rf"{name}=(\S+)" for name in targets})
     records = spoken(words, account, [(1, "box_map=0.31"), (2, "box_map=0.32 mask_map=0.21")])
@@ -235,7 +235,7 @@ def test_what_one_line_says_of_an_evaluation_is_one() -> None:
 
 
 def test_an_evaluation_before_the_start_is_no_time() -> None:
-    account = Account(WallClock(*BEGAN), {"accuracy": 0.9}, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), {"accuracy": 0.9}, BEGAN)
     records = mllog(account, (9, "run_start", None, {}), (4, "eval_accuracy", 0.95, {}))
     with pytest.raises(ValueError, match=r"5\.000 s before run_start: the clock went back"):
         clock.summarize([record for record in records if record.kind == "event"], {"accuracy": 0.9})
@@ -285,7 +285,7 @@ def test_what_is_no_line_of_a_journal_says_why(line: str, words: str) -> None:
 
 
 def test_events_of_a_journals_file_give_the_figures() -> None:
-    account = Account(WallClock(*BEGAN), {"acc": 0.9}, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), {"acc": 0.9}, BEGAN)
     said = [
         {"kind": "event", "key": "run_start", "clock_sec": 101.0},
         {"kind": "event", "key": "eval_start", "clock_sec": 103.0},
@@ -299,7 +299,7 @@ def test_events_of_a_journals_file_give_the_figures() -> None:
 
 def test_steps_of_a_known_size_give_rates_and_an_evaluations_step_ends_no_window() -> None:
     words = DeclaredWords({"eval/loss": r"val loss (\S+)"}, step=r"step (\d+)", samples_per_step=8)
-    account = Account(WallClock(*BEGAN), None, BEGAN, tokens_per_sample=64)
+    account = TrainingEvents(WallClock(*BEGAN), None, BEGAN, tokens_per_sample=64)
     lines = [(1, "step 10"), (2, "step 20"), (3, "step 30"), (9, "step 30 val loss 2.5"), (9.5, "step 31"),
              (10.5, "step 41"), (11.5, "step 51")]  # fmt: skip
     records = spoken(words, account, lines)
@@ -312,9 +312,11 @@ def test_steps_of_a_known_size_give_rates_and_an_evaluations_step_ends_no_window
     assert [record.step for record in records if "eval/loss" in record.values] == [30]
 
 
-def told(benchmark: str, *values: Any, targets: dict[str, Any] | None = None, **metadata: Any) -> tuple[Account, Any]:
+def told(
+    benchmark: str, *values: Any, targets: dict[str, Any] | None = None, **metadata: Any
+) -> tuple[TrainingEvents, Any]:
     """A program that prints MLPerf's log, with an evaluation every ten seconds, and the first that is journaled."""
-    account = Account(WallClock(*BEGAN), targets, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), targets, BEGAN)
     first = [(0, "submission_benchmark", benchmark, {}), (1, "run_start", None, {})]
     said = [(10 * place, "eval_accuracy", value, metadata) for place, value in enumerate(values, 1)]
     records = mllog(account, *first, *said, (99, "run_stop", None, {"status": "success"}))  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from conf.launch_options import PER_STEP, ProgramConfig
 from conf.schema import ConfigError, RunConfig
-from tracking.request.names import is_measured
+from tracking.request.name_checks import is_measured
 
 LAUNCHES = ("none", "torchrun")
 PLACEHOLDERS = ("seed", "gpus", "processes", "batch_size", "lr", "max_epochs", "precision", "run_dir")

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from tracking.base.safe_text import visible
-from tracking.record import documents, stored
+from tracking.record import documents, typed_json
 
 MAX_COUNT = 2**53 - 1  # Floats hold every whole number up to it.
 LATE_MS = 86_400_000  # A time that lies so far ahead is no skew of another machine's clock, nor a zone's.
@@ -70,7 +70,7 @@ def fraction(value: Any, name: str) -> int | float:
 
 def time_ms(value: Any) -> float:
     """Milliseconds of the wall clock, with a fraction where there is one, that can be written as a date."""
-    if type(value) not in (int, float) or not 0 <= value <= stored.MAX_MS:
+    if type(value) not in (int, float) or not 0 <= value <= typed_json.MAX_MS:
         raise ValueError(f"time_ms={shown(value)}: must be milliseconds since 1970, up to the year 9999")
     return float(value)
 

@@ -20,7 +20,7 @@ from tracking.api import script
 from tracking.base import installation
 from tracking.machine.environment import processes
 
-COMPANIONS = installation.module("tracking.jobs.follow.companions")
+COMPANIONS = installation.module("tracking.jobs.follow.companion_server")
 LOG = ".companion.log"
 CLOSING_SEC = 2.0
 READY_SEC = 20.0  # The script waits so long, off the clock, for its companion.

@@ -11,7 +11,7 @@ from pathlib import Path
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.search import Axis
 from tracking.jobs.plan import Job
-from tracking.jobs.search import trace
+from tracking.jobs.search import trace_file
 from tracking.jobs.search.search_jobs import GROUPS, SearchJobs, value_of
 from tracking.request.search_options import axis_of, default_axes, is_search, search_name
 
@@ -59,7 +59,7 @@ def search_of(
         check_few(words, searched)
     elif importlib.util.find_spec("optuna") is None:
         raise ConfigError(f"{search_name(asked.config)}: needs Optuna; pip install 'timetrial[search]'")
-    return SearchJobs(asked, searched, make, resumed, trace.refused(folder, searched) if folder else ())
+    return SearchJobs(asked, searched, make, resumed, trace_file.refused(folder, searched) if folder else ())
 
 
 def _axis(config: RunConfig, word: str, parsed: ParsedWord) -> Axis:

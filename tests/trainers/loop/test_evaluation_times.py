@@ -20,7 +20,7 @@ from tracking.base import quantities
 from tracking.measure.training import MeasuringCallback, Meter, Ranks, clock, planned, throughput
 from tracking.record import Journal, journal
 from tracking.record.journal import Record
-from trainers.loop import evaluation
+from trainers.loop import evaluation_times
 from trainers.workload import TrialModule
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
@@ -85,7 +85,7 @@ def trained(folder: Path, asked: Intervals, target: float = 5.0, window: int = 2
     log, module = Journal(folder / "journal.jsonl"), Line()
     callback = MeasuringCallback(config, torch.device("cpu"), log, lambda trainer: None, lambda trainer: None)
     trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=EPOCHS, callbacks=[callback], barebones=True)
-    evaluation.follow(trainer, planned(asked, STEPS, EPOCHS, 10, limited=False))
+    evaluation_times.follow(trainer, planned(asked, STEPS, EPOCHS, 10, limited=False))
     trainer.fit(module, Batches(STEPS), Batches(1))
     log.close()
     return Trained(journal.events(folder / "journal.jsonl"), callback, module, folder)
@@ -270,4 +270,4 @@ def test_a_logged_value_of_an_epoch_is_one_whatever_evaluations_lie_within(
 def test_an_interval_without_anything_to_evaluate_on_is_refused(asked: dict[str, Any]) -> None:
     nothing: Any = None
     with pytest.raises(ConfigError, match="has nothing to evaluate on, so that intervals between"):
-        evaluation.plan_of(RunConfig(gpus=0, **asked), nothing, nothing, 100, 1, evaluates=False)
+        evaluation_times.plan_of(RunConfig(gpus=0, **asked), nothing, nothing, 100, 1, evaluates=False)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs.handover import Assignment, SupervisorProcess
-from tracking.jobs.node import JobState, Share, Ticket, shares, worker_process
+from tracking.jobs.node import JobState, Share, Ticket, machine_shares, worker_process
 from tracking.jobs.queues.queue import Queue
 from tracking.machine.environment import nvml
 from tracking.record import run_lock
@@ -43,9 +43,9 @@ class Machine(Queue):
                 f"gpus={chosen}: {asked} gives each job GPUs of its own; give their number,"
                 " and CUDA_VISIBLE_DEVICES for those that may be used"
             )
-        gpus = {gpu.uuid: shares.numa_of_pci(nvml.bus_id(gpu.uuid)) for gpu in nvml.visible_gpus()}
+        gpus = {gpu.uuid: machine_shares.numa_of_pci(nvml.bus_id(gpu.uuid)) for gpu in nvml.visible_gpus()}
         most = max(config.num_gpus() for config in configs)
-        cut = shares.cut(self.at_once, shares.cores_here(), gpus, most)
+        cut = machine_shares.cut(self.at_once, machine_shares.cores_here(), gpus, most)
         widest = max(config.cpu_processes for config in configs)
         if widest > len(cut[0].threads):
             raise ConfigError(

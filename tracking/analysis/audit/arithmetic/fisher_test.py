@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tracking.analysis.audit.arithmetic.samples import Observations
+from tracking.analysis.audit.arithmetic.censored_means import Observations
 
 Table = tuple[int, int, int, int, float]  # reached and n of one setting, of the other; and by when
 

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.trainers.models import test_gnmt
 from tests.trainers.models.test_transformer import text
-from trainers.loop import ddp, memory
+from trainers.loop import ddp, fitting_batch
 from trainers.ops.compiling import StepGraphs
 from trainers.workload import TrialModule
 
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 def peaks(monkeypatch: pytest.MonkeyPatch, base: float, of_a_sample: float, total: float) -> None:
     """A device of `total` bytes, on which a step takes `base` and `of_a_sample` for each sample."""
-    monkeypatch.setattr(memory, "_peak", lambda module, data, size, *rest: base + of_a_sample * size)
+    monkeypatch.setattr(fitting_batch, "_peak", lambda module, data, size, *rest: base + of_a_sample * size)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=total))
 
 
@@ -37,7 +37,7 @@ def test_the_estimate_goes_up_to_nine_tenths_of_the_memory(
     monkeypatch: pytest.MonkeyPatch, base: float, of_a_sample: float, fits: int
 ) -> None:
     peaks(monkeypatch, base, of_a_sample, 100 * GIB)
-    assert memory.batch_that_fits(NOTHING, NOTHING, CPU, nullcontext) == fits
+    assert fitting_batch.batch_that_fits(NOTHING, NOTHING, CPU, nullcontext) == fits
 
 
 @pytest.mark.parametrize(("of_a_sample", "words"), [(GIB, "about batch_size=80 would fit"), (1e15, "no batch would")])
@@ -47,7 +47,7 @@ def test_the_error_names_the_batch_and_keeps_its_kind(
     peaks(monkeypatch, 10 * GIB, of_a_sample, 100 * GIB)
     with (
         pytest.raises(torch.OutOfMemoryError, match=f"batch_size=512 does not fit into the GPU's memory; {words}"),
-        memory.naming_the_batch_that_fits(NOTHING, NOTHING, 512, CPU, nullcontext),
+        fitting_batch.naming_the_batch_that_fits(NOTHING, NOTHING, 512, CPU, nullcontext),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
 
@@ -55,7 +55,7 @@ def test_the_error_names_the_batch_and_keeps_its_kind(
 def test_other_errors_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         pytest.raises(ValueError, match="other"),
-        memory.naming_the_batch_that_fits(NOTHING, NOTHING, 512, CPU, nullcontext),
+        fitting_batch.naming_the_batch_that_fits(NOTHING, NOTHING, 512, CPU, nullcontext),
     ):
         raise ValueError("other")
 
@@ -82,7 +82,7 @@ def test_the_smaller_batches_are_tried_without_cuda_graphs(monkeypatch: pytest.M
     translator._graphs = StepGraphs(translator.net, translator._loss_of)
     with (
         pytest.raises(torch.OutOfMemoryError, match=r"about batch_size=\d+ would fit"),
-        memory.naming_the_batch_that_fits(translator, text(), 10**6, CPU, nullcontext),
+        fitting_batch.naming_the_batch_that_fits(translator, text(), 10**6, CPU, nullcontext),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
@@ -120,7 +120,7 @@ def test_where_a_step_may_not_be_tried_the_error_is_still_that_of_the_memory() -
     data: Any = SimpleNamespace(example_batches=lambda size, device: [])
     with (
         pytest.raises(torch.OutOfMemoryError, match="batch_size=64 does not fit into the GPU's memory; give a smaller"),
-        memory.naming_the_batch_that_fits(NOTHING, data, 64, CPU, nullcontext),
+        fitting_batch.naming_the_batch_that_fits(NOTHING, data, 64, CPU, nullcontext),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
@@ -130,7 +130,7 @@ def test_a_loss_that_is_returned_by_name_is_tried() -> None:
     data: Any = SimpleNamespace(example_batches=lambda size, device: [{"x": torch.ones(size)}])
     with (
         pytest.raises(torch.OutOfMemoryError, match=r"about batch_size=\d+ would fit"),
-        memory.naming_the_batch_that_fits(Named(), data, 10**6, CPU, nullcontext),
+        fitting_batch.naming_the_batch_that_fits(Named(), data, 10**6, CPU, nullcontext),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
@@ -146,7 +146,7 @@ def test_a_step_that_ran_out_amid_ddp_s_exchange_does_not_go_on_in_the_smaller_o
         module.fails = True
         with (
             pytest.raises(torch.OutOfMemoryError, match=r"about batch_size=\d+ would fit"),
-            memory.naming_the_batch_that_fits(module, data, 10**6, CPU, nullcontext),
+            fitting_batch.naming_the_batch_that_fits(module, data, 10**6, CPU, nullcontext),
         ):
             wrapped(data.example_batches(4, CPU)[0]).backward()
     finally:
@@ -165,10 +165,10 @@ def test_the_advice_does_not_name_what_was_asked_for_nor_what_could_not_be_tried
 
     peaks(monkeypatch, 10 * GIB, GIB, total or GIB)
     if total is None:
-        monkeypatch.setattr(memory, "_peak", none_left)
+        monkeypatch.setattr(fitting_batch, "_peak", none_left)
     with (
         pytest.raises(torch.OutOfMemoryError, match=f"^batch_size=64 does not fit into the GPU's memory; {words}"),
-        memory.naming_the_batch_that_fits(NOTHING, NOTHING, 64, CPU, nullcontext),
+        fitting_batch.naming_the_batch_that_fits(NOTHING, NOTHING, 64, CPU, nullcontext),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
 
@@ -192,7 +192,7 @@ def test_on_a_gpu_the_batch_it_names_fits_and_twice_as_much_does_not() -> None:
         example_batches=lambda size, where: [{"images": torch.empty(size, GIB // 8, device=where)}]
     )
     module: Any = Squares().to(device)
-    fits = memory.batch_that_fits(module, data, device, nullcontext)
+    fits = fitting_batch.batch_that_fits(module, data, device, nullcontext)
     assert fits > 0
     module.training_step(data.example_batches(fits, device)[0], 0).backward()
     with pytest.raises(torch.OutOfMemoryError):

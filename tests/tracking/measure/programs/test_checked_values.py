@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracking.measure.programs import Account, DeclaredWords, LeftOut, WallClock, entry_in, foreign, record_in, remarks
+from tracking.measure.programs import (
+    DeclaredWords,
+    LeftOut,
+    TrainingEvents,
+    WallClock,
+    checked_values,
+    entry_in,
+    record_in,
+    remarks,
+)
 from tracking.measure.training import clock, throughput
 from tracking.record import Record, journal
 
@@ -73,7 +82,7 @@ def replaced(draw: st.DrawFn, lines: list[dict[str, Any]]) -> dict[str, Any]:
     return dict(line)
 
 
-def check(account: Account, records: list[Record]) -> None:
+def check(account: TrainingEvents, records: list[Record]) -> None:
     """The records can be journaled and read again, and their figures are numbers or a clock that went back."""
     for record in records:
         again = journal._record(json.loads(json.dumps(vars(record))))
@@ -95,7 +104,7 @@ def check(account: Account, records: list[Record]) -> None:
 @settings(deadline=None, max_examples=150)
 @given(st.lists(replaced(JOURNAL), max_size=20))
 def test_any_json_in_a_programs_journal_is_a_record_or_is_refused(lines: list[dict[str, Any]]) -> None:
-    account, records = Account(WallClock(*BEGAN), TARGETS, BEGAN), []
+    account, records = TrainingEvents(WallClock(*BEGAN), TARGETS, BEGAN), []
     for content in lines:
         with suppress(ValueError):  # It says what does not fit.
             records += account.record(record_in(json.dumps(content), 1_001_000, 101.0))
@@ -105,7 +114,7 @@ def test_any_json_in_a_programs_journal_is_a_record_or_is_refused(lines: list[di
 @settings(deadline=None, max_examples=150)
 @given(st.lists(replaced(MLLOG), max_size=20))
 def test_any_json_in_a_line_of_mlperfs_log_is_an_entry_or_is_torn(lines: list[dict[str, Any]]) -> None:
-    account, records = Account(WallClock(*BEGAN), TARGETS, BEGAN), []
+    account, records = TrainingEvents(WallClock(*BEGAN), TARGETS, BEGAN), []
     for content in lines:
         entry = entry_in(f":::MLLOG {json.dumps(content)}")
         records += [] if entry is None else account.entry(entry)
@@ -117,7 +126,7 @@ def test_any_json_in_a_line_of_mlperfs_log_is_an_entry_or_is_torn(lines: list[di
 def test_any_number_in_declared_words_is_a_record_or_nothing(said: list[tuple[str, Any]]) -> None:
     words = DeclaredWords({"eval/accuracy": r"acc (.+)", "train/loss": r"loss (.+)"}, r"seen (.+)", r"epoch (.+)",
                           r"step (.+)")  # fmt: skip
-    account, records = Account(WallClock(*BEGAN), TARGETS, BEGAN), []
+    account, records = TrainingEvents(WallClock(*BEGAN), TARGETS, BEGAN), []
     for place, (word, value) in enumerate(said):
         text = str(float(value)) if isinstance(value, int) and abs(value) < 1e300 else str(value)[:4000]
         records += account.matched(words.found_in(f"{word} {text}"), 1_001_000 + place, 101.0 + place)
@@ -125,12 +134,12 @@ def test_any_number_in_declared_words_is_a_record_or_nothing(said: list[tuple[st
 
 
 def test_integers_beyond_63_bits_are_floats_and_infinite_beyond_those() -> None:
-    assert foreign.decoded(f"[{2**63 - 1}, {2**63}, -{'9' * 401}]") == [2**63 - 1, float(2**63), -math.inf]
-    assert isinstance(foreign.decoded(str(2**63)), float)
+    assert checked_values.decoded(f"[{2**63 - 1}, {2**63}, -{'9' * 401}]") == [2**63 - 1, float(2**63), -math.inf]
+    assert isinstance(checked_values.decoded(str(2**63)), float)
 
 
 def test_windows_of_another_number_of_ranks_are_refused() -> None:
-    account = Account(WallClock(*BEGAN), TARGETS, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), TARGETS, BEGAN)
     line = '{{"kind": "event", "key": "throughput_window", "values": {{"samples": 8, "rank_ms": {}}}}}'
     assert account.record(record_in(line.format([1, 1]), *BEGAN))
     with pytest.raises(ValueError, match="has 1 ranks, and 2 before"):
@@ -138,7 +147,7 @@ def test_windows_of_another_number_of_ranks_are_refused() -> None:
 
 
 def test_a_program_that_says_ever_new_names_does_not_fill_the_journal_and_its_target_is_kept() -> None:
-    account = Account(WallClock(*BEGAN), TARGETS, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), TARGETS, BEGAN)
     line = '{{"kind": "metrics", "values": {{"loss_{}": 1}}}}'
     records = [record for place in range(3_000) for record in account.record(record_in(line.format(place), *BEGAN))]
     assert len(records) == 1_001  # with run_start
@@ -148,7 +157,7 @@ def test_a_program_that_says_ever_new_names_does_not_fill_the_journal_and_its_ta
 
 
 def test_a_wall_clock_that_is_set_is_followed_and_told() -> None:
-    account = Account(WallClock(*BEGAN), TARGETS, BEGAN)
+    account = TrainingEvents(WallClock(*BEGAN), TARGETS, BEGAN)
     account.clock.seen(1_010_050, 110.0)  # of two readings never the same moment
     assert account.clock.clock_sec(1_010_000) == pytest.approx(110.0)
     account.clock.seen(1_020_000 - 3_600_000, 120.0)

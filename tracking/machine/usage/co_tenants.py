@@ -24,7 +24,7 @@ NAMED_CORES = 0.05  # mean use of those, at least
 ComputeProcesses = Callable[[Sequence[str]], Mapping[int, Sequence[int]]]
 
 
-class Neighbours:
+class CoTenants:
     """Watches from its making on, which is to be before the run's worker starts; `tag` says what was found so far.
 
     A process that has one of `marks` among the words of its command is the run's too, with all that it has started.

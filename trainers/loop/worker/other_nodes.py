@@ -13,7 +13,7 @@ from typing import Any
 
 from conf import schema
 from tracking.machine.environment import fingerprint
-from tracking.record import Journal, documents, files, nodes, run_folder
+from tracking.record import Journal, documents, files, node_records, run_folder
 from tracking.request.node_options import address
 
 TIMEOUT_SEC = 300  # One node's first import of PyTorch, from a file system that all nodes read, can take minutes.
@@ -25,7 +25,7 @@ NO_DIFFERENCE = {"env.node"}  # Every machine has a name of its own.
 def use_the_route() -> None:
     """Have gloo use the interface that leads to the rendezvous; it would take that of the host name, often loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.connect(address(nodes.rendezvous()))  # It sends nothing, and finds a route.
+        asking.connect(address(node_records.rendezvous()))  # It sends nothing, and finds a route.
         own = asking.getsockname()[0]
         for _, name in socket.if_nameindex():
             try:
@@ -38,10 +38,10 @@ def use_the_route() -> None:
 
 def compared(config: schema.RunConfig, run_dir: Path) -> dict[str, str]:
     """On node 0, wait for all fingerprints and journal the tags that say in what they differ; return those tags."""
-    if nodes.rank():
+    if node_records.rank():
         return {}
     others = others_fingerprints(config, run_dir)
-    facts = {nodes.name(): documents.read_json(run_dir / run_folder.FINGERPRINT), **others}
+    facts = {node_records.name(): documents.read_json(run_dir / run_folder.FINGERPRINT), **others}
     tags = {"env.nodes": ",".join(facts)}
     if differing := [key for key in fingerprint.changes(list(facts.values())) if key not in NO_DIFFERENCE]:
         tags["env.differs"] = ",".join(differing)

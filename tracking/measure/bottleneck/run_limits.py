@@ -12,7 +12,7 @@ from tracking.base import quantities
 from tracking.measure.bottleneck import activity, ceilings, roofline, time_shares, utilization
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.training import clock
-from tracking.record import Journal, Record, attempts, documents, journal, nodes, run_folder
+from tracking.record import Journal, Record, attempts, documents, journal, node_records, run_folder
 
 EXCHANGE = "gradient_exchange"  # the event that says how long it takes: tracking.measure.training
 GPU_EVIDENCE = (
@@ -86,10 +86,10 @@ def _newest_attempt(records: Sequence[Record]) -> Sequence[Record]:
 def _traffic_of_other_nodes(folder: Path, start: Record, stop: Record) -> dict[str, float]:
     """By the clocks on the wall, which are alike on all nodes."""
     figures: dict[str, float] = {}
-    for file in nodes.other_journals(folder):
+    for file in node_records.other_journals(folder):
         read = (record for record, _ in journal.read(folder / file))
         records = [replace(record, clock_sec=record.time_ms / 1e3) for record in read]
-        figures |= activity.traffic(records, (start.time_ms / 1e3, stop.time_ms / 1e3), nodes.node_of(file))
+        figures |= activity.traffic(records, (start.time_ms / 1e3, stop.time_ms / 1e3), node_records.node_of(file))
     return figures
 
 

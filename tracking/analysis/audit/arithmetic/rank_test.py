@@ -6,7 +6,7 @@ import math
 
 import numpy
 
-from tracking.analysis.audit.arithmetic.samples import Observations
+from tracking.analysis.audit.arithmetic.censored_means import Observations
 from tracking.analysis.audit.arithmetic.t_tests import p_of_distance
 
 

@@ -1,4 +1,4 @@
-"""The companions of a script's runs: python -m tracking.jobs.follow.companions SOCKET.
+"""The companions of a script's runs: python -m tracking.jobs.follow.companion_server SOCKET.
 
 This process has imported what a companion needs, and forks one for each run that the socket's other end asks for: a
 script that fits a hundred times would else wait for as many imports. It ends with its script; companions go on.

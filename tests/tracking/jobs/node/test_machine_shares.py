@@ -12,8 +12,8 @@ import pytest
 
 from conf.schema import ConfigError
 from tests.support.commands import environment
-from tracking.jobs.node import shares
-from tracking.jobs.node.shares import Core
+from tracking.jobs.node import machine_shares
+from tracking.jobs.node.machine_shares import Core
 
 # Two sockets of four cores of two threads, numbered as Linux does: 0-3 and 8-11 are the first one's.
 TWO_SOCKETS = [Core(number // 4, (number, number + 8)) for number in range(8)]
@@ -21,29 +21,29 @@ TWO_SOCKETS = [Core(number // 4, (number, number + 8)) for number in range(8)]
 
 def test_shares_are_equal_disjoint_and_of_whole_cores() -> None:
     for number in (1, 2, 3, 8):
-        cut = shares.cut(number, TWO_SOCKETS, {}, 0)
+        cut = machine_shares.cut(number, TWO_SOCKETS, {}, 0)
         threads = [thread for share in cut for thread in share.threads]
         assert len(cut) == number
         assert len(set(threads)) == len(threads) == number * 2 * (8 // number)
         assert all((thread + 8) % 16 in share.threads for share in cut for thread in share.threads)
-    assert [share.numa for share in shares.cut(2, TWO_SOCKETS, {}, 0)] == [(0,), (1,)]
+    assert [share.numa for share in machine_shares.cut(2, TWO_SOCKETS, {}, 0)] == [(0,), (1,)]
 
 
 def test_a_share_has_gpus_of_its_own_memory_as_far_as_there_are_enough() -> None:
     gpus = {"a": 0, "b": 0, "c": 1, "d": 1}
-    assert [share.gpus for share in shares.cut(2, TWO_SOCKETS, gpus, 1)] == [("a",), ("c",)]
-    assert [share.gpus for share in shares.cut(4, TWO_SOCKETS, gpus, 1)] == [("a",), ("b",), ("c",), ("d",)]
-    unknown = shares.cut(2, TWO_SOCKETS, dict.fromkeys("abcd"), 2)
+    assert [share.gpus for share in machine_shares.cut(2, TWO_SOCKETS, gpus, 1)] == [("a",), ("c",)]
+    assert [share.gpus for share in machine_shares.cut(4, TWO_SOCKETS, gpus, 1)] == [("a",), ("b",), ("c",), ("d",)]
+    unknown = machine_shares.cut(2, TWO_SOCKETS, dict.fromkeys("abcd"), 2)
     assert sorted(gpu for share in unknown for gpu in share.gpus) == ["a", "b", "c", "d"]
-    one_socket = shares.cut(2, TWO_SOCKETS, {"a": 0, "b": 0}, 1)
+    one_socket = machine_shares.cut(2, TWO_SOCKETS, {"a": 0, "b": 0}, 1)
     assert sorted(gpu for share in one_socket for gpu in share.gpus) == ["a", "b"]
 
 
 def test_too_little_for_so_many_jobs_is_refused_with_both_numbers() -> None:
     with pytest.raises(ConfigError, match=r"sweep\.jobs_at_once=9: 8 cores"):
-        shares.cut(9, TWO_SOCKETS, {}, 0)
+        machine_shares.cut(9, TWO_SOCKETS, {}, 0)
     with pytest.raises(ConfigError, match="3 GPUs are visible, and 2 jobs of gpus=2 need 4"):
-        shares.cut(2, TWO_SOCKETS, {"a": 0, "b": 0, "c": 1}, 2)
+        machine_shares.cut(2, TWO_SOCKETS, {"a": 0, "b": 0, "c": 1}, 2)
 
 
 def test_cores_are_read_as_the_kernel_tells_them(tmp_path: Path) -> None:
@@ -55,31 +55,31 @@ def test_cores_are_read_as_the_kernel_tells_them(tmp_path: Path) -> None:
         folder = tmp_path / f"cpu/cpu{thread}/topology"
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(f"{thread % 4},{thread % 4 + 4}\n")
-    cores = shares.cores_here(tmp_path, {0, 1, 2, 4, 6})
+    cores = machine_shares.cores_here(tmp_path, {0, 1, 2, 4, 6})
     assert sorted(cores, key=lambda core: core.threads) == [Core(0, (0, 4)), Core(0, (1,)), Core(1, (2, 6))]
-    assert shares.cores_here(tmp_path / "nowhere", {3}) == [Core(0, (3,))]
+    assert machine_shares.cores_here(tmp_path / "nowhere", {3}) == [Core(0, (3,))]
 
 
 @pytest.mark.parametrize("text", ["0", "0-3", "0-1,4-5,9"])
 def test_ranges_are_what_numbers_reads(text: str) -> None:
-    assert shares.ranges(shares.numbers(text)) == text
+    assert machine_shares.ranges(machine_shares.numbers(text)) == text
 
 
 def test_a_device_has_the_numa_node_that_the_kernel_tells(tmp_path: Path) -> None:
     (tmp_path / "0000:3b:00.0").mkdir()
     (tmp_path / "0000:3b:00.0/numa_node").write_text("1\n")
-    assert shares.numa_of_pci("00000000:3B:00.0", tmp_path) == 1
+    assert machine_shares.numa_of_pci("00000000:3B:00.0", tmp_path) == 1
     (tmp_path / "0000:3b:00.0/numa_node").write_text("-1\n")
-    assert shares.numa_of_pci("00000000:3B:00.0", tmp_path) is None
-    assert shares.numa_of_pci("", tmp_path) is None
+    assert machine_shares.numa_of_pci("00000000:3B:00.0", tmp_path) is None
+    assert machine_shares.numa_of_pci("", tmp_path) is None
 
 
 def test_containers_of_a_daemon_are_told_of_the_share() -> None:
-    [share, _] = shares.cut(2, TWO_SOCKETS, {}, 0)
-    told = shares.engine_options("docker", share.environment())
+    [share, _] = machine_shares.cut(2, TWO_SOCKETS, {}, 0)
+    told = machine_shares.engine_options("docker", share.environment())
     assert told == ["--cpuset-cpus=0-3,8-11", "--cpuset-mems=0"]
-    assert shares.engine_options("apptainer", share.environment()) == []
-    assert shares.engine_options("docker", {}) == []
+    assert machine_shares.engine_options("apptainer", share.environment()) == []
+    assert machine_shares.engine_options("docker", {}) == []
 
 
 @pytest.mark.slow
@@ -90,10 +90,10 @@ def test_a_process_keeps_to_its_share_with_its_children_and_their_memory() -> No
         " [line.split()[1] for line in open('/proc/self/numa_maps')][0]]))"
     )
     code = (
-        "import subprocess, sys; from tracking.jobs.node.shares import keep_to_share; words = keep_to_share();"
+        "import subprocess, sys; from tracking.jobs.node.machine_shares import keep_to_share; words = keep_to_share();"
         f" sys.stderr.write(words); subprocess.run([sys.executable, '-c', {inner!r}], check=True)"
     )
-    own = {shares.CORES: str(thread), shares.MEMORY: "0"}
+    own = {machine_shares.CORES: str(thread), machine_shares.MEMORY: "0"}
     ended = subprocess.run(
         [sys.executable, "-c", code], env=environment(**own), capture_output=True, text=True, check=True
     )

@@ -16,8 +16,8 @@ import pytest
 from tests.support.folders import wait_for
 from tracking.machine.environment import processes
 from tracking.machine.environment.processes import TICKS_PER_SEC, parse_cpu_sec, parse_quota, parse_stat
-from tracking.machine.usage import Neighbours
-from tracking.machine.usage import neighbours as module
+from tracking.machine.usage import CoTenants
+from tracking.machine.usage import co_tenants as module
 
 STAT = (
     "4242 (tmux: (srv) x) S 1 4200 4200 0 -1 4194560 397 0 0 0 250 50 700 100 20 0 1 0 1768624 3133440 397 "
@@ -100,8 +100,8 @@ class Machine:
         first = min(os.sched_getaffinity(0))
         (self.proc / "stat").write_text(f"cpu{first} {busy} 0 0 0 0 0 0 {stolen} 0 0\n")
 
-    def watched(self, *gpus: str) -> Neighbours:
-        return Neighbours(gpus, self.proc, LAUNCHER, lambda: self.now, lambda _: self.gpu)
+    def watched(self, *gpus: str) -> CoTenants:
+        return CoTenants(gpus, self.proc, LAUNCHER, lambda: self.now, lambda _: self.gpu)
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_a_driver_that_does_not_tell_and_a_proc_that_is_none(tmp_path: Path) -> 
     def broken(_: object) -> dict[int, list[int]]:
         raise RuntimeError("Not Supported")
 
-    watched = Neighbours(["GPU-0"], tmp_path, os.getpid(), time.monotonic, broken)
+    watched = CoTenants(["GPU-0"], tmp_path, os.getpid(), time.monotonic, broken)
     with pytest.raises(OSError, match="stat"):
         watched.sample()
     assert watched.tag() == ""
@@ -221,7 +221,7 @@ def busy() -> Iterator[Callable[[], None]]:
 def test_a_real_process_that_is_busy_is_found(busy: Callable[[], None]) -> None:
     launcher = subprocess.Popen([sys.executable, "-c", "while 1: pass"])  # it would take what it can get
     try:
-        watched = Neighbours([], launcher=launcher.pid)
+        watched = CoTenants([], launcher=launcher.pid)
         busy()
 
         def told() -> bool:
@@ -245,7 +245,7 @@ def test_a_containers_processes_are_the_runs_though_its_engine_started_them(mach
     for pid, name, parent, session in ((500, "conmon", 1, 500), (501, "python", 500, 501), (502, "python", 501, 501)):
         machine.add(pid, name, parent, session)
     (machine.proc / "501/cmdline").write_bytes(b"python3\0guard.py\0/runs/a\0/home/me\0")
-    marked = Neighbours([], machine.proc, LAUNCHER, lambda: machine.now, lambda _: machine.gpu, ["/runs/a"])
+    marked = CoTenants([], machine.proc, LAUNCHER, lambda: machine.now, lambda _: machine.gpu, ["/runs/a"])
     plain = machine.watched()
     machine.run(10, p502=1.5)
     for watched in (marked, plain):

@@ -7,7 +7,7 @@ import math
 from conf.metric import LOWER, parse
 from conf.schema import ConfigError, RunConfig
 from conf.target import directions_of, limit, text
-from tracking.request.program import check_program_target
+from tracking.request.program_command import check_program_target
 
 
 def check_directions(config: RunConfig) -> None:

@@ -16,13 +16,13 @@ import torch
 from conf.schema import ConfigError
 from tracking.analysis.results import UNCOUNTED_TAG
 from tracking.api import script
-from tracking.api.epochs import Epochs
 from tracking.api.lightning_packages import Callback
 from tracking.api.loop import RATES
 from tracking.api.metric_names import MetricNames
 from tracking.api.options import TrialOptions, checked
 from tracking.api.samples import count, decimal, first_dimension, processes_per_batch
 from tracking.api.script_run import ScriptRun, write_failure
+from tracking.api.trained_epochs import Epochs
 from tracking.api.training_setup import setup_of
 from tracking.base import quantities
 from tracking.machine.environment import Collector

@@ -25,10 +25,10 @@ from PIL import Image
 from conf.schema import ConfigError
 from tracking.base import installation
 from trainers.data.cached import cached_folder
-from trainers.data.cached.shares import in_shares, num_shares, while_wanted
+from trainers.data.cached.work_shares import in_shares, num_shares, while_wanted
 from trainers.data.loading.version import MANIFEST
 from trainers.data.shapes.coco_files import annotate, coco_file
-from trainers.data.shapes.drawing import CLASS_NAMES
+from trainers.data.shapes.rasterizing import CLASS_NAMES
 from trainers.data.shapes.scenes import SPLITS, VERSION, classification_scene, detection_scene
 
 Kind = Literal["detection", "classification"]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracking.jobs.follow import console as shown
+from tracking.jobs.follow import progress as shown
 from tracking.jobs.node import Ticket, outcome
 from tracking.jobs.plan import Job
 from tracking.record import Failure, Result, run_folder

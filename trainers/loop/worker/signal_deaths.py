@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 
-from tracking.record import nodes
+from tracking.record import node_records
 
 PR_SET_PDEATHSIG = 1  # The number is from linux/prctl.h.
 # These end a process. Torchrun's agent and Lightning would make exceptions of them, which may come at any line of a
@@ -20,7 +20,7 @@ def die_of_signals() -> None:
     A scheduler's warning is the supervisor's to heed, and may reach all processes.
     """
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-    if nodes.SPARED in os.environ:
+    if node_records.SPARED in os.environ:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     for number in STOPPING:
         if signal.getsignal(number) is not signal.SIG_IGN:

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from conf.launch_options import SearchConfig
 from tracking.base.console import Drawing
-from tracking.jobs.follow import console as shown
+from tracking.jobs.follow import progress as shown
 from tracking.jobs.node import JobState, Ticket
 from tracking.jobs.plan import Job, sweep_summary
 from tracking.record import Record, checkpoints
@@ -20,7 +20,7 @@ def of_search(search: SearchConfig, seed: int) -> str:
     return f"run {search.trial}, {what}: {setting} seed={seed}{cap}"
 
 
-class Account:
+class JobMessages:
     """`num_jobs` is 0 where a search decides how many there are.
 
     `at_once` is how many jobs run together here; 0 where nobody knows when a queue will run them.

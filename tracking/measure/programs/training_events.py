@@ -12,7 +12,7 @@ from typing import Any
 from conf.metric import NO_DIRECTIONS
 from conf.target import Target
 from tracking.base import quantities
-from tracking.measure.programs import foreign
+from tracking.measure.programs import checked_values
 from tracking.measure.programs.declared_words import Found
 from tracking.measure.programs.epochs import Epochs, as_number, as_whole
 from tracking.measure.programs.mlperf_lines import Entry, Joined, metric_of, place
@@ -26,7 +26,7 @@ from tracking.record import Record
 EDGES = {"epoch_start": "epoch", "epoch_stop": "epoch", "eval_start": "eval", "eval_stop": "eval"}
 
 
-class Account:
+class TrainingEvents:
     """Of one program. `entry`, `found` and `record` give the records that a line adds; `end` those at its exit.
 
     `submission` holds what MLPerf's log says of the run as a whole, as far as it was heard; `unsaid` are the targets'
@@ -167,7 +167,7 @@ class Account:
             return [] if self.started else [Record("event", time_ms, clock_sec, key="init_stop")]
         records = self._start_at_began()
         if entry.key == "run_stop":
-            self.status = foreign.text(entry.metadata.get("status")) or "success"
+            self.status = checked_values.text(entry.metadata.get("status")) or "success"
             return records + self._stop(time_ms, clock_sec, self.status)
         if self.stopped:
             return []

@@ -8,7 +8,7 @@ from conf.evaluation import Intervals, without_defaults
 from conf.schema import ConfigError, RunConfig
 from tests.support.composing import composed
 from tracking.request import checks
-from tracking.request.evaluation import check_evaluation
+from tracking.request.evaluation_checks import check_evaluation
 
 
 @pytest.mark.parametrize(
