@@ -203,7 +203,7 @@ def run(request: Request, waiting: Any) -> int:
     config = wanted[0].config if folder else jobs[0].config
     search = search_of(
         wanted[0], jobs if folder else [], folder, request.axes, parsed_axis,
-        lambda words: checks.check_job(composed(request, words), words, [], gpus),
+        lambda words: checks.check_job(composed(request, words), words, [], gpus), len(gpus),
     )  # fmt: skip
     if request.axes and not search:
         raise ConfigError(

@@ -107,7 +107,8 @@ def _has_direction(value: Any) -> bool:
 @dataclass
 class SweepConfig:
     resume: str | None = None  # id of a sweep: run only its jobs that have not finished
-    jobs_at_once: int = 1  # so many jobs side by side on this machine, each with its share of cores and GPUs
+    # So many jobs side by side on this machine, each with its share of cores and GPUs; exploring: one a GPU
+    jobs_at_once: int = 1
     # Shuffle the jobs of each seed by this number, so that a machine's drift does not look like a setting's effect
     shuffle: int | None = None
     paired: bool = False  # reports compare runs of the same seed in pairs; decided before there are runs

@@ -144,22 +144,31 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
 MOST_BEFORE = 16  # records that are written before a run's start
 
 
-def span_sec(path: Path) -> float:
-    """The time from a run's start to its last record, 0 without records: start, training, evaluations and end.
+def span(path: Path) -> tuple[float, float]:
+    """When a run started, in seconds of the wall clock, and the time from there to its last record: start, training,
+    evaluations and end. Both are 0 without records.
 
     What was written before the start may be of another machine, and waited in a queue. Reads both ends of the file
     alone; of one that is missing it is 0, too. Raises OSError.
     """
     if not files.exists(path):
-        return 0.0
-    times: list[float] = []
+        return 0.0, 0.0
+    records: list[Record] = []
     for record, end in read(path):
-        starts = record.kind == "event" and record.key == "init_start" and len(times) <= MOST_BEFORE
-        times = [record.clock_sec] if starts else [*times, record.clock_sec]
+        starts = record.kind == "event" and record.key == "init_start" and len(records) <= MOST_BEFORE
+        records = [record] if starts else [*records, record]
         if end > EDGE_BYTES:
-            times += [record.clock_sec for record, _ in read(path, max(end, path.lstat().st_size - EDGE_BYTES))]
+            records += [record for record, _ in read(path, max(end, path.lstat().st_size - EDGE_BYTES))]
             break
-    return max(times) - min(times) if times else 0.0
+    if not records:
+        return 0.0, 0.0
+    first, last = (pick(records, key=lambda record: record.clock_sec) for pick in (min, max))
+    return first.time_ms / 1e3, last.clock_sec - first.clock_sec
+
+
+def span_sec(path: Path) -> float:
+    """The time from a run's start to its last record (`span`). Raises OSError."""
+    return span(path)[1]
 
 
 def _records_in(line: bytes) -> Iterator[tuple[Record, int]]:

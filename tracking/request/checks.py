@@ -14,7 +14,7 @@ from tracking.request.closed_rules import check_target_set
 from tracking.request.evaluation_checks import check_evaluation
 from tracking.request.metric_checks import check_best, check_directions, check_target
 from tracking.request.name_checks import check_names, check_secrets, check_text
-from tracking.request.node_options import VisibleGpu, check_nodes, resolve_gpus
+from tracking.request.node_options import VisibleGpu, check_nodes, resolve_at_once, resolve_gpus
 from tracking.request.program_command import check_program, check_seed
 from tracking.request.search_options import check_search
 
@@ -230,6 +230,7 @@ def check_job(
         checked = check_run(config, gpus)
         check_seed(config, overrides)
         check_search(checked, overrides)
+        checked.sweep.jobs_at_once = resolve_at_once(checked, overrides, gpus)
         return checked
     except ConfigError as error:
         if not config.study.smaller:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from conf.schema import ConfigError, RunConfig
 
 TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)|(\d+)")  # days, hours, minutes, seconds; or minutes alone
 SHARED = "sweep.jobs_at_once="  # how the tag `neighbours` of a run begins that had other jobs of its sweep beside it
+THREADS_A_JOB = 2  # a core, at least
 ADDRESS = re.compile(r"(?P<host>[^:\s/]+):(?P<port>\d{1,5})")
 
 
@@ -59,6 +61,15 @@ def resolve_gpus(
     if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0 or asked > len(gpus):
         raise ConfigError(f"gpus={asked}: {seen}; give {allowed} {show}")
     return asked
+
+
+def resolve_at_once(config: RunConfig, overrides: Sequence[str], gpus: Sequence[VisibleGpu]) -> int:
+    """How many jobs run at once on this machine: as told, else of a search one a GPU, where each has a core."""
+    told = any(word.startswith("sweep.jobs_at_once=") for word in overrides)
+    here = config.cluster.kind == "none" and config.nodes == 1 and not isinstance(config.gpus, list)
+    if told or not (config.search.name and here and config.on_gpu()):
+        return config.sweep.jobs_at_once
+    return len(gpus) if len(os.sched_getaffinity(0)) >= THREADS_A_JOB * len(gpus) else 1
 
 
 def jobs_on_the_same_machine(config: RunConfig) -> str:

@@ -113,6 +113,8 @@ from tracking.record import run_lock
 submitted = []
 class Queue:
     at_once, outlives, poll_sec, settling_sec = 5, True, 1.0, 10.0
+    def has_room(self, config):
+        return True
     def submit(self, owner, config, name, started, after=""):
         submitted.append(name)
         os.kill(os.getpid(), signal.SIGTERM)

@@ -18,14 +18,17 @@ def spent(trials: Sequence[Trial]) -> float:
     return math.fsum(trial.cost for trial in trials)
 
 
-def usual_cost(trials: Sequence[Trial]) -> float:
-    """The mean cost of runs that ended and did not fail; 0 without any."""
+def usual_cost(rules: Rules, trials: Sequence[Trial]) -> float:
+    """What a run costs: the mean of those that ended and did not fail; 0 without any."""
+    if rules.run_cost is not None:
+        return rules.run_cost
     costs = [trial.cost for trial in trials if trial.state not in ("running", "failed")]
     return fmean(costs) if costs else 0.0
 
 
 def whole_costs(rules: Rules, trials: Sequence[Trial]) -> dict[Key, float]:
-    """What a run of each setting costs that is not stopped: its cost, times how much longer it is expected to take.
+    """What a run of each setting costs that is alone and not stopped: its cost, times how much longer it is expected to
+    take.
 
     Without runs that failed, which may have cost nothing.
     """
@@ -39,14 +42,15 @@ def whole_costs(rules: Rules, trials: Sequence[Trial]) -> dict[Key, float]:
         for trial, value in zip(own, expectations(own), strict=True):
             reached_by = trial.value if trial.value is not None else trial.censored_at
             longer = value / reached_by if reached_by and value == value else 1.0
-            costs.setdefault(trial.key, []).append(trial.cost * longer)
+            cost = trial.cost_alone * longer if rules.run_cost is None else rules.run_cost
+            costs.setdefault(trial.key, []).append(cost)
     return {key: fmean(values) for key, values in costs.items()}
 
 
 def block_cost(rules: Rules, trials: Sequence[Trial], settings: Sequence[Mapping[str, Scalar]]) -> float:
     """What a run of each of these settings is expected to cost."""
     costs = whole_costs(rules, trials)
-    usual = fmean(costs.values()) if costs else 0.0
+    usual = fmean(costs.values()) if costs else rules.run_cost or 0.0
     return math.fsum(costs.get(key_of(setting), usual) for setting in settings)
 
 

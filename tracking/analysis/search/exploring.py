@@ -63,17 +63,40 @@ class Group:
 
 
 def next_of(rules: Rules, trials: Sequence[Trial]) -> Trial | None:
-    """The exploring run that starts next; None where every group has ended."""
-    running = of_phase(trials, EXPLORE)
-    groups = [Group(rules, value, running) for value in rules.groups]
+    """The exploring run that starts next; None where every group has ended, or has to wait for free GPUs.
+
+    The group with the fewest runs comes first. While it waits for more GPUs than are free, others may get ahead of it
+    by as many runs as there are GPUs: then the GPUs become free for it, and it is not left behind.
+    """
+    exploring = of_phase(trials, EXPLORE)
+    groups = [Group(rules, value, exploring) for value in rules.groups]
+    waits: Group | None = None
     for group in sorted((group for group in groups if not ended(group)), key=lambda group: len(group.own)):
-        repeat = _repeat(group)
-        if repeat is not None:  # without a cap, which would make the noise seem smaller
-            return Trial(*repeat, EXPLORE)
-        setting = _new(group)
-        if setting is not None:
-            return Trial(setting, rules.explore_seed, EXPLORE, cap=cap_of(rules, trials, setting))
+        if waits and len(group.own) >= len(waits.own) + rules.num_gpus:
+            return None
+        trial = _next_of_group(group)
+        if trial and _has_room(rules, exploring, trial):
+            return trial
+        waits = waits or (group if trial else None)
     return None
+
+
+def _next_of_group(group: Group) -> Trial | None:
+    repeat = _repeat(group)
+    if repeat is not None:  # without a cap, which would make the noise seem smaller
+        return Trial(*repeat, EXPLORE)
+    rules, setting = group.rules, _new(group)
+    return (
+        None
+        if setting is None
+        else Trial(setting, rules.explore_seed, EXPLORE, cap=cap_of(rules, group.trials, setting))
+    )
+
+
+def _has_room(rules: Rules, trials: Sequence[Trial], new: Trial) -> bool:
+    running = [trial for trial in trials if trial.state == "running"]
+    taken = sum(rules.gpus_of(trial.setting) for trial in running)
+    return not running or taken + rules.gpus_of(new.setting) <= rules.num_gpus
 
 
 def filling(rules: Rules, trials: Sequence[Trial]) -> bool:

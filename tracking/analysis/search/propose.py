@@ -37,4 +37,4 @@ def _affordable(rules: Rules, trials: Sequence[Trial]) -> bool:
     """
     num_running = sum(trial.state == "running" for trial in trials)
     kept = 0.0 if filling(rules, trials) else reserve(rules, trials)
-    return spent(trials) + (num_running + 1) * usual_cost(of_phase(trials, EXPLORE)) + kept <= rules.budget
+    return spent(trials) + (num_running + 1) * usual_cost(rules, of_phase(trials, EXPLORE)) + kept <= rules.budget

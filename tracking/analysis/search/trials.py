@@ -12,6 +12,7 @@ from conf.schema import ConfigError
 Scalar = str | int | float | bool
 Key = tuple[tuple[str, Scalar], ...]  # a setting as it is compared
 EXPLORE, DECIDE = "explore", "decide"
+GPUS = "gpus"
 DIGITS = 3  # of a proposed number: more tell nothing
 GRID_LEVELS = 5  # of an interval, in the grid that a search is compared with
 
@@ -102,7 +103,8 @@ class Trial:
     `state`: running, reached, stopped (at its cap), missed (its own budget spent without the target) or failed.
     `censored_at`: the objective where a run was stopped or had missed; its true value is beyond.
     `interval`: an evaluation interval before the value. `cost`: what it took of the search's budget, its start
-    included. `metric`: the best value of the target's metric, for a search in which every run missed.
+    included; `alone`: what it would have taken with the machine for itself, where that is not the same. `metric`: the
+    best value of the target's metric, for a search in which every run missed.
     """
 
     setting: Mapping[str, Scalar]
@@ -115,7 +117,12 @@ class Trial:
     censored_at: float | None = None
     interval: float = 0.0
     cost: float = 0.0
+    alone: float | None = None
     metric: float | None = None
+
+    @property
+    def cost_alone(self) -> float:
+        return self.cost if self.alone is None else self.alone
 
     @cached_property
     def key(self) -> Key:
@@ -129,13 +136,20 @@ class Rules:
     `looks`: the numbers of blocks after which deciding compares; `alpha`: the share of wrong decisions over all looks.
     `explore=False` decides among `finalists` alone. `starts`: settings to explore first; one without the group's key is
     tried for each group. `higher`: whether a higher `metric` is better.
+
+    At most `at_once` exploring runs are running together. `num_gpus`: the GPUs that they divide among them, each run
+    `gpus_each`, or as many as its setting says; 0 where they divide none. `run_cost`: what a run takes of the budget,
+    where that is known before it.
     """
 
     axes: tuple[Axis, ...]
-    group: str = "gpus"
+    group: str = GPUS
     budget: float = math.inf
     seed: int = 0
     at_once: int = 1
+    num_gpus: int = 0
+    gpus_each: int = 0
+    run_cost: float | None = None
     max_finalists: int = 4
     looks: tuple[int, ...] = (3, 5, 8)
     alpha: float = 0.05
@@ -164,6 +178,10 @@ class Rules:
 
     def group_of(self, setting: Mapping[str, Scalar]) -> Scalar | None:
         return setting.get(self.group) if len(self.groups) > 1 or self.grouping else self.groups[0]
+
+    def gpus_of(self, setting: Mapping[str, Scalar]) -> int:
+        """The GPUs of a run, of those that runs side by side divide: a run on the CPU has the place of one."""
+        return max(1, int(setting.get(GPUS, self.gpus_each))) if self.num_gpus else 0
 
     @cached_property
     def num_inner(self) -> int | None:

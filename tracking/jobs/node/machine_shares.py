@@ -84,6 +84,23 @@ def cut(number: int, cores: Sequence[Core], gpus: Mapping[str, int | None], gpus
     ]
 
 
+def joined(parts: Sequence[Share]) -> Share:
+    """All of these shares as one."""
+    return Share(
+        tuple(sorted(thread for part in parts for thread in part.threads)),
+        tuple(sorted({node for part in parts for node in part.numa})),
+        tuple(uuid for part in parts for uuid in part.gpus),
+    )
+
+
+def nearest(free: Sequence[tuple[int, Share]], number: int) -> list[int] | None:
+    """The numbers of so many free shares, in their order, that lie on the fewest NUMA nodes; None where too few are."""
+    ordered = sorted(free, key=lambda numbered: (numbered[1].numa, numbered[0]))
+    windows = [ordered[place : place + number] for place in range(len(ordered) - number + 1)]
+    best = min(windows, key=lambda window: len(joined([share for _, share in window]).numa), default=None)
+    return sorted(place for place, _ in best) if best else None
+
+
 def cores_here(system: Path = SYSTEM, usable: set[int] | None = None) -> list[Core]:
     """The cores that this process may use."""
     usable = os.sched_getaffinity(0) if usable is None else usable

@@ -101,11 +101,14 @@ class Following:
                 todo += more()
             if not todo and not self.running:
                 return
-            while todo and len(self.running) < self._queue.at_once and self.submit(todo[0]):
+            while todo and self._has_room(todo[0]) and self.submit(todo[0]):
                 todo.pop(0)
             self._look(expecting=bool(todo or more))
             if self.running or todo:
                 time.sleep(POLL_SEC if self._queue.outlives else self._queue.poll_sec)
+
+    def _has_room(self, job: Job) -> bool:
+        return len(self.running) < self._queue.at_once and self._queue.has_room(job.config)
 
     def detach(self, todo: Sequence[Job]) -> None:
         """Submit the rest so that no more than `at_once` run together without anybody who follows."""

@@ -23,6 +23,10 @@ class Queue(Protocol):
         """Do ahead what can be done for a next job."""
         return
 
+    def has_room(self, config: RunConfig) -> bool:
+        """Whether such a job, of those that may run together, can be submitted now."""
+        return True
+
     def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, started: float, after: str = "") -> Ticket:
         """Have the run in the owner's folder run, once job `after` has ended. Raises ConfigError, slurm.Away, OSError.
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs.handover import Assignment, SupervisorProcess
-from tracking.jobs.node import JobState, Share, Ticket, machine_shares, worker_process
+from tracking.jobs.node import JobState, Share, Ticket, machine_shares
 from tracking.jobs.queues.queue import Queue
 from tracking.machine.environment import nvml
 from tracking.record import run_lock
@@ -27,12 +27,16 @@ class Machine(Queue):
     def __init__(self, at_once: int, waiting: SupervisorProcess | None = None) -> None:
         self.at_once = at_once
         self._waiting = waiting
-        self._shares: list[Share | None] = [None]
-        self._running: dict[str, tuple[Share | None, SupervisorProcess]] = {}
+        self._shares: list[Share] = []  # none where each job has the whole machine
+        self._divides_gpus = False  # a share holds one GPU, and a job takes as many shares as it has GPUs
+        self._running: dict[str, tuple[list[int], SupervisorProcess]] = {}  # with the numbers of their shares
         self._cancelled_at = float("inf")  # monotonic seconds
 
     def check(self, configs: Sequence[RunConfig]) -> None:
-        """Cut the machine into as many shares as jobs are to run at once. Raises ConfigError."""
+        """Cut the machine into as many shares as jobs are to run at once, or for a search into one a GPU.
+
+        Raises ConfigError.
+        """
         if self.at_once == 1:
             return
         asked = f"sweep.jobs_at_once={self.at_once}"
@@ -45,14 +49,16 @@ class Machine(Queue):
             )
         gpus = {gpu.uuid: machine_shares.numa_of_pci(nvml.bus_id(gpu.uuid)) for gpu in nvml.visible_gpus()}
         most = max(config.num_gpus() for config in configs)
-        cut = machine_shares.cut(self.at_once, machine_shares.cores_here(), gpus, most)
-        widest = max(config.cpu_processes for config in configs)
-        if widest > len(cut[0].threads):
+        self._divides_gpus = most > 0 and any(config.search.name for config in configs)
+        each = (len(gpus), 1) if self._divides_gpus else (self.at_once, most)
+        self._shares = machine_shares.cut(each[0], machine_shares.cores_here(), gpus, each[1])
+        on_cpu = [config for config in configs if not (self._divides_gpus and config.on_gpu())]
+        widest = max((config.cpu_processes for config in on_cpu), default=0)
+        if widest > len(self._shares[0].threads):
             raise ConfigError(
-                f"{asked}: {len(cut[0].threads)} cores are there for each job, and"
+                f"{asked}: {len(self._shares[0].threads)} cores are there for each job, and"
                 f" cpu_processes={widest} need one each; give fewer"
             )
-        self._shares = list(cut)
 
     def expect(self) -> None:
         """Start the next job's supervisor ahead of it."""
@@ -60,8 +66,10 @@ class Machine(Queue):
             self._waiting = SupervisorProcess()
 
     def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, started: float, after: str = "") -> Ticket:
-        # What decides has the machine for itself: no other job of its search runs then.
-        share = None if config.search.phase == "decide" else self._free_share()
+        numbers = self._free_shares(config)
+        assert numbers is not None
+        alone = self._is_alone(config)
+        share = None if alone else machine_shares.joined([self._shares[number] for number in numbers])
         self.expect()
         supervisor, self._waiting = self._waiting, None
         assert supervisor is not None
@@ -72,29 +80,42 @@ class Machine(Queue):
             )
         )  # fmt: skip
         made = Ticket(KIND, str(supervisor.process.pid))
-        self._running[made.job_id] = share, supervisor
+        self._running[made.job_id] = numbers, supervisor
         return made
 
-    def _free_share(self) -> Share | None:
-        """A share that no process is in any more: a run has its result a moment before its supervisor has ended."""
-        while True:
-            taken = [share for share, supervisor in self._running.values() if supervisor.ended() is None]
-            for share in self._shares:
-                if share not in taken:
-                    return share
-            time.sleep(worker_process.POLL_SEC)
+    def has_room(self, config: RunConfig) -> bool:
+        """Whether no process is in the shares that the job needs: a run has its result a moment before its supervisor
+        has ended."""
+        return self._free_shares(config) is not None
+
+    def _is_alone(self, config: RunConfig) -> bool:
+        """Whether a job has the machine for itself, as what decides has: no other job of its search runs then."""
+        return not self._shares or config.search.phase == "decide"
+
+    def _free_shares(self, config: RunConfig) -> list[int] | None:
+        """The numbers of the shares that the job would have now; None where it has to wait for them."""
+        running = [numbers for numbers, supervisor in self._running.values() if supervisor.ended() is None]
+        if self._is_alone(config):
+            return None if running else list(range(len(self._shares)))
+        taken = {number for numbers in running for number in numbers}
+        free = [(number, share) for number, share in enumerate(self._shares) if number not in taken]
+        return machine_shares.nearest(free, max(1, config.num_gpus()) if self._divides_gpus else 1)
 
     def states(self, tickets: Sequence[Ticket]) -> dict[str, JobState]:
         states = {}
         for made in tickets:
-            share, supervisor = self._running[made.job_id]
+            numbers, supervisor = self._running[made.job_id]
             code = supervisor.ended()
             if code is None and time.monotonic() - self._cancelled_at > LOST_SEC:
                 supervisor.tell(signal.SIGKILL)
             words = "RUNNING" if code is None else f"EXIT CODE {code}" if code else "COMPLETED"
             signum = -code if code is not None and code < 0 else 0
-            states[made.job_id] = JobState(words, nodes=str(share or ""), what="supervisor", signum=signum)
+            states[made.job_id] = JobState(words, nodes=self._words(numbers), what="supervisor", signum=signum)
         return states
+
+    def _words(self, numbers: Sequence[int]) -> str:
+        whole = len(numbers) == len(self._shares)
+        return "" if whole else str(machine_shares.joined([self._shares[number] for number in numbers]))
 
     def cancel(self, tickets: Sequence[Ticket], signum: int) -> None:
         """Have the jobs stopped, all together; a second time, without grace. They end soon after."""

@@ -3,91 +3,44 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from conf import metric
 from conf.schema import ConfigError, RunConfig
-from tracking.analysis.search import Answer, Axis, Rules, Scalar, Trial, answer, propose
+from tracking.analysis.search import Answer, Axis, Scalar, Trial, answer, propose
 from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import answer_words, pictures, trace_file
-from tracking.jobs.search.trial_of_job import cap_sec, trial_of
-from tracking.record import documents, files
+from tracking.jobs.search.search_rules import rules_of
+from tracking.jobs.search.trial_of_job import cap_sec, trial_of, trials_of
+from tracking.record import Result, documents
 from tracking.request.search_options import Budget, budget_of, setting_words
 
 MOST_TRIES = 2  # of a run that was lost, within one launch
-GROUPS = ("gpus", "cpu_processes", "nodes")  # The first that is an axis has a best setting for each of its values.
-
-
-def rules_of(config: RunConfig, axes: Sequence[Axis]) -> Rules:
-    """What the user asked for, as the part that proposes takes it."""
-    keys = [axis.key for axis in axes]
-    decides = config.sweep.until_decided
-    settings = product(*(axis.choices for axis in axes)) if decides else ()
-    return Rules(
-        tuple(axes), group=next((key for key in GROUPS if key in keys), GROUPS[0]),
-        budget=budget_of(config.search).amount, seed=config.seed, explore_seed=config.seed,
-        at_once=max(1, config.sweep.jobs_at_once), max_finalists=config.search.max_finalists,
-        starts=tuple(filter(None, [*earlier_settings(config, axes), own_setting(config, axes)])),
-        explore=not decides, finalists=tuple(dict(zip(keys, values, strict=True)) for values in settings),
-        higher=config.directions().get(next(iter(config.targets()), ""), metric.HIGHER) == metric.HIGHER,
-    )  # fmt: skip
-
-
-def own_setting(config: RunConfig, axes: Sequence[Axis]) -> dict[str, Any]:
-    """The setting that would be run without a search, as far as it lies on the axes, for each of GROUPS."""
-    own = [axis for axis in axes if axis.key not in GROUPS]
-    return {axis.key: value for axis in own if axis.holds(value := value_of(config, axis.key))}
-
-
-def value_of(config: RunConfig, key: str) -> Any:
-    """The value of a dotted key; a group's is its name, and None stands for a key that is not there."""
-    own = {"batch_size": config.device_batch_size(), "global_batch_size": config.samples_per_step()}
-    value: Any = config
-    for part in key.lstrip("+").split("."):
-        value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
-    return own.get(key, getattr(value, "name", value))
-
-
-def earlier_settings(config: RunConfig, axes: Sequence[Axis]) -> list[dict[str, Scalar]]:
-    """The best settings of the search that `search.from` names; none where it names none. Raises ConfigError."""
-    name = config.search.source
-    if name is None:
-        return []
-    folder = Path(config.runs_dir) / name
-    try:
-        return trace_file.best_of(folder, axes)
-    except (OSError, ValueError) as error:
-        root = Path(config.runs_dir)
-        there = [path.name for path in files.folders(root, trace_file.TRACE)] if root.is_dir() else []
-        known = f"there are: {', '.join(there)}" if there else "there is none"
-        raise ConfigError(
-            f"search.from={name}: {error}; give a search in runs_dir={config.runs_dir}: {known}"
-        ) from None
 
 
 class SearchJobs:
     """The jobs of one search; `make` composes and checks the config that words of the command line give.
 
     `base` is what the search was asked for with, and its overrides. `jobs` are those so far, and `refused` the trials
-    that could not be run, each with the number of jobs before it.
+    that could not be run, each with the number of jobs before it. `num_gpus` are visible on this machine.
     """
 
     def __init__(
         self, base: Job, axes: Sequence[Axis], make: Callable[[list[str]], RunConfig], jobs: Sequence[Job] = (),
-        refused: Sequence[tuple[int, Trial]] = (),
+        refused: Sequence[tuple[int, Trial]] = (), num_gpus: int = 0,
     ) -> None:  # fmt: skip
         self._base, self._make = base, make
         self._words = [word for word in base.overrides if not word.startswith("seed=")]
-        self._rules = rules_of(base.config, axes)
+        self._rules = rules_of(base.config, axes, num_gpus)
         self._budget: Budget = budget_of(base.config.search)
         self.jobs = list(jobs)
         self._refused = list(refused)  # by how many jobs there were before
+        self._read: tuple[list[Result | None], list[Trial]] = [], []  # the jobs' trials, and the results they are of
         self._asked_at: tuple[int, int] | None = None  # how many jobs there were, and had ended, at the last proposal
         self._num_lost: dict[int, int] = {}  # by trial, how often its run was lost
         self.trouble = ""  # what ended it early
@@ -97,10 +50,17 @@ class SearchJobs:
     @property
     def tried(self) -> list[tuple[Trial, Job | None]]:
         """All trials in the order of their start, each with its job if it could be run."""
-        there: list[tuple[Trial, Job | None]] = [(trial_of(job, self._budget), job) for job in self.jobs]
+        there: list[tuple[Trial, Job | None]] = list(zip(self._trials_of_jobs(), self.jobs, strict=True))
         for place, trial in reversed(self._refused):
             there.insert(place, (trial, None))
         return there
+
+    def _trials_of_jobs(self) -> list[Trial]:
+        """The jobs as trials, whose folders are read only when one has begun or ended: this is asked all the time."""
+        results = [job.result for job in self.jobs]
+        if len(results) != len(self._read[0]) or any(map(operator.is_not, results, self._read[0])):
+            self._read = results, trials_of(self.jobs, self._budget)
+        return self._read[1]
 
     @property
     def trials(self) -> list[Trial]:
@@ -225,6 +185,8 @@ class SearchJobs:
             trial=len(self.jobs) + 1,
         )  # fmt: skip
         config.search.cap_sec = cap_sec(job, trial.cap)
+        exploring_here = trial.phase == "explore" and config.cluster.kind == "none"
+        config.sweep.jobs_at_once = self._rules.at_once if exploring_here else 1  # What decides is alone.
         if self._budget.unit == "seconds" and trial.phase == "explore" and config.timeout_sec is None:
             config.timeout_sec = max(1.0, self._budget.amount - sum(each.cost for each in self.trials))
         return job

@@ -12,7 +12,8 @@ from conf.schema import ConfigError, RunConfig
 from tracking.analysis.search import Axis
 from tracking.jobs.plan import Job
 from tracking.jobs.search import trace_file
-from tracking.jobs.search.search_jobs import GROUPS, SearchJobs, value_of
+from tracking.jobs.search.search_jobs import SearchJobs
+from tracking.jobs.search.search_rules import GROUPS, value_of
 from tracking.request.search_options import axis_of, default_axes, is_search, search_name
 
 # What a launch says anew, or a search decides by itself.
@@ -23,11 +24,12 @@ ParsedWord = Callable[[str], tuple[str, object, Sequence[object]]]  # a word's k
 
 def search_of(
     asked: Job, resumed: Sequence[Job], folder: Path | None, axes: Sequence[str], parsed: ParsedWord,
-    make: Callable[[list[str]], RunConfig],
+    make: Callable[[list[str]], RunConfig], num_gpus: int = 0,
 ) -> SearchJobs | None:  # fmt: skip
     """The search, if `asked` is for one or the `resumed` jobs of a sweep's `folder` are of one.
 
-    `axes` are the words of the command line that name them, which `parsed` reads. Raises ConfigError.
+    `axes` are the words of the command line that name them, which `parsed` reads. `num_gpus` are visible here. Raises
+    ConfigError.
     """
     words = list(axes)
     if resumed:
@@ -59,7 +61,7 @@ def search_of(
         check_few(words, searched)
     elif importlib.util.find_spec("optuna") is None:
         raise ConfigError(f"{search_name(asked.config)}: needs Optuna; pip install 'timetrial[search]'")
-    return SearchJobs(asked, searched, make, resumed, trace_file.refused(folder, searched) if folder else ())
+    return SearchJobs(asked, searched, make, resumed, trace_file.refused(folder, searched) if folder else (), num_gpus)
 
 
 def _axis(config: RunConfig, word: str, parsed: ParsedWord) -> Axis:
@@ -105,5 +107,5 @@ def _as_it_began(asked: Job, first: Job) -> Job:
     if given:
         search.budget = asked.config.search.budget
         words = [word for word in words if not word.startswith("search.budget=")] + given
-    sweep = dataclasses.replace(first.config.sweep, jobs_at_once=asked.config.sweep.jobs_at_once)
-    return Job(dataclasses.replace(first.config, search=search, sweep=sweep), words)
+    asked.config.sweep.jobs_at_once = first.config.sweep.jobs_at_once  # what the queue is made for
+    return Job(dataclasses.replace(first.config, search=search), words)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 
 from tracking.analysis.compare import censoring
 from tracking.analysis.results import EXPLORING
@@ -21,8 +24,32 @@ KEYS = {
 }
 
 
-def trial_of(job: Job, budget: Budget) -> Trial:
-    """The job as a trial: running while it has no result. What it took is in the unit of the budget."""
+def trials_of(jobs: Sequence[Job], budget: Budget) -> list[Trial]:
+    """The jobs as trials. Runs side by side on this machine share what the time that they have in common costs."""
+    spans = [(*span(job), job.result is None) for job in jobs]
+    parts = parts_of_time(
+        [(start, math.inf if running and start else start + length) for start, length, running in spans]
+    )
+    return [trial_of(job, budget, part) for job, part in zip(jobs, parts, strict=True)]
+
+
+def parts_of_time(spans: Sequence[tuple[float, float]]) -> list[float]:
+    """What each of these spans from start to end has of the time that all of them cover: of each moment an equal part
+    with those that it shares it with. A span without an end has its part up to the last end of another."""
+    moments = sorted({moment for span in spans for moment in span if math.isfinite(moment)})
+    parts = [0.0] * len(spans)
+    for start, end in pairwise(moments):
+        active = [place for place, span in enumerate(spans) if span[0] <= start and end <= span[1]]
+        for place in active:
+            parts[place] += (end - start) / len(active)
+    return parts
+
+
+def trial_of(job: Job, budget: Budget, part_sec: float | None = None) -> Trial:
+    """The job as a trial: running while it has no result. What it took is in the unit of the budget.
+
+    `part_sec` is its part of the time of runs side by side; without, it was alone.
+    """
     search, result = job.config.search, job.result
     trial = Trial(
         search.setting, job.config.seed, search.phase, search.block, cap=objective_of(job, search.cap_sec)
@@ -30,7 +57,10 @@ def trial_of(job: Job, budget: Budget) -> Trial:
     if result is None or not job.settled:  # An interrupted run says nothing, and is run again.
         return trial
     closest = result.metrics.get(quantities.BEST + next(iter(job.config.targets())))
-    trial = replace(trial, cost=budget.of(job.config, seconds(job)), metric=closest)
+    alone = budget.of(job.config, span(job)[1])
+    shared = budget.unit == "seconds" or (budget.unit == "usd" and job.config.cluster.kind == "none")
+    cost = budget.of(job.config, part_sec) if shared and part_sec is not None else alone
+    trial = replace(trial, cost=cost, alone=alone if alone != cost else None, metric=closest)
     metrics, key = sweep_summary.run_of(job).metrics, KEYS[search.objective]
     if job.finished and _is_counted(job) and result.metrics.get(quantities.TARGET_REACHED) == 1.0 and key in metrics:
         interval = censoring.interval_of(key, metrics) or 0.0
@@ -71,10 +101,11 @@ def cap_sec(job: Job, cap: float | None) -> float | None:
     return cap / per_sec if cap is not None and per_sec else None
 
 
-def seconds(job: Job) -> float:
-    """What its attempts took, each from its start to its last record; what waited for them before is not counted."""
+def span(job: Job) -> tuple[float, float]:
+    """When the run started, in seconds of the wall clock, and what it took to its last record; what waited for it
+    before is not counted. Both are 0 where that cannot be read."""
     if job.folder is None:
-        return 0.0
+        return 0.0, 0.0
     with suppress(OSError, ValueError):
-        return journal.span_sec(job.folder / run_folder.JOURNAL)
-    return 0.0
+        return journal.span(job.folder / run_folder.JOURNAL)
+    return 0.0, 0.0

@@ -80,6 +80,39 @@ def test_several_explore_at_once_and_one_decides_alone() -> None:
     assert len(propose(rules, trials[: deciding[1]])) == 1
 
 
+@pytest.mark.parametrize(("num_gpus", "choices"), [(2, (1, 2)), (4, (1, 2, 4)), (8, (1, 8))])
+def test_exploring_runs_divide_the_gpus_and_no_number_of_them_is_left_behind(
+    num_gpus: int, choices: tuple[int, ...]
+) -> None:
+    """Each run lasts as long as it takes, so that runs end in another order than they began in."""
+    rules = Rules((Axis("gpus", choices), *AXES[1:]), at_once=num_gpus, num_gpus=num_gpus)
+    end, trials, now, until = noisy(0.02, 2), list[Trial](), 0.0, dict[int, float]()
+    together = []
+    while len(trials) < 60:
+        new = propose(rules, trials)
+        if any(trial.phase == "decide" for trial in new):
+            break
+        until |= {len(trials) + place: now + end(trial).cost for place, trial in enumerate(new)}
+        trials += new
+        running = [trial for trial in trials if trial.state == "running"]
+        assert sum(int(trial.setting["gpus"]) for trial in running) <= num_gpus
+        together.append([int(trial.setting["gpus"]) for trial in running])
+        counts = [sum(trial.setting["gpus"] == choice for trial in trials) for choice in choices]
+        assert max(counts) - min(counts) <= num_gpus or len(trials) > 20, "until one of them is known"
+        first = min(until, key=until.__getitem__)
+        now = until.pop(first)
+        trials[first] = end(trials[first])
+    assert [1] * num_gpus in together, "one on each GPU"
+    assert [num_gpus] in together, "and one on all of them"
+    if len(choices) > 2:
+        assert any(1 in widths and 2 in widths for widths in together), "runs of one and of two side by side"
+
+
+def test_a_budget_in_runs_is_kept_also_by_runs_side_by_side() -> None:
+    rules = replace(RULES, at_once=4, budget=3.0, run_cost=1.0)
+    assert len(propose(rules, [])) == 3
+
+
 def test_a_budget_is_kept_and_what_it_does_not_reach_is_said() -> None:
     rules = replace(RULES, budget=600.0)
     trials = searched(rules, noisy(0.02, 3))

@@ -22,12 +22,12 @@ from conf.schema import (
     RunConfig,
     StackConfig,
 )  # fmt: skip
-from tracking.analysis.search import Axis
+from tracking.analysis.search import Answer, Axis
 from tracking.jobs.plan import Job, exit_code, sweep
 from tracking.jobs.search import SearchJobs, search_of, trace_file
-from tracking.jobs.search.trial_of_job import trial_of
-from tracking.record import Failure, Result
-from tracking.request.search_options import budget_of
+from tracking.jobs.search.trial_of_job import trial_of, trials_of
+from tracking.record import Failure, Result, journal
+from tracking.request.search_options import Budget, budget_of
 
 AXES = (Axis("gpus", (1, 2)), Axis("batch_size", (4, 8, 16)), Axis("model.optimizer.lr", low=0.001, high=0.1, log=True))
 BEST = {"gpus": 2, "batch_size": 16}  # of what `result` gives
@@ -130,6 +130,57 @@ def test_a_search_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path: P
     run(goes_on)
     assert [job.overrides for job in goes_on.jobs] == words
     assert goes_on.answer() == whole.answer()
+
+
+def test_runs_on_one_gpu_explore_side_by_side_and_runs_that_decide_are_alone() -> None:
+    base = Job(make([]), ["model=m", "seed=1"])
+    base.config.sweep.jobs_at_once = 2
+    made = SearchJobs(base, AXES, make, num_gpus=2)
+    first = made.next_jobs()
+    assert [job.config.num_gpus() for job in first] == [1, 1], "one on each; what needs both waits"
+    assert made.next_jobs() == []
+    for job in first:
+        assert made.next_jobs() == []
+        job.result = result(job)
+    [both] = made.next_jobs()
+    assert both.config.num_gpus() == 2
+    both.result = result(both)
+    run(made)
+    at_once = {job.config.search.phase: job.config.sweep.jobs_at_once for job in made.jobs}
+    assert at_once == {"explore": 2, "decide": 1}, "what the tag of the runs says"
+    assert made.answer().named == search_alone().named
+
+
+def search_alone() -> Answer:
+    made = search()
+    run(made)
+    return made.answer()
+
+
+def test_of_the_time_that_runs_have_in_common_each_costs_its_part(tmp_path: Path) -> None:
+    def job(name: str, start: float, seconds: float, gpus: int) -> Job:
+        (tmp_path / name).mkdir()
+        log = journal.Journal(tmp_path / name / "journal.jsonl")
+        log.append(journal.Record("event", int(1e3 * (1e9 + start)), start, "init_start"))
+        log.append(journal.Record("event", int(1e3 * (1e9 + start + seconds)), start + seconds, "run_stop"))
+        log.close()
+        made = Job(make([f"gpus={gpus}"]), [], folder=tmp_path / name)
+        made.config.search = SearchConfig("quickest", phase="explore", setting={"gpus": gpus})
+        made.result = Result("finished", metrics={"time/to_accuracy_sec": 1.0, "target_reached": 1.0})
+        return made
+
+    jobs = [job("a", 0, 10, 1), job("b", 5, 10, 1), job("c", 20, 10, 2)]
+
+    def costs(unit: str) -> list[float]:
+        return [trial.cost for trial in trials_of(jobs, Budget(1.0, unit))]
+
+    assert costs("seconds") == pytest.approx([7.5, 7.5, 10])
+    assert costs("usd") == pytest.approx([0.075, 0.075, 0.1]), "the machine is paid for once"
+    assert costs("gpu-hours") == pytest.approx([10 / 3600, 10 / 3600, 20 / 3600])
+    assert costs("runs") == [1, 1, 1]
+    assert [trial.cost_alone for trial in trials_of(jobs, Budget(1.0, "seconds"))] == pytest.approx([10, 10, 10])
+    jobs[1].result = None
+    assert costs("seconds") == pytest.approx([7.5, 0, 5]), "one that is running has its part, too"
 
 
 def test_a_running_job_is_waited_for() -> None:
