@@ -6,5 +6,6 @@ from trainers.data.language.data import LanguageData
 from trainers.data.language.generated import grammar
 from trainers.data.language.loader import IGNORED
 from trainers.data.language.synthetic import synthetic
+from trainers.data.language.tokens import tokens
 
-__all__ = ["IGNORED", "LanguageData", "grammar", "synthetic"]
+__all__ = ["IGNORED", "LanguageData", "grammar", "synthetic", "tokens"]

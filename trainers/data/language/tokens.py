@@ -1,0 +1,74 @@
+"""Tokens that somebody made of text before, in files of llm.c's format, such as FineWeb's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from conf.schema import ConfigError
+from trainers.data.language.data import SEQUENCE_LENGTH, VALIDATION_TOKENS, LanguageData, check_counts, num_sequences
+from trainers.data.language.shards import TokenFile, token_files
+from trainers.data.language.windows import Windows
+from trainers.data.loading.version import digest
+from trainers.data.reading.folder_index import resolved
+
+log = logging.getLogger(__name__)
+TRAIN, VALIDATION = "*train*.bin", "*val*.bin"
+
+
+def tokens(
+    path: str,
+    sequence_length: int = SEQUENCE_LENGTH,
+    validation_tokens: int | None = None,
+    vocabulary: int | None = None,
+) -> LanguageData:
+    """The files in folder `path`. Trained on as they lie, in the order of their names.
+
+    Raises ConfigError, with the file's name, for what cannot be read, and where there is no file.
+    """
+    check_counts(sequence_length=sequence_length, **({} if vocabulary is None else {"vocabulary": vocabulary}))
+    train, validation = _parts(path)
+    files = token_files([*train, *validation], sequence_length)
+    size = files[0].format.vocabulary if vocabulary is None else vocabulary
+    of_train = Windows(files[: len(train)], sequence_length, size)
+    held = evaluated(files[len(train) :], sequence_length, size, validation_tokens)
+    return LanguageData("tokens", size, sequence_length, of_train, held, lambda: version(files))
+
+
+def _parts(path: str) -> tuple[list[Path], list[Path]]:
+    """The files to train on and to evaluate on. Raises ConfigError where there are none of either."""
+    root = resolved(path)
+    train, validation = (sorted(root.glob(pattern)) for pattern in (TRAIN, VALIDATION))
+    if both := sorted({*train} & {*validation}):
+        raise ConfigError(f"{both[0]}: its name is that of both parts ({TRAIN} and {VALIDATION}); rename it")
+    if train and validation:
+        return train, validation
+    what = f"there is no folder {root}" if not root.is_dir() else f"{root} holds no {VALIDATION if train else TRAIN}"
+    raise ConfigError(
+        f"dataset.path={path}: {what}; set dataset.path to a folder with files of llm.c's format, {TRAIN} and"
+        f" {VALIDATION}, such as fineweb_train_000001.bin and fineweb_val_000000.bin"
+    )
+
+
+def evaluated(files: Sequence[TokenFile], sequence_length: int, vocabulary: int, asked: int | None) -> Windows:
+    """The first `asked` tokens of the files, or VALIDATION_TOKENS, or all. Raises ConfigError where more were asked."""
+    there = Windows(files, sequence_length, vocabulary).num_sequences
+    if asked is None:
+        num = min(there, max(1, VALIDATION_TOKENS // sequence_length))
+        if num == there and there * sequence_length < VALIDATION_TOKENS:
+            log.warning("%s: evaluation has %d tokens; published losses are of the first %d",
+                        files[0].path.parent, there * sequence_length, VALIDATION_TOKENS)  # fmt: skip
+        return Windows(files, sequence_length, vocabulary, limit=num)
+    num = num_sequences("validation_tokens", asked, sequence_length)
+    if num > there:
+        raise ConfigError(
+            f"dataset.validation_tokens={asked}: {files[0].path.parent} has {there * sequence_length:,} to evaluate on;"
+            " give as many or less"
+        )
+    return Windows(files, sequence_length, vocabulary, limit=num)
+
+
+def version(files: Sequence[TokenFile]) -> str:
+    """Of names and contents, in the order in which they are read."""
+    return digest([[file.path.name, file.digest()] for file in files])

@@ -1,0 +1,72 @@
+"""Sequences that lie one behind the other in files of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from conf.schema import ConfigError
+from trainers.data.language.loader import Rows
+from trainers.data.language.shards import HEADER_BYTES, TokenFile
+from trainers.data.loading.prefetch import to_device
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Implements Part: sequence n of a file has its tokens from n * sequence_length on, and the one behind them.
+
+    None reaches into another file. They come as they lie, or `shuffled` in another order in each epoch and of each
+    seed. `limit` leaves out those behind the first ones.
+    """
+
+    files: Sequence[TokenFile]
+    sequence_length: int
+    vocabulary: int
+    shuffled: bool = False
+    limit: int | None = None
+
+    @property
+    def num_sequences(self) -> int:
+        num = sum(self._counts())
+        return num if self.limit is None else min(num, self.limit)
+
+    def _counts(self) -> list[int]:
+        return [(file.num_tokens - 1) // self.sequence_length for file in self.files]
+
+    def rows(self, seed: int, epoch: int, device: torch.device) -> Rows:
+        starts = np.cumsum([0, *self._counts()])
+        order = np.random.RandomState([seed, epoch]).permutation(self.num_sequences) if self.shuffled else None
+        opened: dict[int, np.ndarray] = {}
+
+        def take(places: np.ndarray) -> torch.Tensor:
+            chosen = places if order is None else order[places]
+            of_file = np.searchsorted(starts, chosen, side="right") - 1
+            for number in np.unique(of_file).tolist():
+                if number not in opened:
+                    opened[number] = self.files[number].tokens()
+            first = (chosen - starts[of_file]) * self.sequence_length
+            pieces = [
+                opened[number][begin : begin + self.sequence_length + 1]
+                for number, begin in zip(of_file.tolist(), first.tolist(), strict=True)
+            ]
+            tokens = np.stack(pieces)
+            self._check(tokens, of_file, first)
+            return to_device(tokens.astype(np.int32), device)
+
+        return take
+
+    def _check(self, tokens: np.ndarray, of_file: np.ndarray, first: np.ndarray) -> None:
+        """Raises ConfigError for an id that is out of range, which a GPU would only fail at."""
+        if int(tokens.max()) < self.vocabulary:
+            return
+        row, column = np.argwhere(tokens >= self.vocabulary)[0].tolist()
+        place = int(first[row]) + column
+        file = self.files[int(of_file[row])]
+        raise ConfigError(
+            f"{file.path}: its token {place:,}, at byte {HEADER_BYTES + place * tokens.itemsize:,}, is"
+            f" {int(tokens[row, column])}, and the vocabulary has ids below {self.vocabulary}; make the file anew,"
+            " or set dataset.vocabulary to the number of ids of its tokenizer"
+        )
