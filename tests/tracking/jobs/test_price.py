@@ -181,14 +181,23 @@ def test_how_far_off_is_said_of_what_ended_before_the_launch_alone(tmp_path: Pat
     made(tmp_path, "1", 400.0, created_ms=WORK_MS - 500_000)
     made(tmp_path, "2", 9.0, created_ms=WORK_MS - 5_000)  # still ran when the next one began
     folder = made(tmp_path, "3", 430.0, config(runs_dir=str(tmp_path)))
-    job = Job(run_folder.read_config(folder), [], folder, run_folder.read_result(folder))
-    assert price_words.how_far_off([job], folder) == "took 7:10; the estimate was 6:40 (3:20 to 10:00), 7 % less"
-    failed = Job(job.config, [], folder, Result("failed"))
-    expected = "1 of 2 jobs took 7:10; the estimate was 6:40 (3:20 to 10:00), 7 % less"
-    assert price_words.how_far_off([job, failed], folder) == expected
-    assert price_words.how_far_off([failed], folder) == ""
-    first = Job(config(runs_dir=str(tmp_path / "new")), [], folder, job.result)
-    assert price_words.how_far_off([first], folder) == ""
+    assert price_words.how_far_off(folder, 1) == "took 7:10; the estimate was 6:40 (3:20 to 10:00), 7 % less"
+    assert price_words.how_far_off(made(tmp_path, "4", 430.0, status="failed"), 1) == ""
+    assert price_words.how_far_off(made(tmp_path, "5", 430.0, resumes=[{"epoch_num": 1}]), 1) == ""
+    assert price_words.how_far_off(made(tmp_path / "new", "1", 430.0), 1) == ""  # None ran there before.
+
+
+def test_how_far_off_a_sweep_was_is_said_of_its_runs_with_an_estimate(tmp_path: Path) -> None:
+    made(tmp_path, "1", 400.0, created_ms=WORK_MS - 500_000)
+    sweep = make_sweep(tmp_path, "2", "", 3)
+    info = run_folder.RunInfo("2", "tests", "", kind="sweep", created_ms=WORK_MS)
+    documents.write_json(sweep / run_folder.RUN, info)
+    for name, changes in (("a", {}), ("b", {"seed": 2}), ("c", {"max_epochs": 1})):
+        made(sweep, name, 215.0, config(**changes))
+    made(sweep, "d", 1.0, config(seed=3), status="failed")
+    words = "2 of 4 jobs took 7:10; the estimate was 13:20 (6:40 to 20:00), 86 % more"
+    assert price_words.how_far_off(sweep, 4) == words
+    assert price_words.how_far_off(sweep, 2) == words.replace("2 of 4 ", "")
 
 
 def test_the_span_of_a_long_journal_is_read_at_its_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from tracking.analysis.statistics import counted
 from tracking.jobs.follow import progress
 from tracking.jobs.plan import Job, earlier_runs, price
 from tracking.machine.environment import cpu_model
-from tracking.record import journal, run_folder
+from tracking.record import run_folder
 
 
 def here(config: RunConfig, gpus: Sequence[Any]) -> earlier_runs.Place:
@@ -24,13 +23,9 @@ def here(config: RunConfig, gpus: Sequence[Any]) -> earlier_runs.Place:
 
 def estimates(jobs: Sequence[Job], gpus: Sequence[Any]) -> list[price.Estimate | None]:
     """An estimate for each job before it runs; None where no earlier run is like it."""
-    runs = _earlier(jobs)
-    return [price.estimate(job.config, here(job.config, gpus), runs) if runs else None for job in jobs]
-
-
-def _earlier(jobs: Sequence[Job], before_ms: int | None = None) -> list[earlier_runs.EarlierRun]:
     models = {job.config.model.name for job in jobs}
-    return earlier_runs.earlier_runs(Path(jobs[0].config.runs_dir), models, before_ms)
+    runs = earlier_runs.earlier_runs(Path(jobs[0].config.runs_dir), models)
+    return [price.estimate(job.config, here(job.config, gpus), runs) if runs else None for job in jobs]
 
 
 def of_job(job: Job, estimate: price.Estimate | None) -> str:
@@ -54,29 +49,24 @@ def of_all(jobs: Sequence[Job], estimates: Sequence[price.Estimate | None]) -> s
     return f"{number}: {', '.join(parts)}" + (f"; no estimate of {left}" if left else "")
 
 
-def how_far_off(jobs: Sequence[Job], folder: Path) -> str:
-    """What finished jobs took, and what earlier runs had said; empty without an estimate.
+def how_far_off(folder: Path, num_jobs: int) -> str:
+    """What the finished runs of a folder took, and what earlier runs had said; empty without an estimate.
 
-    `folder` is that of the run or the sweep. The estimate is made of what had ended before that began, so it costs no
-    start any time, and a sweep that was detached or resumed has one, too.
+    `folder` is a run's, or that of a sweep of `num_jobs`. The estimate is made of what had ended before the folder
+    was made. So it costs no start any time, and a sweep that was detached or resumed has one, too.
     """
-    done = [job for job in jobs if job.finished and job.folder and job.result and not job.result.resumes]
-    runs = _earlier(jobs, run_folder.read_info(folder).created_ms) if done else []
-    known, took = [], []
-    for job in done if runs else []:
-        assert job.folder is not None
-        with suppress(OSError, ValueError):
-            made = price.estimate(job.config, earlier_runs.place_of(job.folder), runs)
-            if made:
-                took.append(journal.span_sec(job.folder / run_folder.JOURNAL))
-                known.append((job.config, made))
-    seconds = price.wall_sec(took, jobs[0].config.sweep.jobs_at_once) if known else 0.0
-    if seconds <= 0:
+    done = earlier_runs.finished_in(folder)
+    models = {run.config.model.name for run in done}
+    began_ms = run_folder.read_info(folder).created_ms
+    before = earlier_runs.earlier_runs(folder.parent, models, began_ms) if done else []
+    known = [(run, made) for run in done if (made := price.estimate(run.config, run.place, before))]
+    if not known:
         return ""
-    estimate = price.price(known).seconds
+    seconds = price.wall_sec([run.seconds for run, _ in known], known[0][0].config.sweep.jobs_at_once)
+    estimate = price.price([(run.config, made) for run, made in known]).seconds
     off = round(100 * (estimate.middle / seconds - 1))
     share = "the same" if off == 0 else f"{abs(off)} % {'more' if off > 0 else 'less'}"
-    who = "" if len(jobs) == 1 else "jobs " if len(known) == len(jobs) else f"{len(known)} of {len(jobs)} jobs "
+    who = "" if num_jobs == 1 else "jobs " if len(known) == num_jobs else f"{len(known)} of {num_jobs} jobs "
     return f"{who}took {time(seconds)}; the estimate was {_times(estimate)}, {share}"
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,14 @@ class Asked:
 class EarlierRun:
     """A run that finished, whether it reached its target or not. `seconds` are those of `journal.span_sec`."""
 
-    asked: Asked
+    config: RunConfig
     place: Place
     seconds: float
     is_cold: bool  # it compiled a graph, rather than to take all of them from a cache
+
+    @cached_property
+    def asked(self) -> Asked:
+        return Asked.of(self.config)
 
 
 def earlier_runs(runs_dir: Path, models: Collection[str], before_ms: int | None = None) -> list[EarlierRun]:
@@ -78,28 +83,37 @@ def earlier_runs(runs_dir: Path, models: Collection[str], before_ms: int | None 
     return list(islice(_runs(runs_dir, models, before_ms), MOST_RUNS))
 
 
+def finished_in(folder: Path) -> list[EarlierRun]:
+    """The runs of a sweep's folder, or the one of a run's, by the same rules."""
+    return [run for path in run_folder.run_folders(folder) if (run := _readable(path))]
+
+
 def _runs(runs_dir: Path, models: Collection[str], before_ms: int | None) -> Iterator[EarlierRun]:
     for folder in islice(newest_first(runs_dir), MOST_FOLDERS):
-        run = None
-        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # a torn or foreign folder
-            run = _read(folder, models, before_ms)
-        if run is not None:
+        if run := _readable(folder, models, before_ms):
             yield run
 
 
+def _readable(folder: Path, models: Collection[str] = (), before_ms: int | None = None) -> EarlierRun | None:
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # a torn or foreign folder
+        return _read(folder, models, before_ms)
+    return None
+
+
 def _read(folder: Path, models: Collection[str], before_ms: int | None) -> EarlierRun | None:
+    """The run in a folder, if it counts; of any model where none are given."""
     result = run_folder.read_result(folder)
     if result is None or result.status != "finished" or result.resumes:
         return None
-    if result.start.get("model") not in (None, *models):  # Reading a config takes longer.
+    if models and result.start.get("model") not in (None, *models):  # Reading a config takes longer.
         return None
     config = run_folder.read_config(folder)
-    if config.model.name not in models:
+    if models and config.model.name not in models:
         return None
     seconds = journal.span_sec(folder / run_folder.JOURNAL)
     if seconds <= 0 or (before_ms is not None and run_folder.read_info(folder).created_ms + 1e3 * seconds > before_ms):
         return None
-    return EarlierRun(Asked.of(config), place_of(folder), seconds, bool(result.start.get("num_compiled")))
+    return EarlierRun(config, place_of(folder), seconds, bool(result.start.get("num_compiled")))
 
 
 def place_of(folder: Path) -> Place:

@@ -129,8 +129,8 @@ def settle(folder: Path, jobs: Sequence[Job], adopts: bool, console: Console) ->
     hashed = sweep.folders_by_hash(folder)
     by_job = [(job, hashed.get(job.config.config_hash(), [])) for job in unfinished]
     scheduled = [path for _, paths in by_job for path in paths if not end_of(path, adopts, console)]
-    sweep.find_results(folder, unfinished)
-    sweep.find_checkpoints(folder, unfinished)
+    sweep.find_results(unfinished, hashed)
+    sweep.find_checkpoints(unfinished, hashed)
     for job, paths in by_job:
         for path in paths:
             if path in scheduled:

@@ -6,7 +6,7 @@ import dataclasses
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -127,7 +127,7 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
             job.config.sweep.jobs_at_once = asked[0].config.sweep.jobs_at_once
         job.config.detach = asked[0].config.detach
         job.config.cluster = asked[0].config.cluster if elsewhere else job.config.cluster
-    find_checkpoints(folder, jobs)
+    find_checkpoints(jobs, folders_by_hash(folder))
     for job in jobs:
         if job.checkpoint:  # It goes on by the configuration that lies there.
             ownership.check(job.checkpoint.folder, [run_folder.read_config(job.checkpoint.folder)], given, trust)
@@ -138,21 +138,19 @@ def read(folder: Path) -> list[Job]:
     """All jobs of a sweep, each with the folder in which it finished, or its newest that has a result."""
     definition = documents.read_json(folder / DEFINITION)
     jobs = [Job(stored_config.from_dict(RunConfig, row["config"]), row["overrides"]) for row in definition["jobs"]]
-    find_results(folder, jobs)
+    find_results(jobs, folders_by_hash(folder))
     return jobs
 
 
-def find_checkpoints(folder: Path, jobs: Sequence[Job]) -> None:
-    """Tell the jobs that have not finished what they can go on from."""
-    folders = folders_by_hash(folder)
+def find_checkpoints(jobs: Sequence[Job], folders: Mapping[str, list[Path]]) -> None:
+    """Tell the jobs that have not finished what they can go on from, of `folders_by_hash`."""
     for job in jobs:
         unfinished = [] if job.finished else folders.get(job.config.config_hash(), [])
         job.checkpoint = checkpoints.newest_of(unfinished)
 
 
-def find_results(folder: Path, jobs: Sequence[Job]) -> None:
-    """Tell the jobs where they finished, or what their newest result is."""
-    folders = folders_by_hash(folder)
+def find_results(jobs: Sequence[Job], folders: Mapping[str, list[Path]]) -> None:
+    """Tell the jobs where they finished, or what their newest result is, of `folders_by_hash`."""
     for job in jobs:
         for path in folders.get(job.config.config_hash(), []):
             try:
@@ -196,7 +194,7 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None, ans
         if not killed and all(job.result is not None for job in jobs):  # not stopped: nobody waits for the end of it
             from tracking.jobs.plan import sweep_report
 
-            text = sweep_report.write(folder, text, jobs[0].config.study)
+            text = sweep_report.write(folder) + text
         text = f"{in_markdown(answer)}\n\n{text}" if answer else text
         log.tags({NOTE_TAG: text}, time_ms)
         log.metrics(metrics, time_ms=time_ms)  # The time of the last record ends the parent run.

@@ -6,49 +6,47 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from conf.launch_options import StudyConfig
 from tracking.analysis.published import comparison
 from tracking.analysis.report import Report, page, report
 from tracking.analysis.results import FolderRuns, MlflowRuns
 from tracking.base.safe_text import in_markdown
-from tracking.record import NOTE_TAG, documents
+from tracking.record import NOTE_TAG, documents, files, run_folder
 
 WHY_NONE = "report.failed.txt"  # among the sweep's files where a report could not be made
 BETWEEN = "\n\n---\n\n"  # the answer and what the note was before
 
 
-def write(folder: Path, note: str, study: StudyConfig | None = None) -> str:
-    """Write the report into the sweep's folder, from where it goes to MLflow; returns the note with the answer in it.
+def write(folder: Path) -> str:
+    """Write the report into the sweep's folder, from where it goes to MLflow; returns its part of the run's note.
 
-    It is by the axes of the `study` that the sweep is of, if of any. There is none of fewer than two runs. Whatever
-    goes wrong leaves the note as it is, and says why in a file.
+    It is by the axes of the study that the sweep is of, if of any. With fewer than two runs there is no report, and the
+    text is empty. So it is where anything goes wrong; a file then says why.
     """
     try:
         store = FolderRuns([folder])
         runs = store.find([folder.name])
         if sum(run.finished and not run.uncounted for run in runs) < 2:
-            return note
-        made = report.make(store, [folder.name], runs, study.by if study else ())
-        comparison.add_published(made, study.reference if study else ())
+            return ""
+        study = run_folder.read_config(files.folders(folder, run_folder.CONFIG)[0]).study
+        made = report.make(store, [folder.name], runs, study.by)
+        comparison.add_published(made, study.reference)
         page.write(made, folder)
         (folder / WHY_NONE).unlink(missing_ok=True)
-        return answered(made, note)
+        return note(made)
     except Exception as error:  # days of training end here: a picture that cannot be drawn must not spoil them
         with suppress(OSError):
             documents.write_text(folder / WHY_NONE, f"{type(error).__name__}: {error}\n")
-        return note
+        return ""
 
 
-def answered(made: Report, before: str) -> str:
-    """The Markdown description of the parent run: the answer, what to be careful about, and what was there before."""
+def note(made: Report) -> str:
+    """What comes first in the Markdown description of the parent run: the answer, and what to be careful about."""
     number = len(made.warnings)
     careful = f" To be careful about: {number} thing{'s' if number > 1 else ''}, in the report." if number else ""
-    return (
-        f"{in_markdown(made.answer)}{careful} Tables and figures: `report.html` among the artifacts.{BETWEEN}{before}"
-    )
+    return f"{in_markdown(made.answer)}{careful} Tables and figures: `report.html` among the artifacts.{BETWEEN}"
 
 
-def attach(store: MlflowRuns, made: Report, files: Sequence[Path]) -> str:
+def attach(store: MlflowRuns, made: Report, written: Sequence[Path]) -> str:
     """Upload the report to the parent run of the one sweep that it is about, and return that run's id.
 
     Raises ValueError where the runs are of no sweep or of several, and what `store` raises.
@@ -61,5 +59,5 @@ def attach(store: MlflowRuns, made: Report, files: Sequence[Path]) -> str:
     if parent is None:
         raise ValueError(f"--attach: {store.source} has no parent run of the sweep {sweep}; upload it with sync")
     before = parent.tags.get(NOTE_TAG, "").rpartition(BETWEEN)[2]
-    store.attach(parent, files, {NOTE_TAG: answered(made, before)})
+    store.attach(parent, written, {NOTE_TAG: note(made) + before})
     return parent.id

@@ -32,7 +32,7 @@ def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: P
             if len(jobs) == 1 and jobs[0].result:  # Jobs of larger sweeps have had a line when they ended.
                 console.print(f"  {jobs[0].name}: {sweep_summary.outcome(jobs[0])}", soft_wrap=True)
             console.print(sweep_summary.table(folder.name, jobs))
-            _say_how_far_off(console, jobs, folder)
+            _say_how_far_off(console, folder, len(jobs))
     console.print(f"sweep folder: {os.path.relpath(folder)}", soft_wrap=True)
     if (usd := sweep_summary.spent_usd(folder)) is not None:
         console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")
@@ -43,11 +43,11 @@ def finish_run(console: Console, job: Job, folder: Path) -> None:
     assert job.result is not None
     with Drawing(console, "the run's table is not shown"):
         console.print(result_table.run_table(job.name, folder, job.result))
-        _say_how_far_off(console, [job], folder)
+        _say_how_far_off(console, folder)
     if job.result.failure and checkpoints.in_folder(folder):
         console.print(f"continue it with: {LAUNCH} resume={os.path.relpath(folder)}", soft_wrap=True)
 
 
-def _say_how_far_off(console: Console, jobs: Sequence[Job], folder: Path) -> None:
-    if words := price_words.how_far_off(jobs, folder):
+def _say_how_far_off(console: Console, folder: Path, num_jobs: int = 1) -> None:
+    if words := price_words.how_far_off(folder, num_jobs):
         console.print(words, soft_wrap=True)

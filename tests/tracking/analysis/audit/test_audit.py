@@ -147,7 +147,7 @@ def test_the_report_of_a_sweep_is_checked_in_its_folder(root: Path, tmp_path: Pa
     """That one is written when the sweep ends, and its runs lie beside it."""
     shutil.copytree(root / "runs", tmp_path / "runs")
     folder = tmp_path / "runs" / SWEEP
-    sweep_report.write(folder, "")
+    sweep_report.write(folder)
     assert main(["audit", str(folder)]) == 0
     alone = tmp_path / "alone" / "a"
     shutil.copytree(next(folder.glob("vgg*")), alone)

@@ -22,6 +22,7 @@ from tracking.analysis.results.folder_runs import FolderRuns
 from tracking.analysis.results.mlflow_runs import MlflowRuns
 from tracking.jobs.follow import sync
 from tracking.jobs.plan import sweep_report
+from tracking.record import run_folder
 
 
 @pytest.fixture(scope="module")
@@ -218,11 +219,21 @@ def test_the_report_is_attached_to_the_sweeps_parent_run_with_the_answer(
 
 def test_a_sweep_ends_with_its_report_in_its_folder(tmp_path: Path) -> None:
     folder, *_ = write_sweep(tmp_path, "sqlite:///none.db")
-    note = sweep_report.write(folder, "`launch.py -m gpus=1,2`")
+    note = sweep_report.write(folder)
     assert "Runs in every mean: 11 of 16, for " in (folder / "report.md").read_text()
     assert (folder / "report.html").exists()
     assert "time/to_accuracy_sec is 2.94 ± 0.14 s (n = 3; reached by 3 of 3, 44-100 %) with gpus=2" in note
-    assert note.endswith("`launch.py -m gpus=1,2`")
+    assert note.endswith("among the artifacts.\n\n---\n\n")
+
+
+def test_the_report_of_a_study_is_by_the_studys_axes(tmp_path: Path) -> None:
+    folder, *_ = write_sweep(tmp_path, "sqlite:///none.db")
+    first = min(path.parent for path in folder.glob("*/config.yaml"))
+    of_study = run_folder.read_config(first)
+    of_study.study.by = ["gpus", "env.gpu"]
+    run_folder.write_config(first, of_study)
+    sweep_report.write(folder)
+    assert json.loads((folder / "report.json").read_text())["by"] == ["gpus", "env.gpu"]
 
 
 def test_a_failed_attempt_of_a_job_that_was_run_again_counts_no_more(tmp_path: Path) -> None:
@@ -250,5 +261,5 @@ def test_a_report_that_cannot_be_made_leaves_the_sweep_as_it_is(
         raise RuntimeError("no font")
 
     monkeypatch.setattr(page, "write", broken)
-    assert sweep_report.write(folder, "as it was") == "as it was"
+    assert sweep_report.write(folder) == ""
     assert (folder / "report.failed.txt").read_text() == "RuntimeError: no font\n"
