@@ -12,7 +12,8 @@ On GPUs to their targets, as for figures beside peers:
 
 `--epoch-samples` is the number of training samples; a part is one of an epoch. Each seed runs all intervals, in turns.
 Printed are means over seeds with their standard errors: both clocks, the resolution of the time to accuracy, the share
-of evaluation, the rate, and the median step beside the one behind an evaluation within an epoch.
+of evaluation, the rate, and the median step beside the one behind an evaluation within an epoch. A line of JSON comes
+after each run.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ def main() -> None:
         for part in arguments.parts:
             asked = [] if part == 1 else [f"eval_every_samples={round(part * arguments.epoch_samples)}"]
             figures[part].append(trained([*options, *asked, f"seed={seed}"]))
+            told = {heading: figures[part][-1].get(key) for heading, key in COLUMNS.items()}
+            print(json.dumps({"part": part, "seed": seed, **told}), flush=True)
     heading = ["part of an epoch", "n", *COLUMNS, "share of evaluation"]
     print(f"| {' | '.join(heading)} |\n|{'---|' * len(heading)}")
     for part, runs in figures.items():

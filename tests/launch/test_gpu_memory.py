@@ -120,8 +120,9 @@ def test_the_doctor_sees_the_gpus_has_them_talk_and_gives_them_back(tmp_path: Pa
     command = [sys.executable, "-m", "tracking", "doctor"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=HANGS_SEC)
     assert done.returncode == 0, done.stdout + done.stderr
-    findings = {line[5:].partition(":")[0]: line for line in done.stdout.splitlines()}
-    assert len(findings) == len(done.stdout.splitlines()), "a line for each thing"
+    lines = done.stdout.partition("\nstacks")[0].splitlines()  # A table of stacks follows.
+    findings = {line[5:].partition(":")[0]: line for line in lines}
+    assert len(findings) == len(lines), "a line for each thing"
     gpus = nvml.visible_gpus()
     assert gpus[0].name in findings["GPU"]
     assert f"is new enough for CUDA {torch.version.cuda} of torch {torch.__version__}" in findings["driver"]

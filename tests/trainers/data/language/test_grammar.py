@@ -97,7 +97,7 @@ def test_the_kernel_of_a_gpu_makes_the_same_sequences() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_a_gpu_has_the_same_batches() -> None:
-    data = small(vocabulary=50_257, order=3, sequence_length=128, train_tokens=64 * 128)
+    data = small(vocabulary=50_257, order=3, sequence_length=128, train_tokens=64 * 128, validation_tokens=128)
     gpu = Shard(0, 1, torch.device("cuda", 0))
     ours = list(data.train_loader(16 * 128, 1, ALONE))
     for mine, other in zip(ours, data.train_loader(16 * 128, 1, gpu), strict=True):
