@@ -74,6 +74,7 @@ class ModelConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     hparams: dict[str, Any] = field(default_factory=dict)  # bound to the constructor's signature of the model
     group_size: int = 1  # samples that are never parted, as a positive and its negatives; batch_size is a multiple
+    global_batch: bool = False  # batch_size is that of all devices together, which stays while their number grows
     exportable: bool = True  # false of a model that is no single network: log_model=true is refused before a start
     eval_every_steps: int | None = None  # where the root says nothing of when to evaluate, this and what follows hold
     eval_every_samples: int | None = None  # as the root's
@@ -234,7 +235,7 @@ class RunConfig:
         content = dataclasses.asdict(self)
         for key in (*NOT_MEASURED, "global_batch_size"):  # The checks make a device's batch of it.
             del content[key]
-        for key in ("group_size", "exportable"):  # Older runs have none.
+        for key in ("group_size", "exportable", "global_batch"):  # Older runs have none.
             del content["model"][key]
         without_defaults(content, content["model"])
         without_unset(content["dataset"])

@@ -47,6 +47,7 @@ class TrialModule(pl.LightningModule):
     """
 
     max_epochs: int  # the length of the schedule
+    max_steps: int | None = None  # the same in steps, where it is not in epochs (trainers.loop.evaluation_times)
     logged: Any = None  # what takes the values of `log`; the measuring callback sets it
     view: Any = (
         None  # how the images are to be cut, where the data leave that open (trainers.data.loading.types.Viewable)
@@ -78,6 +79,9 @@ class TrialModule(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         average_running_statistics(self)
+
+    def check_batch(self, batch_size: int) -> None:
+        """Raise ConfigError for a device's batch, as `batch_size=` gives it, that the module cannot train on."""
 
     def compile_hot_path(self) -> None:
         """Compile in place what is worth compiling; called once, on GPUs by default."""

@@ -66,11 +66,13 @@ def resolve_price(instance: InstanceConfig, price_per_hour: float | None) -> Ins
 
 
 def resolve_batch(config: RunConfig) -> int | None:
-    """A device's batch, where that of all devices was given; groups of samples stay whole. Raises ConfigError."""
+    """A device's batch, where that of all devices is given; groups of samples stay whole. Raises ConfigError."""
     given, devices, group = config.global_batch_size, config.world_size(), config.model.group_size
     if given is None:
-        return config.batch_size
-    if config.batch_size is not None:
+        if config.batch_size is not None or not config.model.global_batch:
+            return config.batch_size
+        given = config.model.batch_size
+    elif config.batch_size is not None:
         raise ConfigError(f"global_batch_size={given} batch_size={config.batch_size}: give one of them")
     if given < 1 or given % (devices * group):
         of = f"{devices} devices" + (f" x groups of {group}" if group > 1 else "")

@@ -1,7 +1,8 @@
-"""When a training is evaluated: the plan of a run, and how Lightning's loop is made to follow it."""
+"""How long a training is and when it is evaluated: the plan of a run, and how Lightning's loop is made to follow it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytorch_lightning as pl
@@ -10,24 +11,45 @@ from conf.evaluation import Intervals
 from conf.schema import ConfigError, RunConfig
 from tracking.measure.training import EvaluationPlan, planned
 from tracking.record import Journal
-from trainers.workload import Data, InTokens, Loader
+from trainers.workload import Data, InTokens, Loader, TrialModule
+
+
+@dataclass(frozen=True)
+class Length:
+    """`limit` cuts each epoch to so many steps; None leaves it whole."""
+
+    max_epochs: int
+    limit: int | None
+
+
+def length_of(config: RunConfig, module: TrialModule, num_batches: int) -> Length:
+    """What was asked for, else the length of the module's schedule, where a pass over the data has `num_batches`.
+
+    A schedule of steps becomes the fewest epochs that have them, all cut to one length. Where its steps are no multiple
+    of the epochs, it loses less than a step an epoch.
+    """
+    limit, steps = config.limit_train_batches, module.max_steps
+    if config.max_epochs is not None or limit is not None or steps is None:
+        return Length(module.max_epochs if config.max_epochs is None else config.max_epochs, limit)
+    max_epochs = -(-steps // num_batches)
+    return Length(max_epochs, steps // max_epochs)
 
 
 def plan_of(
-    config: RunConfig, data: Data, loader: Loader, num_train: int, schedule: int, evaluates: bool
+    config: RunConfig, data: Data, loader: Loader, num_train: int, module: TrialModule, evaluates: bool
 ) -> EvaluationPlan:
-    """When a run evaluates, whose model's schedule has so many epochs. Raises ConfigError for an interval that it
-    cannot keep."""
-    asked, limit = config.evaluated(), config.limit_train_batches
-    max_epochs = schedule if config.max_epochs is None else config.max_epochs
+    """How long a run is, and when it evaluates. Raises ConfigError for an interval that it cannot keep."""
+    asked = config.evaluated()
     if not evaluates and asked != Intervals():
         raise ConfigError(
             f"dataset={config.dataset.name}: has nothing to evaluate on, so that intervals between evaluations have no"
             " effect; leave out eval_every_steps and its like"
         )
-    num_batches = len(loader) if limit is None else min(limit, len(loader))
+    length = length_of(config, module, len(loader))
+    num_batches = len(loader) if length.limit is None else min(length.limit, len(loader))
     samples_per_step = num_train / len(loader) if isinstance(data, InTokens) else config.samples_per_step()
-    return planned(asked, num_batches, max_epochs, samples_per_step, limited=limit is not None)
+    limited = config.limit_train_batches is not None
+    return planned(asked, num_batches, length.max_epochs, samples_per_step, limited)
 
 
 def follow(trainer: pl.Trainer, plan: EvaluationPlan) -> None:

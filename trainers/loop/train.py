@@ -46,7 +46,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     export_model.check_predictor(config, type(module))
     train_loader, eval_loader, test_loader = loaders(data, config, shard, log)
     num_train = checked_train_samples(data, config, shard)
-    plan = evaluation_times.plan_of(config, data, train_loader, num_train, module.max_epochs, eval_loader is not None)
+    plan = evaluation_times.plan_of(config, data, train_loader, num_train, module, eval_loader is not None)
     interval = saving.interval_of(config, plan.max_epochs, plan.num_batches, train_loader)
     if log:
         log.event("trainer_start")  # Up to the warm-up.
@@ -110,6 +110,7 @@ def build(workload: Workload, config: RunConfig, shard: Shard, log: Journal | No
     data = read_index(workload, config.dataset, log)
     with part_of_start(log, "model"):
         module = make_module(workload, data, config)
+        module.check_batch(config.device_batch_size())
         data = viewed(data, module)
     # The weights are the same everywhere; what is drawn from here on (augmentation, dropout) is each process's own.
     pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
@@ -139,7 +140,7 @@ def make_trainer(
         accelerator="gpu" if config.on_gpu() else "cpu",
         precision=config.precision.trainer,  # type: ignore[arg-type]
         max_epochs=plan.max_epochs,
-        limit_train_batches=config.limit_train_batches,
+        limit_train_batches=plan.num_batches,
         limit_val_batches=None if evaluate else 0,
         callbacks=[callback],
         inference_mode=False,  # A mode that the warm-up has not would compile the evaluation again, on the clock.

@@ -270,4 +270,4 @@ def test_a_logged_value_of_an_epoch_is_one_whatever_evaluations_lie_within(
 def test_an_interval_without_anything_to_evaluate_on_is_refused(asked: dict[str, Any]) -> None:
     nothing: Any = None
     with pytest.raises(ConfigError, match="has nothing to evaluate on, so that intervals between"):
-        evaluation_times.plan_of(RunConfig(gpus=0, **asked), nothing, nothing, 100, 1, evaluates=False)
+        evaluation_times.plan_of(RunConfig(gpus=0, **asked), nothing, nothing, 100, nothing, evaluates=False)

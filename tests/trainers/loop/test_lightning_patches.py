@@ -77,7 +77,7 @@ class Layer(TrialModule):
 
     def __init__(self) -> None:
         super().__init__()
-        self.max_epochs = EPOCHS
+        self.max_epochs, self.num_batches = EPOCHS, len(Batches())  # as a plan has them, too
         self.layer = nn.Linear(2, 1)
         self.register_buffer("seen", torch.zeros(1))
         self.hooks: set[tuple[str, str | None]] = set()
@@ -163,7 +163,7 @@ def train_one(strategy: DDPStrategy) -> dict[str, Any]:
 
 def process(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
     os.environ |= {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     seen = {"after": train_one(ddp.AfterTheStep()), "overlapped": train_one(ddp.Overlapped())}

@@ -38,7 +38,7 @@ PEAK_FLOPS: dict[str, dict[str, float]] = {
 }
 
 
-TOKENS = ("source_tokens", "target_tokens")  # keys of a window of text
+TOKENS, ONE_KIND = ("source_tokens", "target_tokens"), "tokens"  # keys of a window of text
 NUM_COLD = 2  # The first window is one step, the second what follows it up to the next edge.
 
 
@@ -95,7 +95,7 @@ def _read(values: Mapping[str, Any], evaluated: bool) -> Window:
             " them. Resume it with that version, or start the run anew"
         )
     rank, wait, step, step_wait = (tuple(1e-3 * value for value in values[key]) for key in keys)
-    tokens = tuple(values[key] for key in TOKENS if key in values)
+    tokens = tuple(values[key] for key in (ONE_KIND, *TOKENS) if key in values)
     of_all = values["step"], values["epoch_num"], values["samples"]
     section = values.get("section", 0)
     after_evaluation = values.get("after_evaluation", evaluated and section > 0)
@@ -121,7 +121,7 @@ def written(window: Window) -> dict[str, Any]:
         "wait_ms": window.wait_sec,
     }
     numbers = {"step": window.step, "epoch_num": window.epoch_num, "samples": window.samples}
-    numbers |= dict(zip(TOKENS, window.tokens, strict=False))
+    numbers |= dict(zip(TOKENS if len(window.tokens) > 1 else (ONE_KIND,), window.tokens, strict=False))
     if window.section or window.after_evaluation:
         numbers |= {"section": window.section, "after_evaluation": window.after_evaluation}
     return numbers | {key: [round(1e3 * value, 4) for value in values] for key, values in times.items()}

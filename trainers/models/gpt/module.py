@@ -1,0 +1,207 @@
+"""Training of a language model: Muon for matrices, AdamW for the rest, at a rate that is constant and then falls.
+
+A step is of one global batch. A process goes through its part of it in micro-batches, whose gradients add up, and the
+processes exchange the sums once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from conf.schema import ConfigError
+from trainers.data.language import LanguageData, grammar, synthetic, tokens
+from trainers.models.gpt.cross_entropy import LARGEST_CAP
+from trainers.models.gpt.network import GPT, Sizes, flops_per_token
+from trainers.models.schedule import is_count, require
+from trainers.ops.distributed_sum import DistributedSum
+from trainers.ops.muon import AdamWGroup, MuonAdamW
+from trainers.workload import Batch, TrialModule, Workload
+
+ALIGNMENT = 64  # Matrix units want the head's rows to be a multiple of it.
+NATS_PER_BIT = 0.6931471805599453
+
+
+class LanguageModel(TrialModule):
+    """`steps` steps, in the last share `cooldown` of which the rates fall to zero in a line.
+
+    The learning rate is that of the matrices; those of embedding, head and vectors (norms and biases) are so many times
+    it. Without a `vocabulary` it is the data's, rounded up. `micro_batch_size` is in tokens. Raises ConfigError for
+    options that cannot be, and a vocabulary that the data's does not fit into.
+    """
+
+    max_epochs = 1
+    max_steps: int
+
+    def __init__(
+        self,
+        data: LanguageData,
+        learning_rate: float,
+        weight_decay: float,
+        steps: int,
+        cooldown: float = 0.7,
+        micro_batch_size: int = 65_536,
+        layers: int = 12,
+        width: int = 768,
+        heads: int = 6,
+        hidden: int = 4,
+        vocabulary: int | None = 50_304,
+        attention_scale: float = 0.12,
+        cap: float = 15.0,
+        momentum: float = 0.95,
+        embedding_rate: float = 28.0,
+        head_rate: float = 0.16,
+        vector_rate: float = 0.6,
+        betas: tuple[float, float] = (0.8, 0.95),
+        epsilon: float = 1e-10,
+        adamw_weight_decay: float = 0.001,
+    ) -> None:
+        super().__init__()
+        rates = {"embedding_rate": embedding_rate, "head_rate": head_rate, "vector_rate": vector_rate}
+        check_counts(steps=steps, micro_batch_size=micro_batch_size, layers=layers, heads=heads, hidden=hidden)
+        require(
+            "width", width, is_count(width) and width % (4 * heads) == 0 < width, f"a multiple of 4 * heads={heads}"
+        )
+        require("cooldown", cooldown, 0 <= cooldown <= 1, "from 0 to 1")
+        require("momentum", momentum, 0 <= momentum < 1, "from 0 to below 1")
+        require("cap", cap, 0 < cap <= LARGEST_CAP, f"above 0 and up to {LARGEST_CAP:g}")
+        for name, value in (rates | {"attention_scale": attention_scale}).items():
+            require(name, value, value > 0, "a number above 0")
+        self.max_steps, self.cooldown, self.micro_batch_size = steps, cooldown, micro_batch_size
+        self.learning_rate, self.weight_decay, self.momentum, self.rates = learning_rate, weight_decay, momentum, rates
+        self.betas, self.epsilon, self.adamw_weight_decay = (betas[0], betas[1]), epsilon, adamw_weight_decay
+        self.length, self.bytes_per_token = data.sequence_length, data.bytes_per_token
+        sizes = Sizes(layers, width, heads, fitting(vocabulary, data.vocabulary, data.name), hidden)
+        self.net = GPT(sizes, self.length, attention_scale, cap)
+        self._sums = DistributedSum()
+
+    def check_batch(self, batch_size: int) -> None:
+        """Raise ConfigError for a device's batch, in tokens, that sequences or micro-batches do not divide."""
+        micro = min(self.micro_batch_size, batch_size)
+        if micro % self.length:
+            near = max(1, micro // self.length) * self.length
+            raise ConfigError(
+                f"model.hparams.micro_batch_size={self.micro_batch_size}: is in tokens, and no multiple of"
+                f" dataset.sequence_length={self.length}; give one, such as {near}"
+            )
+        if batch_size % micro:
+            near = max(1, round(batch_size / micro)) * micro
+            raise ConfigError(
+                f"batch_size={batch_size}: is in tokens a device, and no multiple of"
+                f" model.hparams.micro_batch_size={micro}, so no number of micro-batches makes it up; give"
+                f" batch_size={near}, or a micro_batch_size that divides it"
+            )
+
+    def compile_hot_path(self) -> None:
+        self.net.compile_parts()
+
+    def drop_compiled(self) -> None:
+        self.net.drop_compiled()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        net, lr = self.net, self.learning_rate
+        blocks: list[Any] = list(net.layers)
+        matrices = [matrix for block in blocks for matrix in block.matrices()]
+        known = {id(parameter) for parameter in (*matrices, net.embedding, net.head)}
+        vectors = [parameter for parameter in net.parameters() if id(parameter) not in known]
+        of_rates = {"embedding_rate": [net.embedding], "head_rate": [net.head], "vector_rate": vectors}
+        groups = [AdamWGroup(parameters, lr * self.rates[name]) for name, parameters in of_rates.items()]
+        optimizer = MuonAdamW(
+            matrices, groups, lr, self.weight_decay, self.momentum, self.betas, self.epsilon, self.adamw_weight_decay
+        )
+        for group in optimizer.param_groups:
+            group["full_lr"] = group["lr"]
+        return optimizer
+
+    def share_of_rate(self, step: int) -> float:
+        """What the rates are multiplied by at a step, counted from 0."""
+        left = max(0.0, 1 - step / self.max_steps)
+        return min(1.0, left / self.cooldown) if self.cooldown else 1.0
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        share = self.share_of_rate(self.trainer.current_epoch * int(self.trainer.num_training_batches) + batch_idx)
+        for optimizer in self.trainer.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["full_lr"] * share
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
+        """Lightning asks for it between a step's loss and its last gradients: `training_step` did it before."""
+
+    def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        """The mean loss, whose gradient is that of the last micro-batch; the others' are in the parameters by now."""
+        self.zero_grad(set_to_none=True)
+        inputs, targets = batch["inputs"], batch["targets"]
+        rows = max(1, min(self.micro_batch_size, inputs.numel()) // inputs.shape[1])
+        *firsts, final = zip(inputs.split(rows), targets.split(rows), strict=True)
+        share = 1 / targets.numel()
+        before = torch.zeros((), device=inputs.device)
+        for piece in firsts:
+            loss = self.net.summed_loss(*piece) * share
+            self._scaled(loss).backward()
+            before += loss.detach()
+        mean: torch.Tensor = self.net.summed_loss(*final) * share + before
+        return mean
+
+    def _scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """As Lightning scales the last micro-batch's, where a half type needs it."""
+        plugin = getattr(self._trainer, "precision_plugin", None)
+        scaler = getattr(plugin, "scaler", None)
+        scaled: torch.Tensor = loss if scaler is None else scaler.scale(loss)
+        return scaled
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        inputs, targets = batch["inputs"], batch["targets"]
+        rows = max(1, min(self.micro_batch_size, inputs.numel()) // inputs.shape[1])
+        for piece in zip(inputs.split(rows), targets.split(rows), strict=True):
+            self._sums.add(torch.stack((self.net.summed_loss(*piece), (piece[1] >= 0).sum().float())))
+
+    def metrics(self) -> dict[str, float]:
+        """The mean loss in nats a token, and bits a byte of text where the data know their bytes."""
+        total, number = self._sums.reduce()
+        loss = total / number
+        if not self.bytes_per_token:
+            return {"loss": loss}
+        return {"loss": loss, "bits_per_byte": loss / NATS_PER_BIT / self.bytes_per_token}
+
+    def flops_per_sample(self) -> float:
+        """Of a token, which is a sample here."""
+        return flops_per_token(self.net.sizes, self.length)
+
+    def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:
+        return Predictor(self.net), batch["inputs"].long()
+
+
+class Predictor(nn.Module):
+    """Ids, int64 [n, length], to the logits of what follows each, float32 [n, length, vocabulary]."""
+
+    def __init__(self, net: GPT) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.net.logits(inputs)
+
+
+def check_counts(**counts: int) -> None:
+    for name, value in counts.items():
+        require(name, value, is_count(value) and value >= 1, "a whole number, 1 or more")
+
+
+def fitting(vocabulary: int | None, of_data: int, name: str) -> int:
+    """The number of tokens that the model knows. Raises ConfigError where the data have more."""
+    if vocabulary is None:
+        return -(-of_data // ALIGNMENT) * ALIGNMENT
+    there = is_count(vocabulary) and vocabulary >= 1
+    require("vocabulary", vocabulary, there, "a whole number of tokens, 1 or more, or null for the data's")
+    if of_data > vocabulary:
+        raise ConfigError(
+            f"model.hparams.vocabulary={vocabulary}: dataset={name} has {of_data:,} tokens; give {of_data} or more, or"
+            " null for the data's"
+        )
+    return vocabulary
+
+
+DATA: Any = {"grammar": grammar, "tokens": tokens, "synthetic": synthetic}
+WORKLOAD = Workload(module=LanguageModel, data=DATA, unit="tokens")

@@ -1,0 +1,162 @@
+"""Muon for matrices, AdamW for all else, as one optimizer; processes share the work on the matrices.
+
+K. Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/. The momentum of a matrix is made orthogonal: it keeps
+its singular vectors, and all its singular values become about 1. torch.optim.Muon does it matrix by matrix, in
+thousands of small kernels, and on every process anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.optim.adamw import adamw
+
+COEFFICIENTS = (2.0, -1.5, 0.5)  # of x, x^3 and x^5; with them the iteration converges to 1
+NUM_ITERATIONS = 12
+EPSILON = 1e-7
+NO_FACTOR = 1.0
+
+
+def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
+    """Those that are nearest to matrices [n, rows, columns], rows <= columns, by Newton and Schulz's iteration.
+
+    They are computed in bf16 on a GPU, as published, and in float32 on a CPU.
+    """
+    first, third, fifth = COEFFICIENTS
+    x: torch.Tensor = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + EPSILON)  # Singular values are at most 1.
+    x = x.bfloat16() if x.is_cuda else x
+    for _ in range(NUM_ITERATIONS):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=third, alpha=fifth), x, beta=first)
+    return x
+
+
+@dataclass(frozen=True)
+class AdamWGroup:
+    """Parameters with a learning rate of their own."""
+
+    params: list[nn.Parameter]
+    lr: float
+
+
+class MuonAdamW(torch.optim.Optimizer):
+    """Matrices are parameters [rows, columns], or several of one shape, [n, rows, columns].
+
+    A process makes its part of the matrices orthogonal, and gets the others' parts. Gradients must be the same on all
+    processes. Each keeps all of the momentum, so that the first one's state is the whole one.
+    """
+
+    def __init__(
+        self, matrices: Iterable[nn.Parameter], others: Iterable[AdamWGroup], lr: float, weight_decay: float,
+        momentum: float = 0.95, betas: tuple[float, float] = (0.8, 0.95), eps: float = 1e-10,
+        others_weight_decay: float = 0.001,
+    ) -> None:  # fmt: skip
+        decays = {"weight_decay": others_weight_decay, "betas": betas, "eps": eps}
+        groups: list[dict[str, Any]] = [
+            {"params": list(matrices), "lr": lr, "weight_decay": weight_decay, "momentum": momentum}
+        ]
+        groups += [{"params": group.params, "lr": group.lr, **decays, "fused": True} for group in others]
+        super().__init__(groups, {})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        muon, *others = self.param_groups
+        shared = _Shared(muon["params"], self._updates(muon))
+        for group in others:  # while the parts of the matrices are on their way
+            self._adamw(group)
+        factors = {id(parameter): scale(parameter) for parameter in muon["params"]}
+        for parameter, update in shared.received():
+            parameter.mul_(1 - muon["lr"] * muon["weight_decay"])
+            parameter.add_(update.view_as(parameter), alpha=-muon["lr"] * factors[id(parameter)])
+        return loss
+
+    def _updates(self, group: dict[str, Any]) -> list[torch.Tensor]:
+        """The gradients with Nesterov's momentum, of which that of each parameter is brought up to date."""
+        gradients = [parameter.grad for parameter in group["params"]]
+        momenta = []
+        for parameter in group["params"]:
+            state = self.state[parameter]
+            if not state:
+                state["momentum"] = torch.zeros_like(parameter)
+            momenta.append(state["momentum"])
+        torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
+        return list(torch._foreach_lerp(gradients, momenta, group["momentum"]))
+
+    def _adamw(self, group: dict[str, Any]) -> None:
+        parameters = group["params"]
+        for parameter in parameters:
+            state = self.state[parameter]
+            if not state:
+                state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        states = [self.state[parameter] for parameter in parameters]
+        gradients = [parameter.grad for parameter in parameters]
+        first, second = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        adamw(
+            parameters, gradients, first, second, [], [state["step"] for state in states], fused=True, amsgrad=False,
+            beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"], weight_decay=group["weight_decay"],
+            eps=group["eps"], maximize=False,
+        )  # fmt: skip
+
+
+def scale(parameter: torch.Tensor) -> float:
+    """What the learning rate is multiplied by: a tall matrix changes the more, as published."""
+    rows, columns = parameter.shape[-2:]
+    return float(max(1.0, rows / columns) ** 0.5)
+
+
+def _sizes(tensor: torch.Tensor) -> tuple[int, int]:
+    rows, columns = tensor.shape[-2:]
+    return min(rows, columns), max(rows, columns)
+
+
+class _Shared:
+    """Updates on their way to all processes: of each size of matrices, a process has orthogonalised its part."""
+
+    def __init__(self, parameters: Sequence[torch.Tensor], updates: Sequence[torch.Tensor]) -> None:
+        several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        self._rank, self._world_size = (dist.get_rank(), dist.get_world_size()) if several else (0, 1)
+        pairs = sorted(zip(parameters, updates, strict=True), key=lambda pair: _sizes(pair[0]))
+        self._sent = []
+        for _, of_size in groupby(pairs, key=lambda pair: _sizes(pair[0])):
+            owners, turned = zip(*((owner, wide(update)) for owner, update in of_size), strict=True)
+            self._sent.append((owners, *self._send([matrix for part in turned for matrix in part])))
+
+    def _send(self, matrices: list[torch.Tensor]) -> tuple[torch.Tensor, Any]:
+        """Orthogonalised matrices [n, rows, columns], which are there when the work, if there is any, is done."""
+        if self._world_size == 1:
+            return orthogonal(torch.stack(matrices)), None
+        most = -(-len(matrices) // self._world_size)
+        own = matrices[self._rank * most : (self._rank + 1) * most]
+        own += [torch.zeros_like(matrices[0])] * (most - len(own))
+        part = orthogonal(torch.stack(own))
+        whole = part.new_empty((most * self._world_size, *part.shape[1:]))
+        return whole, dist.all_gather_into_tensor(whole, part.contiguous(), async_op=True)
+
+    def received(self) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
+        """Each parameter with its update, in the parameter's own orientation."""
+        for owners, whole, work in self._sent:
+            if work is not None:
+                work.wait()
+            start = 0
+            for owner in owners:
+                number = owner.numel() // (owner.shape[-1] * owner.shape[-2])
+                update = whole[start : start + number]
+                yield owner, (update.mT if owner.shape[-2] > owner.shape[-1] else update).reshape(owner.shape)
+                start += number
+
+
+def wide(matrices: torch.Tensor) -> torch.Tensor:
+    """[n, rows, columns], rows <= columns."""
+    stacked = matrices.view(-1, *matrices.shape[-2:])
+    return stacked.mT if stacked.shape[-2] > stacked.shape[-1] else stacked
