@@ -17,7 +17,7 @@ class DatasetConfig:
     name: str = REQUIRED  # one of those in the model's targets
     path: str | None = None  # folder of the files, for datasets that are read from disk
     download: bool | None = None  # fetch the files into path where they are missing and the network allows
-    size: int | None = None  # number of training samples, for datasets that are generated
+    size: int | None = None  # number of training samples, for datasets that are generated; of code, bytes at most
     num_classes: int | None = None  # classes of synthetic data; default: 1,000 as ImageNet, 80 as COCO
     num_objects: int | None = None  # room for objects in an image of synthetic data; default: 96, COCO's most
     year: int | None = None  # 2014 or 2017, for COCO where path holds both
@@ -28,10 +28,13 @@ class DatasetConfig:
     sequence_length: int | None = None  # tokens of a sequence; default: 1,024
     validation_tokens: int | None = None  # tokens to evaluate on, from the first on; default: 10,485,760
     train_tokens: int | None = None  # tokens of an epoch of a generated language; default: 1,703,936,000
-    vocabulary: int | None = None  # token ids of a generated language; default: 50,257, as GPT-2's
+    # token ids: of a generated language; of tokens, where not those of the files' tokenizer; pieces to learn of text
+    vocabulary: int | None = None
     order: int | None = None  # tokens that decide which can follow in a generated language; default: 2
     branches: int | None = None  # tokens that can follow in a generated language; default: 16
-    tokenizer: str | None = None  # folder of GPT-2's vocab.bpe and encoder.json, or a sentencepiece model
+    # what cuts text: folder of GPT-2's vocab.bpe and encoder.json, a sentencepiece model, or bytes; default: pieces
+    # that are learnt of it
+    tokenizer: str | None = None
 
 
 def without_unset(content: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ from trainers.data.loading.types import (
     Grouped,
     InTokens,
     Loader,
+    Recorded,
     Shard,
     Versioned,
     Viewable,
@@ -33,9 +34,8 @@ from trainers.data.loading.types import (
 from trainers.ops.batchnorm import average_running_statistics
 
 __all__ = [
-    "Batch", "ClassificationData", "Data", "DetectionData", "Grouped", "InTokens", "Loader", "Shard", "TrialModule",
-    "Versioned",
-    "Viewable", "Workload", "bind", "load_workload", "viewed",
+    "Batch", "ClassificationData", "Data", "DetectionData", "Grouped", "InTokens", "Loader", "Recorded", "Shard",
+    "TrialModule", "Versioned", "Viewable", "Workload", "bind", "load_workload", "viewed",
 ]  # fmt: skip
 
 

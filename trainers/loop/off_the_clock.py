@@ -21,7 +21,7 @@ from trainers.loop.ddp import AfterTheStep
 from trainers.loop.fitting_batch import naming_the_batch_that_fits
 from trainers.loop.trained_model import BestWeights
 from trainers.loop.warmup import compile_alone, compile_first, compile_times, evaluating, flops_per_sample, warm_up
-from trainers.workload import Data, Loader, Shard, TrialModule, Versioned
+from trainers.workload import Data, Loader, Recorded, Shard, TrialModule, Versioned
 
 
 @dataclass
@@ -80,6 +80,8 @@ class OffTheClock:
         if self.log:
             with dispensable("data.version"):
                 self.log.tags(data_version(self.data))
+            with dispensable("record of the data"):
+                record(self.data, self.run_dir, self.log)
             with dispensable("plots"):
                 self.module.write_report(self.run_dir)
 
@@ -108,3 +110,10 @@ def dispensable(what: str) -> Iterator[None]:
 def data_version(data: Data) -> dict[str, str]:
     """The tag that says what the data held."""
     return {"data.version": data.version()} if isinstance(data, Versioned) else {}
+
+
+def record(data: Data, run_dir: Path, log: Journal) -> None:
+    """Keep what the data say of themselves."""
+    if isinstance(data, Recorded):
+        log.tags(data.facts())
+        data.write_record(run_dir)

@@ -25,6 +25,8 @@ IGNORED = {
     "env.stack_id",
     "env.hardware_id",
     "eval_interval",
+    "data.entropy",
+    "data.bytes_per_token",
     *REPEATS,
     *TASK,
     *PARAMS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
     from trainers.data.loading.types import Batch, Shard
 
 SEQUENCE_LENGTH = 1024
+RECORD = "data_files.txt"
 VALIDATION_TOKENS = 10_485_760  # those of FineWeb's validation shard that published losses are of
 
 
 @dataclass(frozen=True)
 class LanguageData:
-    """Implements Data, InTokens and Versioned of trainers.data.loading.types. A sample is a token.
+    """Implements Data, InTokens, Recorded and Versioned of trainers.data.loading.types. A sample is a token.
 
     - `vocabulary`: ids run from 0 to vocabulary - 1
     - `sequence_length`: tokens of a sequence
@@ -40,6 +42,7 @@ class LanguageData:
     example: Callable[[int, torch.device], torch.Tensor] | None = None  # int32 [rows, T + 1]; by default random ids
     bytes_per_token: float | None = None
     entropy: float | None = None
+    record: str = ""  # the files of text that the tokens are made of, a line each
 
     @property
     def train_tokens(self) -> int:
@@ -88,6 +91,14 @@ class LanguageData:
 
     def version(self) -> str:
         return self.digest()
+
+    def facts(self) -> dict[str, str]:
+        known = {"entropy": self.entropy, "bytes_per_token": self.bytes_per_token}
+        return {f"data.{name}": f"{value:.6f}" for name, value in known.items() if value is not None}
+
+    def write_record(self, run_dir: Path) -> None:
+        if self.record:
+            (run_dir / RECORD).write_text(self.record, encoding="utf-8")
 
 
 def check_counts(**options: int) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from conf.schema import ConfigError
 from trainers.data.language.data import SEQUENCE_LENGTH, VALIDATION_TOKENS, LanguageData, check_counts, num_sequences
-from trainers.data.language.shards import TokenFile, token_files
 from trainers.data.language.windows import Windows
 from trainers.data.loading.version import digest
 from trainers.data.reading.folder_index import resolved
+from trainers.data.tokens import Made, TokenFile, token_files
 
 log = logging.getLogger(__name__)
 TRAIN, VALIDATION = "*train*.bin", "*val*.bin"
@@ -33,6 +33,9 @@ def tokens(
     size = files[0].format.vocabulary if vocabulary is None else vocabulary
     of_train = Windows(files[: len(train)], sequence_length, size)
     held = evaluated(files[len(train) :], sequence_length, size, validation_tokens)
+    if validation_tokens is None and held.num_sequences < VALIDATION_TOKENS // sequence_length:
+        log.warning("%s: evaluation has %d tokens; published losses are of the first %d",
+                    path, held.num_sequences * sequence_length, VALIDATION_TOKENS)  # fmt: skip
     return LanguageData("tokens", size, sequence_length, of_train, held, lambda: version(files))
 
 
@@ -56,9 +59,6 @@ def evaluated(files: Sequence[TokenFile], sequence_length: int, vocabulary: int,
     there = Windows(files, sequence_length, vocabulary).num_sequences
     if asked is None:
         num = min(there, max(1, VALIDATION_TOKENS // sequence_length))
-        if num == there and there * sequence_length < VALIDATION_TOKENS:
-            log.warning("%s: evaluation has %d tokens; published losses are of the first %d",
-                        files[0].path.parent, there * sequence_length, VALIDATION_TOKENS)  # fmt: skip
         return Windows(files, sequence_length, vocabulary, limit=num)
     num = num_sequences("validation_tokens", asked, sequence_length)
     if num > there:
@@ -72,3 +72,24 @@ def evaluated(files: Sequence[TokenFile], sequence_length: int, vocabulary: int,
 def version(files: Sequence[TokenFile]) -> str:
     """Of names and contents, in the order in which they are read."""
     return digest([[file.path.name, file.digest()] for file in files])
+
+
+def of_made(name: str, made: Made, sequence_length: int, validation_tokens: int | None) -> LanguageData:
+    """Files that are made of text. Sequences are trained on in another order in each epoch and of each seed.
+
+    Raises ConfigError where a part is shorter than a sequence.
+    """
+    for part, number in zip(("train", "evaluate"), made.num_tokens, strict=True):
+        if number <= sequence_length:
+            raise ConfigError(
+                f"dataset={name}: there are {number:,} tokens to {part} on, and a sequence of dataset.sequence_length="
+                f"{sequence_length} takes {sequence_length + 1:,} with the token behind it; give more text, or a"
+                " smaller sequence_length"
+            )
+    files = token_files([made.train, made.validation], sequence_length)
+    train = Windows(files[:1], sequence_length, made.vocabulary, shuffled=True)
+    held = evaluated(files[1:], sequence_length, made.vocabulary, validation_tokens)
+    return LanguageData(
+        name, made.vocabulary, sequence_length, train, held, lambda: version(files),
+        bytes_per_token=made.bytes_per_token, record=made.record,
+    )  # fmt: skip

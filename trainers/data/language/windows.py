@@ -10,8 +10,8 @@ import torch
 
 from conf.schema import ConfigError
 from trainers.data.language.loader import Rows
-from trainers.data.language.shards import HEADER_BYTES, TokenFile
 from trainers.data.loading.prefetch import to_device
+from trainers.data.tokens.shards import HEADER_BYTES, TokenFile
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -124,6 +125,18 @@ class InTokens(Protocol):
 
     @property
     def longest(self) -> int: ...  # the smallest batch that can be
+
+
+@runtime_checkable
+class Recorded(Protocol):
+    """Data of which a run keeps more than their version."""
+
+    def facts(self) -> dict[str, str]:
+        """Tags, `data.` and a name."""
+        ...
+
+    def write_record(self, run_dir: Path) -> None:
+        """Write files of its own into the run's folder, as artifacts; called on rank 0, off the clock."""
 
 
 @runtime_checkable

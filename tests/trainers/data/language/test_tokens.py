@@ -11,7 +11,7 @@ from conf.schema import ConfigError
 from tests.trainers.data.language.test_loader import steps
 from tests.trainers.processes import ALONE
 from trainers.data.language import LanguageData, tokens
-from trainers.data.language.shards import GPT2, LLAMA3, Format, write_tokens
+from trainers.data.tokens.shards import GPT2, LLAMA3, Format, write_tokens
 
 LENGTH = 8
 

@@ -86,12 +86,12 @@ def _read_header(path: Path) -> TokenFile:
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
-            header = np.frombuffer(file.read(HEADER_BYTES), "<i4")
+            numbers = np.frombuffer(file.read(HEADER_BYTES), "<i4")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read as tokens ({error}); put a whole file there") from error
-    if len(header) < HEADER_INTS:
+    if len(numbers) < HEADER_INTS:
         raise ConfigError(f"{path}: has {size:,} bytes, less than a header of {HEADER_BYTES}; put a whole file there")
-    magic, version, num_tokens = header[:3].tolist()
+    magic, version, num_tokens = numbers[:3].tolist()
     form = FORMATS.get(magic)
     if form is None or version != form.version:
         known = " or ".join(f"{form.magic} and version {form.version} ({form.tokenizer})" for form in FORMATS.values())
@@ -108,11 +108,14 @@ def _read_header(path: Path) -> TokenFile:
     return TokenFile(path, form, num_tokens)
 
 
+def header(form: Format, num_tokens: int) -> bytes:
+    """What so many tokens come behind."""
+    numbers = np.zeros(HEADER_INTS, "<i4")
+    numbers[:3] = form.magic, form.version, num_tokens
+    return numbers.tobytes()
+
+
 def write_tokens(path: Path, tokens: np.ndarray, form: Format) -> None:
     """A file of the format. `tokens` are below 2^16 where its type has no more bits."""
     assert tokens.size == 0 or int(tokens.max()) <= np.iinfo(form.type).max
-    header = np.zeros(HEADER_INTS, "<i4")
-    header[:3] = form.magic, form.version, len(tokens)
-    with path.open("wb") as file:
-        file.write(header.tobytes())
-        file.write(np.ascontiguousarray(tokens, form.type).tobytes())
+    path.write_bytes(header(form, len(tokens)) + np.ascontiguousarray(tokens, form.type).tobytes())

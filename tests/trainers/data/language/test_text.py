@@ -1,0 +1,118 @@
+"""Text files as a dataset: each is a text of its own, and some are held out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conf.schema import ConfigError
+from tests.trainers.data.language.test_loader import steps
+from tests.trainers.data.tokens import gpt2_files
+from tests.trainers.processes import ALONE
+from trainers.data.language import LanguageData, text
+
+LINES = [f"line {number} of the text\n" for number in range(200)]
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIMETRIAL_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "texts"
+    (root / "sub").mkdir(parents=True)
+    (root / "b.txt").write_text("".join(LINES[:100]))
+    (root / "sub" / "a.txt").write_text("".join(LINES[100:]))
+    (root / "empty.txt").write_text("")
+    (root / "other.md").write_text("none of it")
+    return root
+
+
+def read(path: Path, sequence_length: int = 16, tokenizer: str = "bytes") -> LanguageData:
+    return text(str(path), tokenizer, sequence_length=sequence_length)
+
+
+def evaluated(data: LanguageData) -> bytes:
+    loader = data.eval_loader(data.sequence_length, ALONE)
+    assert loader is not None
+    return b"".join(bytes(batch["targets"].flatten().numpy().astype(np.uint8)) for batch in loader)
+
+
+def test_files_named_val_are_evaluated_on(folder: Path) -> None:
+    (folder / "val.txt").write_text("held out " * 10)
+    data = read(folder)
+    assert evaluated(data) == b"held out " * 8 + b"held out"[:8]
+    assert data.bytes_per_token == 90 / 91
+    assert data.vocabulary == 257
+    assert [line.split()[1:] for line in data.record.splitlines()] == [
+        ["train", "b.txt"], ["train", "sub/a.txt"], ["validation", "val.txt"],
+    ]  # fmt: skip
+
+
+def test_without_such_files_the_last_lines_of_each_are(folder: Path) -> None:
+    data = read(folder)
+    assert b"line 99 of the text" in evaluated(data)
+    assert b"line 199 " in evaluated(data)
+    assert [line.split()[1] for line in data.record.splitlines()] == ["both", "both"]
+
+
+def test_an_epoch_has_all_sequences_in_an_order_of_its_own(folder: Path) -> None:
+    data = read(folder)
+    orders = []
+    for epoch in (0, 1, 0):
+        batches = steps(data, 16, 1, epoch=epoch)
+        orders.append([tuple(batch["inputs"].flatten().tolist()) for (batch,) in batches])
+        assert len(orders[-1]) == data.train_tokens // 16
+    assert orders[0] == orders[2] != orders[1]
+    assert sorted(orders[0]) == sorted(orders[1])
+
+
+def test_a_run_goes_on_at_the_token_where_it_stopped(folder: Path) -> None:
+    data = read(folder)
+    whole, resumed = (steps(data, 32, 2, epoch=1, behind=number) for number in (0, 5))
+    assert [[batch["inputs"].tolist() for batch in group] for group in resumed] == [
+        [batch["inputs"].tolist() for batch in group] for group in whole[5:]
+    ]
+
+
+def test_one_file_is_enough_and_gpt_2s_files_cut_it(folder: Path, tmp_path: Path) -> None:
+    files = gpt2_files.write(tmp_path / "gpt2")
+    data = read(folder / "b.txt", sequence_length=8, tokenizer=str(files))
+    assert data.vocabulary == len(gpt2_files.ids())
+    assert data.record.endswith("  both  b.txt\n")
+    assert data.facts() == {"data.bytes_per_token": f"{data.bytes_per_token:.6f}"}
+
+
+def test_other_text_is_another_version(folder: Path) -> None:
+    before = read(folder).version()
+    assert read(folder).version() == before
+    (folder / "b.txt").write_text("".join(LINES[1:101]))
+    assert read(folder).version() != before
+
+
+def test_what_cannot_be_used_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"dataset\.path=.*nowhere: there is no .*nowhere"):
+        read(tmp_path / "nowhere")
+    (folder / "b.txt").unlink()
+    (folder / "sub" / "a.txt").unlink()
+    with pytest.raises(ConfigError, match=r"has no \.txt file with text"):
+        read(folder)
+    (folder / "val.txt").write_text("".join(LINES))
+    with pytest.raises(ConfigError, match="nothing is left to train on"):
+        read(folder)
+    (folder / "val.txt").rename(folder / "one.txt")
+    with pytest.raises(ConfigError, match=r"dataset=text: there are \d+ tokens to evaluate on, and a sequence"):
+        read(folder, sequence_length=1024)
+    (folder / "one.txt").write_text("a single line")
+    with pytest.raises(ConfigError, match="nothing is left to evaluate on"):
+        read(folder)
+
+
+def test_a_run_keeps_the_digests_of_its_files(folder: Path, tmp_path: Path) -> None:
+    data = read(folder)
+    data.write_record(tmp_path)
+    assert (tmp_path / "data_files.txt").read_text() == data.record

@@ -1,0 +1,110 @@
+"""Python sources of an environment's packages, which every machine has: text to train on where there is no network."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from conf.schema import ConfigError
+from trainers.data.language.data import SEQUENCE_LENGTH, LanguageData, check_counts
+from trainers.data.language.tokens import of_made
+from trainers.data.reading.folder_index import resolved
+from trainers.data.tokens import Source, Stretch, made_tokens
+
+SIZE = 40_000_000  # bytes of sources
+MOST_BYTES = 1 << 19  # A larger file is data rather than code.
+VOCABULARY = 8192
+HELD_OUT = 20  # One file in so many is evaluated on.
+
+
+def code(
+    path: str | None = None,
+    size: int = SIZE,
+    tokenizer: str | None = None,
+    vocabulary: int = VOCABULARY,
+    sequence_length: int = SEQUENCE_LENGTH,
+    validation_tokens: int | None = None,
+) -> LanguageData:
+    """Up to `size` bytes of the sources in folder `path`, else of this interpreter's library and packages.
+
+    Raises ConfigError where there are none.
+    """
+    check_counts(size=size, vocabulary=vocabulary, sequence_length=sequence_length)
+    roots = [str(resolved(path))] if path else environment_folders()
+    files = sources_in(roots)
+    identity = [str(size), *(f"{name} {file.size} {file.changed_ns}" for name, file in files.items())]
+    made = made_tokens("code", identity, tokenizer, vocabulary, lambda: chosen(files, size, roots))
+    return of_made("code", made, sequence_length, validation_tokens)
+
+
+@dataclass(frozen=True)
+class File:
+    path: str
+    size: int
+    changed_ns: int
+
+
+def environment_folders() -> list[str]:
+    """Where the running interpreter's library and packages lie."""
+    paths = sysconfig.get_paths()
+    return list(dict.fromkeys(os.path.realpath(paths[key]) for key in ("stdlib", "purelib", "platlib")))
+
+
+def sources_in(roots: Sequence[str]) -> dict[str, File]:
+    """Each source by its name, which begins with that of its root's folder, in the order of names.
+
+    Links, what lies in another root, and files that are empty or too large are left out.
+    """
+    sources: dict[str, File] = {}
+    for root in roots:
+        open_folders = [root]
+        while open_folders:
+            for entry in os.scandir(open_folders.pop()):
+                if entry.is_dir(follow_symlinks=False):
+                    open_folders += [] if entry.name == "__pycache__" or entry.path in roots else [entry.path]
+                elif entry.name.endswith(".py") and entry.is_file(follow_symlinks=False):
+                    stat = entry.stat(follow_symlinks=False)
+                    if 0 < stat.st_size <= MOST_BYTES:
+                        name = Path(root).name + entry.path[len(root) :]
+                        sources[name] = File(entry.path, stat.st_size, stat.st_mtime_ns)
+    return dict(sorted(sources.items()))
+
+
+def chosen(files: Mapping[str, File], size: int, roots: Sequence[str]) -> list[Source]:
+    """Files of up to `size` bytes in all, in the order of their digests, which also say the part of each.
+
+    So they are a fair share of all, in an order that is none of their packages', and of two alike the first counts.
+    """
+    by_digest: dict[str, str] = {}
+    for name, file in files.items():
+        content = Path(file.path).read_bytes()
+        if is_text(content):
+            by_digest.setdefault(hashlib.sha256(content).hexdigest(), name)
+    sources, left = [], size
+    for digest in sorted(by_digest):
+        file = files[by_digest[digest]]
+        left -= file.size
+        if left < 0:
+            break
+        stretch = [Stretch(file.path, 0, file.size, begins=True)]
+        # The first digits decide the order, so the last ones decide the part.
+        train = int(digest[-8:], 16) % HELD_OUT > 0
+        sources.append(Source(by_digest[digest], digest, stretch if train else [], [] if train else stretch))
+    if len({source.part for source in sources}) < 2:
+        raise ConfigError(
+            f"dataset=code: {', '.join(roots)} has {len(sources)} Python sources within dataset.size={size} bytes, too"
+            " few to train and evaluate on; give a greater size, or set dataset.path to a folder with more"
+        )
+    return sources
+
+
+def is_text(content: bytes) -> bool:
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,68 @@
+"""Text files of the user's own, cut into tokens once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from conf.schema import ConfigError
+from trainers.data.language.data import SEQUENCE_LENGTH, LanguageData, check_counts
+from trainers.data.language.tokens import of_made
+from trainers.data.reading.folder_index import resolved
+from trainers.data.tokens import Source, held_out, made_tokens, stretches
+
+VALIDATION, SUFFIX = "val", ".txt"
+VOCABULARY = 8192
+
+
+def text(
+    path: str,
+    tokenizer: str | None = None,
+    vocabulary: int = VOCABULARY,
+    sequence_length: int = SEQUENCE_LENGTH,
+    validation_tokens: int | None = None,
+) -> LanguageData:
+    """The text in a file, or in the *.txt files in a folder and below it, each of which is a text of its own.
+
+    Files with `val` in their names are evaluated on. Where there are none, the last part of each file is. Raises
+    ConfigError, with the file, for text that cannot be used.
+    """
+    check_counts(vocabulary=vocabulary, sequence_length=sequence_length)
+    root = resolved(path)
+    files = files_in(path, root)
+    identity = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
+    made = made_tokens("text", identity, tokenizer, vocabulary, lambda: sources(root, files))
+    return of_made("text", made, sequence_length, validation_tokens)
+
+
+def files_in(path: str, root: Path) -> list[Path]:
+    """The files of text, in the order of their names; empty ones are left out. Raises ConfigError without any."""
+    there = [root] if root.is_file() else sorted(root.rglob(f"*{SUFFIX}"))
+    files = [file for file in there if file.is_file() and file.stat().st_size]
+    if not files:
+        what = f"{root} has no {SUFFIX} file with text" if root.exists() else f"there is no {root}"
+        raise ConfigError(
+            f"dataset.path={path}: {what}; set dataset.path to a file of text, or a folder of {SUFFIX} files"
+        )
+    return files
+
+
+def sources(root: Path, files: Sequence[Path]) -> list[Source]:
+    """What each file has of either part. Raises ConfigError where there is nothing of one."""
+    named = [file for file in files if VALIDATION in file.name]
+    made = []
+    for file in files:
+        size = file.stat().st_size
+        border = (0 if file in named else size) if named else held_out(file)
+        with file.open("rb") as content:
+            sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+        name = file.name if root.is_file() else str(file.relative_to(root))
+        made.append(Source(name, sha256, list(stretches(file, 0, border)), list(stretches(file, border, size))))
+    if not any(source.train for source in made) or not any(source.validation for source in made):
+        missing = "train" if any(source.validation for source in made) else "evaluate"
+        raise ConfigError(
+            f"dataset.path={root}: nothing is left to {missing} on; give text of more lines, or files of which some"
+            f" have {VALIDATION} in their names"
+        )
+    return made

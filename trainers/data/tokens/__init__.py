@@ -1,0 +1,12 @@
+"""Files of tokens in llm.c's format: what they are, and how they are made of text, once, in several processes."""
+
+from __future__ import annotations
+
+from trainers.data.tokens.making import Made, Source, made_tokens
+from trainers.data.tokens.shards import GPT2, LLAMA3, TokenFile, token_files, write_tokens
+from trainers.data.tokens.stretches import Stretch, held_out, stretches
+
+__all__ = [
+    "GPT2", "LLAMA3", "Made", "Source", "Stretch", "TokenFile", "held_out", "made_tokens", "stretches", "token_files",
+    "write_tokens",
+]  # fmt: skip

@@ -1,0 +1,119 @@
+"""GPT-2's byte-pair encoding, of the two files that say it: which pieces there are, and which pairs are joined first.
+
+A. Radford et al. 2019, "Language Models are Unsupervised Multitask Learners". The files are `encoder.json` and
+`vocab.bpe`, elsewhere called `vocab.json` and `merges.txt`. They write bytes as characters that can be seen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from conf.schema import ConfigError
+
+NAMES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
+SEPARATOR = "<|endoftext|>"
+# What is joined to a piece lies within one of these: a word, number or other signs with the space before, or spaces.
+WORDS = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+KEPT_WORDS = 1 << 18  # words whose ids are remembered
+NEXT_STEP = "put GPT-2's original files there"
+
+
+def _seen() -> list[str]:
+    visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = (chr(number) for number in range(256, 512))
+    return [chr(byte) if byte in visible else next(others) for byte in range(256)]
+
+
+SEEN = _seen()  # The character that stands for each byte: its own where that can be seen, else one from 256 on.
+
+
+class BytePairs:
+    """Implements Tokenizer. Raises ConfigError, with the file, for files that are not of one encoding."""
+
+    files: Sequence[Path]
+
+    def __init__(self, folder: Path) -> None:
+        import regex  # Here alone: only text that is yet to be cut needs it.
+
+        pieces, merges = files_in(folder)
+        self.files = [pieces, merges]
+        self._ids = _read_pieces(pieces)
+        self._ranks = _read_merges(merges, self._ids, pieces)
+        self.vocabulary = len(self._ids)
+        self.separator = self._ids[SEPARATOR]
+        self._find = regex.compile(WORDS).findall
+        self._word = lru_cache(KEPT_WORDS)(self._cut)
+
+    def encode(self, text: str) -> np.ndarray:
+        ids = list(chain.from_iterable(map(self._word, self._find(text))))
+        return np.array(ids, np.int64)
+
+    def _cut(self, word: str) -> list[int]:
+        parts = [SEEN[byte] for byte in word.encode()]
+        while len(parts) > 1:
+            pair = min(pairwise(parts), key=lambda pair: self._ranks.get(pair, len(self._ranks)))
+            if pair not in self._ranks:
+                break
+            parts = list(_joined(parts, pair))
+        return [self._ids[part] for part in parts]
+
+
+def _joined(parts: list[str], pair: tuple[str, str]) -> list[str]:
+    """The parts with each pair made one, from the left."""
+    out, place = [], 0
+    while place < len(parts):
+        both = place + 1 < len(parts) and (parts[place], parts[place + 1]) == pair
+        out.append(parts[place] + parts[place + 1] if both else parts[place])
+        place += 2 if both else 1
+    return out
+
+
+def files_in(folder: Path) -> tuple[Path, Path]:
+    """The file of pieces and that of pairs. Raises ConfigError where they are not there."""
+    for names in NAMES:
+        pieces, merges = (folder / name for name in names)
+        if pieces.is_file() and merges.is_file():
+            return pieces, merges
+    wanted = " or ".join(" and ".join(names) for names in NAMES)
+    raise ConfigError(f"dataset.tokenizer={folder}: does not hold {wanted}; {NEXT_STEP}")
+
+
+def _read_pieces(path: Path) -> dict[str, int]:
+    try:
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: is no JSON ({error}); {NEXT_STEP}") from error
+    numbers = list(content.values()) if isinstance(content, dict) else []
+    if not all(type(number) is int for number in numbers) or {*numbers} != {*range(len(numbers))} or not numbers:
+        raise ConfigError(f"{path}: does not give each piece an id, from 0 on; {NEXT_STEP}")
+    lacking = [piece for piece in (SEPARATOR, *SEEN) if piece not in content]
+    if lacking:
+        raise ConfigError(f"{path}: lacks the piece {lacking[0]!r}; {NEXT_STEP}")
+    pieces: dict[str, int] = content
+    return pieces
+
+
+def _read_merges(path: Path, ids: dict[str, int], pieces: Path) -> dict[tuple[str, str], int]:
+    """The order of the pairs, of lines of two pieces."""
+    ranks: dict[tuple[str, str], int] = {}
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); {NEXT_STEP}") from error
+    for number, line in enumerate(lines, 1):
+        if not line or (number == 1 and line.startswith("#version")):
+            continue
+        pair = tuple(line.split(" "))
+        if len(pair) != 2:
+            raise ConfigError(f"{path}, line {number}: {line[:40]!r} is not two pieces; {NEXT_STEP}")
+        if not {*pair, "".join(pair)} <= ids.keys():
+            raise ConfigError(f"{path}, line {number}: {pieces.name} has no id for {line[:40]!r} joined; {NEXT_STEP}")
+        ranks[pair] = len(ranks)
+    return ranks

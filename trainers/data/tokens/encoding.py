@@ -1,0 +1,70 @@
+"""A share of a text's tokens, and what is asked for by a file beside them, so that other processes find it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from conf.schema import ConfigError
+from trainers.data.cached.work_shares import while_wanted
+from trainers.data.tokens.shards import GPT2, LLAMA3, Format
+from trainers.data.tokens.stretches import Stretch, shares
+from trainers.data.tokens.tokenizers import tokenizer_of
+
+JOB = "job.json"
+MOST_SHORT = 1 << 16  # ids that 16 bits hold
+
+
+@dataclass(frozen=True)
+class Job:
+    """All stretches, those to train on first, and what cuts them."""
+
+    tokenizer: str
+    train: Sequence[Stretch]
+    validation: Sequence[Stretch]
+
+    def write(self, folder: Path) -> None:
+        (folder / JOB).write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, folder: Path) -> Job:
+        content = json.loads((folder / JOB).read_text())
+        train, validation = ([Stretch(**stretch) for stretch in content[part]] for part in ("train", "validation"))
+        return cls(content["tokenizer"], train, validation)
+
+
+def format_of(vocabulary: int) -> Format:
+    """The format that has room for the ids."""
+    return GPT2 if vocabulary <= MOST_SHORT else LLAMA3
+
+
+def share_file(folder: Path, share: int) -> Path:
+    return folder / f"share-{share}"
+
+
+def encode_share(folder: Path, share: int, of: int) -> str:
+    """Write the share's tokens, one behind the other, without a header.
+
+    Returns, as JSON, how many of them are to train on and how many to evaluate on, or what is wrong with the text.
+    """
+    job = Job.read(folder)
+    own = shares([*job.train, *job.validation], of)
+    first = sum(map(len, own[:share]))
+    num_train = min(max(len(job.train) - first, 0), len(own[share]))
+    tokenizer = tokenizer_of(job.tokenizer)
+    dtype, counts = format_of(tokenizer.vocabulary).type, [0, 0]
+    with share_file(folder, share).open("wb") as file:
+        for place, stretch in enumerate(while_wanted(own[share])):
+            try:
+                ids = tokenizer.encode(stretch.text())
+            except ConfigError as error:
+                return json.dumps({"error": str(error)})
+            if stretch.begins:
+                ids = np.concatenate(([tokenizer.separator], ids))
+            file.write(ids.astype(dtype).tobytes())
+            counts[place >= num_train] += len(ids)
+    return json.dumps({"counts": counts})

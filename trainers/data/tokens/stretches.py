@@ -1,0 +1,81 @@
+"""Texts cut into stretches of bytes, which several processes can encode, and which make up the same tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from conf.schema import ConfigError
+
+STRETCH_BYTES = 4 << 20
+HELD_OUT = 50  # One byte in so many is held out.
+# Between a sign and the end of its line no tokenizer joins, so that a text can be cut there.
+CUT = re.compile(rb"[!-~](?=\r?\n)")
+LOOK_AHEAD = 1 << 16
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Bytes `start` to `end` of a file; those of a text's beginning come behind the separator."""
+
+    path: str
+    start: int
+    end: int
+    begins: bool
+
+    def read(self) -> bytes:
+        with Path(self.path).open("rb") as file:
+            file.seek(self.start)
+            return file.read(self.end - self.start)
+
+    def text(self) -> str:
+        """Raises ConfigError, with file and place, for what is not UTF-8."""
+        content = self.read()
+        try:
+            return content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(
+                f"{self.path}: its byte {self.start + error.start:,} is not UTF-8; convert the file, or remove it"
+            ) from None
+
+
+def stretches(path: Path, start: int, end: int, most: int = STRETCH_BYTES) -> Iterator[Stretch]:
+    """A text, which are bytes `start` to `end` of a file, in stretches of about `most` bytes."""
+    first = start
+    with path.open("rb") as file:
+        while start < end:
+            stop = cut_behind(file, start + most, end)
+            yield Stretch(str(path), start, stop, start == first)
+            start = stop
+
+
+def held_out(path: Path) -> int:
+    """Where the last part of a file begins, which is kept for evaluation; its end where there is no line to part."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        return cut_behind(file, size - size // HELD_OUT - 1, size)
+
+
+def cut_behind(file: BinaryIO, place: int, end: int) -> int:
+    """The first place from `place` on where a text can be cut; `end` where there is none before."""
+    while place < end:
+        file.seek(place)
+        content = file.read(LOOK_AHEAD)
+        if match := CUT.search(content):
+            return min(end, place + match.end())
+        place += max(1, len(content) - 2)  # The sign may be among the last here, and the end of its line behind them.
+    return end
+
+
+def shares(all_stretches: Sequence[Stretch], num: int) -> list[list[Stretch]]:
+    """As many runs of stretches, in their order, of about as many bytes."""
+    total = sum(stretch.end - stretch.start for stretch in all_stretches)
+    parts: list[list[Stretch]] = [[] for _ in range(num)]
+    done = 0
+    for stretch in all_stretches:
+        parts[min(num - 1, done * num // max(1, total))].append(stretch)
+        done += stretch.end - stretch.start
+    return parts

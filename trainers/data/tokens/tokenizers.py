@@ -1,0 +1,95 @@
+"""What cuts text into tokens: bytes, GPT-2's byte pairs, and sentencepiece's models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from conf.schema import ConfigError
+from trainers.data.tokens.byte_pairs import BytePairs
+
+BYTES = "bytes"
+NUM_BYTES = 256
+
+
+class Tokenizer(Protocol):
+    vocabulary: int  # ids are below
+    separator: int  # the id that a text begins with
+    files: Sequence[Path]  # which it is made of
+
+    def encode(self, text: str) -> np.ndarray:
+        """Ids int64, without the separator."""
+        ...
+
+
+class Bytes:
+    """Implements Tokenizer: an id is a byte of UTF-8."""
+
+    vocabulary, separator = NUM_BYTES + 1, NUM_BYTES
+    files: Sequence[Path] = ()
+
+    def encode(self, text: str) -> np.ndarray:
+        return np.frombuffer(text.encode(), np.uint8).astype(np.int64)
+
+
+class Pieces:
+    """Implements Tokenizer, of a model of sentencepiece. Raises ConfigError for a file that is none.
+
+    The separator is the model's mark of a beginning, else of an end, else its unknown piece.
+    """
+
+    def __init__(self, path: Path) -> None:
+        import sentencepiece  # Here alone: other text needs none.
+
+        try:
+            self._model: Any = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        except (OSError, RuntimeError) as error:
+            raise ConfigError(
+                f"dataset.tokenizer={path}: is no model of sentencepiece ({str(error).splitlines()[0]}); give one, a"
+                f" folder with GPT-2's encoder.json and vocab.bpe, or {BYTES}"
+            ) from error
+        self.files: Sequence[Path] = [path]
+        self.vocabulary = int(self._model.get_piece_size())
+        marks = (self._model.bos_id(), self._model.eos_id(), self._model.unk_id())
+        self.separator = next(mark for mark in marks if mark >= 0)
+
+    def encode(self, text: str) -> np.ndarray:
+        lines = self._model.encode(text.splitlines(keepends=True), num_threads=1)  # A long text takes longer as one.
+        return np.array([number for line in lines for number in line], np.int64)
+
+
+def tokenizer_of(name: str) -> Tokenizer:
+    """`bytes`, a folder of GPT-2's files or one of these, or a file of sentencepiece's. Raises ConfigError."""
+    if name == BYTES:
+        return Bytes()
+    path = Path(name).expanduser()
+    if path.suffix in (".bpe", ".json", ".txt"):
+        path = path.parent
+    return BytePairs(path) if path.is_dir() else Pieces(path)
+
+
+def learn(lines: Iterable[str], vocabulary: int, model: Path) -> None:
+    """Have sentencepiece learn byte-pair pieces of lines, from which every text can be had back to the last byte.
+
+    The file is the same for the same lines. There may be fewer pieces, where the lines have no more. Raises ConfigError
+    where so few cannot be.
+    """
+    import sentencepiece
+
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_prefix=str(model.with_suffix("")), model_type="bpe",
+            vocab_size=vocabulary, hard_vocab_limit=False, byte_fallback=True, character_coverage=0.9995,
+            normalization_rule_name="identity", remove_extra_whitespaces=False, add_dummy_prefix=False,
+            allow_whitespace_only_pieces=True, max_sentence_length=1 << 14, unk_id=0, bos_id=1, eos_id=-1, pad_id=-1,
+            num_threads=1, minloglevel=2,
+        )  # fmt: skip
+    except RuntimeError as error:
+        raise ConfigError(
+            f"dataset.vocabulary={vocabulary}: sentencepiece learns no pieces ({str(error).splitlines()[0]}); give"
+            f" more, or dataset.tokenizer={BYTES}"
+        ) from error
+    model.with_suffix(".vocab").unlink()
