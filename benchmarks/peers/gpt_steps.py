@@ -34,7 +34,7 @@ import torch.distributed as dist
 
 from benchmarks.peers import beside
 from benchmarks.peers.gpt_scripts import VOCABULARY, nanogpt, plain_script, plain_weights
-from benchmarks.steps.device_kernels import release, wait
+from benchmarks.steps.device_kernels import longest, recorded, release, summed, wait
 from trainers.loop.ddp import Gradients
 from trainers.models.gpt import LanguageModel
 
@@ -143,6 +143,12 @@ def rates(asked: argparse.Namespace, folder: Path) -> None:
     rows = beside.in_turns(compared, variants, asked, device, prepare=lambda _: release(device))
     if dist.get_rank() == 0:
         beside.report(rows, asked.out)
+    for name, variant in variants.items() if asked.kernels else ():
+        release(device)
+        kernels = recorded(variant.step, 1, device)
+        busy, computing, exchanging, number = summed(kernels, 1)
+        say(f"\n{name}: {busy:.1f} ms busy, {computing:.1f} of kernels, {exchanging:.1f} of NCCL, {number:.0f} kernels")
+        say("\n".join(longest(kernels, 1, asked.kernels)))
 
 
 def compare_losses(asked: argparse.Namespace, folder: Path) -> None:
@@ -191,10 +197,11 @@ def time_nanogpt(asked: argparse.Namespace, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    beside.add_arguments(parser, steps=4, rounds=3)
+    beside.add_arguments(parser, steps=3, rounds=3)
     parser.add_argument("--plain", type=Path, help="path of train_gpt_simple.py")
     parser.add_argument("--nanogpt", type=Path, help="path of nanoGPT's train.py, which is then timed alone")
     parser.add_argument("--losses", type=int, default=0, help="compare so many losses, and time nothing")
+    parser.add_argument("--kernels", type=int, default=0, help="list so many of each step's longest kernels, too")
     parser.add_argument("--tokens", type=int, help="a step; default: 524,288, of --losses 131,072")
     asked = parser.parse_args()
     if not torch.cuda.is_available() or asked.precision != "bf16":

@@ -316,6 +316,7 @@ def test_the_predictor_says_what_the_loss_is_of() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # the compiler's own looking
 def test_one_compiled_layer_serves_all_of_them() -> None:
     module = model()
     spread(module)

@@ -139,7 +139,9 @@ class GPT(nn.Module):
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.embedding.dtype
         with torch.autocast(device, enabled=False):  # Types are told here, as the definition does.
             x = self._first(self.embedding, self.embedding_norm, inputs, dtype)
-            added, turns = torch.zeros_like(x), self.turns[:, : inputs.shape[1]]
+            # As what later layers add does, or the compiler would make a function for this one.
+            added = torch.zeros_like(x, requires_grad=x.requires_grad)
+            turns = self.turns[:, : inputs.shape[1]]
             for weights in self.layers:
                 x, added = self._layer(x, added, turns, self.sizes.heads, self.scale, *weights.tensors())  # type: ignore[operator]
             return self._last(x, added, self.last_norm)
