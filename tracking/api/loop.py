@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from conf.schema import ConfigError
 from tracking.api import script
 from tracking.api.metric_names import MetricNames
 from tracking.api.options import TrainingSetup, TrialOptions, checked, own_seed
@@ -48,12 +49,15 @@ class Trial:
     def step(self, num_samples: int, loss: torch.Tensor | float | None = None) -> None:
         """A training step of so many samples of this process is launched; the device is not waited for."""
         num = count(num_samples, "trial.step(num_samples)")
+        kept = None if loss is None else torch.as_tensor(loss).detach()
+        if kept is not None and kept.numel() != 1:
+            shape = list(kept.shape)
+            raise ConfigError(f"trial.step(loss): a tensor of shape {shape}; give one number, such as loss.mean()")
         if not self._meter.is_open:
             self._begin()
         self._num_steps += 1
         self._meter.batch_ready(num)
-        kept = torch.as_tensor(loss).detach().clone() if loss is not None else None
-        self._meter.step_done(kept, self._num_steps)
+        self._meter.step_done(None if kept is None else kept.clone(), self._num_steps)
 
     @property
     def without(self) -> tuple[str, ...]:
@@ -84,6 +88,8 @@ class Trial:
 
     def evaluate(self, metrics: Mapping[str, float], epoch: float | None = None) -> bool:
         """Note an evaluation, after `epoch` epochs if that is known. Whether the target is reached, now or before."""
+        if not isinstance(metrics, Mapping):
+            raise ConfigError(f"trial.evaluate({metrics!r}): give metrics by name, such as {{'accuracy': 0.95}}")
         if not self._evaluating:
             self.open_evaluation()
         values = {key: decimal(value) for key, value in self._names.keyed(metrics).items()}

@@ -73,6 +73,7 @@ class ScriptProcess:
     ended: float | None = None  # monotonic time at which the last run ended
     companions: list[Companion] = field(default_factory=list)
     source: Companions | None = None
+    told_table: bool = False  # whether the script has heard which command makes a table of its runs
     _asking: threading.Lock = field(default_factory=threading.Lock)
 
     def since_begin(self, called: float) -> float:

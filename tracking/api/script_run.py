@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import shutil
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -83,7 +85,7 @@ class ScriptRun:
         self.config: RunConfig = config_of(options, setup)
         self._held = ExitStack()
         self._pid = os.getpid()
-        self._process = process
+        self._process, self._uri = process, options.uri
         self._unsaid = list(options.target)
         self._tags = tags
         self._linked = False  # whether the script's own run in MLflow is noted
@@ -153,6 +155,8 @@ class ScriptRun:
             if self.journal.lost is not None:
                 raise self.journal.lost
             self.journal.strict = True
+            if self._unsaid and not self._told:
+                say(f"target: nothing was evaluated, so nothing is known of {', '.join(self._unsaid)}")
             if self._unsaid and self._told and UNCOUNTED_TAG not in self._tags:  # It is no miss that was measured.
                 self.journal.tags({UNCOUNTED_TAG: f"no evaluation had the target's {', '.join(self._unsaid)}"})
             summary.write(self.config, self.folder, self.journal, meter.windows, measured, "samples", without)
@@ -183,8 +187,20 @@ class ScriptRun:
         offline = self.config.tracking.offline
         upload = "nothing is uploaded (offline=True)" if offline else "upload goes on without the script"
         say(f"{upload}; what is missing: {installation.TRACKING} sync {self.folder}")
+        if not self._process.told_table:
+            self._process.told_table = True
+            say(f"a table of the runs: {self._table()}")
         self._held.close()
         self._process.ended = time.monotonic()
+
+    def _table(self) -> str:
+        """The command that compares this run with others of its experiment."""
+        where = ""
+        if self.config.tracking.offline:
+            where = f" --from-folders --runs-dir {shlex.quote(str(self.folder.parent))}"
+        elif self._uri:
+            where = f" --uri {shlex.quote(strip_credentials(self._uri))}"
+        return f"{installation.TRACKING} report {shlex.quote(self.config.tracking.experiment)}{where}"
 
 
 @contextmanager
@@ -223,8 +239,10 @@ def with_scripts_mlflow(options: TrialOptions) -> tuple[TrialOptions, str]:
 
 
 def say(words: str) -> None:
-    with suppress(OSError, ValueError):  # Nobody reads it any more.
-        print(f"timetrial: {words}", flush=True)
+    bars = sys.modules.get("tqdm")  # Beside a bar of progress the words have a line of their own.
+    with suppress(OSError, ValueError, AttributeError):  # Nobody reads it any more, or there is no output.
+        (bars.tqdm.write if bars else print)(f"timetrial: {words}")
+        sys.stdout.flush()
 
 
 def write_failure(folder: Path, error: BaseException, rank: int) -> None:

@@ -64,6 +64,11 @@ def main(argv: list[str] | None = None, prog: str = TRACKING, others: Others = (
 
 def execute(words: list[str], prog: str = TRACKING, others: Others = ()) -> int:
     """Parse, run, and print the answer or why there is none."""
+    if others and words and words[0].endswith((".py", ".sh")):
+        from tracking.request.refusal import of_a_program
+
+        print(printable(f"refused: {words[0]}: is no command. {of_a_program(words[0])}"), file=sys.stderr)
+        return REFUSED
     arguments = make_parser(words, prog, others).parse_args(words)
     secrets.guard_tracebacks()
     command: Command = arguments.chosen

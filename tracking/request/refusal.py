@@ -67,7 +67,7 @@ def _explain(error: Exception) -> str:
     text = str(error).partition("Config search path:")[0]
     for theirs, ours in IN_OUR_WORDS.items():
         if match := re.match(theirs, text, re.MULTILINE):
-            return f"refused: {ours.format(match[1])} {HELP}"
+            return f"refused: {ours.format(match[1])} {of_a_program(match[1])}{HELP}"
     if (override := getattr(error, "override", None)) and (line := in_quotes(override)):
         return f"refused: {override}: Hydra does not read this without quotes; put it in quotes: {line} {HELP}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -84,6 +84,18 @@ def in_quotes(override: str) -> str:
         return ""
     quoted = ",".join(f'"{escaped(part)}"' for part in parts)
     return shlex.quote(f"{key}={quoted}")
+
+
+def of_a_program(word: str) -> str:
+    """What to type where a command line has a script or an interpreter in an option's place; empty for other words."""
+    if not word.endswith((".py", ".sh")) and not re.fullmatch(r"(.*/)?(python[\d.]*|torchrun|bash)", word):
+        return ""
+    script = f"python {word}" if word.endswith(".py") else f"{word} ..."
+    command = shlex.quote(f"program.command={script}")
+    return (
+        f"A program as it is: {LAUNCH} model=program {command}. A Python script may make its runs itself: "
+        "from timetrial import TimeTrial (Lightning), HuggingFaceTimeTrial or time_trial (a loop). "
+    )
 
 
 def escaped(value: str) -> str:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from tqdm import tqdm
 
+from conf.schema import ConfigError
+from tracking.api import Trial
+from tracking.api.script_process import THIS_PROCESS
 from tracking.lightning import time_trial
 from tracking.measure.training import clock
 from tracking.record import documents, journal, run_folder
@@ -64,6 +70,46 @@ def test_a_loss_is_noted_as_it_was_also_where_later_steps_write_to_it(tmp_path: 
         trial.evaluate({"accuracy": 0.95}, epoch=1)
     rows = [record.values for record, _ in journal.read(only_run(tmp_path) / run_folder.JOURNAL)]
     assert [row["train/loss"] for row in rows if "train/loss" in row] == [0, 2, 5.5]  # the first step is by itself
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda trial: trial.evaluate(0.95),
+            r"trial.evaluate\(0.95\): give metrics by name, such as {'accuracy': 0.95}",
+        ),
+        (lambda trial: trial.step(4, torch.ones(4)), r"trial.step\(loss\): a tensor of shape \[4\].*loss.mean\(\)"),
+    ],
+)
+def test_a_call_that_cannot_be_noted_says_how_it_is_made(
+    tmp_path: Path, call: Callable[[Trial], object], words: str
+) -> None:
+    with time_trial(runs_dir=str(tmp_path), offline=True, device="cpu") as trial:
+        trial.step(4)
+        with pytest.raises(ConfigError, match=words):
+            call(trial)
+
+
+def test_the_last_words_name_what_was_not_evaluated_and_the_command_for_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(THIS_PROCESS, "told_table", False)
+    for _ in range(2):
+        with time_trial(
+            {"accuracy": 0.9}, runs_dir=str(tmp_path), offline=True, device="cpu", experiment="my own"
+        ) as trial:
+            trial.step(4)
+    words = capsys.readouterr().out
+    assert words.count("timetrial: target: nothing was evaluated, so nothing is known of accuracy\n") == 2
+    assert words.count(f"report 'my own' --from-folders --runs-dir {tmp_path}\n") == 1
+
+
+def test_words_beside_a_bar_have_a_line_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with tqdm(total=4, file=sys.stdout) as bar, time_trial(runs_dir=str(tmp_path), offline=True, device="cpu") as trial:
+        bar.update(2)
+        trial.step(4)
+    assert "\rtimetrial: run folder" in capsys.readouterr().out  # the bar is wiped before them
 
 
 def test_a_loop_that_counts_no_epochs_has_none(tmp_path: Path) -> None:

@@ -33,6 +33,11 @@ REFUSALS = [
 ]
 
 
+def test_a_script_in_a_commands_place_gets_the_line_to_type(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parser.execute(["train.py"], "timetrial", [("run", "")]) == 2
+    assert "model=program 'program.command=python train.py'" in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")

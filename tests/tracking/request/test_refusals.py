@@ -21,6 +21,8 @@ REFUSED = {
     "++tracking.url=sqlite:///a.db": ["tracking.url: there is no such option", "tracking.uri"],
     "seed=1,2": ["seed=1,2: several values are a sweep, -m seed=1,2; a list stands in brackets."],
     "gpus": ["gpus: an option is NAME=VALUE"],
+    "train.py": ["an option is NAME=VALUE", "launch.py model=program 'program.command=python train.py'"],
+    "python train.py": ["launch.py model=program 'program.command=python ...'", "import TimeTrial (Lightning)"],
     "--config-dir nowhere": ["--config-dir", "nowhere: there is no such folder"],
     "recipe=bla": ["recipe=bla: there is no such choice", "allowed: none, gnmt_cpu"],
     "recipe=resnet50_cpu dry_run=true": [

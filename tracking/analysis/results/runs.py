@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from pathlib import Path
 from typing import Protocol
 
 from conf import metric
@@ -169,7 +170,8 @@ def need_finished(runs: Sequence[Run], selectors: Sequence[str]) -> None:
 
 def names_nothing(selector: str, source: str, sweeps: Sequence[str], experiments: Sequence[str]) -> str:
     """Says that a selector names nothing, and what there is instead."""
+    folder = f". Of a folder name the runs, as in {Path(selector) / '*'}" if Path(selector).is_dir() else ""
     return (
         f"{selector}: no sweep, experiment or run of this name or id in {source}. There are the sweeps "
-        f"{', '.join(sweeps) or '(none)'} and the experiments {', '.join(experiments) or '(none)'}"
+        f"{', '.join(sweeps) or '(none)'} and the experiments {', '.join(experiments) or '(none)'}{folder}"
     )

@@ -102,6 +102,13 @@ def test_what_is_unknown_is_said_with_what_there_is(stores: tuple[MlflowRuns, Fo
                 store.find([selector])
 
 
+def test_a_folder_of_runs_is_told_how_to_name_them(root: Path, stores: tuple[MlflowRuns, FolderRuns]) -> None:
+    folder = root.parent / "other"
+    folder.mkdir()
+    with pytest.raises(ValueError, match=rf"Of a folder name the runs, as in {folder}/\*"):
+        stores[0].find([str(folder)])
+
+
 def test_a_sweep_is_found_by_the_name_and_the_id_of_its_parent_run(stores: tuple[MlflowRuns, FolderRuns]) -> None:
     store = stores[0]
     assert len(store.find([f"sweep {SWEEP}"])) == 3
