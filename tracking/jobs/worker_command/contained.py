@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,11 @@ def mounts(config: RunConfig, run_dir: Path, theirs: str, kept: Path) -> list[Mo
     """
     folder = Path.cwd()
     theirs_too = [Path(path).absolute() for path in theirs.split(os.pathsep) if path]
-    named = paths(config.model.hparams)
-    for path in named:
-        check_links(path, "model.hparams")
-    read = [installation.CODE, *theirs_too, *named]
+    named = {"model.hparams": paths(config.model.hparams), "dataset.tokenizer": paths(config.dataset.tokenizer)}
+    for key, places in named.items():
+        for path in places:
+            check_links(path, key)
+    read = [installation.CODE, *theirs_too, *chain.from_iterable(named.values())]
     closed = [cache().absolute() / room for room in CLOSED]
     written = [run_dir.absolute(), cache().absolute(), kept]
     if config.dataset.path:
@@ -82,7 +84,7 @@ def check_links(path: Path, key: str) -> None:
 
 
 def paths(value: Any) -> list[Path]:
-    """The files and folders of this machine that hyperparameters name, such as pretrained weights."""
+    """The files and folders of this machine that options name by a path with a slash, such as pretrained weights."""
     if isinstance(value, dict):
         return [path for inner in value.values() for path in paths(inner)]
     if isinstance(value, list):

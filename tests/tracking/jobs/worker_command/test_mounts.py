@@ -40,6 +40,16 @@ def test_data_behind_another_users_link_are_not_mounted(tmp_path: Path, depth: s
         seen(config(tmp_path / "secret", {"weights": {"file": str(data)}}), tmp_path)
 
 
+def test_a_tokenizer_is_mounted(tmp_path: Path) -> None:
+    given = config(tmp_path)
+    given.dataset.tokenizer = str(tmp_path / "gpt2")
+    assert given.dataset.tokenizer not in seen(given, tmp_path)  # it is not there
+    (tmp_path / "gpt2").mkdir()
+    assert given.dataset.tokenizer in seen(given, tmp_path)
+    given.dataset.tokenizer = "bytes"
+    seen(given, tmp_path)
+
+
 def test_data_without_a_link_are_mounted_where_they_are(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     assert str(tmp_path / "data") in seen(config(tmp_path / "data"), tmp_path)
