@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from conf.schema import ConfigError
-from trainers.data.language import LanguageData, grammar, synthetic, tokens
+from trainers.data.language import LanguageData, code, grammar, synthetic, text, tokens
 from trainers.models.gpt.cross_entropy import LARGEST_CAP
 from trainers.models.gpt.network import GPT, Sizes, flops_per_token
 from trainers.models.schedule import is_count, require
@@ -203,5 +203,5 @@ def fitting(vocabulary: int | None, of_data: int, name: str) -> int:
     return vocabulary
 
 
-DATA: Any = {"grammar": grammar, "tokens": tokens, "synthetic": synthetic}
+DATA: Any = {"grammar": grammar, "tokens": tokens, "text": text, "code": code, "synthetic": synthetic}
 WORKLOAD = Workload(module=LanguageModel, data=DATA, unit="tokens")
