@@ -6,6 +6,7 @@ import io
 import re
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from tracking.jobs.follow.progress import RunProgress, job_line
@@ -30,6 +31,14 @@ def test_an_epochs_rate_is_that_of_the_epoch_and_not_of_its_last_few_steps() -> 
         ):
             progress.update(record)
     assert printed.getvalue().splitlines() == ["a-run: epoch 1/2 loss 0.4  300 samples/s  accuracy 0.75"]
+
+
+@pytest.mark.parametrize(("tokens", "rate"), [(2400, "tokens"), (7200, "samples")])
+def test_where_a_sample_is_a_token_the_rate_is_in_tokens(tokens: int, rate: str) -> None:
+    window = event(8, "throughput_window", step=20, samples=2400, tokens=tokens)
+    metrics = Record("metrics", 0, 8, step=20, values={"throughput/samples_per_sec": 1200.0})
+    evaluated = event(10, "eval_accuracy", epoch_num=0.5, metrics={"loss": 2.5})
+    assert shown(START, metrics, window, evaluated).endswith(f"1,200 {rate}/s  loss 2.5")
 
 
 def shown(*records: Record, terminal: bool = False, **targets: float) -> str:

@@ -15,7 +15,7 @@ from conf.schema import ConfigError
 from tests.trainers.processes import ALONE
 from trainers.data.language import IGNORED, LanguageData, grammar
 from trainers.models.gpt import LanguageModel
-from trainers.models.gpt.network import GPT, Sizes, flops_per_token, layer
+from trainers.models.gpt.network import GPT, PLAIN, Sizes, flops_per_token
 from trainers.workload import Batch
 
 SIZES = {"layers": 2, "width": 32, "heads": 2, "vocabulary": 48}
@@ -326,7 +326,8 @@ def test_one_compiled_layer_serves_all_of_them() -> None:
     expected.backward()
     gradients = [parameter.grad for parameter in module.parameters()]
     counted = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
-    module.net._layer = torch.compile(layer, backend=counted, fullgraph=True, dynamic=False)
+    compiled = torch.compile(PLAIN.layer, backend=counted, fullgraph=True, dynamic=False)
+    module.net._parts = PLAIN._replace(layer=compiled)
     loss = module.training_step(batch, 0)
     loss.backward()
     torch.testing.assert_close(loss, expected)

@@ -81,6 +81,7 @@ class RunProgress:
         self._epoch_start = 0.0
         self._began = (0.0, 0)  # seconds and steps, where this attempt's first epoch starts
         self._seen: dict[str, float] = {}
+        self._in_tokens = False
         self._best: dict[str, float] = {}
         self._num_evaluations = self._num_lines = 0
         self._reached = False
@@ -128,6 +129,8 @@ class RunProgress:
         if record.key == "run_start":
             self._epochs, self._batches = (int(record.values.get(key, 0)) for key in ("max_epochs", "num_batches"))
             self._progress.update(self._task, total=self._epochs * self._batches or None)  # None of a program.
+        if record.key == "throughput_window":
+            self._in_tokens = "tokens" in record.values and record.values["tokens"] == record.values["samples"]
         if record.key == "throughput_window" and self._batches:
             self._progress.update(self._task, completed=record.values["step"], left=self._left(record))
         if record.key == "epoch_start" and "epoch_num" in record.values:
@@ -201,8 +204,10 @@ class RunProgress:
         if quantities.TRAIN_LOSS in texts:
             which = "train loss" if own_loss in evaluated else "loss"
             texts[quantities.TRAIN_LOSS] = f"{which} {texts[quantities.TRAIN_LOSS]}"
-        ours = (quantities.TRAIN_LOSS, quantities.THROUGHPUT_SAMPLES_PER_SEC)
-        return "  ".join(texts[key] for key in (*ours, *evaluated) if key in texts)
+        rate = quantities.THROUGHPUT_SAMPLES_PER_SEC
+        if self._in_tokens and rate in texts:
+            texts[rate] = f"{self._seen[rate]:,.0f}{quantities.unit(quantities.THROUGHPUT_TOKENS_PER_SEC)}"
+        return "  ".join(texts[key] for key in (quantities.TRAIN_LOSS, rate, *evaluated) if key in texts)
 
     def _metric(self, key: str) -> str:
         """An evaluation's metric: its value, its target, and the best value where that came earlier."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +21,6 @@ from trainers.models.gpt.cross_entropy import CappedCrossEntropy
 
 BASE = 1024.0  # The slowest of the rotations has this wave length, in tokens, over 2 pi.
 INITIAL_VARIANCE = 0.33  # of a weight, times the inputs it sums over
-Layer = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,17 @@ def last(x: torch.Tensor, added: torch.Tensor, gains: torch.Tensor) -> torch.Ten
     return norm(x + added, gains)
 
 
+class Parts(NamedTuple):
+    """What a forward pass calls, compiled or not."""
+
+    first: Callable[..., torch.Tensor]
+    layer: Callable[..., tuple[torch.Tensor, torch.Tensor]]
+    last: Callable[..., torch.Tensor]
+
+
+PLAIN = Parts(first, layer, last)
+
+
 class Weights(nn.Module):
     """What a layer learns. Query, key and value are three matrices [width, width] behind one another."""
 
@@ -125,26 +136,27 @@ class GPT(nn.Module):
 
     def compile_parts(self) -> None:
         """Compile a layer, once for all of them, and what is before the first one and behind the last."""
-        self._layer: Layer = torch.compile(layer, dynamic=False)
-        self._first, self._last = torch.compile(first, dynamic=False), torch.compile(last, dynamic=False)
+        made: list[Any] = [torch.compile(part, dynamic=False) for part in PLAIN]
+        self._parts = Parts(*made)
         self.cross_entropy.compile()
 
     def drop_compiled(self) -> None:
-        self._layer, self._first, self._last = layer, first, last
+        self._parts = PLAIN
         self.cross_entropy.drop_compiled()
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, inputs: torch.Tensor, parts: Parts | None = None) -> torch.Tensor:
         """What the head is given, [n, length, width], of ids [n, length]; in the type that autocast asks for."""
+        parts = parts or self._parts
         device = inputs.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.embedding.dtype
         with torch.autocast(device, enabled=False):  # Types are told here, as the definition does.
-            x = self._first(self.embedding, self.embedding_norm, inputs, dtype)
+            x = parts.first(self.embedding, self.embedding_norm, inputs, dtype)
             # As what later layers add does, or the compiler would make a function for this one.
             added = torch.zeros_like(x, requires_grad=x.requires_grad)
             turns = self.turns[:, : inputs.shape[1]]
             for weights in self.layers:
-                x, added = self._layer(x, added, turns, self.sizes.heads, self.scale, *weights.tensors())  # type: ignore[operator]
-            return self._last(x, added, self.last_norm)
+                x, added = parts.layer(x, added, turns, self.sizes.heads, self.scale, *weights.tensors())  # type: ignore[operator]
+            return parts.last(x, added, self.last_norm)
 
     def summed_loss(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The sum of the cross entropies in nats, a float32 scalar, of ids [n, length] each; targets below 0 have
@@ -154,9 +166,9 @@ class GPT(nn.Module):
             return self.cross_entropy(hidden.flatten(0, 1), self.head, self.head_bias, targets.flatten())
 
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Capped logits of what follows, float32 [n, length, vocabulary]."""
+        """Capped logits of what follows, float32 [n, length, vocabulary]. Nothing compiled is called, for an export."""
         cap = self.cross_entropy.cap
-        logits = linear(self(inputs), self.head, self.head_bias).float()
+        logits = linear(self(inputs, PLAIN), self.head, self.head_bias).float()
         return cap * logits * (logits.square() + cap * cap).rsqrt()
 
 
