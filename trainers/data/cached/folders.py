@@ -16,14 +16,15 @@ ELSEWHERE = "set dataset.path or the environment variable TIMETRIAL_CACHE to a f
 
 
 def cached_folder(
-    name: str, what: str, path: str | None, make: Callable[[Path, int | None], None], trouble: Callable[[Path], str]
-) -> Path:
+    name: str, what: str, path: str | None, make: Callable[[Path, int | None], None], trouble: Callable[[Path], str],
+    elsewhere: str = ELSEWHERE,
+) -> Path:  # fmt: skip
     """The folder `name` in `path`, else in the cache; `make` fills it where it is missing.
 
     Of processes that ask at once one makes it; the others wait, for turn.WAIT_SEC at most. `make` gets an empty folder,
     which is renamed once it is whole, and a descriptor that keeps the others waiting, or None. `trouble` says in words
     what is wrong with a whole one. Then one in the cache is made anew, as one that others can have written is, and that
-    is said. One in `path` is the user's, and left alone.
+    is said. One in `path` is the user's, and left alone. `elsewhere` says how to choose another place.
 
     Raises ConfigError where it cannot be written, and for one in `path` that is not as it was made.
     """
@@ -46,13 +47,14 @@ def cached_folder(
             if wrong or not root.exists():
                 _make(root, lock, make)
     except OSError as error:
+        key = f"dataset.path={path}" if elsewhere == ELSEWHERE else "cache"
         raise ConfigError(
-            f"dataset.path={path}: the generated {what} cannot be written to {root} ({error}); {ELSEWHERE} that has"
-            " room and can be written"
+            f"{key}: the generated {what} cannot be written to {root} ({error}); {elsewhere} that has room and can be"
+            " written"
         ) from error
     if not path and (why := distrust(root)):
         raise ConfigError(
-            f"cache: the generated {what} is not used, since {why}; remove it, or {ELSEWHERE} of your own"
+            f"cache: the generated {what} is not used, since {why}; remove it, or {elsewhere} of your own"
         )
     return root
 

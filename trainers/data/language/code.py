@@ -17,7 +17,6 @@ from trainers.data.tokens import Source, Stretch, made_tokens
 
 SIZE = 40_000_000  # bytes of sources
 MOST_BYTES = 1 << 19  # A larger file is data rather than code.
-VOCABULARY = 8192
 HELD_OUT = 20  # One file in so many is evaluated on.
 
 
@@ -25,7 +24,7 @@ def code(
     path: str | None = None,
     size: int = SIZE,
     tokenizer: str | None = None,
-    vocabulary: int = VOCABULARY,
+    vocabulary: int | None = None,
     sequence_length: int = SEQUENCE_LENGTH,
     validation_tokens: int | None = None,
 ) -> LanguageData:
@@ -81,8 +80,8 @@ def chosen(files: Mapping[str, File], size: int, roots: Sequence[str]) -> list[S
     """
     by_digest: dict[str, str] = {}
     for name, file in files.items():
-        content = Path(file.path).read_bytes()
-        if is_text(content):
+        content = content_of(file.path)
+        if content:
             by_digest.setdefault(hashlib.sha256(content).hexdigest(), name)
     sources, left = [], size
     for digest in sorted(by_digest):
@@ -102,9 +101,11 @@ def chosen(files: Mapping[str, File], size: int, roots: Sequence[str]) -> list[S
     return sources
 
 
-def is_text(content: bytes) -> bool:
+def content_of(path: str) -> bytes:
+    """A file's bytes; none of one that is not UTF-8, or that this user may not read."""
     try:
+        content = Path(path).read_bytes()
         content.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
+    except (OSError, UnicodeDecodeError):
+        return b""
+    return content

@@ -101,10 +101,10 @@ class LanguageData:
             (run_dir / RECORD).write_text(self.record, encoding="utf-8")
 
 
-def check_counts(**options: int) -> None:
-    """Raises ConfigError for an option of the dataset that is below 1."""
+def check_counts(**options: int | None) -> None:
+    """Raises ConfigError for an option of the dataset that is below 1; None was not given."""
     for name, value in options.items():
-        if value < 1:
+        if value is not None and value < 1:
             raise ConfigError(f"dataset.{name}={value}: must be 1 or more")
 
 

@@ -13,13 +13,12 @@ from trainers.data.reading.folder_index import resolved
 from trainers.data.tokens import Source, held_out, made_tokens, stretches
 
 VALIDATION, SUFFIX = "val", ".txt"
-VOCABULARY = 8192
 
 
 def text(
     path: str,
     tokenizer: str | None = None,
-    vocabulary: int = VOCABULARY,
+    vocabulary: int | None = None,
     sequence_length: int = SEQUENCE_LENGTH,
     validation_tokens: int | None = None,
 ) -> LanguageData:
@@ -53,10 +52,13 @@ def sources(root: Path, files: Sequence[Path]) -> list[Source]:
     named = [file for file in files if VALIDATION in file.name]
     made = []
     for file in files:
+        try:
+            with file.open("rb") as content:
+                sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+        except OSError as error:
+            raise ConfigError(f"{file}: cannot be read ({error.strerror}); make it readable, or remove it") from error
         size = file.stat().st_size
         border = (0 if file in named else size) if named else held_out(file)
-        with file.open("rb") as content:
-            sha256 = hashlib.file_digest(content, "sha256").hexdigest()
         name = file.name if root.is_file() else str(file.relative_to(root))
         made.append(Source(name, sha256, list(stretches(file, 0, border)), list(stretches(file, border, size))))
     if not any(source.train for source in made) or not any(source.validation for source in made):

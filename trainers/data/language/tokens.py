@@ -11,7 +11,7 @@ from trainers.data.language.data import SEQUENCE_LENGTH, VALIDATION_TOKENS, Lang
 from trainers.data.language.windows import Windows
 from trainers.data.loading.version import digest
 from trainers.data.reading.folder_index import resolved
-from trainers.data.tokens import Made, TokenFile, token_files
+from trainers.data.tokens import BytePairs, Made, TokenFile, token_files, tokenizer_of
 
 log = logging.getLogger(__name__)
 TRAIN, VALIDATION = "*train*.bin", "*val*.bin"
@@ -22,12 +22,14 @@ def tokens(
     sequence_length: int = SEQUENCE_LENGTH,
     validation_tokens: int | None = None,
     vocabulary: int | None = None,
+    tokenizer: str | None = None,
 ) -> LanguageData:
     """The files in folder `path`. Trained on as they lie, in the order of their names.
 
-    Raises ConfigError, with the file's name, for what cannot be read, and where there is no file.
+    With GPT-2's files as `tokenizer` it is known how many bytes of text the tokens to evaluate on stand for. Raises
+    ConfigError, with the file's name, for what cannot be read, and where there is no file.
     """
-    check_counts(sequence_length=sequence_length, **({} if vocabulary is None else {"vocabulary": vocabulary}))
+    check_counts(sequence_length=sequence_length, vocabulary=vocabulary)
     train, validation = _parts(path)
     files = token_files([*train, *validation], sequence_length)
     size = files[0].format.vocabulary if vocabulary is None else vocabulary
@@ -36,7 +38,22 @@ def tokens(
     if validation_tokens is None and held.num_sequences < VALIDATION_TOKENS // sequence_length:
         log.warning("%s: evaluation has %d tokens; published losses are of the first %d",
                     path, held.num_sequences * sequence_length, VALIDATION_TOKENS)  # fmt: skip
-    return LanguageData("tokens", size, sequence_length, of_train, held, lambda: version(files))
+    bytes_per_token = mean_bytes(held, tokenizer) if tokenizer else None
+    return LanguageData(
+        "tokens", size, sequence_length, of_train, held, lambda: version(files), bytes_per_token=bytes_per_token
+    )
+
+
+def mean_bytes(evaluated: Windows, tokenizer: str) -> float:
+    """Bytes of text a target. Raises ConfigError for a tokenizer whose tokens these are not."""
+    pairs, form = tokenizer_of(tokenizer), evaluated.files[0].format
+    if not isinstance(pairs, BytePairs) or pairs.vocabulary != form.vocabulary:
+        raise ConfigError(
+            f"dataset.tokenizer={tokenizer}: has {pairs.vocabulary:,} tokens, and the files are of {form.tokenizer}"
+            f" {form.vocabulary:,}; give the folder of GPT-2's encoder.json and vocab.bpe, or leave it out"
+        )
+    counts = evaluated.target_counts(pairs.vocabulary)
+    return float(counts @ pairs.num_bytes()) / int(counts.sum())
 
 
 def _parts(path: str) -> tuple[list[Path], list[Path]]:

@@ -58,6 +58,20 @@ class Windows:
 
         return take
 
+    def target_counts(self, vocabulary: int) -> np.ndarray:
+        """How often each id is a target, int64 [vocabulary]. Raises ConfigError for an id that is not below."""
+        counts, left = np.zeros(vocabulary, np.int64), self.num_sequences
+        for file, number in zip(self.files, self._counts(), strict=True):
+            targets = file.tokens()[1 : 1 + min(left, number) * self.sequence_length]
+            left -= min(left, number)
+            if len(targets) and int(targets.max()) >= vocabulary:
+                raise ConfigError(
+                    f"{file.path}: has the id {int(targets.max())}, and dataset.tokenizer has ids below {vocabulary};"
+                    " make the file anew, or leave the tokenizer out"
+                )
+            counts += np.bincount(targets, minlength=vocabulary)
+        return counts
+
     def _check(self, tokens: np.ndarray, of_file: np.ndarray, first: np.ndarray) -> None:
         """Raises ConfigError for an id that is out of range, which a GPU would only fail at."""
         if int(tokens.max()) < self.vocabulary:

@@ -55,6 +55,13 @@ class BytePairs:
         ids = list(chain.from_iterable(map(self._word, self._find(text))))
         return np.array(ids, np.int64)
 
+    def num_bytes(self) -> np.ndarray:
+        """Bytes that each id stands for, int64 [vocabulary]; the separator stands for none."""
+        lengths = np.zeros(self.vocabulary, np.int64)
+        for piece, number in self._ids.items():
+            lengths[number] = 0 if piece == SEPARATOR else len(piece)
+        return lengths
+
     def _cut(self, word: str) -> list[int]:
         parts = [SEEN[byte] for byte in word.encode()]
         while len(parts) > 1:

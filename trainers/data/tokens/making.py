@@ -20,7 +20,9 @@ from trainers.data.tokens.shards import header
 from trainers.data.tokens.stretches import Stretch
 from trainers.data.tokens.tokenizers import learn, tokenizer_of
 
+ELSEWHERE = "set the environment variable TIMETRIAL_CACHE to a folder"
 VERSION = 1  # The version of what is made. Raise it when that changes.
+NUM_PIECES = 8192  # that are learnt
 TRAIN, VALIDATION, MODEL = "train.bin", "val.bin", "pieces.model"
 BYTES_PER_PROCESS = 8 << 20  # of text: seconds of a process
 LEARNT_BYTES, LEARNT_OF_STRETCH = 4 << 20, 1 << 16  # Pieces are learnt of so much text, so much of a stretch.
@@ -53,13 +55,20 @@ class Made:
 
 
 def made_tokens(
-    kind: str, identity: Iterable[str], tokenizer: str | None, vocabulary: int, sources: Callable[[], list[Source]]
-) -> Made:
+    kind: str, identity: Iterable[str], tokenizer: str | None, vocabulary: int | None,
+    sources: Callable[[], list[Source]],
+) -> Made:  # fmt: skip
     """The tokens of the sources, which are asked for only where the tokens are not kept.
 
     `identity` says what the sources follow from. Without a `tokenizer` sentencepiece learns `vocabulary` pieces of the
-    text to train on. Raises ConfigError for text and tokenizers that cannot be used.
+    text to train on, or NUM_PIECES. Raises ConfigError for text and tokenizers that cannot be used.
     """
+    if tokenizer and vocabulary:
+        raise ConfigError(
+            f"dataset.vocabulary={vocabulary}: has no effect with dataset.tokenizer={tokenizer}, which has its own;"
+            " leave one of them out"
+        )
+    vocabulary = vocabulary or NUM_PIECES
     words = [str(VERSION), *identity, tokenizer or f"learnt {vocabulary}"]
     if tokenizer:
         words += [hashlib.sha256(file.read_bytes()).hexdigest() for file in tokenizer_of(tokenizer).files]
@@ -68,7 +77,7 @@ def made_tokens(
     def make(folder: Path, lock: int | None) -> None:
         _make(folder, sources(), tokenizer, vocabulary, lock)
 
-    return _read(cached_folder(name, "files of tokens", None, make, _trouble))
+    return _read(cached_folder(name, "files of tokens", None, make, _trouble, ELSEWHERE))
 
 
 def _make(folder: Path, sources: Sequence[Source], tokenizer: str | None, vocabulary: int, lock: int | None) -> None:

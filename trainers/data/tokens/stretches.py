@@ -27,15 +27,21 @@ class Stretch:
     begins: bool
 
     def read(self) -> bytes:
-        with Path(self.path).open("rb") as file:
-            file.seek(self.start)
-            return file.read(self.end - self.start)
+        """Raises ConfigError for a file that cannot be read."""
+        try:
+            with Path(self.path).open("rb") as file:
+                file.seek(self.start)
+                return file.read(self.end - self.start)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.path}: cannot be read ({error.strerror}); make it readable, or remove it"
+            ) from error
 
     def text(self) -> str:
         """Raises ConfigError, with file and place, for what is not UTF-8."""
         content = self.read()
         try:
-            return content.decode("utf-8")
+            return content.decode("utf-8-sig" if self.start == 0 else "utf-8")  # without a mark of the byte order
         except UnicodeDecodeError as error:
             raise ConfigError(
                 f"{self.path}: its byte {self.start + error.start:,} is not UTF-8; convert the file, or remove it"

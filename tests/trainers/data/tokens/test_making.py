@@ -49,7 +49,7 @@ def source(path: Path, most: int = 1 << 20) -> Source:
     return Source(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), *parts)
 
 
-def made(path: Path, tokenizer: str | None = "bytes", vocabulary: int = 300) -> Made:
+def made(path: Path, tokenizer: str | None = "bytes", vocabulary: int | None = None) -> Made:
     return made_tokens("kind", [str(path.stat().st_mtime_ns)], tokenizer, vocabulary, lambda: [source(path)])
 
 
@@ -101,7 +101,7 @@ def test_how_many_processes_cut_it_changes_nothing(file: Path, monkeypatch: pyte
     alone = made(file)
     before = [path.read_bytes() for path in (alone.train, alone.validation)]
     monkeypatch.setattr(making, "num_shares", lambda amount, worth: 3)
-    together = made_tokens("kind", ["again"], "bytes", 300, lambda: [source(file, most=500)])
+    together = made_tokens("kind", ["again"], "bytes", None, lambda: [source(file, most=500)])
     assert together.train != alone.train
     assert [path.read_bytes() for path in (together.train, together.validation)] == before
     assert sorted(path.name for path in together.train.parent.iterdir()) == ["manifest.json", "train.bin", "val.bin"]
@@ -114,13 +114,13 @@ def test_it_is_made_once_and_anew_where_it_is_not_whole(file: Path, capsys: pyte
         raise AssertionError
 
     identity = [str(file.stat().st_mtime_ns)]
-    assert made_tokens("kind", identity, "bytes", 300, not_asked) == first
+    assert made_tokens("kind", identity, "bytes", None, not_asked) == first
     content = first.train.read_bytes()
     first.train.write_bytes(content[:-1])
     assert made(file) == first
     assert first.train.read_bytes() == content
     assert "train.bin is not whole; made anew" in capsys.readouterr().err
-    assert made_tokens("kind", ["other"], "bytes", 300, lambda: [source(file)]).train != first.train
+    assert made_tokens("kind", ["other"], "bytes", None, lambda: [source(file)]).train != first.train
 
 
 def test_the_manifest_has_digests(file: Path) -> None:
@@ -146,6 +146,23 @@ def test_text_that_is_not_utf_8_is_refused_with_its_place_and_nothing_is_kept(fi
     with pytest.raises(ConfigError, match=r"some\.txt: its byte 100 is not UTF-8"):
         made(file)
     assert not [path for path in cache().iterdir() if path.is_dir()]
+
+
+def test_a_mark_of_the_byte_order_is_no_text(file: Path) -> None:
+    before = ids(made(file).train)
+    file.write_bytes(b"\xef\xbb\xbf" + TEXT.encode())
+    assert ids(made_tokens("kind", ["marked"], "bytes", None, lambda: [source(file)]).train)[:100] == before[:100]
+
+
+def test_a_place_that_cannot_be_written_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIMETRIAL_CACHE", str(file / "cache"))  # below a file
+    with pytest.raises(ConfigError, match=r"^cache: .*; set the environment variable TIMETRIAL_CACHE to a folder that"):
+        made(file)
+
+
+def test_a_number_of_pieces_with_a_tokenizer_is_refused(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"dataset\.vocabulary=300: has no effect with dataset\.tokenizer=bytes"):
+        made(file, "bytes", 300)
 
 
 def test_other_files_of_a_tokenizer_make_other_tokens(file: Path, tmp_path: Path) -> None:
