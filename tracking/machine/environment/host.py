@@ -155,9 +155,11 @@ def parse_git(commit: str | None, branch: str | None, diff: str | None, untracke
     names = [name for name in untracked.split("\0") if name]
     values["dirty"] = bool(diff or names)
     if diff:
+        content = diff.encode()
+        # Cut first, since to look for secrets takes seconds a megabyte; at the end of a line, so that none is cut.
+        kept = content[:DIFF_LIMIT_BYTES].rpartition(b"\n")[0] if len(content) > DIFF_LIMIT_BYTES else content
         # Redacted, since a remote's URL or a token can stand in a tracked file too (.gitmodules, .env).
-        content = redact(diff).encode()
-        values["diff"] = content[:DIFF_LIMIT_BYTES].decode(errors="ignore")
+        values["diff"] = redact(kept.decode(errors="ignore"))
         values["diff_truncated"] = len(content) > DIFF_LIMIT_BYTES
     return values | ({"untracked": names[:UNTRACKED_LIMIT]} if names else {})
 

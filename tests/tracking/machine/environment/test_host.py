@@ -163,3 +163,14 @@ def test_a_library_that_is_not_loaded_has_no_version(tmp_path: Path) -> None:
     assert host.library_version("libnccl.so", "ncclGetVersion", maps) is None
     maps.write_text("7f00-7f01 r-xp 00000000 00:00 0    /nowhere/libnccl.so.2\n")
     assert host.library_version("libnccl.so", "ncclGetVersion", maps) is None
+
+
+def test_a_long_diff_is_cut_at_a_line_before_secrets_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[str] = []
+    monkeypatch.setattr(host, "redact", lambda text: looked_at.append(text) or text)
+    line = "+token = abcdefgh12345678\n"
+    values = host.parse_git("abc", "main", line * 100_000, "")
+    assert values["diff_truncated"]
+    assert looked_at == [values["diff"]]
+    assert set(values["diff"].split("\n")) == {line.strip()}
+    assert host.DIFF_LIMIT_BYTES - len(line) <= len(values["diff"]) <= host.DIFF_LIMIT_BYTES
