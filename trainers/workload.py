@@ -80,6 +80,16 @@ class TrialModule(pl.LightningModule):
     def on_validation_epoch_start(self) -> None:
         average_running_statistics(self)
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Raise ConfigError for weights of another shape, which PyTorch would list all."""
+        own = self.state_dict()
+        for name, given in checkpoint["state_dict"].items():
+            if name in own and own[name].shape != given.shape:
+                raise ConfigError(
+                    f"model: the weights' {name} has the shape {[*given.shape]}, and the model's {[*own[name].shape]};"
+                    " give the model.hparams that they were trained with, or train anew"
+                )
+
     def check_batch(self, batch_size: int) -> None:
         """Raise ConfigError for a device's batch, as `batch_size=` gives it, that the module cannot train on."""
 

@@ -23,6 +23,7 @@ def load_model(path: Path | str, data: Data | None = None) -> TrialModule:
     config = stored_config.from_dict(schema.RunConfig, saved["config"])
     workload = load_workload(config)
     module = make_module(workload, make_data(workload, config.dataset) if data is None else data, config)
+    module.on_load_checkpoint(saved)
     module.load_state_dict(saved["state_dict"])
     module.eval()
     return module

@@ -80,8 +80,8 @@ class LanguageModel(TrialModule):
     def check_batch(self, batch_size: int) -> None:
         """Raise ConfigError for a device's batch, in tokens, that sequences or micro-batches do not divide."""
         micro = min(self.micro_batch_size, batch_size)
-        if micro % self.length:
-            near = max(1, micro // self.length) * self.length
+        if self.micro_batch_size % self.length:
+            near = max(1, self.micro_batch_size // self.length) * self.length
             raise ConfigError(
                 f"model.hparams.micro_batch_size={self.micro_batch_size}: is in tokens, and no multiple of"
                 f" dataset.sequence_length={self.length}; give one, such as {near}"

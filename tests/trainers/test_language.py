@@ -1,0 +1,103 @@
+"""A language model from the command line to its loss and tokens a second, stopped and gone on with, and refused."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from conf.schema import ConfigError
+from tests.launch.test_resume import only_folder
+from tests.support.commands import HANGS_SEC, Launched, begin, events, launch
+from tests.trainers.models.test_gpt import model
+from tracking.record import checkpoints, journal, run_folder
+
+pytestmark = pytest.mark.slow
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+OPTIONS = (
+    "model=gpt", "recipe=gpt_cpu", "gpus=0", "tracking.offline=true", "tracking.system_metrics_interval_sec=0",
+    "model.hparams.steps=24", "dataset.train_tokens=16384", "dataset.validation_tokens=2048", "log_every_n_steps=2",
+    "model.batch_size=1024", "model.hparams.micro_batch_size=256", "model.hparams.width=16", "model.eval_every_steps=8",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    return launch(tmp_path_factory.mktemp("language"), *OPTIONS, "cpu_processes=2", "seed=2", **ONE_THREAD)
+
+
+def losses(run: Launched) -> list[float]:
+    rows = [record.values for record, _ in journal.read(run.folder / run_folder.JOURNAL) if record.kind == "metrics"]
+    return [row["train/loss"] for row in rows if "train/loss" in row]
+
+
+def test_its_rate_is_in_tokens_and_its_batch_that_of_all_processes(run: Launched) -> None:
+    assert run.code == 0, run.output
+    metrics = run.result["metrics"]
+    assert run.result["unit"] == "tokens"
+    assert metrics["throughput/tokens_per_sec"] == metrics["throughput/samples_per_sec"]
+    windows = [event.values for event in events(run.folder, "throughput_window")]
+    assert {window["samples"] for window in windows[1:]} <= {1024, 2048}
+    assert all(window["tokens"] == window["samples"] for window in windows)
+    assert " tokens/s " in run.output
+    assert "samples/s" not in run.output
+
+
+def test_the_schedules_steps_are_trained_over_as_many_epochs_as_they_take(run: Launched) -> None:
+    """An epoch of 16 steps: two of 12 are the 24."""
+    assert [event.values["samples"] for event in events(run.folder, "epoch_stop")][-1] == 12 * 1024
+    assert [evaluation["step"] for evaluation in run.result["evaluations"]] == [8, 16, 24]
+    assert run.result["evaluations"][-1]["metrics"]["loss"] < losses(run)[0]
+
+
+def test_one_that_is_stopped_goes_on_at_the_very_step(tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    whole.mkdir()
+    cut.mkdir()
+    options = (*OPTIONS, "model.hparams.steps=200", "dataset.train_tokens=204800", "checkpoint_every_steps=30",
+               "model.eval_every_steps=100")  # fmt: skip
+    uninterrupted = launch(whole, *options, **ONE_THREAD)
+    stopped = begin(cut, *options, **ONE_THREAD)
+    deadline = time.monotonic() + HANGS_SEC
+    while not list(cut.rglob(f"*{checkpoints.path_of(cut, 1, 30).suffix}")):
+        assert time.monotonic() < deadline
+        assert stopped.poll() is None, stopped.communicate()[0]
+        time.sleep(0.02)
+    stopped.send_signal(signal.SIGINT)
+    stopped.communicate()
+    resumed = launch(cut, f"resume={only_folder(cut)}", **ONE_THREAD)
+    assert resumed.code == 0, resumed.output
+    assert resumed.result["metrics"]["resume/count"] == 1
+    assert losses(resumed)[-1] == losses(uninterrupted)[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["cpu_processes=3"], "global_batch_size=1024: is no multiple of 3 devices"),
+        (["batch_size=640"], "no number of micro-batches makes it up"),
+        (["batch_size=100"], "batch_size=100: "),
+        (["model.hparams.vocabulary=20"], "dataset=grammar has 32 tokens; give 32 or more, or null"),
+        (["dataset.train_tokens=512"], "is in tokens, and larger than the training set"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is(tmp_path: Path, options: list[str], words: str) -> None:
+    refused = launch(tmp_path, *OPTIONS, *options, **ONE_THREAD)
+    assert refused.code == 2, refused.output
+    assert words in refused.output
+
+
+def test_weights_of_another_shape_are_refused_by_name() -> None:
+    narrow, broad = model(), model(width=64)
+    with pytest.raises(ConfigError) as refused:
+        broad.on_load_checkpoint({"state_dict": narrow.state_dict()})
+    assert str(refused.value) == (
+        "model: the weights' net.embedding has the shape [48, 32], and the model's [48, 64]; give the model.hparams"
+        " that they were trained with, or train anew"
+    )
+    broad.on_load_checkpoint({"state_dict": broad.state_dict()})
+    assert torch.equal(broad.net.embedding, model(width=64).net.embedding)
