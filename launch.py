@@ -13,7 +13,8 @@ import sys
 import tempfile
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
@@ -34,7 +35,12 @@ from tracking.base import installation, secrets
 from tracking.base.console import LastingStream
 from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH, PREFIX
+from tracking.jobs.handover import SupervisorProcess, ahead
 from tracking.request import checks, program_command, refusal
+
+if TYPE_CHECKING:
+    from tracking.jobs.plan import Job
+    from tracking.jobs.search import SearchJobs
 
 SEARCHES = re.compile(r"\+{0,2}search=.*|sweep\.until_decided=(?i:true|yes|on|1)")  # what asks for a search
 
@@ -87,12 +93,13 @@ def launched(events: EventStream) -> tuple[int, str]:
     """The exit code, and why the request was refused or stopped."""
     prepare_hydra()
     try:
-        with tempfile.TemporaryDirectory() as scratch:
-            os.environ["TIMETRIAL_SCRATCH"] = scratch  # where conf/config.yaml sends Hydra's own output folders
-            request = collect(events)
-        if request.refusals:
-            raise ConfigError(request.refusals[0])
-        return launch(request) if request.jobs else 0, ""  # --help and --cfg job ask for none
+        with ahead(sys.argv[1:]) as waiting:
+            with tempfile.TemporaryDirectory() as scratch:
+                os.environ["TIMETRIAL_SCRATCH"] = scratch  # where conf/config.yaml sends Hydra's own output folders
+                request = collect(events)
+            if request.refusals:
+                raise ConfigError(request.refusals[0])
+            return launch(request, waiting) if request.jobs else 0, ""  # --help and --cfg job ask for none
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         return 2, refusal.explain(error)
     except KeyboardInterrupt:
@@ -179,40 +186,27 @@ def visible_gpus() -> list[Any]:
     return list(nvml.visible_gpus())
 
 
-def launch(request: Request) -> int:
-    """Check every job before any is run, then run them: here, one or several at once, or on a cluster."""
-    from tracking.jobs.handover import ahead
+def launch(request: Request, waiting: SupervisorProcess | None) -> int:
+    """Check every job before any is run, then run them: here, one or several at once, or on a cluster.
 
-    with ahead(request.jobs[0][0]) as waiting:  # A supervisor's imports take as long as those of the rest.
-        return run(request, waiting)
-
-
-def run(request: Request, waiting: Any) -> int:
-    """The same, with a supervisor that waits for the first run on this machine."""
+    `waiting` is a supervisor that was started ahead, for the first run on this machine.
+    """
     from tracking.jobs.plan import Job, planned
     from tracking.jobs.queues import Launcher
-    from tracking.jobs.search import search_of
     from tracking.jobs.worker_command import check_workload
     from tracking.machine.environment import check_cache, processes
     from tracking.machine.stacks import judge_all
 
     check_cache()
     gpus = visible_gpus()
-    wanted = [Job(checks.check_job(config, words, params, gpus), words) for config, words, params in request.jobs]
-    folder, jobs = planned(wanted, request.multirun, gpus)
-    config = wanted[0].config if folder else jobs[0].config
-    search = search_of(
-        wanted[0], jobs if folder else [], folder, request.axes, parsed_axis,
-        lambda words: checks.check_job(composed(request, words), words, [], gpus), len(gpus),
-    )  # fmt: skip
-    if request.axes and not search:
-        raise ConfigError(
-            f"{' '.join(request.axes)}: are axes of a search, and none is asked for; add +search=quickest"
-        )
+    asked = [Job(checks.check_job(config, words, params, gpus), words) for config, words, params in request.jobs]
+    folder, jobs = planned(asked, request.multirun, gpus)
+    search = search_for(request, asked[0], folder, jobs, gpus)
+    config = asked[0].config if folder else jobs[0].config
     configs = search.corners() if search else [job.config for job in jobs if not job.finished]
     for each in configs:
         check_workload(each)
-    verdicts = [] if config.cluster.kind != "none" else judge_all(configs, gpus)
+    verdicts = judge_all(configs, gpus) if config.cluster.kind == "none" else []
     for job in jobs if not search else []:
         request.events.tell("composed", overrides=job.overrides)
     with Launcher(config, gpus, processes.begun(), waiting, request.events) as launcher:
@@ -230,6 +224,22 @@ def run(request: Request, waiting: Any) -> int:
         if search or request.multirun or folder:
             return launcher.run_sweep(jobs, sys.argv[1:] + request.axes, folder, search)
         return launcher.run_single(jobs[0])
+
+
+def search_for(
+    request: Request, first: Job, folder: Path | None, jobs: list[Job], gpus: list[Any]
+) -> SearchJobs | None:  # fmt: skip
+    """The search that is asked for, new or in the `folder` of one that goes on; None where none is."""
+    from tracking.jobs.search import search_of
+
+    def further(words: list[str]) -> RunConfig:
+        return checks.check_job(composed(request, words), words, [], gpus)
+
+    search = search_of(first, jobs if folder else [], folder, request.axes, parsed_axis, further)
+    if request.axes and not search:
+        axes = " ".join(request.axes)
+        raise ConfigError(f"{axes}: are axes of a search, and none is asked for; add +search=quickest")
+    return search
 
 
 if __name__ == "__main__":

@@ -68,7 +68,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
 
 
 # Packages that tests alone import. A machine that only runs the GPU tests need not have them.
-FOR_TESTS = ("hatchling", "markdown_it", "mlperf_logging", "playwright", "psycopg", "pycocotools", "sklearn")
+FOR_TESTS = (
+    "flask_wtf", "hatchling", "jsonschema", "markdown_it", "mlperf_logging", "optuna", "playwright", "psycopg",
+    "pycocotools", "sklearn", "xdist",
+)  # fmt: skip
 
 
 @pytest.hookimpl(wrapper=True)

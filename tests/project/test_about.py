@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,10 @@ def test_each_job_of_a_sweep_is_composed_once(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", counted)
     seeds: list[list[int]] = []
-    monkeypatch.setattr(launch, "launch", lambda request: seeds.append([job[0].seed for job in request.jobs]) or 0)
+    monkeypatch.setattr(launch, "ahead", lambda words: nullcontext())
+    monkeypatch.setattr(
+        launch, "launch", lambda request, waiting: seeds.append([job[0].seed for job in request.jobs]) or 0
+    )
     monkeypatch.setattr(sys, "argv", ["launch.py", "-m", "seed=1,2"])
     assert [launch.main(), launch.main()] == [0, 0]
     assert seeds == [[1, 2], [1, 2]], "a second request in this process has jobs of its own"

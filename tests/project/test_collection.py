@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 
 import pytest
 
@@ -31,3 +35,22 @@ def test_a_module_that_a_run_needs_is_missed_with_an_error() -> None:
     done = collected("PIL", "tests/trainers/data/test_jpeg.py")
     assert done.returncode == 2
     assert "No module named 'PIL'" in done.stdout
+
+
+def test_packages_of_tests_alone_are_known_as_such() -> None:
+    """What the group `dev` has and a run does not need may be missing; a file that imports it is then skipped."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    words = [
+        word for group in ("dev", "bench") for word in project["dependency-groups"][group] if isinstance(word, str)
+    ]
+    names = {re.split(r"[\W]", word.replace("-", "_"))[0] for word in words} - {"pytest", "hypothesis"}
+    of_tests = {
+        top for top, wheels in metadata.packages_distributions().items()
+        if any(wheel.lower().replace("-", "_") in names for wheel in wheels)
+    }  # fmt: skip
+    trees = [ast.parse(path.read_text()) for path in (ROOT / "tests").rglob("*.py")]
+    lines = [line for tree in trees for line in tree.body]
+    imported = {line.module.partition(".")[0] for line in lines if isinstance(line, ast.ImportFrom) and line.module}
+    imported |= {alias.name.partition(".")[0] for line in lines if isinstance(line, ast.Import) for alias in line.names}
+    assert of_tests & imported <= {*FOR_TESTS}
+    assert "jsonschema" in of_tests & imported  # The sets are not empty for another reason.

@@ -340,6 +340,19 @@ def test_a_node_starts_its_worker_without_what_shows_and_reports(tmp_path: Path)
     assert not packages & {*TORCH, *CONTROL_SIDE, "rich", "matplotlib"}
 
 
+@pytest.mark.slow
+def test_a_launcher_hands_its_run_over_before_it_imports_what_draws_searches_and_reports() -> None:
+    parts = "launch, tracking.jobs.plan, tracking.jobs.queues, tracking.jobs.search, tracking.machine.stacks"
+    command = f"import {parts}, sys; from tracking.store import server; server.named(None); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", command], cwd=ROOT, env=environment(), capture_output=True, text=True,
+        timeout=HANGS_SEC, check=True,
+    )  # fmt: skip
+    later = {"numpy", "scipy", "matplotlib", "urllib3", "xml.etree.ElementTree", "rich.progress", "optuna"}
+    later |= {"tracking.analysis.report", "tracking.analysis.published", "tracking.analysis.mlperf"}
+    assert not later & {*done.stdout.split()}
+
+
 def test_a_module_of_ours_is_named_through_its_installation() -> None:
     """Where all lies in the package `timetrial`, another string would name a module that is not there."""
     modules = {module(path) for path in FILES}

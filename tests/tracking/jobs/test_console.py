@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tracking.jobs.follow.progress import RunProgress, job_line
+from tracking.jobs.follow.job_words import job_line
+from tracking.jobs.follow.progress import RunProgress
 from tracking.record.journal import Record
 
 

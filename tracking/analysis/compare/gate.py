@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from xml.etree import ElementTree
 
 from tracking.analysis.compare import confounding
 from tracking.analysis.compare.axis_values import LIKELY, Values
@@ -154,6 +153,8 @@ def junit(verdict: GateVerdict) -> bytes:
         "failures": str(int(verdict.code == SLOWER)),
         "errors": str(int(verdict.code == CANNOT_TELL)),
     }
+    from xml.etree import ElementTree  # Here: launchers import this module, too.
+
     suite = ElementTree.Element("testsuite", {"name": "timetrial gate"} | counts)
     case = ElementTree.SubElement(suite, "testcase", {"classname": "timetrial.gate", "name": verdict.metric})
     if verdict.code != NOT_SLOWER:

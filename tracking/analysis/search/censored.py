@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+
 USUAL_SPREAD = 0.5  # of the logarithms of settings' times, where too few were reached to say
 LEAST_SPREAD, MOST_SPREAD = 0.1, 1.0
 ROUNDS = 20
@@ -21,6 +23,7 @@ ROUNDS = 20
 
 def mean_beyond(bounds: Array, location: float, spread: float) -> Array:
     """E[X | X > bound] of a log-normal X, whose logarithm has this mean and standard deviation, for each bound."""
+    import numpy as np  # Here, as in `expected_beyond`: every launcher imports this module, and few search.
     from scipy import special
 
     scores = (np.log(bounds) - location) / spread
@@ -37,6 +40,8 @@ def expected_beyond(reached: tuple[float, ...], bounds: tuple[float, ...]) -> tu
     """
     if not (reached or bounds):
         return (), math.nan
+    import numpy as np
+
     seen, beyond = np.log(np.array(reached or bounds)), np.array(bounds)
     location, spread = _fit(seen)
     expected = mean_beyond(beyond, location, spread)

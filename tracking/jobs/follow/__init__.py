@@ -5,17 +5,21 @@ A follower reads run folders. It may come and go, and run on another host.
 
 from __future__ import annotations
 
-from tracking.jobs.follow import price_words, progress, result_table, sync, unfinished
+from tracking.jobs.follow import job_words, price_words, result_table, sync, unfinished
 from tracking.jobs.follow.mirror_thread import MirrorThread
+from tracking.jobs.follow.progress import RunProgress
 from tracking.jobs.follow.sync import Outcome
 from tracking.jobs.follow.uploads import Uploads, tracking_command
+from tracking.jobs.follow.waiting import Waiting
 
 __all__ = [
     "MirrorThread",
     "Outcome",
+    "RunProgress",
     "Uploads",
+    "Waiting",
+    "job_words",
     "price_words",
-    "progress",
     "result_table",
     "sync",
     "tracking_command",

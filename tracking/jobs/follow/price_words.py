@@ -8,7 +8,7 @@ from typing import Any
 
 from conf.schema import RunConfig
 from tracking.analysis.statistics import counted
-from tracking.jobs.follow import progress
+from tracking.jobs.follow.job_words import duration
 from tracking.jobs.plan import Job, earlier_runs, price
 from tracking.machine.environment import cpu_model
 from tracking.record import run_folder
@@ -76,11 +76,11 @@ def _range(values: price.Range, words: Callable[[float], str]) -> str:
 
 def _times(values: price.Range) -> str:
     """All in seconds, or all in minutes."""
-    return _range(values, time if values.high < 59.95 else progress.duration)
+    return _range(values, time if values.high < 59.95 else duration)
 
 
 def time(sec: float) -> str:
-    return f"{sec:.1f} s" if sec < 59.95 else progress.duration(sec)
+    return f"{sec:.1f} s" if sec < 59.95 else duration(sec)
 
 
 def amount(value: float) -> str:

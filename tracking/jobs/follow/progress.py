@@ -1,25 +1,20 @@
-"""What the terminal shows: progress drawn from the journal, and the table at the end."""
+"""What the terminal shows of a run while it trains, drawn from its journal."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from conf.target import Target, is_at_most, text
-from tracking.analysis.results import EXPLORING
 from tracking.base import quantities
 from tracking.base.console import Drawing
-from tracking.jobs.follow.waiting import PARTS
-from tracking.jobs.follow.waiting import Waiting as Waiting
+from tracking.jobs.follow.job_words import duration, remark
+from tracking.jobs.follow.waiting import PARTS, Waiting
 from tracking.record import Record, attempts, run_folder
 
 EACH = 20  # lines until only half as many of those that follow are printed
-BAR_WIDTH = 20  # characters
 PHASES = {key: words for key, (words, _) in PARTS.items()} | {
     "run_start": "training",
     "eval_start": "evaluating",
@@ -27,30 +22,7 @@ PHASES = {key: words for key, (words, _) in PARTS.items()} | {
     "run_stop": "testing",
     "profile_start": "tracing kernels",
 }
-# Tags that are told when they come.
-REMARKS = {
-    "timetrial.uncounted": "no mean counts it:",
-    "eval_interval": "evaluates",
-    "checkpoints": "checkpoints are written",
-    "program.unread_numbers": "numbers that are not read (program.unread_numbers):",
-    "program.unread_lines": "lines that are not read (program.unread_lines):",
-    "program.not_understood": "not understood (program.not_understood):",
-    "program.no_number": "no number (program.no_number):",
-}
 OFF_THE_CLOCK = ("testing", "tracing kernels")
-
-
-class WaitingColumn(ProgressColumn):
-    """What a start waits for, drawn by rich's thread: what goes wrong here would end the drawing."""
-
-    def __init__(self, waiting: Waiting) -> None:
-        super().__init__()
-        self._waiting = waiting
-
-    def render(self, task: Task) -> Text:
-        with suppress(Exception):
-            return Text(self._waiting.words(run_folder.now_ms()))
-        return Text()
 
 
 class RunProgress:
@@ -60,21 +32,13 @@ class RunProgress:
     def __init__(
         self, console: Console, name: str, targets: Mapping[str, Target] | None = None, waiting: Waiting | None = None
     ) -> None:
+        from tracking.jobs.follow.progress_bar import progress_bar  # Here: the run has begun by now.
+
         self._console = console
         self._name = name
         self._targets = targets or {}
         self._waiting = waiting
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(BAR_WIDTH),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
-            *([WaitingColumn(waiting)] if waiting else []),
-            TextColumn("{task.fields[detail]}"),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
+        self._progress = progress_bar(console, waiting)
         self._task = self._progress.add_task("starting", total=None, detail="", left="")
         self._phase = ""
         self._epoch = self._epochs = self._batches = 0
@@ -217,27 +181,3 @@ class RunProgress:
         earlier = name in self._targets and best != self._seen[key] and math.isfinite(best)
         behind = f" (best {quantities.text(key, best)})" if earlier else ""
         return f"{name} {quantities.text(key, self._seen[key])}{target}{behind}"
-
-
-def remark(record: Record) -> str:
-    """What a record's tags tell of what is missing in a run's figures, or wrong with them; empty for any other."""
-    tags = record.values if record.kind == "tags" else {}
-    # A search has said that it explores when the run began.
-    words = [f"{said} {tags[tag]}" for tag, said in REMARKS.items() if tag in tags and tags[tag] != EXPLORING]
-    if "env.differs" in tags:
-        words.append(f"its nodes {tags['env.nodes']} differ in {tags['env.differs']}")
-    return "; ".join(words)
-
-
-def job_line(name: str, outcome: str, num_left: int, mean_sec: float | None) -> str:
-    """What became of a job of a sweep, and how many are left, with the time that they take where it is known."""
-    left = f"{num_left} job{'s' if num_left > 1 else ''} left"
-    left += "" if mean_sec is None else f", about {duration(num_left * mean_sec)}"
-    return f"  {name}: {outcome}" + (f"; {left}" if num_left else "")
-
-
-def duration(sec: float) -> str:
-    """`0:42`, `12:05` or `3:20:00`."""
-    minutes, seconds = divmod(round(sec), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,28 +1,33 @@
 """A supervisor's process, started ahead of its run and told of the run over a socket.
 
-So its imports delay no worker. The socket is also the supervisor's lifeline: it learns of its launcher's end by it
-(tracking/jobs/node/lifeline.py). The lock of the run's folder travels in the same message, so the folder always has an
-owner.
+So its imports delay no worker, and it can start before the request was looked at. The socket is its lifeline, too: by
+it the supervisor learns of its launcher's end (tracking/jobs/node/lifeline.py). The lock of the run's folder travels in
+the same message, so the folder always has an owner.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from conf.schema import RunConfig
 from tracking.base import installation
 
 SUPERVISOR = installation.module("tracking.jobs.node.__main__")
 MAX_BYTES = 65536  # of a message
+# Words of a command line that ask for something else than a run on this machine.
+NO_RUN_HERE = re.compile(
+    r"(-h|-c|-i|-sc|--help|--version|--cfg|--info|--hydra-help|--shell-completion)(=|$)"
+    r"|\+{0,2}(dry_run|cluster|node_rank)\b"
+)
 
 
 @dataclass(frozen=True)
@@ -93,10 +98,12 @@ def held_back() -> Iterator[None]:
 
 
 @contextmanager
-def ahead(config: RunConfig) -> Iterator[SupervisorProcess | None]:
-    """A supervisor for the first run of a launch, where it is to run here; it ends with the block if it got none."""
-    elsewhere = config.cluster.kind != "none" or config.node_rank
-    process = None if elsewhere or config.dry_run else SupervisorProcess()
+def ahead(words: Sequence[str]) -> Iterator[SupervisorProcess | None]:
+    """A supervisor for the first run of a command line, unless that asks for none here.
+
+    Its imports take as long as those of Hydra and the composing of the jobs. It ends with the block if it got no run.
+    """
+    process = None if any(map(NO_RUN_HERE.match, words)) else SupervisorProcess()
     try:
         yield process
     finally:

@@ -11,10 +11,13 @@ from pathlib import Path
 from tracking.base import secrets
 from tracking.jobs.handover import received
 from tracking.jobs.node import keep_to_share, supervise
+from tracking.machine.environment import nvml
+from tracking.request import stored_config
 
 
 def main(folders: list[str]) -> int:
     if not folders:
+        prepare()
         assigned = received()
         if assigned is None:
             return 0
@@ -31,6 +34,12 @@ def main(folders: list[str]) -> int:
         )
         return 1
     return supervise(folder)
+
+
+def prepare() -> None:
+    """Import, while there is no run yet, what reading its config and asking for its GPUs takes."""
+    stored_config.loaded("")
+    nvml.visible_gpus()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from tracking.analysis import mlperf
 from tracking.base.installation import LAUNCH
 from tracking.jobs.node import outcome, scheduler_endings
 from tracking.jobs.plan import sweep
@@ -49,6 +48,8 @@ def _repair(folder: Path, ended: bool) -> bool:
 
 
 def write_log(folder: Path) -> None:
+    from tracking.analysis import mlperf  # Here: no run's start is to wait for it.
+
     with suppress(OSError, ValueError):  # `sync` says what is wrong with a folder
         if run_folder.read_info(folder).kind != "sweep" and not files.exists(folder / mlperf.LOG):
             mlperf.write(folder)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tracking.analysis.published import comparison
-from tracking.analysis.report import Report, page, report
 from tracking.analysis.results import FolderRuns, MlflowRuns
 from tracking.base.safe_text import in_markdown
 from tracking.record import NOTE_TAG, documents, files, run_folder
+
+if TYPE_CHECKING:
+    from tracking.analysis.report import Report
 
 WHY_NONE = "report.failed.txt"  # among the sweep's files where a report could not be made
 BETWEEN = "\n\n---\n\n"  # the answer and what the note was before
@@ -22,6 +24,9 @@ def write(folder: Path) -> str:
     It is by the axes of the study that the sweep is of, if of any. With fewer than two runs there is no report, and the
     text is empty. So it is where anything goes wrong; a file then says why.
     """
+    from tracking.analysis.published import comparison  # Here: no run's start is to wait for what draws reports.
+    from tracking.analysis.report import page, report
+
     try:
         store = FolderRuns([folder])
         runs = store.find([folder.name])

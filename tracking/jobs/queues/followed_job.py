@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracking.jobs.follow import progress as shown
+from tracking.jobs.follow import RunProgress
 from tracking.jobs.node import Ticket, outcome
 from tracking.jobs.plan import Job
 from tracking.record import Failure, Result, run_folder
@@ -23,7 +23,7 @@ class Followed:
     offset: int  # bytes of its journal that were seen
     mirrored: bool = False
     gone_at: float | None = None  # monotonic seconds, at which the queue had it no more
-    progress: shown.RunProgress | None = None  # where it alone runs
+    progress: RunProgress | None = None  # where it alone runs
 
     @property
     def folder(self) -> Path:

@@ -10,8 +10,7 @@ from rich.console import Console
 
 from conf.schema import ConfigError
 from tracking.base.event_stream import EventStream
-from tracking.jobs.follow import Uploads
-from tracking.jobs.follow import progress as shown
+from tracking.jobs.follow import RunProgress, Uploads, Waiting, job_words
 from tracking.jobs.node import Ticket, outcome, scheduler_endings, signals, slurm, ticket
 from tracking.jobs.plan import Job
 from tracking.jobs.queues import job_events, this_machine, unmet_nodes
@@ -155,7 +154,7 @@ class Following:
 
     def _followed(self, job: Job, made: Ticket, began: float, seen: int) -> Followed:
         alone = self._num_jobs == 1 or (self._queue.at_once == 1 and not self._queue.outlives)
-        progress = shown.RunProgress(self._console, job.name, job.config.targets(), shown.Waiting(job.config))
+        progress = RunProgress(self._console, job.name, job.config.targets(), Waiting(job.config))
         return Followed(job, made, began, seen, progress=progress.start() if alone else None)
 
     def _look(self, expecting: bool) -> None:
@@ -196,7 +195,7 @@ class Following:
         job_events.recorded(self._events, followed.job, record)
         if followed.progress is not None:
             followed.progress.update(record)
-        elif words := shown.remark(record):
+        elif words := job_words.remark(record):
             self._console.print(f"  {followed.job.name}: {words}", soft_wrap=True)
 
     def _ask(self) -> None:

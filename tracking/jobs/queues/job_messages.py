@@ -6,7 +6,7 @@ from rich.console import Console
 
 from conf.launch_options import SearchConfig
 from tracking.base.console import Drawing
-from tracking.jobs.follow import progress as shown
+from tracking.jobs.follow import job_words
 from tracking.jobs.node import JobState, Ticket
 from tracking.jobs.plan import Job, sweep_summary
 from tracking.record import Record, checkpoints
@@ -72,7 +72,7 @@ class JobMessages:
         mean_sec = sum(self._took_sec) / len(self._took_sec) / self._at_once if known else None
         with Drawing(self._console, f"what became of {job.name} is not shown"):
             left = max(0, self._num_jobs - self._num_ended)
-            self._print(shown.job_line(job.name, sweep_summary.outcome(job), left, mean_sec))
+            self._print(job_words.job_line(job.name, sweep_summary.outcome(job), left, mean_sec))
 
     def trouble(self, words: str) -> None:
         """What is wrong with the queue now, said once; empty while it answers."""

@@ -13,6 +13,8 @@ def queue_of(config: RunConfig, waiting: SupervisorProcess | None = None) -> Que
     """The queue; `waiting` is a supervisor that was started ahead on this machine."""
     if config.cluster.kind == "none":
         return Machine(config.sweep.jobs_at_once, waiting)
+    if waiting:
+        waiting.dismiss()
     if config.cluster.kind == "slurm":
         return BatchQueue(config.cluster.jobs_at_once, config.cluster.poll_sec)
     return AllocationQueue(config.cluster.jobs_at_once)

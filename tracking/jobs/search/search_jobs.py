@@ -14,7 +14,7 @@ from rich.console import Console
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.search import Answer, Axis, Scalar, Trial, answer, propose
 from tracking.jobs.plan import Job, sweep, sweep_summary
-from tracking.jobs.search import answer_words, pictures, trace_file
+from tracking.jobs.search import answer_words, trace_file
 from tracking.jobs.search.search_rules import rules_of
 from tracking.jobs.search.trial_of_job import cap_sec, trial_of, trials_of
 from tracking.record import Result, documents
@@ -158,6 +158,8 @@ class SearchJobs:
 
     def finish(self, folder: Path) -> None:
         """Write what is known at the end, with its pictures. Raises OSError."""
+        from tracking.jobs.search import pictures  # Here: no run's start is to wait for what draws.
+
         self.write(folder)
         pictures.write(folder, self.trials, self._rules.axes, self._base.config.search.objective)
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +177,8 @@ def _changed(folder: str) -> int:
 
 @lru_cache(maxsize=2)
 def _packages(path: tuple[str, ...], changed: tuple[int, ...]) -> dict[str, str]:
+    from importlib import metadata  # Here, and where else it is asked: it takes as long to import as a room of ours.
+
     versions: dict[str, str] = {}
     for distribution in metadata.distributions(path=list(path)):
         # The head alone: to parse the description behind it takes ten times as long.

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 
 MAPS = Path("/proc/self/maps")
@@ -57,6 +56,8 @@ def wheel_versions(paths: Sequence[str]) -> dict[str, str]:
 
     The wheels are looked for beside the files: these may be of another Python's environment.
     """
+    from importlib import metadata
+
     versions = {}
     folders = {match[1] for path in paths if (match := re.match(r"(.*/(?:site|dist)-packages)/", path))}
     infos = [str(info.parent) for folder in sorted(folders) for info in Path(folder).glob("nvidia_*.dist-info/RECORD")]

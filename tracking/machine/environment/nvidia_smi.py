@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracking.machine.environment.nvml import Gpu
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree
 
 # Where `nvidia-smi -q -x` keeps a value; of several places, the later ones are those of older drivers.
 _TEXTS = {
@@ -56,6 +58,8 @@ def parse_gpus(query: str, listing: str = "") -> dict[str, Any]:
     Returns `driver`, `driver_cuda` (the newest CUDA that the driver supports) and `gpus`, a list by index; {} for text
     that is no such XML.
     """
+    from xml.etree import ElementTree  # Here: a launcher that has NVML parses none.
+
     try:
         # A driver may put a warning behind the document ("infoROM is corrupted").
         root = ElementTree.fromstring("".join(query.partition("</nvidia_smi_log>")[:2]))

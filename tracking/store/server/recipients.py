@@ -24,7 +24,7 @@ PORTS = {"http": 80, "https": 443}
 # What MLflow's client sends to everybody; its plugins may add others.
 HARMLESS_HEADERS = {"user-agent", "content-type", "accept", "accept-encoding", "range", "x-mlflow-workspace"}
 
-_named: set[str] = set()  # servers that options of this process's command name
+_named: set[str] = set()  # addresses that options of this process's command name
 
 
 class Redirected(OSError):
@@ -34,13 +34,13 @@ class Redirected(OSError):
 def name_server(uri: str | None) -> None:
     """Take this for a server of the user's: an option names it."""
     if uri:
-        _named.add(server_of(uri))
+        _named.add(uri)
 
 
 def is_named(uri: str) -> bool:
     """Whether the user names this server, in an option or in the environment."""
     given = os.environ.get("MLFLOW_TRACKING_URI")
-    return server_of(uri) in _named or bool(given and server_of(given) == server_of(uri))
+    return server_of(uri) in {server_of(each) for each in (*_named, given) if each}
 
 
 def server_of(uri: str) -> str:

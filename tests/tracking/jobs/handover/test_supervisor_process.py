@@ -10,7 +10,9 @@ import pytest
 
 from tests.support.commands import environment
 from tests.support.folders import wait_for
-from tracking.jobs.handover import Assignment, SupervisorProcess, supervisor_process
+from tests.support.studied import config
+from tracking.jobs.handover import Assignment, SupervisorProcess, ahead, supervisor_process
+from tracking.jobs.queues.queue_kinds import queue_of
 from tracking.record import Running, run_lock
 
 pytestmark = pytest.mark.slow
@@ -67,6 +69,36 @@ def test_one_that_got_no_run_ends_with_its_launcher(tmp_path: Path) -> None:
         [sys.executable, "-c", launcher], env=environment(PYTHONPATH=str(tmp_path)), text=True, capture_output=True
     ).stdout.strip()
     wait_for(lambda: not Path("/proc", pid).exists() or "Z" in Path("/proc", pid, "stat").read_text())
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_one_is_started_before_the_request_is_read_unless_no_run_here_is_asked_for() -> None:
+    for words in (["gpus=0"], ["-m", "seed=1,2", "--config-dir", "x"], ["model=clusters"], []):
+        with ahead(words) as waiting:
+            assert waiting
+            assert waiting.ended() is None
+        assert waiting.ended() is not None
+    for word in (
+        "--help",
+        "-h",
+        "--cfg=job",
+        "--version",
+        "dry_run=true",
+        "cluster=slurm",
+        "+cluster.nodes=2",
+        "node_rank=1",
+    ):
+        with ahead(["gpus=0", word]) as waiting:
+            assert waiting is None
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_queue_elsewhere_dismisses_the_one_that_waits() -> None:
+    asked = config()
+    asked.cluster.kind = "slurm"
+    waiting = SupervisorProcess()
+    queue_of(asked, waiting)
+    assert waiting.ended() is not None
 
 
 @pytest.mark.usefixtures("stand_in")

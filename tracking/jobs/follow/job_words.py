@@ -1,0 +1,41 @@
+"""What is said of jobs in lines: a remark of one that runs, and what became of one that ended."""
+
+from __future__ import annotations
+
+from tracking.analysis.results import EXPLORING
+from tracking.record import Record
+
+# Tags that are told when they come.
+REMARKS = {
+    "timetrial.uncounted": "no mean counts it:",
+    "eval_interval": "evaluates",
+    "checkpoints": "checkpoints are written",
+    "program.unread_numbers": "numbers that are not read (program.unread_numbers):",
+    "program.unread_lines": "lines that are not read (program.unread_lines):",
+    "program.not_understood": "not understood (program.not_understood):",
+    "program.no_number": "no number (program.no_number):",
+}
+
+
+def remark(record: Record) -> str:
+    """What a record's tags tell of what is missing in a run's figures, or wrong with them; empty for any other."""
+    tags = record.values if record.kind == "tags" else {}
+    # A search has said that it explores when the run began.
+    words = [f"{said} {tags[tag]}" for tag, said in REMARKS.items() if tag in tags and tags[tag] != EXPLORING]
+    if "env.differs" in tags:
+        words.append(f"its nodes {tags['env.nodes']} differ in {tags['env.differs']}")
+    return "; ".join(words)
+
+
+def job_line(name: str, outcome: str, num_left: int, mean_sec: float | None) -> str:
+    """What became of a job of a sweep, and how many are left, with the time that they take where it is known."""
+    left = f"{num_left} job{'s' if num_left > 1 else ''} left"
+    left += "" if mean_sec is None else f", about {duration(num_left * mean_sec)}"
+    return f"  {name}: {outcome}" + (f"; {left}" if num_left else "")
+
+
+def duration(sec: float) -> str:
+    """`0:42`, `12:05` or `3:20:00`."""
+    minutes, seconds = divmod(round(sec), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
