@@ -93,6 +93,10 @@ class TrialModule(pl.LightningModule):
     def check_batch(self, batch_size: int) -> None:
         """Raise ConfigError for a device's batch, as `batch_size=` gives it, that the module cannot train on."""
 
+    def held_at_once(self, batch_size: int) -> tuple[str, int]:
+        """The option, and its value, that says how much of a device's batch is in memory at once."""
+        return "batch_size", batch_size
+
     def compile_hot_path(self) -> None:
         """Compile in place what is worth compiling; called once, on GPUs by default."""
 

@@ -54,6 +54,7 @@ def test_the_schedules_steps_are_trained_over_as_many_epochs_as_they_take(run: L
     assert run.result["evaluations"][-1]["metrics"]["loss"] < losses(run)[0]
 
 
+@pytest.mark.exhaustive
 def test_one_that_is_stopped_goes_on_at_the_very_step(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     whole.mkdir()
@@ -79,7 +80,7 @@ def test_one_that_is_stopped_goes_on_at_the_very_step(tmp_path: Path) -> None:
     ("options", "words"),
     [
         (["cpu_processes=3"], "global_batch_size=1024: is no multiple of 3 devices"),
-        (["batch_size=640"], "no number of micro-batches makes it up"),
+        (["batch_size=640", "model.hparams.micro_batch_size=256"], "no number of micro-batches makes it up"),
         (["batch_size=100"], "batch_size=100: "),
         (["model.hparams.vocabulary=20"], "dataset=grammar has 32 tokens; give 32 or more, or null"),
         (["dataset.train_tokens=512"], "is in tokens, and larger than the training set"),

@@ -28,16 +28,17 @@ def naming_the_batch_that_fits(
         return
     except torch.OutOfMemoryError as error:
         message = str(error).splitlines()[0]
+    key, size = module.held_at_once(batch_size)
     # Out of the handler, whose traceback holds the step's tensors.
     try:
         fits = batch_that_fits(module, data, device, context)
     except Exception:  # What holds the memory need not have given it back, or a module's step may not be tried so.
         advice = "give a smaller one"
     else:
-        advice = f"about batch_size={fits} would fit" if fits else "no batch would fit"
-        if fits >= batch_size:
+        advice = f"about {key}={fits} would fit" if fits else "no batch would fit"
+        if fits >= size:
             advice = "a step of it would by itself; give a smaller one, or compile=false, which keeps less"
-    raise torch.OutOfMemoryError(f"batch_size={batch_size} does not fit into the GPU's memory; {advice}. {message}")
+    raise torch.OutOfMemoryError(f"{key}={size} does not fit into the GPU's memory; {advice}. {message}")
 
 
 def batch_that_fits(module: TrialModule, data: Data, device: torch.device, context: Callable[[], object]) -> int:

@@ -94,6 +94,9 @@ class LanguageModel(TrialModule):
                 f" batch_size={near}, or a micro_batch_size that divides it"
             )
 
+    def held_at_once(self, batch_size: int) -> tuple[str, int]:
+        return "model.hparams.micro_batch_size", min(self.micro_batch_size, batch_size)
+
     def compile_hot_path(self) -> None:
         self.net.compile_parts()
 
