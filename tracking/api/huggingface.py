@@ -13,6 +13,7 @@ from transformers import TrainerCallback
 
 from tracking.api.driven import Driven
 from tracking.api.samples import first_dimension
+from tracking.api.script_run import say
 from tracking.base import quantities
 
 PREFIX = "eval_"  # Trainer puts it before the name of each metric of an evaluation.
@@ -29,14 +30,19 @@ class HuggingFaceTimeTrial(TrainerCallback):
     def __init__(
         self, target: Mapping[str, float | str] | None = None, *, stop_at_target: bool = True, **options: Any
     ) -> None:
-        named = {name.removeprefix(PREFIX): value for name, value in (target or {}).items()}
-        self._driven = Driven(target=named, **options)
+        named: Any = {} if target is None else target
+        if isinstance(named, Mapping):  # What else is given is refused as by time_trial.
+            named = {name.removeprefix(PREFIX): value for name, value in named.items()}
+        self._driven, self._target = Driven(target=named, **options), named
         self._stop_at_target = stop_at_target
         self._samples = 0
         self._hook: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         model = kwargs["model"]
+        if self._target and args.eval_strategy == "no" and state.is_world_process_zero:
+            names = ", ".join(self._target)
+            say(f"target: {names} is never evaluated; TrainingArguments(eval_strategy='epoch') does it")
         self._samples = 0
         self._hook = model.register_forward_pre_hook(self._count, with_kwargs=True)
         tuned = {"learning_rate": args.learning_rate, "gradient_accumulation_steps": args.gradient_accumulation_steps}

@@ -156,7 +156,8 @@ class ScriptRun:
                 raise self.journal.lost
             self.journal.strict = True
             if self._unsaid and not self._told:
-                say(f"target: nothing was evaluated, so nothing is known of {', '.join(self._unsaid)}")
+                names = ", ".join(self._unsaid)
+                say(f"target: nothing was evaluated, so nothing is known of {names}; a loop calls trial.evaluate")
             if self._unsaid and self._told and UNCOUNTED_TAG not in self._tags:  # It is no miss that was measured.
                 self.journal.tags({UNCOUNTED_TAG: f"no evaluation had the target's {', '.join(self._unsaid)}"})
             summary.write(self.config, self.folder, self.journal, meter.windows, measured, "samples", without)

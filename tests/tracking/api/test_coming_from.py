@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from conf.schema import ConfigError
 from tests.support.commands import HANGS_SEC, ROOT, environment
 from tracking.record import Record, journal, run_folder
 
@@ -101,6 +103,28 @@ def test_each_fold_is_a_run(folder: Path) -> None:
 @pytest.mark.exhaustive
 def test_each_trial_of_optuna_is_a_run(folder: Path) -> None:
     assert len(start(folder, "with_optuna.py", needs=("optuna",))) == 4
+
+
+def test_a_target_without_a_metrics_name_is_refused_by_name() -> None:
+    pytest.importorskip("transformers", reason="needs transformers: uv sync --group frameworks")
+    from timetrial import HuggingFaceTimeTrial
+
+    with pytest.raises(ConfigError, match=r"target=0.9: give metrics and values, such as \{'val_acc': 0.9\}"):
+        HuggingFaceTimeTrial(0.9)  # type: ignore[arg-type]
+
+
+def test_a_target_that_trainer_will_not_evaluate_is_told_of_as_it_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs transformers: uv sync --group frameworks")
+    from timetrial import HuggingFaceTimeTrial
+
+    trial = HuggingFaceTimeTrial({"accuracy": 0.9}, runs_dir=str(tmp_path), offline=True)
+    arguments = transformers.TrainingArguments(str(tmp_path / "out"), use_cpu=True, report_to="none")
+    state, model = transformers.TrainerState(), torch.nn.Linear(2, 2)
+    trial.on_train_begin(arguments, state, transformers.TrainerControl(), model=model)
+    trial.on_train_end(arguments, state, transformers.TrainerControl())
+    assert "accuracy is never evaluated; TrainingArguments(eval_strategy='epoch') does it" in capsys.readouterr().out
 
 
 def test_a_huggingface_script_that_raises_is_a_failed_run(folder: Path) -> None:
