@@ -42,27 +42,28 @@ if TYPE_CHECKING:
     from tracking.jobs.plan import Job
     from tracking.jobs.search import SearchJobs
 
-SEARCHES = re.compile(r"\+{0,2}search=.*|sweep\.until_decided=(?i:true|yes|on|1)")  # what asks for a search
+# Words that ask for a search.
+SEARCHES = re.compile(r"\+{0,2}search=.*|sweep\.until_decided=(?i:true|yes|on|1)")
 
 
 @dataclass
 class Request:
-    """What the command line asks for: each job's config, its overrides, and the keys of its study."""
+    """What the command line asks for."""
 
-    jobs: list[tuple[RunConfig, list[str], list[str]]] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)  # Raised within Hydra, they would get its own words before them.
+    jobs: list[tuple[RunConfig, list[str], list[str]]] = field(default_factory=list)  # config, overrides, swept keys
+    refusals: list[str] = field(default_factory=list)  # raised when Hydra is done: it would print its own words first
     multirun: bool = False
-    axes: list[str] = field(default_factory=list)  # the words that name what a search varies
+    axes: list[str] = field(default_factory=list)  # of a search, such as `batch_size=8,16`
     events: EventStream = field(default_factory=EventStream)
-    before: list[str] = field(default_factory=list)  # words of Hydra's own that every further job is composed with
+    before: list[str] = field(default_factory=list)  # Hydra's words for --config-dir, for jobs that a search adds
 
     def add(self, config: DictConfig) -> None:
-        """Take in one job, which Hydra has composed; none runs before Hydra has finished."""
+        """Note one job. Hydra calls this for each that it has composed."""
         hydra_config = HydraConfig.get()
         self.multirun = hydra_config.mode == RunMode.MULTIRUN
-        params, overrides = list(hydra_config.sweeper.get("params") or {}), list(hydra_config.overrides.task)
+        swept, overrides = list(hydra_config.sweeper.get("params") or {}), list(hydra_config.overrides.task)
         job = OmegaConf.to_object(config)
-        self.jobs.append((job, overrides, params))  # type: ignore[arg-type]
+        self.jobs.append((job, overrides, swept))  # type: ignore[arg-type]
         sources = hydra_config.runtime.config_sources
         folders = [f"file://{source.path}" for source in sources if source.provider == "command-line"]
         self.before = [f"hydra.searchpath=[{','.join(folders)}]"] if folders else []
@@ -73,12 +74,13 @@ class Request:
 
 
 def main() -> int:
+    """Run what the command line asks for; the exit code."""
     if wrong := installation.wrong_system():
         print(f"refused: {wrong}", file=sys.stderr)
         return 2
     secrets.guard_tracebacks()
     events = EventStream.asked(sys.argv)
-    code = 1  # of a traceback
+    code = 1  # the exit code of a traceback
     try:
         code, why = launched(events)
         if why:
@@ -90,7 +92,7 @@ def main() -> int:
 
 
 def launched(events: EventStream) -> tuple[int, str]:
-    """The exit code, and why the request was refused or stopped."""
+    """Compose the jobs and run them; the exit code, and why the request was refused or stopped."""
     prepare_hydra()
     try:
         with ahead(sys.argv[1:]) as waiting:
@@ -106,37 +108,15 @@ def launched(events: EventStream) -> tuple[int, str]:
         return 1, "stopped"
 
 
-def prepare_hydra() -> None:
-    """Tell Hydra the options, and put the command line into words that it takes."""
-    ConfigStore.instance().store("schema", schema.RunConfig)
-    if not __debug__:  # Hydra's parser takes its next word within assertions, which PYTHONOPTIMIZE leaves out.
-        source = compile(inspect.getsource(overrides_visitor), overrides_visitor.__file__, "exec", optimize=0)
-        exec(source, vars(overrides_visitor))
-        overrides_parser.HydraOverrideVisitor = overrides_visitor.HydraOverrideVisitor  # type: ignore[attr-defined]
-    # Hydra would compose each job of a sweep to see whether it can be, and again to run it. Here none is run before all
-    # are composed.
-    Sweeper.validate_batch_is_legal = lambda self, batch: None  # type: ignore[method-assign]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # its errors come here, to be told in our words
-    os.environ["TIMETRIAL_LAUNCH"] = LAUNCH if PREFIX else f"python {LAUNCH}"  # The help of conf/config.yaml says it.
-    # The groups are in the defaults list, so that Hydra itself takes them without a plus alone.
-    for group in ("target_set=", "search="):
-        sys.argv[1:] = [re.sub(rf"^\+{{1,2}}{group}", group, argument) for argument in sys.argv[1:]]
-    sys.argv[1:] = map(launch_options.spelled_out, sys.argv[1:])
-    # Hydra's parser takes options on one side of a flag only: `gpus=1 -m seed=1,2` would be refused.
-    sys.argv[1:] = sorted(
-        map(program_command.quoted, sys.argv[1:]), key=lambda argument: argument not in ("-m", "--multirun")
-    )
-
-
 def collect(events: EventStream) -> Request:
-    """Have Hydra compose each job, or print what its flags ask for, to a reader that may go away."""
+    """Have Hydra compose each job, or print what --help and its like ask for. The reader of the output may go away."""
     request = Request(axes=axes_of(sys.argv[1:]), events=events)
-    sys.argv[1:] = [word for word in sys.argv[1:] if word not in request.axes]  # Hydra would run all of their values.
+    sys.argv[1:] = [word for word in sys.argv[1:] if word not in request.axes]  # Hydra would sweep over them.
     compose = hydra.main(version_base="1.3", config_path="conf", config_name="config")(request.add)
     output = LastingStream(sys.stdout, BrokenPipeError)
     with redirect_stdout(output):
         try:
-            if "--version" in sys.argv[1:]:  # Hydra would print its own
+            if "--version" in sys.argv[1:]:  # Hydra would print its own.
                 print(f"timetrial {installation.version()}")
             else:
                 compose()
@@ -149,45 +129,8 @@ def collect(events: EventStream) -> Request:
     return request
 
 
-def axes_of(words: list[str]) -> list[str]:
-    """The words that name the axes of a search, of those of a command line; none where no search is asked for."""
-    if not any(SEARCHES.fullmatch(word) for word in words):
-        return []
-    parser = OverridesParser.create()
-    options = [word for word in words if "=" in word and not word.startswith("-")]
-    return [word for word in options if word.endswith("=") or parser.parse_override(word).is_sweep_override()]
-
-
-def parsed_axis(word: str) -> tuple[str, object, list[Any]]:
-    """An axis's key, Hydra's sweep over it, and the values that it lists, if it lists any."""
-    override = OverridesParser.create().parse_override(word)
-    sweep = override.value()
-    try:
-        lists = isinstance(sweep, ChoiceSweep | RangeSweep)
-        values = list(override.sweep_iterator(Transformer.identity)) if lists else []
-    except ValueError as error:
-        raise ConfigError(f"{word}: {error}; give values: {override.key_or_group}=8,16,32") from None
-    return word.partition("=")[0], sweep, values
-
-
-def composed(request: Request, words: list[str]) -> RunConfig:
-    """The config of a further job. Raises what Hydra and OmegaConf do."""
-    GlobalHydra.instance().clear()
-    with hydra.initialize(version_base="1.3", config_path="conf"):
-        return OmegaConf.to_object(hydra.compose("config", [*request.before, *words]))  # type: ignore[return-value]
-
-
-def visible_gpus() -> list[Any]:
-    """Those of this machine; where its driver shows none, it says why before anything is refused or run on the CPU."""
-    from tracking.machine.environment import nvml
-
-    if why := nvml.trouble():
-        print(f"note: {why}", file=sys.stderr)
-    return list(nvml.visible_gpus())
-
-
 def launch(request: Request, waiting: SupervisorProcess | None) -> int:
-    """Check every job before any is run, then run them: here, one or several at once, or on a cluster.
+    """Check all jobs, then run them: on this machine, one or several at once, or on a cluster.
 
     `waiting` is a supervisor that was started ahead, for the first run on this machine.
     """
@@ -240,6 +183,64 @@ def search_for(
         axes = " ".join(request.axes)
         raise ConfigError(f"{axes}: are axes of a search, and none is asked for; add +search=quickest")
     return search
+
+
+def visible_gpus() -> list[Any]:
+    """The GPUs of this machine. Prints a note where there is a driver that shows none."""
+    from tracking.machine.environment import nvml
+
+    if why := nvml.trouble():
+        print(f"note: {why}", file=sys.stderr)
+    return list(nvml.visible_gpus())
+
+
+def composed(request: Request, words: list[str]) -> RunConfig:
+    """The config of a job that a search adds. Raises what Hydra and OmegaConf raise."""
+    GlobalHydra.instance().clear()
+    with hydra.initialize(version_base="1.3", config_path="conf"):
+        return OmegaConf.to_object(hydra.compose("config", [*request.before, *words]))  # type: ignore[return-value]
+
+
+def axes_of(words: list[str]) -> list[str]:
+    """The words of a command line that are axes of a search; empty where it asks for no search."""
+    if not any(SEARCHES.fullmatch(word) for word in words):
+        return []
+    parser = OverridesParser.create()
+    options = [word for word in words if "=" in word and not word.startswith("-")]
+    return [word for word in options if word.endswith("=") or parser.parse_override(word).is_sweep_override()]
+
+
+def parsed_axis(word: str) -> tuple[str, object, list[Any]]:
+    """An axis: its key, Hydra's sweep over it, and its values where it lists them."""
+    override = OverridesParser.create().parse_override(word)
+    sweep = override.value()
+    try:
+        lists = isinstance(sweep, ChoiceSweep | RangeSweep)
+        values = list(override.sweep_iterator(Transformer.identity)) if lists else []
+    except ValueError as error:
+        raise ConfigError(f"{word}: {error}; give values: {override.key_or_group}=8,16,32") from None
+    return word.partition("=")[0], sweep, values
+
+
+def prepare_hydra() -> None:
+    """Register the options with Hydra, and bring the command line into a form that it parses."""
+    ConfigStore.instance().store("schema", schema.RunConfig)
+    if not __debug__:  # Hydra's parser reads on within assertions, which PYTHONOPTIMIZE leaves out.
+        source = compile(inspect.getsource(overrides_visitor), overrides_visitor.__file__, "exec", optimize=0)
+        exec(source, vars(overrides_visitor))
+        overrides_parser.HydraOverrideVisitor = overrides_visitor.HydraOverrideVisitor  # type: ignore[attr-defined]
+    # Hydra would compose each job of a sweep twice: to check it, and to run it. Here all are composed before one runs.
+    Sweeper.validate_batch_is_legal = lambda self, batch: None  # type: ignore[method-assign]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Its errors come here and are told in our words.
+    os.environ["TIMETRIAL_LAUNCH"] = LAUNCH if PREFIX else f"python {LAUNCH}"  # for the help in conf/config.yaml
+    # Hydra takes these groups without a plus only, since they are in the defaults list.
+    for group in ("target_set=", "search="):
+        sys.argv[1:] = [re.sub(rf"^\+{{1,2}}{group}", group, argument) for argument in sys.argv[1:]]
+    sys.argv[1:] = map(launch_options.spelled_out, sys.argv[1:])
+    # Hydra refuses options on both sides of a flag, as in `gpus=1 -m seed=1,2`: flags go first.
+    sys.argv[1:] = sorted(
+        map(program_command.quoted, sys.argv[1:]), key=lambda argument: argument not in ("-m", "--multirun")
+    )
 
 
 if __name__ == "__main__":

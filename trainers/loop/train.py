@@ -1,4 +1,4 @@
-"""Train one workload to its target and measure it. Reads top to bottom; the only place that builds a Trainer."""
+"""Train one workload to its target and measure it. It reads top to bottom, and alone builds a Trainer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     shard, log = begin(config, run_dir)
     with part_of_start(log, "import"):
         workload = load_workload(config)
-    export_model.check_predictor(config, workload.module)  # before data are read, or made, for minutes
+    export_model.check_predictor(config, workload.module)  # early: data may take minutes
     module, data = build(workload, config, shard, log)
     export_model.check_predictor(config, type(module))
     train_loader, eval_loader, test_loader = loaders(data, config, shard, log)
@@ -49,7 +49,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     plan = evaluation_times.plan_of(config, data, train_loader, num_train, module, eval_loader is not None)
     interval = saving.interval_of(config, plan.max_epochs, plan.num_batches, train_loader)
     if log:
-        log.event("trainer_start")  # Up to the warm-up.
+        log.event("trainer_start")  # It lasts up to the warm-up.
         log.event("train_samples", num_train)
         log.event("eval_samples", num_eval_samples(data, shard))
         evaluation_times.note(log, plan)
@@ -67,7 +67,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     hooks = (unclocked.prepare, conclude, best.evaluated if best else None)
     callback = MeasuringCallback(config, shard.device, log, *hooks)
     trainer = make_trainer(config, strategy(config, shard, environment, log), plan, callback, eval_loader is not None)
-    # A Trainer on whose timed path is nothing that is not needed refuses to be made with these, so they come later.
+    # A barebones Trainer refuses these callbacks when it is made, so they are added afterwards.
     trainer.callbacks += [*([best] if best else []), *([saves] if interval else [])]  # type: ignore[attr-defined]
     told = told_epochs(train_loader), told_epochs(eval_loader)
     trainer.fit(module, *told, ckpt_path=continued(run_dir, callback), weights_only=True)
@@ -76,6 +76,127 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
         checkpoints.remove(run_dir)
         keep_model(config, run_dir, log, module, data, best, environment)
     dist.destroy_process_group()
+
+
+def begin(config: RunConfig, run_dir: Path) -> tuple[Shard, Journal | None]:
+    """Join the process group. Rank 0 gets the run's journal, too."""
+    shard = join(config)
+    if shard.rank:
+        return shard, None
+    log = Journal(run_dir / run_folder.JOURNAL)
+    log.event("process_group_stop")  # The agent has begun it, before it started the ranks.
+    return shard, log
+
+
+def join(config: RunConfig) -> Shard:
+    """Join the run's process group, also as its only process, and check that it has the size that was asked for.
+
+    Lightning would make no group for one process, and would trust the environment for the world size. So the second job
+    of a sweep could train half of the data and report twice the speed.
+    """
+    device = torch.device("cuda", 0) if config.on_gpu() else torch.device("cpu")
+    if config.on_gpu():
+        torch.cuda.set_device(device)
+        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)
+    else:
+        dist.init_process_group("gloo")
+    counted = torch.ones((), device=device)
+    dist.all_reduce(counted)  # the processes that are there, not those announced
+    world_size = int(counted)
+    assert world_size == config.world_size(), f"{world_size} processes take part; {config.world_size()} were asked for"
+    return Shard(dist.get_rank(), world_size, device)
+
+
+def build(workload: Workload, config: RunConfig, shard: Shard, log: Journal | None) -> tuple[TrialModule, Data]:
+    """The module, with the same weights on every process, and the data as the module sees them."""
+    precision.apply(config.precision)
+    pl.seed_everything(config.seed, verbose=False)
+    data = read_index(workload, config.dataset, log)
+    with part_of_start(log, "model"):
+        module = make_module(workload, data, config)
+        module.check_batch(config.device_batch_size())
+        data = viewed(data, module)
+    # From here on (augmentation, dropout) each process draws its own random numbers.
+    pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
+    return module, data
+
+
+def read_index(workload: Workload, config: DatasetConfig, log: Journal | None) -> Data:
+    """The dataset. Its index is read here, and the time that this takes is a metric."""
+    with part_of_start(log, "index"):
+        return make_data(workload, config)
+
+
+def loaders(
+    data: Data, config: RunConfig, shard: Shard, log: Journal | None
+) -> tuple[Loader, Loader | None, Loader | None]:
+    """The loaders of training, evaluation and test; the last two are None where the data have none."""
+    batch_size = config.device_batch_size()
+    with part_of_start(log, "loaders"):
+        return (
+            data.train_loader(batch_size, config.seed, shard),
+            data.eval_loader(batch_size, shard),
+            data.test_loader(batch_size, shard),
+        )
+
+
+def strategy(config: RunConfig, shard: Shard, environment: Mapping[str, str], log: Journal | None) -> Strategy:
+    """How gradients are exchanged: not at all, beside the backward pass, or after it."""
+    if shard.world_size == 1:
+        return SingleDeviceStrategy(shard.device)
+    overlap = ddp.overlaps(config.overlap_grad_reduce, environment.get("env.topology", ""), config.nodes)
+    if log:
+        log.tags({"overlap_grad_reduce": str(overlap).lower()})
+    return ddp.Overlapped() if overlap else ddp.AfterTheStep()
+
+
+def make_trainer(
+    config: RunConfig, strategy: Strategy, plan: EvaluationPlan, callback: MeasuringCallback, evaluate: bool
+) -> pl.Trainer:
+    """A Trainer that does no more on the timed path than a training needs."""
+    if not evaluate:
+        warnings.filterwarnings("ignore", ".*have no `val_dataloader`")  # It is left out on purpose.
+    trainer = pl.Trainer(
+        strategy=strategy,
+        devices=1,  # Each process sees one alone (see worker/own_gpu.py), as if it had a machine of its own.
+        num_nodes=config.world_size(),
+        accelerator="gpu" if config.on_gpu() else "cpu",
+        precision=config.precision.trainer,  # type: ignore[arg-type]
+        max_epochs=plan.max_epochs,
+        limit_train_batches=plan.num_batches,
+        limit_val_batches=None if evaluate else 0,
+        callbacks=[callback],
+        inference_mode=False,  # The warm-up has no such mode; it would compile the evaluation again, on the clock.
+        barebones=True,  # It keeps logger, progress bar and sanity check off the timed path.
+        use_distributed_sampler=False,  # The loaders give each process its share, and every sample once.
+    )
+    evaluation_times.follow(trainer, plan)
+    trainer.profiler = NoProfiler()  # type: ignore[attr-defined]
+    # Lightning would ask all processes before every step whether one was told to stop, and wait for the device's
+    # answer. Here the agent stops them all, by SIGTERM.
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+    # Lightning's handler waits for the end of the batch, which never comes where a peer has died, and exits with 0.
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+    return trainer
+
+
+class NoProfiler(PassThroughProfiler):
+    """A profiler that does nothing, with one context for all: Lightning enters such a context 46 times a step."""
+
+    _nothing: AbstractContextManager[None] = nullcontext()
+
+    def profile(self, action_name: str) -> AbstractContextManager[None]:  # type: ignore[override]
+        return self._nothing
+
+
+def continued(run_dir: Path, callback: MeasuringCallback) -> Path | None:
+    """The checkpoint that a resumed run goes on from, else None. Its callback gets the windows measured before."""
+    events = journal.events(run_dir / run_folder.JOURNAL)
+    resume = attempts.newest_resume(events)
+    if resume is None:
+        return None
+    callback.meter.windows += throughput.recorded(attempts.history(events))
+    return run_dir / resume.values["checkpoint"] if resume.values["checkpoint"] else None
 
 
 def write_result(
@@ -101,123 +222,3 @@ def keep_model(
     if config.log_model:
         with dispensable("logged model"):
             export_model.export(config, run_dir, log, module, data, best)
-
-
-def build(workload: Workload, config: RunConfig, shard: Shard, log: Journal | None) -> tuple[TrialModule, Data]:
-    """The module, of the same weights on every process, and the data as it sees them."""
-    precision.apply(config.precision)
-    pl.seed_everything(config.seed, verbose=False)
-    data = read_index(workload, config.dataset, log)
-    with part_of_start(log, "model"):
-        module = make_module(workload, data, config)
-        module.check_batch(config.device_batch_size())
-        data = viewed(data, module)
-    # The weights are the same everywhere; what is drawn from here on (augmentation, dropout) is each process's own.
-    pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
-    return module, data
-
-
-def continued(run_dir: Path, callback: MeasuringCallback) -> Path | None:
-    """The checkpoint that a resumed run goes on from, once its callback has the windows of before; else None."""
-    events = journal.events(run_dir / run_folder.JOURNAL)
-    resume = attempts.newest_resume(events)
-    if resume is None:
-        return None
-    callback.meter.windows += throughput.recorded(attempts.history(events))
-    return run_dir / resume.values["checkpoint"] if resume.values["checkpoint"] else None
-
-
-def make_trainer(
-    config: RunConfig, strategy: Strategy, plan: EvaluationPlan, callback: MeasuringCallback, evaluate: bool
-) -> pl.Trainer:
-    """A Trainer with nothing on the timed path that is not needed."""
-    if not evaluate:
-        warnings.filterwarnings("ignore", ".*have no `val_dataloader`")  # It is left out on purpose.
-    trainer = pl.Trainer(
-        strategy=strategy,
-        devices=1,  # Each process sees one alone (see worker/own_gpu.py), as if it had a machine of its own.
-        num_nodes=config.world_size(),
-        accelerator="gpu" if config.on_gpu() else "cpu",
-        precision=config.precision.trainer,  # type: ignore[arg-type]
-        max_epochs=plan.max_epochs,
-        limit_train_batches=plan.num_batches,
-        limit_val_batches=None if evaluate else 0,
-        callbacks=[callback],
-        inference_mode=False,  # A mode that the warm-up has not would compile the evaluation again, on the clock.
-        barebones=True,  # It keeps logger, progress bar and sanity check off the timed path.
-        use_distributed_sampler=False,  # The loaders give each process its share, and every sample once.
-    )
-    evaluation_times.follow(trainer, plan)
-    trainer.profiler = NoProfiler()  # type: ignore[attr-defined]
-    # Lightning would ask all processes before every step whether one was told to stop, and wait for the device to
-    # hear the answer. Here the agent stops them all, by SIGTERM, of which they die.
-    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
-    # Its handler waits for the end of the batch, which never comes where a peer has died, and ends with exit code 0.
-    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
-    return trainer
-
-
-class NoProfiler(PassThroughProfiler):
-    """Lightning enters a profiling context 46 times a step; one that does nothing can be one for all."""
-
-    _nothing: AbstractContextManager[None] = nullcontext()
-
-    def profile(self, action_name: str) -> AbstractContextManager[None]:  # type: ignore[override]
-        return self._nothing
-
-
-def begin(config: RunConfig, run_dir: Path) -> tuple[Shard, Journal | None]:
-    """Join the process group. Rank 0 has the run's journal."""
-    shard = join(config)
-    if shard.rank:
-        return shard, None
-    log = Journal(run_dir / run_folder.JOURNAL)
-    log.event("process_group_stop")  # The agent has begun it, before it started the ranks.
-    return shard, log
-
-
-def join(config: RunConfig) -> Shard:
-    """Join the run's process group, also as its only process, and make sure that it is as large as was asked.
-
-    Lightning would make no group for one process; and it would trust the environment for the world size, which is
-    how a second job of a sweep can train half of the data and report twice the speed.
-    """
-    device = torch.device("cuda", 0) if config.on_gpu() else torch.device("cpu")
-    if config.on_gpu():
-        torch.cuda.set_device(device)
-        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)
-    else:
-        dist.init_process_group("gloo")
-    counted = torch.ones((), device=device)
-    dist.all_reduce(counted)  # It is the world as it is, not as it was announced.
-    world_size = int(counted)
-    assert world_size == config.world_size(), f"{world_size} processes take part; {config.world_size()} were asked for"
-    return Shard(dist.get_rank(), world_size, device)
-
-
-def read_index(workload: Workload, config: DatasetConfig, log: Journal | None) -> Data:
-    """The dataset, whose index is read here; how long that takes is a metric of its own."""
-    with part_of_start(log, "index"):
-        return make_data(workload, config)
-
-
-def loaders(
-    data: Data, config: RunConfig, shard: Shard, log: Journal | None
-) -> tuple[Loader, Loader | None, Loader | None]:
-    """Of training, evaluation and test; the latter two are None where the data have none."""
-    batch_size = config.device_batch_size()
-    with part_of_start(log, "loaders"):
-        return (
-            data.train_loader(batch_size, config.seed, shard),
-            data.eval_loader(batch_size, shard),
-            data.test_loader(batch_size, shard),
-        )
-
-
-def strategy(config: RunConfig, shard: Shard, environment: Mapping[str, str], log: Journal | None) -> Strategy:
-    if shard.world_size == 1:
-        return SingleDeviceStrategy(shard.device)
-    overlap = ddp.overlaps(config.overlap_grad_reduce, environment.get("env.topology", ""), config.nodes)
-    if log:
-        log.tags({"overlap_grad_reduce": str(overlap).lower()})
-    return ddp.Overlapped() if overlap else ddp.AfterTheStep()

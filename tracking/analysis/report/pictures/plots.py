@@ -1,4 +1,8 @@
-"""The pictures of a report: here those of settings' means; `curve_plots` has those of single runs' histories."""
+"""The pictures of a report. Those of settings' means are made here, those of single runs' histories in `curve_plots`.
+
+A method takes a task (a model on a dataset, to a target) and returns a picture with its data; None where the runs have
+none. `charts` draws.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +75,7 @@ class Plotter:
             yield plot
 
     def reached(self, task: Task) -> Plot | None:
+        """The share of runs that has reached the target over time, a line a setting."""
         there = [setting for setting in task.settings if setting.measured(TIME).n][:MOST_LINES]
         if not any(setting.measured(TIME).reached for setting in there):
             return None
@@ -89,7 +94,8 @@ class Plotter:
         return drawn("reached", f"{caption} and its 95 % interval", charts.reached(steps, crosses), panels)
 
     def scaling(self, task: Task) -> Plot | None:
-        key, unit = (TIME, "time to accuracy (s)")
+        """Time to accuracy, or else the time of an epoch, over devices; and the speed-up beside it."""
+        key, unit = TIME, "time to accuracy (s)"
         if not any(setting.values(TIME) for setting in task.settings):
             key, unit = (quantities.TIME_EPOCH_SEC, "time of an epoch (s)")
         seconds: dict[str, list[Point]] = {}
@@ -111,6 +117,7 @@ class Plotter:
         return drawn("scaling", caption, charts.scaling(lines, ups, unit), panels)
 
     def throughput(self, task: Task) -> Plot | None:
+        """The rate of each setting, as bars."""
         values = points_of(task, RATE)
         if not values:
             return None
@@ -120,7 +127,7 @@ class Plotter:
         return drawn("throughput", caption, charts.bars(values, label), [panel])
 
     def stacks(self, task: Task) -> Plot | None:
-        """Drawn where runs of several drivers or other stacks are there; below it stands what is said of them."""
+        """Time over drivers, a curve a stack and a panel a GPU, where runs differ in these, with the report's words."""
         key = TIME if any(setting.values(TIME) for setting in task.settings) else quantities.TIME_TRAIN_SEC
         times = by_stack(task, key)
         curves = {name for panel in times.values() for name in panel}
@@ -146,6 +153,7 @@ class Plotter:
         return drawn("stacks", f"{caption}. {words}".strip(), stack_chart.stacks(panels, drivers, label), data)
 
     def cost(self, task: Task) -> Plot | None:
+        """Cost against time to accuracy, a point a setting."""
         seconds, dollars = points_of(task, TIME), points_of(task, COST)
         points = {
             name: Point(seconds[name].y, dollars[name].y, dollars[name].error, seconds[name].error)
@@ -159,6 +167,7 @@ class Plotter:
         return drawn("cost", caption, charts.cost(points), [panel])
 
     def roofline(self) -> Plot | None:
+        """The roofline of each kind of GPU, with the runs under it; one picture of all workloads."""
         by_gpu = roofline_chart.rooflines(self._store, self._workloads)
         if not by_gpu:
             return None
