@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import HANGS_SEC, begin, environment, launch
+from tests.support.commands import HANGS_SEC, TINY, begin, environment, events, launch, processes_of
 from tests.support.folders import wait_for
-from tracking.record import run_folder
+from tracking.record import journal, run_folder
 
 pytestmark = pytest.mark.slow
 
@@ -105,3 +105,17 @@ def test_a_search_that_cannot_be_made_is_refused_before_anything_runs(
     assert refused.code == 2, refused.output
     assert said in refused.output
     assert not (tmp_path / "runs").exists()
+
+
+def test_runs_of_a_search_are_forked_from_one_process_that_has_imported_once(tmp_path: Path) -> None:
+    asked = ("gpus=0", "batch_size=8,16", "model.optimizer.lr=0.01,0.02", "max_epochs=1", "target=0.01")
+    run = launch(tmp_path, "-m", *TINY, "+search=quickest", *asked, "search.budget=2runs", "tracking.offline=true")
+    assert run.code == 0, run.output
+    assert len(run.folders) == 2
+    [[first], [second]] = [events(folder, "forked") for folder in run.folders]
+    assert first.value == second.value
+    for folder in run.folders:
+        keys = [event.key for event in journal.events(folder / run_folder.JOURNAL)]
+        assert keys.index("import_stop") < keys.index("run_start")
+        assert keys.count("import_start") == keys.count("import_stop")
+    assert not processes_of(tmp_path)

@@ -6,14 +6,24 @@ import dataclasses
 import os
 import re
 import signal
-import subprocess
 import traceback
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Protocol
 
 from tracking.record import documents, files, run_folder
 from tracking.record.run_folder import Failure
 from tracking.record.typed_json import checked
+
+
+class Ended(Protocol):
+    """A process that has ended, with its exit code."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def returncode(self) -> int | None: ...
+
 
 LAST_WORDS_BYTES = 4000
 # Kinds of failure that a rank has by itself, whatever befell the others.
@@ -42,7 +52,7 @@ OF_CONTAINERS = {
 }
 
 
-def unexplained(folder: Path, process: subprocess.Popen[bytes], contained: bool = False) -> Failure | None:
+def unexplained(folder: Path, process: Ended, contained: bool = False) -> Failure | None:
     """The failure of a worker that left no result: it was killed, or could not even start."""
     code = process.returncode
     if run_folder.read_result(folder) is not None:

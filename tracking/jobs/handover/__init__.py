@@ -5,7 +5,25 @@ It imports little: a launcher starts its supervisor before it has imported the r
 
 from __future__ import annotations
 
+from tracking.jobs.handover.fork_servers import BEGAN, ENDED, SERVE, Forks, ForkServers
+from tracking.jobs.handover.forked_worker import ForkedWorker, Started, fork_or_start
 from tracking.jobs.handover.lifeline import LAUNCHER, STEP, Lifeline
 from tracking.jobs.handover.supervisor_process import Assignment, SupervisorProcess, ahead, received
 
-__all__ = ["LAUNCHER", "STEP", "Assignment", "Lifeline", "SupervisorProcess", "ahead", "received"]
+__all__ = [
+    "BEGAN",
+    "ENDED",
+    "LAUNCHER",
+    "SERVE",
+    "STEP",
+    "Assignment",
+    "ForkServers",
+    "ForkedWorker",
+    "Forks",
+    "Lifeline",
+    "Started",
+    "SupervisorProcess",
+    "ahead",
+    "fork_or_start",
+    "received",
+]

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tracking.base import installation
+from tracking.jobs.handover.fork_servers import Forks
 
 SUPERVISOR = installation.module("tracking.jobs.node.__main__")
 MAX_BYTES = 65536  # of a message
@@ -35,7 +36,7 @@ class Assignment:
     """A run's folder, the descriptor of its lock, and what this launch says in place of the folder's config.
 
     `started` is when the run's command began, in seconds of the monotonic clock. `environment` holds the variables of
-    the run's share of the machine; without them it has the whole machine.
+    the run's share of the machine; without them it has the whole machine. `forks`: where its worker is forked from.
     """
 
     folder: Path
@@ -44,6 +45,7 @@ class Assignment:
     timeout_sec: float | None
     system_metrics_interval_sec: float
     environment: dict[str, str] = field(default_factory=dict)
+    forks: Forks | None = None
 
 
 class SupervisorProcess:
@@ -61,10 +63,11 @@ class SupervisorProcess:
 
     def assign(self, run: Assignment) -> None:
         """Hand a run over; a supervisor that has died takes none, as its exit code then says."""
-        words = json.dumps({**asdict(run), "folder": str(run.folder)})
+        met = str(run.forks.folder) if run.forks else ""
+        words = json.dumps({**asdict(run), "folder": str(run.folder), "forks": met})
         self._assigned = True
         with suppress(OSError):
-            socket.send_fds(self._channel, [words.encode()], [run.lock])
+            socket.send_fds(self._channel, [words.encode()], [run.lock, *([run.forks.line] if run.forks else [])])
 
     def tell(self, signum: int) -> None:
         """Send it a signal, if it has not ended."""
@@ -117,10 +120,12 @@ def received() -> Assignment | None:
     Standard input stays open: it is the lifeline.
     """
     with socket.socket(fileno=os.dup(0)) as channel:
-        words, descriptors, _, _ = socket.recv_fds(channel, MAX_BYTES, 1)
+        words, descriptors, _, _ = socket.recv_fds(channel, MAX_BYTES, 2)
     if not words:
         return None
     told = json.loads(words)
-    [lock] = descriptors
-    os.set_inheritable(lock, False)
-    return Assignment(**{**told, "folder": Path(told["folder"]), "lock": lock})
+    lock, *lines = descriptors
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    forks = Forks(Path(told["forks"]), lines[0]) if lines else None
+    return Assignment(**{**told, "folder": Path(told["folder"]), "lock": lock, "forks": forks})

@@ -94,7 +94,15 @@ def train(part: Part) -> Result:
     waited = time.monotonic() - part.started
     try:
         process = worker_process.train(
-            folder, config, command, part.gpu_uuids, others, neighbours, part.lock, since_command_sec=waited
+            folder,
+            config,
+            command,
+            part.gpu_uuids,
+            others,
+            neighbours,
+            part.lock,
+            part.forks,
+            since_command_sec=waited,
         )
         failure = failures.unexplained(folder, process, command.contained)
         if others:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs.handover import STEP, Lifeline
+from tracking.jobs.handover import STEP, Lifeline, Started
 from tracking.jobs.node import outcome, signals, slurm
 from tracking.jobs.node.task import Task
 from tracking.record import Failure, failures, node_records, run_folder
@@ -52,7 +51,7 @@ def prepared(folder: Path, config: RunConfig) -> dict[str, str]:
     return {node_records.SPARED: "1"} if config.cluster.kind == "slurm" and saves(config) else {}
 
 
-def let_save(process: subprocess.Popen[bytes], folder: Path, config: RunConfig, signum: int = 0) -> None:
+def let_save(process: Started, folder: Path, config: RunConfig, signum: int = 0) -> None:
     """Have a worker that is told to stop save a checkpoint and end, if it makes checkpoints of steps.
 
     Returns when it has ended, when its time is over, or at a further signal. Ctrl-C and a closed terminal give no time.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import RunConfig
-from tracking.jobs.handover import Lifeline
+from tracking.jobs.handover import Forks, Lifeline
 from tracking.jobs.node.rendezvous.nodes import Nodes
 from tracking.jobs.node.task import Task
 
@@ -29,6 +29,7 @@ class Part:
     lock: int = -1
     launcher: int | None = None
     others: Nodes | None = None
+    forks: Forks | None = None  # where the worker is forked from
 
     @property
     def gpu_uuids(self) -> list[str]:

@@ -47,8 +47,9 @@ def supervise(folder: Path, assigned: Assignment | None = None) -> int:
     visible = nvml.visible_gpus()
     started = assigned.started if assigned else processes.begun()
     part = Part(folder, config, task, config.chosen(visible), started, line)
-    if assigned and not assigned.environment:
-        part.launcher = os.getppid()
+    if assigned:
+        part.forks = assigned.forks
+        part.launcher = None if assigned.environment else os.getppid()
     with ExitStack() as stack:  # The folder stays locked until its end is written.
         try:
             signals.raise_on_signals()

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from conf.schema import RunConfig
 from tracking.base import quantities
+from tracking.jobs.handover import Forks, Started, fork_or_start
 from tracking.jobs.node import interruption, signals
 from tracking.jobs.node.rendezvous.nodes import Nodes
-from tracking.jobs.worker_command import WorkerCommand
+from tracking.jobs.worker_command import LAUNCHER, WorkerCommand
 from tracking.machine.environment import processes
 from tracking.machine.usage import CoTenants, SystemMetricsThread
 from tracking.record import Journal, Record, WorkerLog, attempts, journal, node_records, run_folder
@@ -77,12 +78,13 @@ class Limits:
 
 def train(
     folder: Path, config: RunConfig, command: WorkerCommand, gpu_uuids: list[str], others: Nodes | None,
-    neighbours: CoTenants | None, lock: int, **beginning: float,
-) -> subprocess.Popen[bytes]:  # fmt: skip
+    neighbours: CoTenants | None, lock: int, forks: Forks | None = None,
+    **beginning: float,
+) -> Started:  # fmt: skip
     """Run this node's worker to its end, and leave no process of it behind; the process that has ended.
 
-    `lock` is the descriptor of the folder's lock, -1 on a node that has none. `beginning` is journaled with the start.
-    Raises TimedOut, NodeFailed of another node, Interrupted.
+    `lock` is the descriptor of the folder's lock, -1 on a node that has none. `forks`: where it is forked from.
+    `beginning` is journaled with the start. Raises TimedOut, NodeFailed of another node, Interrupted.
     """
     name = node_records.name() if config.node_rank else ""  # The head node's files have the plain names.
     path, log_path = (
@@ -95,13 +97,8 @@ def train(
     log.event("init_start", **beginning)
     printed = WorkerLog(log_path)
     with printed as output:
-        # A session of its own: a signal to the supervisor's group does not reach it.
-        process = subprocess.Popen(
-            list(command.argv), env={**command.env, **interruption.prepared(folder, config)},
-            stdout=output, stderr=subprocess.STDOUT,
-            stdin=subprocess.PIPE if command.contained else subprocess.DEVNULL, start_new_session=True,
-            pass_fds=[lock] if lock >= 0 else [],
-        )  # fmt: skip
+        locks = [lock] if lock >= 0 else []
+        process = started(folder, config, command, neighbours, [output, *locks], forks)
     try:
         with sampled(log, gpu_uuids, folder, config, name, first_sample, neighbours):
             try:
@@ -118,8 +115,33 @@ def train(
     return process
 
 
+def started(
+    folder: Path, config: RunConfig, command: WorkerCommand, neighbours: CoTenants | None, descriptors: list[int],
+    forks: Forks | None,
+) -> Started:  # fmt: skip
+    """The worker, in a session of its own: a signal to the supervisor's group does not reach it.
+
+    `descriptors`: its output, and the lock of the folder if it has one.
+    """
+    environ = {**command.env, **interruption.prepared(folder, config)}
+
+    def fresh(output: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            list(command.argv), env=environ, stdout=output, stderr=subprocess.STDOUT,
+            stdin=subprocess.PIPE if command.contained else subprocess.DEVNULL, start_new_session=True,
+            pass_fds=descriptors[1:],
+        )  # fmt: skip
+
+    if forks is None:
+        return fresh(descriptors[0])
+    variables = sorted((name, value) for name, value in environ.items() if name != LAUNCHER)
+    alike = [config.model.workload, config.processes_per_node(), variables]
+    told = neighbours.roots.add if neighbours else lambda _: None
+    return fork_or_start(forks, command.argv, environ, descriptors, alike, fresh, told)
+
+
 @contextmanager
-def saved_once_more(process: subprocess.Popen[bytes], folder: Path, config: RunConfig) -> Iterator[None]:
+def saved_once_more(process: Started, folder: Path, config: RunConfig) -> Iterator[None]:
     """Let a worker save that has to end since what is in the block is interrupted, or takes longer than it may."""
     try:
         yield
@@ -157,7 +179,7 @@ def num_samples(path: Path) -> int:
     return sum(any(key.startswith(quantities.SYSTEM) for key in values) for values in metrics)
 
 
-def watch(process: subprocess.Popen[bytes], limits: Limits | None, others: Nodes | None) -> None:
+def watch(process: Started, limits: Limits | None, others: Nodes | None) -> None:
     """Wait for the worker's end. Raises TimedOut, and NodeFailed of `others`."""
     while process.poll() is None:
         if limits:
@@ -168,7 +190,7 @@ def watch(process: subprocess.Popen[bytes], limits: Limits | None, others: Nodes
             process.wait(POLL_SEC)
 
 
-def stop(running: Sequence[subprocess.Popen[bytes]]) -> None:
+def stop(running: Sequence[Started]) -> None:
     """End these processes and all that they started: ask first, kill after GRACE_SEC or at a second signal."""
     for signum, patience_sec in ((signal.SIGTERM, GRACE_SEC), (signal.SIGKILL, KILL_SEC)):
         for process in running:
@@ -186,7 +208,7 @@ def stop(running: Sequence[subprocess.Popen[bytes]]) -> None:
         time.sleep(POLL_SEC)
 
 
-def end_container(process: subprocess.Popen[bytes], ending: Sequence[str]) -> None:
+def end_container(process: Started, ending: Sequence[str]) -> None:
     """End what the engine may have left running when its own process ended: let go of it, and remove it by name."""
     if process.stdin:
         with suppress(OSError):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs.handover import Assignment, SupervisorProcess
+from tracking.jobs.handover import Assignment, Forks, ForkServers, SupervisorProcess
 from tracking.jobs.node import JobState, Share, Ticket, machine_shares
 from tracking.jobs.queues.queue import Queue
 from tracking.machine.environment import nvml
@@ -31,6 +31,7 @@ class Machine(Queue):
         self._divides_gpus = False  # a share holds one GPU, and a job takes as many shares as it has GPUs
         self._running: dict[str, tuple[list[int], SupervisorProcess]] = {}  # with the numbers of their shares
         self._cancelled_at = float("inf")  # monotonic seconds
+        self._fork_servers: ForkServers | None = None  # of a search
 
     def check(self, configs: Sequence[RunConfig]) -> None:
         """Cut the machine into as many shares as jobs are to run at once, or for a search into one a GPU.
@@ -76,12 +77,19 @@ class Machine(Queue):
         supervisor.assign(
             Assignment(
                 owner.folder, owner.descriptor, started, config.timeout_sec,
-                config.tracking.system_metrics_interval_sec, share.environment() if share else {},
+                config.tracking.system_metrics_interval_sec, share.environment() if share else {}, self._forks(config),
             )
         )  # fmt: skip
         made = Ticket(KIND, str(supervisor.process.pid))
         self._running[made.job_id] = numbers, supervisor
         return made
+
+    def _forks(self, config: RunConfig) -> Forks | None:
+        """Where the job's worker is forked from: a search's runs are short, and start again and again."""
+        if not config.search.phase or config.is_program() or config.stack.kind == "container":
+            return None
+        self._fork_servers = self._fork_servers or ForkServers()
+        return self._fork_servers.forks
 
     def has_room(self, config: RunConfig) -> bool:
         """Whether no process is in the shares that the job needs: a run has its result a moment before its supervisor
@@ -127,3 +135,6 @@ class Machine(Queue):
         if self._waiting is not None:
             self._waiting.dismiss()
             self._waiting = None
+        if self._fork_servers is not None:
+            self._fork_servers.close()
+            self._fork_servers = None

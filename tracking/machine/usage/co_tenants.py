@@ -46,6 +46,7 @@ class CoTenants:
         self._quota = processes.quota() if proc == Path("/proc") else math.inf
         self._marks = set(marks)
         self._known = known
+        self.roots: set[int] = set()  # processes that are the run's too, with all that they have started
         self._marked: dict[tuple[int, int], bool] = {}  # by a process's number and start
         self._sessions: set[int] = set()  # those that the run has opened
         self._used: dict[str, float] = {}  # seconds of CPU of each foreign process, by name
@@ -117,7 +118,7 @@ class CoTenants:
     def _ours(self, there: dict[int, Process]) -> set[int]:
         """The run's own processes; and the kernel's threads, which work for all."""
         marked = [pid for pid, process in there.items() if self._marks and self._is_marked(process)]
-        ours = processes.descendants(there, [self._launcher, *marked])
+        ours = processes.descendants(there, [self._launcher, *self.roots, *marked])
         own = there[self._launcher].session if self._launcher in there else 0
         self._sessions |= {there[pid].session for pid in ours if pid in there} - {own}
         ours |= {process.pid for process in there.values() if process.session in self._sessions}

@@ -24,6 +24,7 @@ from trainers.loop.worker.signal_deaths import die_of_signals, signal_of
 if TYPE_CHECKING:
     from torch.distributed.launcher.api import LaunchConfig
 
+FORKED = "TIMETRIAL_FORKED_FROM"  # in a fork of a search's server, the process id of that
 ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # It is set where `lightning_import` left out too much.
 
 
@@ -48,13 +49,11 @@ def run_training(run_dir: Path) -> int:
     """What `main` does, but for signals."""
     config = run_folder.read_config(run_dir)
     processes = config.processes_per_node()
-    # What torchrun does too: more threads than cores make every process slower. Threads that spin for long while
-    # they wait for each other are many times slower than ones that sleep, wherever something else wants a core.
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // processes)))
-    os.environ.setdefault("GOMP_SPINCOUNT", "100000")
-    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
+    limit_threads(config)
     collector = fingerprint.Collector()  # Its commands run beside the imports.
     log = None if node_records.rank() else Journal(run_dir / run_folder.JOURNAL)
+    if log and FORKED in os.environ:
+        log.event("forked", int(os.environ[FORKED]))  # What follows is imported already.
     with part_of_start(log, "import"):
         import_training(config, run_dir)
         import torch
@@ -80,8 +79,21 @@ def run_training(run_dir: Path) -> int:
     return 0
 
 
-def import_training(config: schema.RunConfig, run_dir: Path) -> None:
-    """Import, before the fork, all that the ranks need; what is slow and not needed is left out where that works."""
+def limit_threads(config: schema.RunConfig) -> None:
+    """Set, before PyTorch is imported, how many threads a process has, and how they wait."""
+    # What torchrun does too: more threads than cores make every process slower. Threads that spin for long while
+    # they wait for each other are many times slower than ones that sleep, wherever something else wants a core.
+    threads = max(1, len(os.sched_getaffinity(0)) // config.processes_per_node())
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    os.environ.setdefault("GOMP_SPINCOUNT", "100000")
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
+
+
+def import_training(config: schema.RunConfig, run_dir: Path | None) -> None:
+    """Import, before the fork, all that the ranks need; what is slow and not needed is left out where that works.
+
+    Where it does not, the worker of `run_dir` starts again with all of it.
+    """
     from trainers.loop.worker import lightning_import
 
     # A workload of the user's own may want all of torchmetrics; ours do not.
@@ -92,7 +104,7 @@ def import_training(config: schema.RunConfig, run_dir: Path) -> None:
         with lightning_import.as_if_missing(*left_out):
             import trainers.loop.train  # noqa: F401
     except Exception:  # Some packages make another exception of an ImportError.
-        if not left_out:
+        if not left_out or run_dir is None:
             raise
         # Something else that is installed here needs them: start again, with them.
         os.environ[ALL_IMPORTS] = "1"

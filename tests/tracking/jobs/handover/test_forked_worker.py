@@ -1,0 +1,203 @@
+"""Workers forked from a server: each is as a new one would be, and a new one is started where the server fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.commands import HANGS_SEC, environment
+from tests.support.folders import wait_for
+from tracking.jobs.handover import ForkedWorker, ForkServers, Started, fork_or_start, forked_worker
+
+pytestmark = pytest.mark.slow
+
+# In place of trainers.loop.worker: it imports what is told, and its run says what it found and leaves it otherwise.
+WORKER = """
+import json, os, random, sys, time
+from pathlib import Path
+
+from tracking.jobs.handover import SERVE
+from trainers.loop.worker import fork_server
+
+def imports(like):
+    if os.environ.get("BROKEN"):
+        raise ImportError("so")
+    import own
+    if "LIGHT" not in os.environ:
+        import numpy, torch
+
+fork_server.import_all = imports
+run = Path(sys.argv[1])
+if sys.argv[1] == SERVE:
+    run = fork_server.serve(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+if run is None:
+    sys.exit()
+report = {
+    "pid": os.getpid(), "parent": os.getppid(), "left": os.environ.get("LEFT"), "folder": os.getcwd(),
+    "words": sys.argv[1:], "random": random.random(), "session": os.getsid(0),
+    "launcher": os.environ["TIMETRIAL_LAUNCHER"], "modules": "left_behind" in sys.modules,
+    "descriptors": sorted(os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if int(name) > 2
+                          and os.path.exists(f"/proc/self/fd/{name}")),
+}
+if "LIGHT" not in os.environ:
+    import numpy, torch
+    report |= {
+        "dtype": str(torch.get_default_dtype()), "seed": torch.initial_seed(), "threads": torch.get_num_threads(),
+        "numpy": numpy.random.random(),
+    }
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(report["threads"] + 1)
+    torch.manual_seed(7); numpy.random.seed(7)
+(run / "report.json.new").write_text(json.dumps(report))
+os.rename(run / "report.json.new", run / "report.json")
+random.seed(7)
+os.environ["LEFT"] = "behind"
+os.chdir("/")
+sys.modules["left_behind"] = sys
+print("these are its words", flush=True)
+while (run / "wait").exists():
+    time.sleep(0.01)
+sys.exit(3)
+"""
+
+
+class Runs:
+    """Runs of one launch in a folder, each asked for as a supervisor does."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.servers = ForkServers()
+        self.started: list[Started] = []
+        self.fresh: list[subprocess.Popen[bytes]] = []
+        self.environ = environment(PYTHONPATH=os.pathsep.join([str(root), environment()["PYTHONPATH"]]))
+        (root / "worker.py").write_text(WORKER)
+        (root / "own.py").write_text("")
+
+    def start(self, name: str, wait: bool = False, torch: bool = False, **variables: str) -> Started:
+        run = self.root / name
+        run.mkdir()
+        if wait:
+            (run / "wait").touch()
+        argv = [sys.executable, str(self.root / "worker.py"), str(run)]
+        environ = {**self.environ, "TIMETRIAL_LAUNCHER": name, **({} if torch else {"LIGHT": "1"}), **variables}
+
+        def fresh(output: int) -> subprocess.Popen[bytes]:
+            self.fresh.append(subprocess.Popen(argv, env=environ, stdout=output, stderr=output, start_new_session=True))
+            return self.fresh[-1]
+
+        with (run / "worker.log").open("wb") as log:
+            self.started.append(
+                fork_or_start(
+                    self.servers.forks, argv, environ, [log.fileno()], [variables, torch], fresh, lambda pid: None
+                )
+            )
+        return self.started[-1]
+
+    def report(self, name: str) -> dict[str, Any]:
+        path = self.root / name / "report.json"
+        wait_for(path.exists)
+        read: dict[str, Any] = json.loads(path.read_text())
+        return read
+
+    def close(self) -> None:
+        self.servers.close()
+        for process in [*self.fresh, *forked_worker.servers]:
+            process.kill()
+            process.wait()
+        forked_worker.servers.clear()
+        for worker in self.started:
+            worker.wait(HANGS_SEC)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    made = Runs(tmp_path)
+    yield made
+    made.close()
+
+
+def test_each_run_is_as_a_new_one_whatever_the_one_before_has_left(runs: Runs) -> None:
+    codes = [runs.start(name, torch=True).wait(HANGS_SEC) for name in ("a", "b")]
+    assert codes == [3, 3]
+    assert not runs.fresh
+    first, second = runs.report("a"), runs.report("b")
+    assert first["parent"] == second["parent"], "one server, which has imported once"
+    assert first["pid"] != second["pid"]
+    for each, name in ((first, "a"), (second, "b")):
+        assert each["session"] == each["pid"]
+        assert (each["launcher"], each["words"]) == (name, [str(runs.root / name)])
+        assert (each["dtype"], each["left"], each["modules"]) == ("torch.float32", None, False)
+        assert each["descriptors"] == []
+    assert first["threads"] == second["threads"]
+    assert first["seed"] == second["seed"] != 7
+    assert first["folder"] == second["folder"] != "/"
+    assert first["random"] != second["random"]
+    assert first["numpy"] != second["numpy"]
+    assert (runs.root / "b/worker.log").read_text() == "these are its words\n"
+
+
+def test_a_run_that_crashes_or_is_killed_ends_alone_and_other_variables_have_another_server(runs: Runs) -> None:
+    killed, other = runs.start("a", wait=True), runs.start("b", wait=True, MORE="2")
+    assert runs.report("a")["parent"] != runs.report("b")["parent"]
+    os.killpg(killed.pid, signal.SIGKILL)
+    assert killed.wait(HANGS_SEC) == -signal.SIGKILL
+    assert other.poll() is None
+    assert runs.start("c").wait(HANGS_SEC) == 3
+    assert runs.report("c")["parent"] == runs.report("a")["parent"], "its server goes on"
+
+
+def test_a_run_ends_with_its_supervisor_and_all_end_with_their_launcher(runs: Runs) -> None:
+    run = runs.start("a", wait=True)
+    assert isinstance(run, ForkedWorker)
+    first = runs.report("a")
+    runs.started.remove(run)
+    run._channel.close()  # as the kernel does when its supervisor dies
+    wait_for(lambda: not psutil.pid_exists(first["pid"]))
+    runs.start("b", wait=True)
+    there = runs.report("b")
+    assert there["parent"] == first["parent"]
+    runs.servers.close()
+    wait_for(lambda: not any(alive(there[who]) for who in ("pid", "parent")))
+    runs.servers = ForkServers()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_killed_server_takes_its_run_along_and_the_next_run_starts_anew(runs: Runs) -> None:
+    run = runs.start("a", wait=True)
+    server = runs.report("a")["parent"]
+    os.kill(server, signal.SIGKILL)
+    assert run.wait(HANGS_SEC) == -signal.SIGKILL
+    wait_for(lambda: not alive(runs.report("a")["pid"]))
+    assert runs.start("b").wait(HANGS_SEC) == 3
+    assert runs.report("b")["parent"] not in (server, os.getpid())
+
+
+def test_where_a_server_cannot_import_or_its_sources_have_changed_the_run_is_a_new_process(runs: Runs) -> None:
+    assert runs.start("a", BROKEN="1").wait(HANGS_SEC) == 3
+    assert runs.report("a")["parent"] == os.getpid()
+    assert runs.start("b", BROKEN="1").wait(HANGS_SEC) == 3
+    assert [process.pid for process in runs.fresh] == [runs.report(name)["pid"] for name in ("a", "b")]
+    assert runs.start("c").wait(HANGS_SEC) == 3
+    (runs.root / "own.py").write_text("changed = True")
+    os.utime(runs.root / "own.py", (1, 1))
+    assert runs.start("d").wait(HANGS_SEC) == 3
+    assert runs.report("d")["parent"] == os.getpid()
+    assert runs.start("e").wait(HANGS_SEC) == 3
+    assert runs.report("e")["parent"] not in (os.getpid(), runs.report("c")["parent"]), (
+        "another server, of the new source"
+    )

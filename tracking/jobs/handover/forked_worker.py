@@ -1,0 +1,158 @@
+"""Workers of a search, forked from a process that has imported PyTorch, Lightning and the workload.
+
+Such a server (trainers/loop/worker/fork_server.py) is a worker that has stopped before it reads its run. It has the
+command, variables, folder and cores that a new worker would have: for other ones, another server is started. It keeps
+no state of a run, since each is a fork of its own. Where it cannot be reached, a new process is started as ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tracking.jobs.handover.fork_servers import BEGAN, ENDED, SERVE, Forks
+
+MAX_BYTES = 64  # of an answer: a process id, or an exit code
+servers: list[subprocess.Popen[bytes]] = []  # those started here, which outlive this process
+BROKEN = ".broken"  # marks a kind of worker whose server ended before it forked
+
+
+Fresh = Callable[[int], "subprocess.Popen[bytes]"]  # starts a new process with this output
+
+
+class ForkedWorker:
+    """What is used of a subprocess.Popen. `fresh` starts a new process, with `output`, where the server ends before it
+    has forked.
+
+    The server tells the process id and then the exit code, and ends the worker when this end of the channel closes.
+    """
+
+    stdin = None
+
+    def __init__(
+        self, channel: socket.socket, fresh: Fresh, output: int, told: Callable[[int], object], broken: Path | None
+    ) -> None:  # fmt: skip
+        self.returncode: int | None = None
+        self._channel, self._fresh, self._told, self._broken = channel, fresh, told, broken
+        self._output = os.dup(output)  # The caller closes its own.
+        self._pid: int | None = None
+        self._instead: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Waits until the server has forked it."""
+        while self._pid is None:
+            self._hear(None)
+        return self._pid
+
+    def poll(self) -> int | None:
+        self._hear(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code. Raises subprocess.TimeoutExpired."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.returncode is None:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise subprocess.TimeoutExpired("worker", timeout or 0.0)
+            self._hear(left)
+        return self.returncode
+
+    def _hear(self, within_sec: float | None) -> None:
+        """Take in what the server says within this time."""
+        if self._instead:
+            with suppress(subprocess.TimeoutExpired):
+                self.returncode = self._instead.wait(within_sec)
+            return
+        if self.returncode is not None or not select.select([self._channel], [], [], within_sec)[0]:
+            return
+        try:
+            words = self._channel.recv(MAX_BYTES)
+        except OSError:
+            words = b""
+        what, _, number = words.decode().partition(" ")
+        if what == BEGAN:
+            self._pid = int(number)
+            self._told(self._pid)
+            os.close(self._output)
+        elif self._pid is None:
+            self._channel.close()
+            if self._broken:
+                self._broken.touch()
+            self._instead = self._fresh(self._output)
+            self._pid = self._instead.pid
+            os.close(self._output)
+        else:  # A server that was killed has taken its forks along.
+            self.returncode = int(number) if what == ENDED else -signal.SIGKILL
+            self._channel.close()
+
+
+Started = subprocess.Popen[bytes] | ForkedWorker
+
+
+def fork_or_start(
+    forks: Forks, argv: Sequence[str], environ: Mapping[str, str], descriptors: Sequence[int], alike: Sequence[object],
+    fresh: Fresh, told: Callable[[int], object],
+) -> Started:  # fmt: skip
+    """Have the worker `argv` forked, or start it by `fresh` where that cannot be asked for.
+
+    `descriptors` are its output, and what else it inherits. `alike` is what its imports depend on beside its command,
+    and is the same of workers that one server may fork. `told` is called with its process id.
+    """
+    path = forks.folder / key_of(argv, alike)
+    broken = path.with_suffix(BROKEN)
+    if broken.exists():
+        return fresh(descriptors[0])
+    request = json.dumps({"run": argv[-1], "environ": dict(environ)}).encode()
+    try:
+        channel, begun = connected(path), False
+        if channel is None:
+            serve(forks, path, argv, environ)
+            channel, begun = connected(path), True
+        if channel is None:
+            return fresh(descriptors[0])
+        socket.send_fds(channel, [request], list(descriptors))
+    except OSError:
+        return fresh(descriptors[0])
+    return ForkedWorker(channel, fresh, descriptors[0], told, broken if begun else None)
+
+
+def key_of(argv: Sequence[str], alike: Sequence[object]) -> str:
+    """Names a kind of worker: its command, folder and cores, and what else it depends on."""
+    words = json.dumps([list(argv[:-1]), str(Path.cwd()), sorted(os.sched_getaffinity(0)), list(alike)])
+    return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+
+def connected(path: Path) -> socket.socket | None:
+    """A channel to the server that is met there; None where there is none any more."""
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        channel.connect(str(path))
+    except (FileNotFoundError, ConnectionRefusedError):
+        channel.close()
+        return None
+    return channel
+
+
+def serve(forks: Forks, path: Path, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Start a server that is met at `path`; it takes what it is asked for when its imports are done. Raises OSError."""
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        asked = [SERVE, str(listener.fileno()), str(forks.line), argv[-1]]
+        server = subprocess.Popen(
+            [*argv[:-1], *asked], env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True, pass_fds=[listener.fileno(), forks.line],
+        )  # fmt: skip
+    servers.append(server)

@@ -1,0 +1,152 @@
+"""A worker that has its imports behind it, and forks one for each run of a search that is asked for over a socket.
+
+`python -m trainers.loop.worker --fork LISTENER LIFELINE RUN_DIR`: descriptors of the socket and of a pipe that its
+launcher holds open, and a run like those to come. It computes nothing and has no threads of its own, and CUDA is never
+initialised in it: so a fork is what a new worker would be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracking.jobs.handover import BEGAN, ENDED
+from tracking.record import Journal, run_folder
+from trainers.loop.start import part_of_start
+from trainers.loop.worker.agent import FORKED, import_training, limit_threads
+from trainers.loop.worker.signal_deaths import die_with
+
+MAX_BYTES = 1_048_576  # of a request, most of which are the variables of its environment
+MOST_DESCRIPTORS = 2
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A worker under way: its process, a descriptor that tells of its end, and the channel of its supervisor."""
+
+    pid: int
+    ending: int
+    channel: socket.socket
+
+
+def serve(listening: int, lifeline: int, like: Path) -> Path | None:
+    """In a fork, the folder of its run. In the server None, when its launcher is gone or its sources have changed."""
+    log = Journal(like / run_folder.JOURNAL)
+    with part_of_start(log, "import"):  # It is started for that run, which waits for it.
+        import_all(like)
+    log.close()
+    times = times_of_sources()
+    listener = socket.socket(fileno=listening)
+    forks: list[Fork] = []
+    while True:
+        of_forks = [descriptor for fork in forks for descriptor in (fork.ending, fork.channel.fileno())]
+        ready = waited([listening, *of_forks], lifeline)
+        if lifeline in ready:
+            for fork in forks:
+                kill(fork)
+            return None
+        for fork in [fork for fork in forks if ready & {fork.ending, fork.channel.fileno()}]:
+            end(fork, told=fork.ending in ready)
+            forks.remove(fork)
+        if listening not in ready:
+            continue
+        channel, _ = listener.accept()
+        if times_of_sources() != times:
+            return None
+        words, descriptors, _, _ = socket.recv_fds(channel, MAX_BYTES, MOST_DESCRIPTORS)
+        if not words:
+            channel.close()
+            continue
+        server, pid = os.getpid(), os.fork()
+        if not pid:
+            for opened in [listener, *(fork.channel for fork in forks)]:
+                opened.close()
+            os.close(lifeline)
+            return become(json.loads(words), descriptors, server, channel)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        forks.append(Fork(pid, os.pidfd_open(pid), channel))
+
+
+def import_all(like: Path) -> None:
+    """Import what a run like this one needs. Nothing is left out by a second start, as `import_training` would do."""
+    config = run_folder.read_config(like)
+    limit_threads(config)
+    import_training(config, None)
+    import torch
+    import torch.distributed.elastic.multiprocessing.errors
+    import torch.distributed.launcher.api
+
+    from trainers.workload import load_workload
+
+    if config.model.workload.startswith("trainers."):  # A workload of the user's own may start what survives no fork.
+        load_workload(config)
+    assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
+
+
+def times_of_sources() -> dict[str, int]:
+    """When each source file was changed that is imported here and does not belong to Python or to a package of it."""
+    times = {}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file and not file.startswith((sys.prefix, sys.base_prefix)):
+            with suppress(OSError):
+                times[file] = Path(file).stat().st_mtime_ns
+    return times
+
+
+def waited(descriptors: list[int], lifeline: int) -> set[int]:
+    """Those of the descriptors that there is something to read of, once there is; and the lifeline when it is cut."""
+    poller = select.poll()
+    poller.register(lifeline, 0)
+    for descriptor in descriptors:
+        poller.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poller.poll()}
+
+
+def end(fork: Fork, told: bool) -> None:
+    """Tell how a fork has ended; one whose supervisor is gone is killed first."""
+    if not told:
+        kill(fork)
+    _, status = os.waitpid(fork.pid, 0)
+    with suppress(OSError):
+        fork.channel.send(f"{ENDED} {os.waitstatus_to_exitcode(status)}".encode())
+    fork.channel.close()
+    os.close(fork.ending)
+
+
+def kill(fork: Fork) -> None:
+    for send in (os.killpg, os.kill):  # It may have no group of its own yet.
+        with suppress(ProcessLookupError):
+            send(fork.pid, signal.SIGKILL)
+
+
+def become(request: dict[str, object], descriptors: list[int], server: int, channel: socket.socket) -> Path:
+    """Give a fork what a new worker has: its session, its variables and streams, and random numbers of its own."""
+    os.setsid()
+    die_with(server)
+    with channel, suppress(OSError):  # a supervisor that has gone: the server sees it, too
+        channel.send(f"{BEGAN} {os.getpid()}".encode())
+    environ, run = request["environ"], request["run"]
+    assert isinstance(environ, dict)
+    os.environ.clear()
+    os.environ.update({**environ, FORKED: str(server)})
+    output, *kept = descriptors
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.close(output)
+    for descriptor in kept:  # the lock of the run's folder, which all processes of the run hold
+        os.set_inheritable(descriptor, True)
+    random.seed()
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+    sys.argv[1:] = [str(run)]
+    return Path(str(run))
