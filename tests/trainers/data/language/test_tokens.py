@@ -51,6 +51,13 @@ def test_sequences_come_as_they_lie_and_none_reaches_into_another_file(folder: P
     assert [batch["inputs"].flatten().tolist() for batch in loader] == [list(range(500, 500 + 2 * LENGTH))]
 
 
+def test_the_last_token_of_a_file_is_a_target_alone(tmp_path: Path) -> None:
+    for name, number in (("train.bin", 3 * LENGTH), ("val.bin", 2 * LENGTH + 1)):
+        write(tmp_path / name, np.arange(number))
+    data = read(tmp_path)
+    assert (data.train_tokens, data.validation_tokens) == (2 * LENGTH, 2 * LENGTH)
+
+
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_a_run_goes_on_at_the_token_across_files(folder: Path, world_size: int) -> None:
     data, size = read(folder), 2 * LENGTH // world_size
