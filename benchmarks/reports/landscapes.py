@@ -14,7 +14,7 @@ from itertools import product
 
 import numpy as np
 
-from tracking.analysis.search import Axis, Scalar, Trial
+from tracking.analysis.search import Axis, Scalar, SearchTrial
 
 GPUS, BATCHES, RATES = (1, 2, 4), (8, 16, 32, 64), (0.002, 0.0045, 0.01, 0.022, 0.05)
 AXES = (Axis("gpus", GPUS), Axis("batch_size", BATCHES), Axis("lr", RATES))
@@ -101,7 +101,7 @@ class Landscape:
     def best(self) -> float:
         return min(self.true_times.values())
 
-    def ended(self, trial: Trial) -> Trial:
+    def ended(self, trial: SearchTrial) -> SearchTrial:
         """A run as it ends: at its cap, at the target or at its last epoch. Its cost is in GPU-seconds."""
         gpus = float(trial.setting["gpus"])
         value, end, interval = self.time(trial.setting, trial.seed)

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.reports import search_rates
 from benchmarks.reports.landscapes import SETTINGS, landscape
 from benchmarks.reports.search_peers import by_grid
-from tracking.analysis.search import Trial
+from tracking.analysis.search import SearchTrial
 
 
 @pytest.mark.parametrize("lumps", [False, True])
@@ -27,9 +27,9 @@ def test_the_true_time_of_a_setting_is_the_mean_of_its_runs_that_reach_the_targe
 
 def test_a_run_ends_at_its_cap_at_the_target_or_at_its_last_epoch() -> None:
     world = landscape(0.05, lumps=True, misses=True, seed=3)
-    ends = {world.ended(Trial(setting, 1, "explore")).state for setting in SETTINGS}
+    ends = {world.ended(SearchTrial(setting, 1, "explore")).state for setting in SETTINGS}
     assert ends == {"reached", "missed"}
-    stopped = world.ended(Trial(SETTINGS[0], 1, "explore", cap=1.0))
+    stopped = world.ended(SearchTrial(SETTINGS[0], 1, "explore", cap=1.0))
     assert (stopped.state, stopped.censored_at) == ("stopped", 1.0)
 
 

@@ -10,6 +10,6 @@ from __future__ import annotations
 from tracking.analysis.search.answers import Answer, Figure, Ratio, answer
 from tracking.analysis.search.caps import cap_of
 from tracking.analysis.search.propose import propose
-from tracking.analysis.search.trials import Axis, Rules, Scalar, Trial
+from tracking.analysis.search.trials import Axis, Rules, Scalar, SearchTrial
 
-__all__ = ["Answer", "Axis", "Figure", "Ratio", "Rules", "Scalar", "Trial", "answer", "cap_of", "propose"]
+__all__ = ["Answer", "Axis", "Figure", "Ratio", "Rules", "Scalar", "SearchTrial", "answer", "cap_of", "propose"]

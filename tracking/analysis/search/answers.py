@@ -11,7 +11,7 @@ from tracking.analysis.search.blocks import Blocks
 from tracking.analysis.search.costs import grid_cost, spent
 from tracking.analysis.search.deciding import Deciding, Standing, best_of_groups
 from tracking.analysis.search.explored import explored
-from tracking.analysis.search.trials import DECIDE, EXPLORE, Key, Rules, Scalar, Trial, key_of, of_phase
+from tracking.analysis.search.trials import DECIDE, EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 from tracking.analysis.statistics import floored_variance, ratio_bounds
 
 CONFIDENCE = 0.95
@@ -72,7 +72,7 @@ class Answer:
     best_value_if_all_missed: float | None = None
 
 
-def answer(rules: Rules, trials: Sequence[Trial]) -> Answer:
+def answer(rules: Rules, trials: Sequence[SearchTrial]) -> Answer:
     """What is known after these trials, at any time of a search."""
     deciding = Deciding(rules, trials)
     standing = deciding.standing
@@ -109,7 +109,7 @@ def _named(standing: Standing) -> Key | None:
     return key if key and standing.blocks.times(key).reached else None
 
 
-def _why(trials: Sequence[Trial], standing: Standing, named: Key | None) -> str:
+def _why(trials: Sequence[SearchTrial], standing: Standing, named: Key | None) -> str:
     if any(trial.state == "running" for trial in trials):
         return "running"
     if not any(trial.value is not None for trial in trials):
@@ -119,7 +119,7 @@ def _why(trials: Sequence[Trial], standing: Standing, named: Key | None) -> str:
     return "all missed" if standing.ended else "budget spent"
 
 
-def _leading(rules: Rules, trials: Sequence[Trial]) -> Mapping[str, Scalar] | None:
+def _leading(rules: Rules, trials: Sequence[SearchTrial]) -> Mapping[str, Scalar] | None:
     settings = [setting for group in rules.groups for setting in explored(rules, trials, group) if setting.known]
     best = min(settings, key=lambda setting: setting.expected, default=None)
     if best is not None:
@@ -178,7 +178,7 @@ def _ratios(
     return ratios
 
 
-def _closest(rules: Rules, trials: Sequence[Trial]) -> float | None:
+def _closest(rules: Rules, trials: Sequence[SearchTrial]) -> float | None:
     metrics = [trial.metric for trial in trials if trial.metric is not None]
     if any(trial.value is not None for trial in trials) or not metrics:
         return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 
-from tracking.analysis.search.trials import Key, Trial
+from tracking.analysis.search.trials import Key, SearchTrial
 from tracking.analysis.statistics import Times, floored_variance, p_sooner, ratio_bounds
 
 
@@ -16,7 +16,7 @@ from tracking.analysis.statistics import Times, floored_variance, p_sooner, rati
 class Blocks:
     """`runs`: of each setting its runs in the order of their blocks, of the first `num` blocks alone."""
 
-    runs: dict[Key, list[Trial]]
+    runs: dict[Key, list[SearchTrial]]
     num: int
 
     def times(self, key: Key) -> Times:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tracking.analysis.search.explored import explored, incumbent, noise, resolution
-from tracking.analysis.search.trials import Rules, Scalar, Trial
+from tracking.analysis.search.trials import Rules, Scalar, SearchTrial
 
 MANY_SPREADS = 3.0
 
 
-def cap_of(rules: Rules, trials: Sequence[Trial], setting: Mapping[str, Scalar] | None = None) -> float | None:
+def cap_of(rules: Rules, trials: Sequence[SearchTrial], setting: Mapping[str, Scalar] | None = None) -> float | None:
     """The objective at which a run that starts now is stopped; None where none is known.
 
     The best mean so far, plus the larger of three pooled standard deviations and an evaluation interval. With a

@@ -8,17 +8,17 @@ from statistics import fmean
 
 from tracking.analysis.search.explored import expectations
 from tracking.analysis.search.finalists import finalists
-from tracking.analysis.search.trials import EXPLORE, Key, Rules, Scalar, Trial, key_of, of_phase
+from tracking.analysis.search.trials import EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 
 BLOCKS = 5  # that the budget is kept for
 GRID_SEEDS = 3
 
 
-def spent(trials: Sequence[Trial]) -> float:
+def spent(trials: Sequence[SearchTrial]) -> float:
     return math.fsum(trial.cost for trial in trials)
 
 
-def usual_cost(rules: Rules, trials: Sequence[Trial]) -> float:
+def usual_cost(rules: Rules, trials: Sequence[SearchTrial]) -> float:
     """What a run costs: the mean of those that ended and did not fail; 0 without any."""
     if rules.run_cost is not None:
         return rules.run_cost
@@ -26,7 +26,7 @@ def usual_cost(rules: Rules, trials: Sequence[Trial]) -> float:
     return fmean(costs) if costs else 0.0
 
 
-def whole_costs(rules: Rules, trials: Sequence[Trial]) -> dict[Key, float]:
+def whole_costs(rules: Rules, trials: Sequence[SearchTrial]) -> dict[Key, float]:
     """What a run of each setting costs that is alone and not stopped: its cost, times how much longer it is expected to
     take.
 
@@ -47,21 +47,21 @@ def whole_costs(rules: Rules, trials: Sequence[Trial]) -> dict[Key, float]:
     return {key: fmean(values) for key, values in costs.items()}
 
 
-def block_cost(rules: Rules, trials: Sequence[Trial], settings: Sequence[Mapping[str, Scalar]]) -> float:
+def block_cost(rules: Rules, trials: Sequence[SearchTrial], settings: Sequence[Mapping[str, Scalar]]) -> float:
     """What a run of each of these settings is expected to cost."""
     costs = whole_costs(rules, trials)
     usual = fmean(costs.values()) if costs else rules.run_cost or 0.0
     return math.fsum(costs.get(key_of(setting), usual) for setting in settings)
 
 
-def reserve(rules: Rules, trials: Sequence[Trial]) -> float:
+def reserve(rules: Rules, trials: Sequence[SearchTrial]) -> float:
     """What deciding is expected to need: five blocks of the finalists as they are now."""
     if math.isinf(rules.budget) or not any(trial.value is not None for trial in trials):
         return 0.0
     return BLOCKS * block_cost(rules, trials, finalists(rules, trials))
 
 
-def grid_cost(rules: Rules, trials: Sequence[Trial]) -> float | None:
+def grid_cost(rules: Rules, trials: Sequence[SearchTrial]) -> float | None:
     """What a grid of three seeds would cost at least: of all settings, an interval at five values.
 
     An estimate: settings that were not tried are taken to cost what the others of their group do, and they are likely

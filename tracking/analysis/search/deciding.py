@@ -11,7 +11,7 @@ from tracking.analysis.search.blocks import Blocks, survivors
 from tracking.analysis.search.costs import block_cost, spent
 from tracking.analysis.search.finalists import finalists
 from tracking.analysis.search.spending import levels
-from tracking.analysis.search.trials import DECIDE, EXPLORE, Key, Rules, Scalar, Trial, key_of, of_phase
+from tracking.analysis.search.trials import DECIDE, EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,16 @@ class Standing:
 @dataclass(frozen=True)
 class Deciding:
     rules: Rules
-    trials: Sequence[Trial]
+    trials: Sequence[SearchTrial]
 
     @cached_property
     def finalists(self) -> list[Mapping[str, Scalar]]:
         return finalists(self.rules, self.trials)
 
     @cached_property
-    def runs(self) -> dict[Key, dict[int, Trial]]:
+    def runs(self) -> dict[Key, dict[int, SearchTrial]]:
         """The ended deciding runs by setting and block."""
-        runs: dict[Key, dict[int, Trial]] = {key_of(setting): {} for setting in self.finalists}
+        runs: dict[Key, dict[int, SearchTrial]] = {key_of(setting): {} for setting in self.finalists}
         for trial in of_phase(self.trials, DECIDE):
             if trial.state != "running" and trial.block is not None:
                 runs.setdefault(trial.key, {})[trial.block] = trial
@@ -67,7 +67,7 @@ class Deciding:
         ended = num_looks > 0 and (len(candidates) < 2 or num_looks == len(rules.looks))
         return Standing(candidates, members, num_looks, blocks, ended)
 
-    def next(self) -> list[Trial]:
+    def next(self) -> list[SearchTrial]:
         """The next run of the block that is not whole yet; none where deciding has ended or the budget is spent."""
         standing = self.standing
         if standing.ended or not standing.members:
@@ -83,7 +83,7 @@ class Deciding:
         waiting = [key for key in order if block not in self.runs[key]]
         if len(waiting) == len(order) and not self.affordable([settings[key] for key in order]):
             return []
-        return [Trial(dict(settings[waiting[0]]), self.seed(block), DECIDE, block)]
+        return [SearchTrial(dict(settings[waiting[0]]), self.seed(block), DECIDE, block)]
 
     def affordable(self, settings: Sequence[Mapping[str, Scalar]]) -> bool:
         cost = block_cost(self.rules, self.trials, settings)

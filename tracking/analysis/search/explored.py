@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tracking.analysis.search.censored import expected_beyond
-from tracking.analysis.search.trials import EXPLORE, Key, Rules, Scalar, Trial, of_phase
+from tracking.analysis.search.trials import EXPLORE, Key, Rules, Scalar, SearchTrial, of_phase
 
 # The relative standard deviation of repeats before any are known; it weighs as much as one repeat.
 USUAL_NOISE = 0.1
@@ -20,7 +20,7 @@ class Explored:
     """A setting's exploring runs. `expected` is the mean of their values, with the expected value of those that were
     stopped or missed."""
 
-    trials: tuple[Trial, ...]
+    trials: tuple[SearchTrial, ...]
     expected: float
 
     @property
@@ -42,11 +42,11 @@ class Explored:
         return self.usable and bool(self.reached)
 
 
-def explored(rules: Rules, trials: Sequence[Trial], group: Scalar | None) -> list[Explored]:
+def explored(rules: Rules, trials: Sequence[SearchTrial], group: Scalar | None) -> list[Explored]:
     """The settings of a group with ended exploring runs, in order of their first start."""
     own = [trial for trial in of_phase(trials, EXPLORE) if rules.group_of(trial.setting) == group]
     values = expectations(own)
-    settings: dict[Key, list[tuple[Trial, float]]] = {}
+    settings: dict[Key, list[tuple[SearchTrial, float]]] = {}
     for trial, value in zip(own, values, strict=True):
         if trial.state != "running":
             settings.setdefault(trial.key, []).append((trial, value))
@@ -55,7 +55,7 @@ def explored(rules: Rules, trials: Sequence[Trial], group: Scalar | None) -> lis
     ]
 
 
-def expectations(trials: Sequence[Trial]) -> list[float]:
+def expectations(trials: Sequence[SearchTrial]) -> list[float]:
     """The value of each run, or the expected one: beyond where it was stopped or missed, or of a run still running.
 
     NaN of all where nothing is known yet.
@@ -79,7 +79,7 @@ def incumbent(settings: Sequence[Explored]) -> Explored | None:
     return min((setting for setting in settings if setting.known), key=lambda setting: setting.expected, default=None)
 
 
-def noise(trials: Sequence[Trial]) -> float:
+def noise(trials: Sequence[SearchTrial]) -> float:
     """The standard deviation of the logarithms of repeats, pooled over the settings that have repeats."""
     settings: dict[Key, list[float]] = {}
     for trial in of_phase(trials, EXPLORE):

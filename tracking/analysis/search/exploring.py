@@ -17,7 +17,7 @@ from tracking.analysis.search.caps import cap_of
 from tracking.analysis.search.explored import Explored, expectations, explored, incumbent, noise, resolution
 from tracking.analysis.search.neighbours import all_settings, distance, neighbours
 from tracking.analysis.search.optuna_proposals import proposals
-from tracking.analysis.search.trials import EXPLORE, Axis, Key, Rules, Scalar, Trial, key_of, of_phase
+from tracking.analysis.search.trials import EXPLORE, Axis, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 
 FILL = 3  # settings of a group that fill the space, and one more for each axis
 TRIES = 4  # proposals asked of Optuna; the first new one is taken
@@ -32,10 +32,10 @@ class Group:
 
     rules: Rules
     value: Scalar | None
-    trials: Sequence[Trial]
+    trials: Sequence[SearchTrial]
 
     @cached_property
-    def own(self) -> list[Trial]:
+    def own(self) -> list[SearchTrial]:
         return [trial for trial in self.trials if self.rules.group_of(trial.setting) == self.value]
 
     @cached_property
@@ -62,7 +62,7 @@ class Group:
         return zlib.crc32(f"{self.rules.seed} {self.value} {what}".encode())
 
 
-def next_of(rules: Rules, trials: Sequence[Trial]) -> Trial | None:
+def next_of(rules: Rules, trials: Sequence[SearchTrial]) -> SearchTrial | None:
     """The exploring run that starts next; None where every group has ended, or has to wait for free GPUs.
 
     The group with the fewest runs comes first. While it waits for more GPUs than are free, others may get ahead of it
@@ -81,25 +81,25 @@ def next_of(rules: Rules, trials: Sequence[Trial]) -> Trial | None:
     return None
 
 
-def _next_of_group(group: Group) -> Trial | None:
+def _next_of_group(group: Group) -> SearchTrial | None:
     repeat = _repeat(group)
     if repeat is not None:  # without a cap, which would make the noise seem smaller
-        return Trial(*repeat, EXPLORE)
+        return SearchTrial(*repeat, EXPLORE)
     rules, setting = group.rules, _new(group)
     return (
         None
         if setting is None
-        else Trial(setting, rules.explore_seed, EXPLORE, cap=cap_of(rules, group.trials, setting))
+        else SearchTrial(setting, rules.explore_seed, EXPLORE, cap=cap_of(rules, group.trials, setting))
     )
 
 
-def _has_room(rules: Rules, trials: Sequence[Trial], new: Trial) -> bool:
+def _has_room(rules: Rules, trials: Sequence[SearchTrial], new: SearchTrial) -> bool:
     running = [trial for trial in trials if trial.state == "running"]
     taken = sum(rules.gpus_of(trial.setting) for trial in running)
     return not running or taken + rules.gpus_of(new.setting) <= rules.num_gpus
 
 
-def filling(rules: Rules, trials: Sequence[Trial]) -> bool:
+def filling(rules: Rules, trials: Sequence[SearchTrial]) -> bool:
     """Whether a group has fewer settings than fill its space."""
     exploring = of_phase(trials, EXPLORE)
     groups = [Group(rules, value, exploring) for value in rules.groups]

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tracking.analysis.search.explored import Explored, explored, noise, resolution
-from tracking.analysis.search.trials import Rules, Scalar, Trial, key_of
+from tracking.analysis.search.trials import Rules, Scalar, SearchTrial, key_of
 
 MANY_SPREADS = 2.0
 
 
-def finalists(rules: Rules, trials: Sequence[Trial]) -> list[Mapping[str, Scalar]]:
+def finalists(rules: Rules, trials: Sequence[SearchTrial]) -> list[Mapping[str, Scalar]]:
     """The settings of deciding, the most promising first. Only exploring runs count, so deciding does not change them.
 
     At most `max_finalists` that lie within two standard errors of the best one, and the best of each group.

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from tracking.analysis.search.costs import reserve, spent, usual_cost
 from tracking.analysis.search.deciding import Deciding
 from tracking.analysis.search.exploring import filling, next_of
-from tracking.analysis.search.trials import DECIDE, EXPLORE, Rules, Trial, of_phase
+from tracking.analysis.search.trials import DECIDE, EXPLORE, Rules, SearchTrial, of_phase
 
 
-def propose(rules: Rules, trials: Sequence[Trial]) -> list[Trial]:
+def propose(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTrial]:
     """The runs to start now, after these in the order of their start.
 
     Exploring: up to `at_once` with those that are running. Deciding: one, once nothing runs. An empty list while runs
@@ -19,7 +19,7 @@ def propose(rules: Rules, trials: Sequence[Trial]) -> list[Trial]:
     running = [trial for trial in trials if trial.state == "running"]
     exploring = rules.explore and not of_phase(trials, DECIDE)
     if exploring:
-        new: list[Trial] = []
+        new: list[SearchTrial] = []
         while len(running) + len(new) < rules.at_once and _affordable(rules, [*trials, *new]):
             trial = next_of(rules, [*trials, *new])
             if trial is None:
@@ -30,7 +30,7 @@ def propose(rules: Rules, trials: Sequence[Trial]) -> list[Trial]:
     return [] if running else Deciding(rules, trials).next()
 
 
-def _affordable(rules: Rules, trials: Sequence[Trial]) -> bool:
+def _affordable(rules: Rules, trials: Sequence[SearchTrial]) -> bool:
     """Whether another exploring run leaves what deciding needs; runs that are running count at the usual cost.
 
     The first settings of each group are explored within all of the budget: without them there is nothing to decide.

@@ -97,7 +97,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Trial:
+class SearchTrial:
     """A run of a search. `value`, `cap` and `censored_at` are in the objective's unit (seconds, USD or joules).
 
     `state`: running, reached, stopped (at its cap), missed (its own budget spent without the target) or failed.
@@ -201,5 +201,5 @@ def key_of(setting: Mapping[str, Scalar]) -> Key:
     return tuple(sorted(setting.items()))
 
 
-def of_phase(trials: Sequence[Trial], phase: str) -> list[Trial]:
+def of_phase(trials: Sequence[SearchTrial], phase: str) -> list[SearchTrial]:
     return [trial for trial in trials if trial.phase == phase]

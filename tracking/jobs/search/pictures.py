@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tracking.analysis.report.pictures import COLOURS, new_figure, plain, png
-from tracking.analysis.search import Axis, Trial
+from tracking.analysis.search import Axis, SearchTrial
 from tracking.jobs.search.answer_words import LABELS
 from tracking.record import documents
 
@@ -17,7 +17,7 @@ MARKS = {"reached": "o", "stopped": "x", "missed": "v"}
 SAID = {"reached": "reached the target", "stopped": "stopped: it could not be the best", "missed": "missed the target"}
 
 
-def write(folder: Path, trials: Sequence[Trial], axes: Sequence[Axis], objective: str) -> None:
+def write(folder: Path, trials: Sequence[SearchTrial], axes: Sequence[Axis], objective: str) -> None:
     """Write both; the landscape needs two axes of numbers. Raises OSError."""
     known = [(number, trial, at) for number, trial in enumerate(trials, 1) if (at := _at(trial)) is not None]
     if not known:
@@ -34,11 +34,11 @@ def _save(path: Path, figure: Any) -> None:
         file.write(png(figure))
 
 
-def _at(trial: Trial) -> float | None:
+def _at(trial: SearchTrial) -> float | None:
     return trial.value if trial.value is not None else trial.censored_at
 
 
-def progress(known: Sequence[tuple[int, Trial, float]], objective: str) -> Any:
+def progress(known: Sequence[tuple[int, SearchTrial, float]], objective: str) -> Any:
     """Each run's value over its number, and the best so far as steps; deciding runs are behind a line."""
     figure, (axes,) = new_figure(8, 4.2)
     for state, mark in MARKS.items():
@@ -59,7 +59,7 @@ def progress(known: Sequence[tuple[int, Trial, float]], objective: str) -> Any:
     return figure
 
 
-def landscape(known: Sequence[tuple[int, Trial, float]], across: Axis, up: Axis, objective: str) -> Any:
+def landscape(known: Sequence[tuple[int, SearchTrial, float]], across: Axis, up: Axis, objective: str) -> Any:
     """Each setting on two axes, coloured by its value where it reached the target; grey: stopped or missed."""
     figure, (axes,) = new_figure(7, 4.8)
     for state, mark in MARKS.items():
@@ -76,7 +76,7 @@ def landscape(known: Sequence[tuple[int, Trial, float]], across: Axis, up: Axis,
     return figure
 
 
-def _scale(drawn: Any, axis: Axis, known: Sequence[tuple[int, Trial, float]]) -> None:
+def _scale(drawn: Any, axis: Axis, known: Sequence[tuple[int, SearchTrial, float]]) -> None:
     """Label one axis: logarithmic where its values differ a lot, with a tick at each choice."""
     values = [float(trial.setting[axis.key]) for _, trial, _ in known]
     if min(values) > 0 and max(values) >= 4 * min(values):

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from conf.schema import ConfigError, RunConfig
-from tracking.analysis.search import Answer, Axis, Scalar, Trial, answer, propose
+from tracking.analysis.search import Answer, Axis, Scalar, SearchTrial, answer, propose
 from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import answer_words, trace_file
 from tracking.jobs.search.search_rules import rules_of
@@ -32,7 +32,7 @@ class SearchJobs:
 
     def __init__(
         self, base: Job, axes: Sequence[Axis], make: Callable[[list[str]], RunConfig], jobs: Sequence[Job] = (),
-        refused: Sequence[tuple[int, Trial]] = (), num_gpus: int = 0,
+        refused: Sequence[tuple[int, SearchTrial]] = (), num_gpus: int = 0,
     ) -> None:  # fmt: skip
         self._base, self._make = base, make
         self._words = [word for word in base.overrides if not word.startswith("seed=")]
@@ -40,7 +40,10 @@ class SearchJobs:
         self._budget: Budget = budget_of(base.config.search)
         self.jobs = list(jobs)
         self._refused = list(refused)  # by how many jobs there were before
-        self._read: tuple[list[Result | None], list[Trial]] = [], []  # the jobs' trials, and the results they are of
+        self._read: tuple[list[Result | None], list[SearchTrial]] = (
+            [],
+            [],
+        )  # the jobs' trials, and their results
         self._asked_at: tuple[int, int] | None = None  # how many jobs there were, and had ended, at the last proposal
         self._num_lost: dict[int, int] = {}  # by trial, how often its run was lost
         self.trouble = ""  # what ended it early
@@ -48,14 +51,14 @@ class SearchJobs:
         self.why: dict[str, str] = {}  # by setting, why it cannot be run
 
     @property
-    def tried(self) -> list[tuple[Trial, Job | None]]:
+    def tried(self) -> list[tuple[SearchTrial, Job | None]]:
         """All trials in the order of their start, each with its job if it could be run."""
-        there: list[tuple[Trial, Job | None]] = list(zip(self._trials_of_jobs(), self.jobs, strict=True))
+        there: list[tuple[SearchTrial, Job | None]] = list(zip(self._trials_of_jobs(), self.jobs, strict=True))
         for place, trial in reversed(self._refused):
             there.insert(place, (trial, None))
         return there
 
-    def _trials_of_jobs(self) -> list[Trial]:
+    def _trials_of_jobs(self) -> list[SearchTrial]:
         """The jobs as trials, whose folders are read only when one has begun or ended: this is asked all the time."""
         results = [job.result for job in self.jobs]
         if len(results) != len(self._read[0]) or any(map(operator.is_not, results, self._read[0])):
@@ -63,7 +66,7 @@ class SearchJobs:
         return self._read[1]
 
     @property
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[SearchTrial]:
         return [trial for trial, _ in self.tried]
 
     def corners(self) -> list[RunConfig]:
@@ -171,7 +174,7 @@ class SearchJobs:
         for setting, why in list(self.why.items())[:5]:
             console.print(f"not run: {setting}: {why}", soft_wrap=True)
 
-    def _job(self, trial: Trial) -> Job | None:
+    def _job(self, trial: SearchTrial) -> Job | None:
         words = [*self._words, *setting_words(trial.setting), f"seed={trial.seed}"]
         try:
             config = self._make(words)
@@ -193,7 +196,7 @@ class SearchJobs:
             config.timeout_sec = max(1.0, self._budget.amount - sum(each.cost for each in self.trials))
         return job
 
-    def _refuse(self, trial: Trial, why: str) -> None:
+    def _refuse(self, trial: SearchTrial, why: str) -> None:
         """Note that a trial cannot be run."""
         self._refused.append((len(self.jobs), dataclasses.replace(trial, state="failed")))
         self.why[" ".join(setting_words(trial.setting))] = why

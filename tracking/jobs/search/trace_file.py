@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.launch_options import SearchConfig
-from tracking.analysis.search import Answer, Axis, Scalar, Trial
+from tracking.analysis.search import Answer, Axis, Scalar, SearchTrial
 from tracking.jobs.plan import Job
 from tracking.record import documents
 
@@ -17,7 +17,7 @@ TRACE = "search.json"
 VERSION = 1
 
 
-def write(folder: Path, search: SearchConfig, tried: Sequence[tuple[Trial, Job | None]], answer: Answer) -> None:
+def write(folder: Path, search: SearchConfig, tried: Sequence[tuple[SearchTrial, Job | None]], answer: Answer) -> None:
     """Write it in place of the one before; a trial without a job could not be run. Raises OSError."""
     rows = [_row(trial, job) for trial, job in tried]
     asked = {"objective": search.objective, "budget": search.budget, "axes": search.axes}
@@ -41,19 +41,19 @@ def best_of(folder: Path, axes: Sequence[Axis]) -> list[dict[str, Scalar]]:
     return [setting for place, setting in enumerate(on_axes) if setting and setting not in on_axes[:place]]
 
 
-def refused(folder: Path, axes: Sequence[Axis]) -> list[tuple[int, Trial]]:
+def refused(folder: Path, axes: Sequence[Axis]) -> list[tuple[int, SearchTrial]]:
     """The trials that could not be run, each with the number of jobs before it; none where it cannot be read."""
-    trials: list[tuple[int, Trial]] = []
+    trials: list[tuple[int, SearchTrial]] = []
     with suppress(OSError, ValueError, KeyError, TypeError):
         for place, row in enumerate(documents.read_json(folder / TRACE)["trials"]):
             setting = {axis.key: row["setting"][axis.key] for axis in axes}
             if row["run"] is None and all(axis.holds(setting[axis.key]) for axis in axes):
-                trial = Trial(setting, int(row["seed"]), str(row["phase"]), state="failed")
+                trial = SearchTrial(setting, int(row["seed"]), str(row["phase"]), state="failed")
                 trials.append((place - len(trials), trial))
     return trials
 
 
-def _row(trial: Trial, job: Job | None) -> dict[str, Any]:
+def _row(trial: SearchTrial, job: Job | None) -> dict[str, Any]:
     known = {key: value for key, value in dataclasses.asdict(trial).items() if value is not None}
     if job is None:
         return {"run": None, **known}

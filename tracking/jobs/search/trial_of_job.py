@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from tracking.analysis.compare import censoring
 from tracking.analysis.results import EXPLORING
-from tracking.analysis.search import Trial
+from tracking.analysis.search import SearchTrial
 from tracking.base import quantities
 from tracking.jobs.plan import Job, sweep_summary
 from tracking.record import Result, failures, journal, run_folder
@@ -24,7 +24,7 @@ KEYS = {
 }
 
 
-def trials_of(jobs: Sequence[Job], budget: Budget) -> list[Trial]:
+def trials_of(jobs: Sequence[Job], budget: Budget) -> list[SearchTrial]:
     """The jobs as trials. Runs side by side on this machine share what the time that they have in common costs."""
     spans = [(*span(job), job.result is None) for job in jobs]
     parts = parts_of_time(
@@ -45,13 +45,13 @@ def parts_of_time(spans: Sequence[tuple[float, float]]) -> list[float]:
     return parts
 
 
-def trial_of(job: Job, budget: Budget, part_sec: float | None = None) -> Trial:
+def trial_of(job: Job, budget: Budget, part_sec: float | None = None) -> SearchTrial:
     """The job as a trial: running while it has no result. What it took is in the unit of the budget.
 
     `part_sec` is its part of the time of runs side by side; without, it was alone.
     """
     search, result = job.config.search, job.result
-    trial = Trial(
+    trial = SearchTrial(
         search.setting, job.config.seed, search.phase, search.block, cap=objective_of(job, search.cap_sec)
     )  # fmt: skip
     if result is None or not job.settled:  # An interrupted run says nothing, and is run again.

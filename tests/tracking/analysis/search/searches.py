@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from tracking.analysis.search import Axis, Rules, Scalar, Trial, propose
+from tracking.analysis.search import Axis, Rules, Scalar, SearchTrial, propose
 
 Setting = Mapping[str, Scalar]
 AXES = (Axis("gpus", (1, 2, 4)), Axis("batch_size", (4, 8, 16, 32)), Axis("lr", (0.002, 0.004, 0.008, 0.016, 0.032)))
@@ -22,26 +22,28 @@ def true_time(setting: Setting) -> float:
     return epochs * 10 / gpus**0.9 * (1 + 4 / batch)
 
 
-def ended(trial: Trial, time: float) -> Trial:
+def ended(trial: SearchTrial, time: float) -> SearchTrial:
     """A run that was started, with the time that it takes if it is not stopped."""
     if trial.cap is not None and time > trial.cap:
         return replace(trial, state="stopped", censored_at=trial.cap, cost=trial.cap + START)
     return replace(trial, state="reached", value=time, cost=time + START)
 
 
-def noisy(noise: float, seed: int, time: Callable[[Setting], float] = true_time) -> Callable[[Trial], Trial]:
+def noisy(
+    noise: float, seed: int, time: Callable[[Setting], float] = true_time
+) -> Callable[[SearchTrial], SearchTrial]:
     """Ends runs with this noise, the same for the same run."""
 
-    def end(trial: Trial) -> Trial:
+    def end(trial: SearchTrial) -> SearchTrial:
         draw = random.Random(f"{seed} {trial.key} {trial.seed}").gauss(0, noise)
         return ended(trial, time(trial.setting) * math.exp(draw))
 
     return end
 
 
-def searched(rules: Rules, end: Callable[[Trial], Trial], most: int = 300) -> list[Trial]:
+def searched(rules: Rules, end: Callable[[SearchTrial], SearchTrial], most: int = 300) -> list[SearchTrial]:
     """All runs of a search, one after the other."""
-    trials: list[Trial] = []
+    trials: list[SearchTrial] = []
     while new := propose(rules, trials):
         trials += map(end, new)
         assert len(trials) < most, "the search does not end"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tracking.analysis.search.searches import AXES, ended, noisy, searched
-from tracking.analysis.search import Axis, Rules, Trial, answer, cap_of
+from tracking.analysis.search import Axis, Rules, SearchTrial, answer, cap_of
 from tracking.analysis.search.blocks import Blocks, survivors
 from tracking.analysis.search.censored import expected_beyond, mean_beyond
 from tracking.analysis.search.costs import grid_cost
@@ -29,11 +29,13 @@ RULES = Rules(AXES)
 RATE = (Axis("lr", low=0.001, high=0.1, log=True),)
 
 
-def run(lr: float, seed: int = 1, value: float | None = None, beyond: float | None = None, **more: object) -> Trial:
+def run(
+    lr: float, seed: int = 1, value: float | None = None, beyond: float | None = None, **more: object
+) -> SearchTrial:
     """An exploring run of a learning rate, which reached its target, or was stopped or missed at `beyond`."""
     state = "reached" if value is not None else "stopped"
     given_more = {"state": state, "value": value, "censored_at": beyond, **more}
-    return Trial({"lr": lr}, seed, "explore", **given_more)  # type: ignore[arg-type]
+    return SearchTrial({"lr": lr}, seed, "explore", **given_more)  # type: ignore[arg-type]
 
 
 def test_the_mean_beyond_a_bound_is_that_of_a_truncated_log_normal() -> None:
@@ -83,7 +85,7 @@ def test_a_cap_is_three_deviations_or_an_interval_above_the_best_mean() -> None:
 
 def test_a_group_has_a_cap_of_its_own() -> None:
     trials = [
-        Trial({"gpus": gpus, "batch_size": 8, "lr": 0.008}, 1, "explore", state="reached", value=value)
+        SearchTrial({"gpus": gpus, "batch_size": 8, "lr": 0.008}, 1, "explore", state="reached", value=value)
         for gpus, value in ((1, 100.0), (4, 30.0))
     ]
     assert cap_of(RULES, trials, {"gpus": 1}) == pytest.approx(130.0)
@@ -114,7 +116,7 @@ def test_a_region_whose_runs_were_all_stopped_is_not_proposed_again() -> None:
     reached = [run(rate, value=10 + abs(math.log10(rate / 0.005))) for rate in (0.001, 0.002, 0.004, 0.006, 0.008)]
     stopped = [run(rate, beyond=14.0) for rate in (0.012, 0.02, 0.03, 0.05, 0.09)]
 
-    def proposed(trials: Sequence[Trial]) -> list[float]:
+    def proposed(trials: Sequence[SearchTrial]) -> list[float]:
         points = [(trial.setting, value) for trial, value in zip(trials, expectations(trials), strict=True)]
         return [float(point["lr"]) for seed in range(10) for point in proposals(RATE, points, seed, 3)]
 
@@ -126,7 +128,7 @@ def table(rows: Sequence[Sequence[float | None]], interval: float = 0.0) -> tupl
     runs = {}
     for place, row in enumerate(rows):
         trials = [
-            Trial({"lr": place}, block, "decide", block, None, "reached" if value else "missed", value,
+            SearchTrial({"lr": place}, block, "decide", block, None, "reached" if value else "missed", value,
                   None if value else 99.0, interval)
             for block, value in enumerate(row)
         ]  # fmt: skip
@@ -184,13 +186,15 @@ def test_the_lowest_of_equal_means_is_put_right_on_average() -> None:
 
 def test_finalists_are_those_near_the_best_and_the_best_of_each_group() -> None:
     trials = [
-        Trial({"gpus": gpus, "batch_size": batch, "lr": 0.008}, 1, "explore", state="reached", value=value, cost=1.0)
+        SearchTrial(
+            {"gpus": gpus, "batch_size": batch, "lr": 0.008}, 1, "explore", state="reached", value=value, cost=1.0
+        )
         for gpus, batch, value in ((1, 4, 100.0), (1, 8, 90.0), (2, 8, 50.0), (4, 4, 31.0), (4, 8, 30.0), (4, 16, 60.0))
     ]
     batches = [(setting["gpus"], setting["batch_size"]) for setting in finalists(RULES, trials)]
     assert batches == [(4, 8), (4, 4), (2, 8), (1, 8)]
     assert grid_cost(RULES, trials) == pytest.approx(180.0)
-    failed = Trial({"gpus": 4, "batch_size": 32, "lr": 0.008}, 1, "explore", state="failed")
+    failed = SearchTrial({"gpus": 4, "batch_size": 32, "lr": 0.008}, 1, "explore", state="failed")
     assert grid_cost(RULES, [*trials, failed]) == pytest.approx(180.0)
     assert grid_cost(RULES, [failed]) is None
 
@@ -233,7 +237,7 @@ def test_a_search_of_any_axes_in_which_runs_miss_and_fail_ends_within_them(
 ) -> None:
     rules = Rules((*axes, *AXES[:1]) if grouped else tuple(axes), seed=seed)
 
-    def end(trial: Trial) -> Trial:
+    def end(trial: SearchTrial) -> SearchTrial:
         draw = random.Random(f"{seed} {trial.key}")
         state = draw.choice(("reached", "reached", "reached", "missed", "failed"))
         time = draw.uniform(10, 30)

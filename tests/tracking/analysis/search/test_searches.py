@@ -10,17 +10,17 @@ import pytest
 
 from conf.schema import ConfigError
 from tests.tracking.analysis.search.searches import AXES, Setting, ended, noisy, searched, true_time
-from tracking.analysis.search import Axis, Rules, Trial, answer, propose
+from tracking.analysis.search import Axis, Rules, SearchTrial, answer, propose
 
 RULES = Rules(AXES)
 
 
 @pytest.fixture(scope="module")
-def trials() -> list[Trial]:
+def trials() -> list[SearchTrial]:
     return searched(RULES, noisy(0.02, 1))
 
 
-def test_a_search_names_a_setting_that_is_as_good_as_the_best(trials: list[Trial]) -> None:
+def test_a_search_names_a_setting_that_is_as_good_as_the_best(trials: list[SearchTrial]) -> None:
     outcome = answer(RULES, trials)
     best = min(
         true_time(dict(zip(("gpus", "batch_size", "lr"), values, strict=True)))
@@ -37,19 +37,19 @@ def test_a_search_names_a_setting_that_is_as_good_as_the_best(trials: list[Trial
     assert outcome.explore_cost + outcome.decide_cost == pytest.approx(sum(trial.cost for trial in trials))
 
 
-def test_a_search_goes_on_from_its_trials_as_it_would_have(trials: list[Trial]) -> None:
+def test_a_search_goes_on_from_its_trials_as_it_would_have(trials: list[SearchTrial]) -> None:
     for place in range(0, len(trials), 7):
         told = [replace(trial, state="running", value=None, censored_at=None, cost=0.0) for trial in trials]
         assert propose(RULES, trials[:place]) == [told[place]]
     assert propose(RULES, trials) == []
 
 
-def test_exploring_repeats_no_setting_with_the_same_seed(trials: list[Trial]) -> None:
+def test_exploring_repeats_no_setting_with_the_same_seed(trials: list[SearchTrial]) -> None:
     explored = [(trial.key, trial.seed) for trial in trials if trial.phase == "explore"]
     assert len(explored) == len(set(explored))
 
 
-def test_deciding_uses_fresh_seeds_in_whole_blocks_without_caps(trials: list[Trial]) -> None:
+def test_deciding_uses_fresh_seeds_in_whole_blocks_without_caps(trials: list[SearchTrial]) -> None:
     used = {trial.seed for trial in trials if trial.phase == "explore"}
     deciding = [trial for trial in trials if trial.phase == "decide"]
     assert not used & {trial.seed for trial in deciding}
@@ -86,7 +86,7 @@ def test_exploring_runs_divide_the_gpus_and_no_number_of_them_is_left_behind(
 ) -> None:
     """Each run lasts as long as it takes, so that runs end in another order than they began in."""
     rules = Rules((Axis("gpus", choices), *AXES[1:]), at_once=num_gpus, num_gpus=num_gpus)
-    end, trials, now, until = noisy(0.02, 2), list[Trial](), 0.0, dict[int, float]()
+    end, trials, now, until = noisy(0.02, 2), list[SearchTrial](), 0.0, dict[int, float]()
     together = []
     while len(trials) < 60:
         new = propose(rules, trials)
@@ -125,7 +125,7 @@ def test_a_budget_is_kept_and_what_it_does_not_reach_is_said() -> None:
 
 
 def test_settings_that_all_miss_are_said_with_the_best_value() -> None:
-    def missed(trial: Trial) -> Trial:
+    def missed(trial: SearchTrial) -> SearchTrial:
         return replace(trial, state="missed", censored_at=500.0, cost=510.0, metric=float(trial.setting["batch_size"]))
 
     trials = searched(RULES, missed)
@@ -139,7 +139,7 @@ def test_deciding_alone_tells_settings_of_a_sweep_apart() -> None:
     settings: tuple[Setting, ...] = ({"gpus": 4, "lr": 0.1}, {"gpus": 1, "lr": 0.1})
     rules = Rules((), explore=False, finalists=settings)
 
-    def end(trial: Trial) -> Trial:
+    def end(trial: SearchTrial) -> SearchTrial:
         return ended(trial, 100 / float(trial.setting["gpus"]) + trial.seed % 3)
 
     trials = searched(rules, end)
@@ -161,7 +161,7 @@ def test_the_best_of_a_group_stays_the_one_that_was_kept_for_it() -> None:
     )
     rules = Rules((Axis("gpus", (1, 4)), Axis("lr", (1, 2))), explore=False, finalists=settings)
 
-    def end(trial: Trial) -> Trial:
+    def end(trial: SearchTrial) -> SearchTrial:
         slow = 100.0 + float(trial.setting["lr"]) + (5 if (trial.block or 0) > 2 else 0)
         fast = 20.0 + (trial.seed * float(trial.setting["lr"])) % 3
         return ended(trial, slow if trial.setting["gpus"] == 1 else fast)
