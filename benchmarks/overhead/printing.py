@@ -3,8 +3,9 @@
     python benchmarks/overhead/printing.py              # five rounds of three programs, some ten minutes on two cores
     python benchmarks/overhead/printing.py --rounds 9
 
-The program times itself: its loop alone, without its start. `our clock` is from `run_start` to `run_stop` of its run,
-which begins with the program's start.
+The program times itself: its loop alone, without its start, on the clock and in CPU time. Each round has both sides, in
+the reverse order of the round before, and a ratio is of one round. `our clock` is from `run_start` to `run_stop` of its
+run, which begins with the program's start.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ import sys, time
 
 lines, length, flush, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "True", sys.argv[4]
 fill = "x" * length
-began = time.perf_counter()
+began, cpu = time.perf_counter(), time.process_time()
 for step in range(lines):
     print(f"step {step} loss {1 / (step + 1):.4f} {fill}", flush=flush)
 with open(path, "a") as file:
-    print(time.perf_counter() - began, file=file)
+    print(time.perf_counter() - began, time.process_time() - cpu, file=file)
 """
 
 
@@ -42,24 +43,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
-    print("| program | beside `cat`, s | as `model=program`, s | ratio of the rounds | our clock, s |")
-    print("|---|---|---|---|---|")
+    print("| program | | beside `cat`, s | as `model=program`, s | ratio of the rounds | our clock, s |")
+    print("|---|---|---|---|---|---|")
     for name, program in PROGRAMS.items():
         with tempfile.TemporaryDirectory() as folder:
-            rows = [measured(Path(folder) / str(number), *program) for number in range(rounds)]
-        cats, ours, clocks = zip(*rows, strict=True)
-        ratios = [own / cat for cat, own in zip(cats, ours, strict=True)]
-        print("|", " | ".join([name, *map(spread, (cats, ours, ratios, clocks))]), "|", flush=True)
+            rows = [measured(Path(folder) / str(number), number % 2 == 1, *program) for number in range(rounds)]
+        clocks = [clock for _, _, clock in rows]
+        for kind, what in enumerate(("on the clock", "CPU time")):
+            cats, ours = [cat[kind] for cat, _, _ in rows], [own[kind] for _, own, _ in rows]
+            ratios = [own / cat for cat, own in zip(cats, ours, strict=True)]
+            cells = [name, what, *map(spread, (cats, ours, ratios)), "" if kind else spread(clocks)]
+            print("|", " | ".join(cells), "|", flush=True)
 
 
-def measured(folder: Path, lines: int, length: int, flush: bool) -> tuple[float, float, float]:
-    """Seconds of the program beside `cat` and as a run, and of the run's clock."""
+Times = tuple[float, float]  # seconds on the clock and of CPU
+
+
+def measured(folder: Path, reverse: bool, lines: int, length: int, flush: bool) -> tuple[Times, Times, float]:
+    """Of the program beside `cat`, and as a run; and the seconds of the run's clock."""
     folder.mkdir()
     (folder / "prints.py").write_text(SOURCE)
     words = [sys.executable, "prints.py", str(lines), str(length), str(flush)]
+    if not reverse:
+        beside_cat(folder, words)
+    clock = as_run(folder, words)
+    if reverse:
+        beside_cat(folder, words)
+    cat, own = (tuple(map(float, (folder / name).read_text().split())) for name in ("beside_cat", "as_run"))
+    return (cat[0], cat[1]), (own[0], own[1]), clock
+
+
+def beside_cat(folder: Path, words: list[str]) -> None:
     printing = subprocess.Popen([*words, "beside_cat"], cwd=folder, stdout=subprocess.PIPE)
     subprocess.run(["cat"], stdin=printing.stdout, stdout=subprocess.DEVNULL, check=True)
     printing.wait()
+
+
+def as_run(folder: Path, words: list[str]) -> float:
     options = [r'+program.metrics={train/loss: "loss (\S+)"}', r"program.step=step (\d+)", "gpus=0"]
     options += ["tracking.offline=true", "tracking.system_metrics_interval_sec=0"]
     command = f"program.command={' '.join([*words, 'as_run'])}"
@@ -68,8 +88,7 @@ def measured(folder: Path, lines: int, length: int, flush: bool) -> tuple[float,
     assert done.returncode == 0, done.stdout + done.stderr
     run = launched(0, done.stdout, folder).folder
     (start,), (stop,) = events(run, "run_start"), events(run, "run_stop")
-    cat, own = (float((folder / name).read_text()) for name in ("beside_cat", "as_run"))
-    return cat, own, stop.clock_sec - start.clock_sec
+    return stop.clock_sec - start.clock_sec
 
 
 def spread(values: Sequence[float]) -> str:
