@@ -94,6 +94,7 @@ def test_a_job_that_makes_room_goes_on_and_one_that_may_not_was_preempted(cluste
     assert str(keys[keys.index("resume") - 1]).startswith("checkpoint_"), "it has saved what it had come to"
 
 
+@pytest.mark.exhaustive  # two minutes of waiting for Slurm; test_step_resume shows the saving
 def test_a_warned_job_saves_once_more_and_is_queued_again(cluster: Cluster, tmp_path: Path) -> None:
     """Two nodes; Slurm sends this signal when the time is nearly over, here to every process of the job."""
     asked = ("cluster.max_requeues=1", "checkpoint_every_epochs=10000", "log_every_n_steps=2", "nodes=2")

@@ -90,7 +90,7 @@ NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVID
 @pytest.mark.parametrize(
     ("options", "rel"),
     [
-        pytest.param((*GNMT, *ON_A_CPU), 0, id="cpu"),
+        pytest.param((*GNMT, *ON_A_CPU), 0, id="cpu", marks=pytest.mark.exhaustive),
         pytest.param((*GNMT, "gpus=1", "precision=bf16"), 0.05, id="gpu", marks=[pytest.mark.gpu, NO_GPU]),
     ],
 )

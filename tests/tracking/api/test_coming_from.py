@@ -94,6 +94,7 @@ def test_two_processes_of_accelerate_are_one_run(folder: Path) -> None:
     assert {event.values["samples"] for event in events(run, "epoch_stop")} == {NUM_TRAIN}
 
 
+@pytest.mark.exhaustive
 def test_each_fold_is_a_run(folder: Path) -> None:
     runs = start(folder, "k_folds.py")
     assert len(runs) == 5

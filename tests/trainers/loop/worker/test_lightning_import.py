@@ -46,6 +46,7 @@ sys.exit(main(Path(sys.argv[1])))
 """
 
 
+@pytest.mark.exhaustive
 def test_where_something_needs_them_the_worker_starts_again_with_them(tmp_path: Path) -> None:
     overrides = ["gpus=0", "max_epochs=1", "limit_train_batches=1", "batch_size=4"]
     config = checks.check_run(composed(overrides), [])
