@@ -95,10 +95,10 @@ def limits(content: Content, workload: str) -> Rows:
 
 
 def largest(means: Mapping[str, float]) -> str:
-    """The cause that took most, if that is a quarter of the time and no less than what is not known."""
+    """The known cause that took most, if that is a quarter of the time."""
     unknown = "not known"
     causes = sorted((share, name) for name, share in means.items() if name != unknown)
-    enough = causes and causes[-1][0] >= max(0.25, means.get(unknown, 0.0))
+    enough = causes and causes[-1][0] >= 0.25
     return causes[-1][1] if enough else unknown
 
 

@@ -68,6 +68,8 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         rows.append(("a step, by node", took))
     if result.bottleneck:
         rows.append(("limited by", result.bottleneck["words"]))
+        told = (("why", result.bottleneck.get("why")), ("try first", result.bottleneck.get("next")))
+        rows += [(heading, words) for heading, words in told if words]  # A run of an older version has neither.
         rows += [("not measured", words) for words in result.bottleneck.get("missing", ())]
     if result.neighbours:
         rows.append(("neighbours", result.neighbours))

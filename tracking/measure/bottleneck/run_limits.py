@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tracking.base import quantities
-from tracking.measure.bottleneck import activity, ceilings, roofline, time_shares, utilization
+from tracking.measure.bottleneck import activity, advice, ceilings, roofline, time_shares, utilization
+from tracking.measure.bottleneck.advice import Asked
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.training import clock
 from tracking.record import Journal, Record, attempts, documents, journal, node_records, run_folder
@@ -23,7 +24,8 @@ GPU_EVIDENCE = (
 
 @dataclass(frozen=True)
 class Findings:
-    """`metrics` are by MLflow key; `bottleneck` is what result.json keeps: cause, words, shares, evidence, missing."""
+    """`metrics` are by MLflow key; `bottleneck` is what result.json keeps: cause, words, why, next, shares,
+    evidence, missing."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     bottleneck: dict[str, Any] = field(default_factory=dict)
@@ -66,9 +68,9 @@ def examine(folder: Path) -> Findings:
     metrics |= _traffic_of_other_nodes(folder, start, stop)
     metrics |= utilization.figures(means, measured, _indices(folder))
     metrics |= roofline.metrics(roofline.point(events, means, measured))
+    asked = Asked.of(params, tags.get("env.gpu", "none") != "none")
     why = {
-        "cause": time_shares.limit(divided),
-        "words": words,
+        **advice.lines(time_shares.limit(divided), words, spent, means, asked),
         "shares": {name: round(share, 4) for name, share in divided.items()},
         "evidence": _evidence(means),
         "missing": _missing(tags, params, means, spent, measured) + _no_place(tags, metrics),

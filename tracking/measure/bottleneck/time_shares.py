@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from tracking.base import quantities
 
 LEAST = 0.25  # a cause that takes less of the time is not named as the limit
+LEAST_NAMED = 0.05  # nor named at all
 NAMES = quantities.CAUSES
 COUNTERS = {
     "dram": "gpu_dram_bandwidth_percentage",
@@ -82,15 +83,17 @@ def _busy(
 
 
 def limit(shares: Mapping[str, float]) -> str:
-    """The cause with the largest share; `unknown` where that is below LEAST, or less than what is not known."""
+    """The known cause with the largest share; `unknown` where that is below LEAST."""
     cause = max((name for name in shares if name != "unknown"), key=lambda name: shares[name], default="unknown")
-    return cause if cause in shares and shares[cause] >= max(LEAST, shares["unknown"]) else "unknown"
+    return cause if shares.get(cause, 0.0) >= LEAST else "unknown"
 
 
 def words(shares: Mapping[str, float]) -> str:
-    """`traffic of the GPU's memory (61 % of the time), then tensor cores (18 %), not known (12 %)`."""
-    first = limit(shares)
-    rest = sorted((name for name in shares if name != first), key=lambda name: -shares[name])
-    named = [f"{NAMES[name]} ({100 * shares[name]:.0f} %)" for name in rest if shares[name] >= 0.05]
-    lead = f"{NAMES[first]} ({100 * shares[first]:.0f} % of the time)"
-    return f"{lead}, then {', '.join(named)}" if named else lead
+    """`traffic of the GPU's memory (61 % of the time), then tensor cores (18 %), not known (12 %)`.
+
+    What is not known comes last, however large it is: the others can be acted on.
+    """
+    largest_first = sorted(shares, key=lambda name: (name == "unknown", -shares[name]))
+    named = [name for name in largest_first if shares[name] >= LEAST_NAMED] or ["unknown"]
+    lead, *rest = [f"{NAMES[name]} ({100 * shares.get(name, 0.0):.0f} %" for name in named]
+    return f"{lead} of the time)" + (f", then {', '.join(f'{words})' for words in rest)}" if rest else "")

@@ -78,7 +78,7 @@ def test_cycles_that_power_took_count_by_how_far_the_clock_was_down() -> None:
     ("divided", "named"),
     [
         ({"data": 0.24, "unknown": 0.1}, "unknown"),  # below a quarter
-        ({"data": 0.3, "unknown": 0.4}, "unknown"),  # less than what is not known
+        ({"data": 0.3, "unknown": 0.4}, "data"),  # What is not known cannot be acted on.
         ({"data": 0.3, "dram": 0.4, "unknown": 0.3}, "dram"),
         ({"unknown": 1.0}, "unknown"),
     ],
@@ -90,3 +90,11 @@ def test_a_limit_is_named_where_it_is_large_enough(divided: dict[str, float], na
 def test_every_cause_has_a_name() -> None:
     everything = divide(CLOCK, dict.fromkeys(SENSORS, 1.0), dict.fromkeys(time_shares.COUNTERS, 100.0))
     assert everything.keys() | {"exchange", "processor"} == time_shares.NAMES.keys()
+
+
+def test_what_is_not_known_is_named_last() -> None:
+    shares = {"dram": 0.28, "tensor": 0.22, "evaluation": 0.13, "data": 0.03, "unknown": 0.34}
+    assert words(shares) == (
+        "traffic of the GPU's memory (28 % of the time), then tensor cores (22 %), evaluation (13 %), not known (34 %)"
+    )
+    assert words({"data": 0.01, "unknown": 0.99}) == "not known (99 % of the time)"

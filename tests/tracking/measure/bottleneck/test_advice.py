@@ -1,0 +1,48 @@
+"""Every limit comes with its evidence and an advice that this run has not taken yet."""
+
+from __future__ import annotations
+
+import pytest
+
+from tracking.base.quantities import CAUSES
+from tracking.measure.bottleneck.advice import Asked, first_try, why
+from tracking.measure.bottleneck.time_shares import Clock
+
+CLOCK = Clock(total=10.0, evaluation=3.0, checkpoint=1.0, training=6.0, data=2.5, exchange=0.5)
+OURS = Asked(ours=True, precision="fp32", compiled=False, on_gpu=True)
+TUNED = Asked(ours=True, precision="bf16", compiled=True, on_gpu=True)
+SCRIPT = Asked(ours=False, precision="fp32", compiled=False, on_gpu=True)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize("asked", [OURS, TUNED, SCRIPT])
+def test_each_cause_has_an_advice_and_a_known_one_its_evidence(cause: str, asked: Asked) -> None:
+    assert first_try(cause, asked)
+    assert bool(why(cause, CLOCK, {})) is (cause != "unknown")
+
+
+def test_no_advice_is_what_the_run_does_already() -> None:
+    for cause in CAUSES:
+        assert "precision=bf16" not in first_try(cause, TUNED)
+        assert "compile" not in first_try(cause, TUNED)
+    assert first_try("dram", OURS) == "precision=bf16"
+    assert first_try("dram", Asked(True, "bf16", compiled=False, on_gpu=True)) == "compile=true"
+    assert first_try("host", OURS) == "compile=true"
+
+
+def test_a_script_is_told_what_to_change_in_it() -> None:
+    assert "num_workers" in first_try("data", SCRIPT)
+    assert "dataset.num_threads" in first_try("data", OURS)
+    assert "torch.compile" in first_try("host", SCRIPT)
+
+
+def test_the_evidence_has_its_figures() -> None:
+    assert "2.5 s" in why("data", CLOCK, {})
+    assert "3 of 10 s" in why("evaluation", CLOCK, {})
+    assert "62 %" in why("dram", CLOCK, {"gpu_dram_bandwidth_percentage": 62.0})
+
+
+@pytest.mark.parametrize("params", [{"compile": "True"}, {"compile": "False"}, {}])
+def test_what_a_run_was_asked_for_is_read_from_its_params(params: dict[str, str]) -> None:
+    asked = Asked.of({**params, "precision": "tf32"}, on_gpu=True)
+    assert asked == Asked("compile" in params, "tf32", params.get("compile") == "True", on_gpu=True)
