@@ -21,6 +21,7 @@ from tracking.machine.usage import CoTenants, SystemMetricsThread
 from tracking.record import Journal, Record, WorkerLog, attempts, journal, node_records, run_folder
 
 POLL_SEC = 0.1
+UNREAD = (LAUNCHER, "TIMETRIAL_SCRATCH")  # variables of a run, or of its launcher, that no import of a worker reads
 GRACE_SEC = 5.0  # between asking a worker to end and killing it
 KILL_SEC = 30.0  # how long a killed process may take to be gone; one that waits for a driver can stay for ever
 
@@ -134,7 +135,7 @@ def started(
 
     if forks is None:
         return fresh(descriptors[0])
-    variables = sorted((name, value) for name, value in environ.items() if name != LAUNCHER)
+    variables = sorted((name, value) for name, value in environ.items() if name not in UNREAD)
     alike = [config.model.workload, config.processes_per_node(), variables]
     told = neighbours.roots.add if neighbours else lambda _: None
     return fork_or_start(forks, command.argv, environ, descriptors, alike, fresh, told)

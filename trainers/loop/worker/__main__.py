@@ -11,16 +11,16 @@ from tracking.jobs.worker_command import LAUNCHER
 from trainers.loop.worker import die_with, main
 
 
-def asked(words: list[str]) -> Path | None:
-    """The run's folder; None where there is no run to come."""
-    if words[0] == SERVE:
-        from trainers.loop.worker.fork_server import serve
+def begun(words: list[str]) -> int:
+    """Be a worker, or a server of workers and then each of its forks; the exit code."""
+    if words[0] != SERVE:
+        die_with(int(os.environ.get(LAUNCHER, os.getppid())))
+        return main(Path(words[0]))
+    from trainers.loop.worker.fork_server import serve
 
-        return serve(int(words[1]), int(words[2]), Path(words[3]))
-    die_with(int(os.environ.get(LAUNCHER, os.getppid())))
-    return Path(words[0])
+    run_dir = serve(int(words[1]), int(words[2]), Path(words[3]))
+    return 0 if run_dir is None else main(run_dir, forked_from=os.getppid())
 
 
 if __name__ == "__main__":
-    run_dir = asked(sys.argv[1:])
-    sys.exit(0 if run_dir is None else main(run_dir))
+    sys.exit(begun(sys.argv[1:]))

@@ -24,12 +24,13 @@ from trainers.loop.worker.signal_deaths import die_of_signals, signal_of
 if TYPE_CHECKING:
     from torch.distributed.launcher.api import LaunchConfig
 
-FORKED = "TIMETRIAL_FORKED_FROM"  # in a fork of a search's server, the process id of that
 ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # It is set where `lightning_import` left out too much.
 
 
-def main(run_dir: Path) -> int:
+def main(run_dir: Path, forked_from: int | None = None) -> int:
     """Run the training in `run_dir` and return 0, or leave its failure in result.json and return 1.
+
+    `forked_from` is the process id of the server of which this is a fork (fork_server.py).
 
     Whoever is told to stop dies of the signal: the agent when it has ended its ranks, a rank at once. So whoever waits
     for a process sees what ended it.
@@ -37,7 +38,7 @@ def main(run_dir: Path) -> int:
     die_of_signals()
     os.register_at_fork(after_in_child=die_of_signals)  # The ranks are forked from the agent, which has handlers.
     try:
-        return run_training(run_dir)
+        return run_training(run_dir, forked_from)
     except Exception as error:
         if number := signal_of(error):
             die_of_signals()
@@ -45,15 +46,15 @@ def main(run_dir: Path) -> int:
         raise
 
 
-def run_training(run_dir: Path) -> int:
+def run_training(run_dir: Path, forked_from: int | None = None) -> int:
     """What `main` does, but for signals."""
     config = run_folder.read_config(run_dir)
     processes = config.processes_per_node()
     limit_threads(config)
     collector = fingerprint.Collector()  # Its commands run beside the imports.
     log = None if node_records.rank() else Journal(run_dir / run_folder.JOURNAL)
-    if log and FORKED in os.environ:
-        log.event("forked", int(os.environ[FORKED]))  # What follows is imported already.
+    if log and forked_from is not None:
+        log.event("forked", forked_from)  # What follows is imported already.
     with part_of_start(log, "import"):
         import_training(config, run_dir)
         import torch

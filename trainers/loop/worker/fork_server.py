@@ -21,7 +21,7 @@ from pathlib import Path
 from tracking.jobs.handover import BEGAN, ENDED
 from tracking.record import Journal, run_folder
 from trainers.loop.start import part_of_start
-from trainers.loop.worker.agent import FORKED, import_training, limit_threads
+from trainers.loop.worker.agent import import_training, limit_threads
 from trainers.loop.worker.signal_deaths import die_with
 
 MAX_BYTES = 1_048_576  # of a request, most of which are the variables of its environment
@@ -138,7 +138,7 @@ def become(request: dict[str, object], descriptors: list[int], server: int, chan
     environ, run = request["environ"], request["run"]
     assert isinstance(environ, dict)
     os.environ.clear()
-    os.environ.update({**environ, FORKED: str(server)})
+    os.environ.update(environ)
     output, *kept = descriptors
     for stream in (1, 2):
         os.dup2(output, stream)
