@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,9 +12,11 @@ import torch.distributed as dist
 
 from conf.dataset_options import DatasetConfig
 from conf.schema import ConfigError, RunConfig
+from tracking.record import Journal, journal, run_folder
 from trainers.data.digits import digits
+from trainers.data.language import grammar
 from trainers.loop.batch_size import checked_train_samples
-from trainers.loop.off_the_clock import data_version
+from trainers.loop.off_the_clock import data_version, record
 from trainers.loop.train import join
 from trainers.workload import Shard
 
@@ -53,3 +57,15 @@ def test_data_tell_their_version_where_they_can() -> None:
 
     assert data_version(Versioned()) == {"data.version": "c0ffee"}  # type: ignore[arg-type]
     assert data_version(object()) == {}  # type: ignore[arg-type]
+
+
+def test_a_run_keeps_what_its_data_say_of_themselves(tmp_path: Path) -> None:
+    log = Journal(tmp_path / run_folder.JOURNAL)
+    data = grammar(branches=4)
+    record(data, tmp_path, log)
+    assert not (tmp_path / "data_files.txt").exists()  # They are made of no files.
+    record(replace(data, record="c0ffee  train  a.txt\n"), tmp_path, log)
+    assert (tmp_path / "data_files.txt").read_text() == "c0ffee  train  a.txt\n"
+    record(digits(), tmp_path, log)
+    tags = [row.values for row, _ in journal.read(tmp_path / run_folder.JOURNAL) if row.kind == "tags"]
+    assert tags == [{"data.entropy": "1.386294"}] * 2
