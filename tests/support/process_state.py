@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 # pytest's own, which changes within a test.
 NOT_OURS = {"PYTEST_CURRENT_TEST"}
+# By which launchers, supervisors and workers are told to end.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def torch_settings() -> dict[str, tuple[Any, Callable[[Any], object]]]:
@@ -18,6 +22,11 @@ def torch_settings() -> dict[str, tuple[Any, Callable[[Any], object]]]:
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "compiler"):  # Absent, or within its import
         return {}
+    compiler = sys.modules.get("torch._dynamo.config")  # It takes seconds to import.
+
+    def set_default_device(device: Any) -> None:
+        torch.set_default_device(None if device.type == "cpu" else device)  # None costs no call of PyTorch anything.
+
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
 
     def attribute(owner: Any, name: str) -> tuple[Any, Callable[[Any], object]]:
@@ -33,7 +42,23 @@ def torch_settings() -> dict[str, tuple[Any, Callable[[Any], object]]]:
         "deterministic": (torch.are_deterministic_algorithms_enabled(), torch.use_deterministic_algorithms),
         "gradients": (torch.is_grad_enabled(), torch.set_grad_enabled),
         "threads": (torch.get_num_threads(), torch.set_num_threads),
+        "default device": (torch.get_default_device(), set_default_device),
+        "anomaly detection": (torch.is_anomaly_enabled(), torch.autograd.set_detect_anomaly),
+        **({"GPU": (torch.cuda.current_device(), torch.cuda.set_device)} if torch.cuda.is_initialized() else {}),
+        **({"recompile limit": attribute(compiler, "recompile_limit")} if compiler else {}),
     }
+
+
+def python_settings() -> dict[str, tuple[Any, Callable[[Any], object]]]:
+    """What signals do to this process, what a traceback goes to, and where it is; each with what sets it."""
+    settings: dict[str, tuple[Any, Callable[[Any], object]]] = {
+        "folder": (os.getcwd(), os.chdir),  # noqa: PTH109  (as a text, which outlives the folder)
+        "excepthook": (sys.excepthook, lambda hook: setattr(sys, "excepthook", hook)),
+    }
+    for number in SIGNALS:
+        if (handler := signal.getsignal(number)) is not None:  # None was not set from Python.
+            settings[number.name] = handler, partial(signal.signal, number)
+    return settings
 
 
 def environment() -> dict[str, str]:
@@ -63,14 +88,14 @@ def free_gpus() -> None:
 def kept() -> Iterator[list[str]]:
     """Undo what the block changes; the list it gives names the changes afterwards."""
     changes: list[str] = []
-    variables, settings = environment(), torch_settings()
+    variables, settings = environment(), torch_settings() | python_settings()
     had_group = "torch.distributed" in sys.modules and sys.modules["torch.distributed"].is_initialized()
     try:
         yield changes
     finally:
         if not had_group and end_process_group():
             changes.append("a process group is open")
-        for name, (value, _) in torch_settings().items():
+        for name, (value, _) in (torch_settings() | python_settings()).items():
             before, restore = settings.get(name, (value, None))
             if restore is not None and value != before:
                 changes.append(f"{name}: {before} became {value}")
