@@ -12,12 +12,14 @@ from collections.abc import MutableMapping
 VISIBLE, PLACE = "CUDA_VISIBLE_DEVICES", "LOCAL_RANK"
 
 
-def show_own_gpu(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Leave this process of its node's GPUs the one at its LOCAL_RANK, which then is 0. CUDA must not have begun.
+def be_alone(on_gpu: bool, environ: MutableMapping[str, str] = os.environ) -> None:
+    """Make this process the only one that it knows of on its node: its LOCAL_RANK is 0, and its GPU the only one.
 
-    An entry of CUDA_VISIBLE_DEVICES is kept as it is written: a number, a GPU's UUID or a MIG instance's.
+    CUDA must not have begun. An entry of CUDA_VISIBLE_DEVICES is kept as it is written: a number, a GPU's UUID or a MIG
+    instance's. A process on a CPU is left the GPUs that it sees, and has no use for them.
     """
     place = int(environ[PLACE])
-    shown = environ.get(VISIBLE)
-    environ[VISIBLE] = str(place) if shown is None else shown.split(",")[place].strip()
+    if on_gpu:
+        shown = environ.get(VISIBLE)
+        environ[VISIBLE] = str(place) if shown is None else shown.split(",")[place].strip()
     environ[PLACE] = "0"

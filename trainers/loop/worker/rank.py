@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracking.record import Failure, documents, run_folder
-from trainers.loop.worker.own_gpu import show_own_gpu
+from trainers.loop.worker.own_gpu import be_alone
 from trainers.loop.worker.signal_deaths import die_with
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
     agent = multiprocessing.parent_process()
     assert agent is not None
     die_with(int(agent.pid or 0))
-    show_own_gpu()
     from trainers.loop.saving import SavedAndEnded
     from trainers.loop.train import train
 
     rank, pid = int(os.environ["RANK"]), os.getpid()
     config = run_folder.read_config(run_dir)
+    be_alone(config.on_gpu())
     try:
         train(config, run_dir, environment)
     except SavedAndEnded:  # The supervisor waits for this, and says why the run ends.

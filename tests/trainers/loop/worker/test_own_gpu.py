@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainers.loop.worker.own_gpu import show_own_gpu
+from trainers.loop.worker.own_gpu import be_alone
 
 
 @pytest.mark.parametrize(
@@ -21,5 +21,11 @@ def test_it_is_the_one_of_its_place(visible: str | None, place: int, own: str) -
     environ = {"LOCAL_RANK": str(place), "RANK": "7"}
     if visible is not None:
         environ["CUDA_VISIBLE_DEVICES"] = visible
-    show_own_gpu(environ)
+    be_alone(True, environ)
     assert environ == {"LOCAL_RANK": "0", "RANK": "7", "CUDA_VISIBLE_DEVICES": own}
+
+
+def test_a_process_on_a_cpu_may_see_fewer_gpus_than_there_are_processes() -> None:
+    environ = {"LOCAL_RANK": "3", "CUDA_VISIBLE_DEVICES": "0"}
+    be_alone(False, environ)
+    assert environ == {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": "0"}
