@@ -145,7 +145,7 @@ class PlainMuon:
 
 @pytest.mark.parametrize("steps", [12, pytest.param(100, marks=[pytest.mark.exhaustive, pytest.mark.slow])])
 def test_losses_are_those_of_a_plain_model_trained_as_published(steps: int) -> None:
-    """At a tenth of the rates: at the published ones rounding errors grow tenfold every twenty steps."""
+    """At a tenth of the rates: at the published ones rounding errors grow beyond the tolerance."""
     data = language()
     module = model(data, learning_rate=0.0025, micro_batch_size=128, epsilon=1e-8)
     plain = plain_of(module.net)
