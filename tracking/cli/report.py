@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,7 @@ def _report(arguments: argparse.Namespace) -> Answer:
     from tracking.analysis.results import MlflowRuns
     from tracking.base.console import make_console
     from tracking.jobs.plan import sweep_report
+    from tracking.jobs.search import words_of
 
     if not arguments.selectors:
         raise ValueError("report: name a sweep, an experiment or runs; or give --reference-only for published figures")
@@ -117,8 +119,11 @@ def _report(arguments: argparse.Namespace) -> Answer:
     written = page.write(made, folder)
     document: dict[str, Any] = {"report": made.plain(), "written": list(map(str, written)), "attached": None}
     console = make_console()  # standard output, or stderr beside a JSON document
+    folders = [folder for name in arguments.selectors for folder in (Path(name), arguments.runs_dir / name)]
+    searched = list(dict.fromkeys(filter(None, map(words_of, folders))))  # what its sweeps were asked comes first
+    document["search"] = searched
     if not arguments.json:
-        show(console, made)
+        show(console, made, searched)
     console.print(f"written: {written[0]} and {len(written) - 1} files beside it", soft_wrap=True)
     if isinstance(store, MlflowRuns) and arguments.attach:
         document["attached"] = sweep_report.attach(store, made, written)
@@ -151,12 +156,13 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
     return made
 
 
-def show(console: Console, made: Report) -> None:
+def show(console: Console, made: Report, searched: Sequence[str] = ()) -> None:
+    """Print the tables, what to be careful about and the answers, those of searches first."""
     for table in made.tables:
         console.print(table.rich() if table.rows else table.note)
     for warning in made.warnings:
         console.print(f"careful: {warning}", markup=False, soft_wrap=True)
-    for answer in made.answers:
+    for answer in [*searched, *made.answers]:
         console.print(answer, markup=False, soft_wrap=True, style="bold")
 
 

@@ -176,6 +176,11 @@ def check_heeded(config: RunConfig, overrides: Sequence[str]) -> None:
         raise ConfigError(
             f"program.command: {name} repeats runs with other seeds, and the command has no {{seed}}; put it there"
         )
+    if config.sweep.until_decided and config.search.source is not None:
+        raise ConfigError(
+            f"search.from={config.search.source}: sweep.until_decided=true decides among the settings that are named,"
+            " and begins with no other; leave it out"
+        )
     if config.search.name and config.sweep.until_decided:
         raise ConfigError("sweep.until_decided=true: a search decides by itself; leave it out")
     if not config.stop_at_target:

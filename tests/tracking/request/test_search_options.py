@@ -115,6 +115,10 @@ def test_a_budget_without_its_unit_is_refused(text: str) -> None:
         (["stop_at_target=false"], "stop_at_target=false"),
         (["search.cap_sec=3"], "search.cap_sec: is the search's own"),
         (["model=resnet50", "dataset=synthetic"], "has no target here; give target=VALUE"),
+        (
+            ["search=none", "sweep.until_decided=true", "search.source=earlier"],
+            "search.from=earlier: sweep.until_decided",
+        ),
         (["search=none", "search.budget=2h"], "search.budget=2h: has no effect without a search"),
     ],
 )

@@ -81,7 +81,9 @@ class Deciding:
         order = sorted(standing.members, key=repr)  # a list of choices may hold numbers and words
         random.Random(f"{self.rules.seed} block {block}").shuffle(order)
         waiting = [key for key in order if block not in self.runs[key]]
-        if len(waiting) == len(order) and not self.affordable([settings[key] for key in order]):
+        # What a run costs is known by exploring, else by the first runs: then it is asked before each of the others.
+        unforeseen = block == 0 and not self.rules.explore
+        if (unforeseen or len(waiting) == len(order)) and not self.affordable([settings[key] for key in waiting]):
             return []
         return [SearchTrial(dict(settings[waiting[0]]), self.seed(block), DECIDE, block)]
 

@@ -217,13 +217,13 @@ class Launcher:
         try:
             if jobs and jobs[0].config.detach:
                 following.detach(todo)
-                raise self._detached(folder)
+                raise self._detached(folder, search)
             following.follow(todo, (lambda: job_events.next_of(self._events, search, folder)) if search else None)
         except Interrupted as error:
             following.close()  # Nothing is drawn over a question.
             if self._queue.outlives and not wants_cancel(error):
                 following.detach(todo)
-                raise self._detached(folder) from error
+                raise self._detached(folder, search) from error
             self._say(f"stopped by {error}" + (": the jobs are cancelled" if self._adopts else ""))
             end_unsubmitted(every, outcome.stopped_by(error))
             following.cancel(error)
@@ -232,8 +232,10 @@ class Launcher:
             following.close()
             end_unsubmitted(every, Failure("error", "its launcher ended before it was submitted"))
 
-    def _detached(self, folder: Path) -> Detached:
-        self._say(f"detached; the jobs go on. Follow them with: {follow_command(folder)}")
+    def _detached(self, folder: Path, search: SearchJobs | None) -> Detached:
+        # A follower makes no new runs of a search.
+        again = f"{LAUNCH} sweep.resume={folder.name}" if search else follow_command(folder)
+        self._say(f"detached; the jobs go on. {'Go on searching' if search else 'Follow them'} with: {again}")
         return Detached()
 
     def _submittable(self, job: Job, root: Path, parent: Path | None) -> run_lock.Owner:

@@ -131,7 +131,7 @@ class SearchJobs:
 
     def write(self, folder: Path) -> None:
         """Write the trace, and what is known by now. Raises OSError."""
-        trace_file.write(folder, self._base.config.search, self.tried, self.answer())
+        trace_file.write(folder, self._base.config.search, self.tried, self.answer(), self.words())
 
     def new_look(self) -> dict[str, Any] | None:
         """What deciding saw at a look that was not told yet: after how many blocks, and what is left; else None."""
@@ -192,7 +192,8 @@ class SearchJobs:
         config.search.cap_sec = cap_sec(job, trial.cap)
         exploring_here = trial.phase == "explore" and config.cluster.kind == "none"
         config.sweep.jobs_at_once = self._rules.at_once if exploring_here else 1  # What decides is alone.
-        if self._budget.unit == "seconds" and trial.phase == "explore" and config.timeout_sec is None:
+        unforeseen = trial.phase == "explore" or (trial.block == 0 and not self._rules.explore)
+        if self._budget.unit == "seconds" and unforeseen and config.timeout_sec is None:
             config.timeout_sec = max(1.0, self._budget.amount - sum(each.cost for each in self.trials))
         return job
 

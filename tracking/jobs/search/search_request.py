@@ -17,7 +17,8 @@ from tracking.jobs.search.search_rules import GROUPS, value_of
 from tracking.request.search_options import axis_of, default_axes, is_search, search_name
 
 # What a launch says anew, or a search decides by itself.
-OF_A_LAUNCH = ("search", "sweep", "trust", "detach", "timeout_sec", "resume", "tracking")
+OF_A_LAUNCH = ("search", "sweep", "trust", "detach", "timeout_sec", "resume", "tracking", "cluster")
+GIVEN_ANEW = ("tracking.", "cluster", "search.budget", "timeout_sec")  # beside sweep.resume, for the runs to come
 MOST_SETTINGS = 4  # that sweep.until_decided takes
 ParsedWord = Callable[[str], tuple[str, object, Sequence[object]]]  # a word's key, its value, and what that lists
 
@@ -97,15 +98,17 @@ def check_few(words: Sequence[str], axes: Sequence[Axis]) -> None:
 
 
 def _as_it_began(asked: Job, first: Job) -> Job:
-    """What the search was asked for with; a budget that is given now replaces its own."""
+    """What the search was asked for with; what is given now of the budget, and of where runs are made and recorded,
+    replaces its own."""
     words = first.overrides[: len(first.overrides) - len(first.config.search.setting) - 1]
     search = dataclasses.replace(first.config.search, setting={}, phase="", block=None, cap_sec=None, trial=0)
     others = [word for word in asked.overrides if word.startswith("search.") and not word.startswith("search.budget=")]
     if others:
         raise ConfigError(f"{others[0]}: a search goes on as it began; only search.budget may be given anew")
-    given = [word for word in asked.overrides if word.startswith("search.budget=")]
-    if given:
+    given = [word for word in asked.overrides if word.startswith(GIVEN_ANEW)]
+    keys = {word.partition("=")[0] for word in given}
+    words = [word for word in words if word.partition("=")[0] not in keys] + given
+    if "search.budget" in keys:
         search.budget = asked.config.search.budget
-        words = [word for word in words if not word.startswith("search.budget=")] + given
     asked.config.sweep.jobs_at_once = first.config.sweep.jobs_at_once  # what the queue is made for
     return Job(dataclasses.replace(first.config, search=search), words)

@@ -17,11 +17,14 @@ TRACE = "search.json"
 VERSION = 1
 
 
-def write(folder: Path, search: SearchConfig, tried: Sequence[tuple[SearchTrial, Job | None]], answer: Answer) -> None:
-    """Write it in place of the one before; a trial without a job could not be run. Raises OSError."""
+def write(
+    folder: Path, search: SearchConfig, tried: Sequence[tuple[SearchTrial, Job | None]], answer: Answer, words: str
+) -> None:
+    """Write it in place of the one before; a trial without a job could not be run. `words` say the answer. Raises
+    OSError."""
     rows = [_row(trial, job) for trial, job in tried]
     asked = {"objective": search.objective, "budget": search.budget, "axes": search.axes}
-    content = {"version": VERSION, "asked": asked, "trials": rows, "answer": answer_row(answer)}
+    content = {"version": VERSION, "asked": asked, "trials": rows, "answer": {**answer_row(answer), "words": words}}
     documents.write_json(folder / TRACE, documents.finite(content))
 
 
@@ -39,6 +42,13 @@ def best_of(folder: Path, axes: Sequence[Axis]) -> list[dict[str, Scalar]]:
         raise ValueError(f"{folder / TRACE} is no trace of a search ({error!r})") from error
     on_axes = [{axis.key: setting[axis.key] for axis in axes if axis.holds(setting.get(axis.key))} for setting in known]
     return [setting for place, setting in enumerate(on_axes) if setting and setting not in on_axes[:place]]
+
+
+def words_of(folder: Path) -> str:
+    """The answer of the search in this sweep's folder; empty where it holds none that can be read."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return str(documents.read_json(folder / TRACE)["answer"]["words"])
+    return ""
 
 
 def refused(folder: Path, axes: Sequence[Axis]) -> list[tuple[int, SearchTrial]]:

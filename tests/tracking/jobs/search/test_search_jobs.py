@@ -24,7 +24,7 @@ from conf.schema import (
 )  # fmt: skip
 from tracking.analysis.search import Answer, Axis
 from tracking.jobs.plan import Job, exit_code, sweep
-from tracking.jobs.search import SearchJobs, search_of, trace_file
+from tracking.jobs.search import SearchJobs, search_of, trace_file, words_of
 from tracking.jobs.search.trial_of_job import trial_of, trials_of
 from tracking.record import Failure, Result, journal
 from tracking.request.search_options import Budget, budget_of
@@ -202,6 +202,8 @@ def test_the_trace_holds_every_trial_and_the_answer(tmp_path: Path) -> None:
     assert [row["setting"] for row in tried] == [job.config.search.setting for job in ran]
     assert {key: written["answer"]["named"][key] for key in BEST} == BEST
     assert [group["group"] for group in written["answer"]["groups"]] == [1, 2]
+    assert words_of(tmp_path) == written["answer"]["words"] == made.words()
+    assert words_of(tmp_path / "nowhere") == ""
 
 
 @pytest.mark.pictures
@@ -261,6 +263,21 @@ def test_a_resumed_search_keeps_its_axes_and_may_have_another_budget() -> None:
         search_of(Job(asked, ["sweep.resume=ID"]), begun.jobs, None, ["batch_size=4,16"], parsed, make)
 
 
+def test_a_resumed_search_has_its_new_runs_where_it_is_told_now() -> None:
+    words = ["model=m", "search=quickest", "tracking.offline=false", "search.budget=30runs"]
+    begun = search_of(Job(make([]), words), [], None, ["batch_size=4,8"], parsed, make)
+    assert begun
+    run(begun, most=1)
+    asked = make([])
+    asked.sweep.resume = "ID"
+    told = ["sweep.resume=ID", "tracking.offline=true", "cluster=slurm", "cluster.partition=gpu"]
+    begun.jobs[0].config.cluster.kind = "slurm"  # as the resumed sweep has it by now
+    goes_on = search_of(Job(asked, told), begun.jobs, None, [], parsed, make)
+    assert goes_on
+    [job, *_] = goes_on.next_jobs()
+    assert job.overrides[:6] == ["model=m", "search=quickest", "search.budget=30runs", *told[1:]]
+
+
 def test_a_sweep_that_is_no_search_is_not_gone_on_with_as_one() -> None:
     asked = make([])
     asked.sweep.resume = "ID"
@@ -312,6 +329,22 @@ def test_a_sweep_is_repeated_until_it_is_decided() -> None:
     assert made.answer().decided
     with pytest.raises(ConfigError, match="decides among 2 to 4 settings"):
         search_of(Job(base, []), [], None, ["batch_size=4,8,16,32,64"], parsed, make)
+
+
+def test_a_sweep_is_not_repeated_beyond_a_budget_that_its_first_runs_show_to_be_too_small(tmp_path: Path) -> None:
+    base = make([])
+    base.sweep.until_decided, base.search.budget = True, "20s"
+    made = search_of(Job(base, ["model=m"]), [], None, ["batch_size=4,16"], parsed, make)
+    assert made
+    [job] = made.next_jobs()
+    assert job.config.timeout_sec == 20.0, "no run is longer than the budget"
+    log = journal.Journal(tmp_path / "journal.jsonl")
+    for key, clock in (("init_start", 0.0), ("run_stop", 12.0)):
+        log.append(journal.Record("event", int(1e12 + 1e3 * clock), clock, key))
+    log.close()
+    job.folder, job.result = tmp_path, result(job)
+    assert made.next_jobs() == [], "another one of 12 s is more than 20 s"
+    assert "Not decided" in made.words()
 
 
 def lose(job: Job, kind: str = "signal:9") -> None:
