@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -73,8 +74,10 @@ class FourGpus:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FourGpus:
-    return FourGpus(tmp_path, monkeypatch)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FourGpus]:
+    machine = FourGpus(tmp_path, monkeypatch)
+    yield machine
+    machine.queue.close()  # It holds a folder of forked workers.
 
 
 def given(supervisor: Supervisor) -> tuple[str, str]:
