@@ -10,6 +10,20 @@ from __future__ import annotations
 from tracking.analysis.search.answers import Answer, Figure, Ratio, answer
 from tracking.analysis.search.caps import cap_of
 from tracking.analysis.search.propose import propose
-from tracking.analysis.search.trials import Axis, Rules, Scalar, SearchTrial
+from tracking.analysis.search.trials import DECIDE, EXPLORE, Axis, Key, Rules, Scalar, SearchTrial
 
-__all__ = ["Answer", "Axis", "Figure", "Ratio", "Rules", "Scalar", "SearchTrial", "answer", "cap_of", "propose"]
+__all__ = [
+    "DECIDE",
+    "EXPLORE",
+    "Answer",
+    "Axis",
+    "Figure",
+    "Key",
+    "Ratio",
+    "Rules",
+    "Scalar",
+    "SearchTrial",
+    "answer",
+    "cap_of",
+    "propose",
+]

@@ -1,18 +1,20 @@
-"""The pictures of a search: the best so far over its runs, and the landscape that it has seen."""
+"""The pictures of a search: the best so far over its runs, the landscape that it has seen, and time against cost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from tracking.analysis.report.pictures import COLOURS, new_figure, plain, png
-from tracking.analysis.search import Axis, SearchTrial
-from tracking.jobs.search.answer_words import LABELS
+from tracking.analysis.search import DECIDE, EXPLORE, Axis, Key, SearchTrial
+from tracking.jobs.search.answer_words import LABELS, setting_text
 from tracking.record import documents
 
-PROGRESS, LANDSCAPE = "search_progress.png", "search_landscape.png"
+PROGRESS, LANDSCAPE, FRONT = "search_progress.png", "search_landscape.png", "search_front.png"
+Point = tuple[SearchTrial, float, float]  # a run, or one of a setting's: its time and its cost to the target
 MARKS = {"reached": "o", "stopped": "x", "missed": "v"}
 SAID = {"reached": "reached the target", "stopped": "stopped: it could not be the best", "missed": "missed the target"}
 
@@ -27,6 +29,52 @@ def write(folder: Path, trials: Sequence[SearchTrial], axes: Sequence[Axis], obj
     numbers.sort(key=lambda axis: bool(axis.choices))
     if len(numbers) > 1:
         _save(folder / LANDSCAPE, landscape(known, numbers[-1], numbers[0], objective))
+
+
+def write_front(folder: Path, runs: Sequence[Point]) -> None:
+    """Write time against cost, where runs of two settings or more have both. Raises OSError."""
+    points = means(runs)
+    if len(points) > 1:
+        _save(folder / FRONT, front_picture(points))
+
+
+def means(runs: Sequence[Point]) -> list[Point]:
+    """The means of each setting, of its deciding runs where it has any: those of exploring hold a search's luck."""
+    settings: dict[Key, list[Point]] = {}
+    for run in runs:
+        settings.setdefault(run[0].key, []).append(run)
+    points = []
+    for own in settings.values():
+        counted = [run for run in own if run[0].phase == DECIDE] or own
+        points.append((counted[0][0], fmean(run[1] for run in counted), fmean(run[2] for run in counted)))
+    return points
+
+
+def front(points: Sequence[Point]) -> list[Point]:
+    """The settings than which no other one is both quicker and cheaper, the quickest first."""
+    ordered, chosen = sorted(points, key=lambda point: point[1:]), list[Point]()
+    for point in ordered:
+        if not chosen or point[2] < chosen[-1][2]:
+            chosen.append(point)
+    return chosen
+
+
+def front_picture(points: Sequence[Point]) -> Any:
+    """Each setting's time and cost to the target; a line joins those that are on the front, which are named."""
+    figure, (axes,) = new_figure(8, 4.8)
+    for phase, label in ((EXPLORE, "explored alone"), (DECIDE, "decided")):
+        own = [point[1:] for point in points if point[0].phase == phase]
+        if own:
+            axes.plot(*zip(*own, strict=True), "o", color=COLOURS[phase == DECIDE], label=label)
+    chosen = front(points)
+    axes.plot(*zip(*(point[1:] for point in chosen), strict=True), "-", color="#444444", linewidth=1, label="front")
+    for trial, seconds, usd in chosen:
+        words = plain(setting_text(trial.setting))
+        axes.annotate(words, (seconds, usd), textcoords="offset points", xytext=(5, 5), fontsize=8)
+    axes.set_xlabel(LABELS["time"])
+    axes.set_ylabel(LABELS["cost"])
+    axes.legend(fontsize=8, frameon=False)
+    return figure
 
 
 def _save(path: Path, figure: Any) -> None:

@@ -16,7 +16,7 @@ from tracking.analysis.search import Answer, Axis, Scalar, SearchTrial, answer, 
 from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import answer_words, trace_file
 from tracking.jobs.search.search_rules import rules_of
-from tracking.jobs.search.trial_of_job import cap_sec, trial_of, trials_of
+from tracking.jobs.search.trial_of_job import cap_sec, times_and_costs, trial_of, trials_of
 from tracking.record import Result, documents
 from tracking.request.search_options import Budget, budget_of, setting_words
 
@@ -165,6 +165,7 @@ class SearchJobs:
 
         self.write(folder)
         pictures.write(folder, self.trials, self._rules.axes, self._base.config.search.objective)
+        pictures.write_front(folder, times_and_costs(self.jobs))
 
     def show(self, console: Console) -> None:
         answer = self.answer()

@@ -101,6 +101,18 @@ def cap_sec(job: Job, cap: float | None) -> float | None:
     return cap / per_sec if cap is not None and per_sec else None
 
 
+def times_and_costs(jobs: Sequence[Job]) -> list[tuple[SearchTrial, float, float]]:
+    """The runs that reached their target and have a price: seconds to the target, and USD."""
+    known = []
+    for job in jobs:
+        metrics = sweep_summary.run_of(job).metrics if job.finished else {}
+        if job.settled and KEYS["time"] in metrics and KEYS["cost"] in metrics:
+            search = job.config.search
+            trial = SearchTrial(search.setting, job.config.seed, search.phase, search.block, state="reached")
+            known.append((trial, metrics[KEYS["time"]], metrics[KEYS["cost"]]))
+    return known
+
+
 def span(job: Job) -> tuple[float, float]:
     """When the run started, in seconds of the wall clock, and what it took to its last record; what waited for it
     before is not counted. Both are 0 where that cannot be read."""

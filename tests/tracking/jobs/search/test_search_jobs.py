@@ -22,9 +22,9 @@ from conf.schema import (
     RunConfig,
     StackConfig,
 )  # fmt: skip
-from tracking.analysis.search import Answer, Axis
+from tracking.analysis.search import Answer, Axis, SearchTrial
 from tracking.jobs.plan import Job, exit_code, sweep
-from tracking.jobs.search import SearchJobs, search_of, trace_file, words_of
+from tracking.jobs.search import SearchJobs, pictures, search_of, trace_file, words_of
 from tracking.jobs.search.trial_of_job import trial_of, trials_of
 from tracking.record import Failure, Result, journal
 from tracking.request.search_options import Budget, budget_of
@@ -211,7 +211,27 @@ def test_its_pictures_are_drawn(tmp_path: Path) -> None:
     made = search()
     run(made)
     made.finish(tmp_path)
-    assert {path.name for path in tmp_path.glob("*.png")} == {"search_progress.png", "search_landscape.png"}
+    assert {path.name for path in tmp_path.glob("*.png")} == {
+        "search_progress.png", "search_landscape.png", "search_front.png",
+    }  # fmt: skip
+
+
+def test_the_front_holds_what_no_other_setting_beats_in_time_and_cost() -> None:
+    def point(gpus: int, seconds: float, usd: float, phase: str = "decide", seed: int = 1) -> pictures.Point:
+        return SearchTrial({"gpus": gpus}, seed, phase), seconds, usd
+
+    runs = [
+        point(4, 4.0, 5.0), point(4, 6.0, 7.0, seed=2), point(4, 1.0, 1.0, "explore"), point(2, 8.0, 4.0),
+        point(3, 9.0, 6.0), point(1, 20.0, 2.0, "explore"),
+    ]  # fmt: skip
+    means = pictures.means(runs)
+    assert [(trial.setting["gpus"], seconds) for trial, seconds, _ in means] == [
+        (4, 5.0),
+        (2, 8.0),
+        (3, 9.0),
+        (1, 20.0),
+    ]
+    assert [trial.setting["gpus"] for trial, _, _ in pictures.front(means)] == [4, 2, 1]
 
 
 @pytest.mark.parametrize(
