@@ -178,7 +178,7 @@ def search_for(
     def further(words: list[str]) -> RunConfig:
         return checks.check_job(composed(request, words), words, [], gpus)
 
-    search = search_of(first, jobs if folder else [], folder, request.axes, parsed_axis, further)
+    search = search_of(first, jobs if folder else [], folder, request.axes, parsed_axis, further, len(gpus))
     if request.axes and not search:
         axes = " ".join(request.axes)
         raise ConfigError(f"{axes}: are axes of a search, and none is asked for; add +search=quickest")

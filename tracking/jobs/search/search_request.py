@@ -25,7 +25,7 @@ ParsedWord = Callable[[str], tuple[str, object, Sequence[object]]]  # a word's k
 
 def search_of(
     asked: Job, resumed: Sequence[Job], folder: Path | None, axes: Sequence[str], parsed: ParsedWord,
-    make: Callable[[list[str]], RunConfig], num_gpus: int = 0,
+    make: Callable[[list[str]], RunConfig], num_gpus: int,
 ) -> SearchJobs | None:  # fmt: skip
     """The search, if `asked` is for one or the `resumed` jobs of a sweep's `folder` are of one.
 

@@ -12,6 +12,7 @@ from typing import Any
 from tracking.measure.bottleneck.time_shares import Clock
 
 TWO_BYTES = ("bf16", "fp16")
+DECODED = ("shapes", "imagenet", "coco")  # datasets whose threads `dataset.num_threads` counts
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,12 @@ class Asked:
     ours: bool
     precision: str
     compiled: bool
-    on_gpu: bool
+    dataset: str = ""
 
     @staticmethod
-    def of(params: Mapping[str, str], on_gpu: bool) -> Asked:
+    def of(params: Mapping[str, str]) -> Asked:
         compiled = params.get("compile") == "True"  # A script does not tell.
-        return Asked("compile" in params, params.get("precision", ""), compiled, on_gpu)
+        return Asked("compile" in params, params.get("precision", ""), compiled, params.get("dataset", ""))
 
 
 def why(cause: str, clock: Clock, means: Mapping[str, float]) -> str:
@@ -56,21 +57,24 @@ def first_try(cause: str, asked: Asked) -> str:
         "data": _against_waiting,
         "host": lambda run: "a larger batch_size, so that each step has more work" if run.compiled else _compile(run),
         "exchange": lambda _: "a larger batch_size, so that fewer steps exchange gradients",
-        "evaluation": lambda _: "fewer evaluations: a larger eval_every_steps, or eval_at_epochs",
-        "checkpoint": lambda _: "fewer checkpoints: a larger checkpoint_every_steps",
+        "evaluation": lambda run: "fewer evaluations" + (": a larger eval_every_steps, or eval_at_epochs" * run.ours),
+        "checkpoint": lambda run: "fewer checkpoints" + (": a larger checkpoint_every_steps" * run.ours),
         "dram": _against_traffic,
         "tensor": lambda run: _narrower(run, "more GPUs, or quicker ones: the cores that multiply are the limit"),
         "fp32": lambda run: _narrower(run, "more GPUs, or quicker ones"),
         "power": lambda _: "a higher power limit or better cooling: nvidia-smi -q -d POWER,PERFORMANCE",
-        "processor": lambda _: "a GPU (gpus=1), or more cores",
+        "processor": lambda run: f"a GPU{' (gpus=1)' * run.ours}, or more cores",
+        "unknown": lambda run: "a trace of the kernels" + (": profile.steps=20" * run.ours),
     }
-    return advices[cause](asked) if cause in advices else "a trace of the kernels: profile.steps=20"
+    return advices[cause](asked)
 
 
 def _against_waiting(asked: Asked) -> str:
-    if asked.ours:
+    if not asked.ours:
+        return "more processes that load: DataLoader(num_workers=...), or data that are read in less time"
+    if asked.dataset in DECODED:
         return "more threads that decode: a larger dataset.num_threads, as the cores allow"
-    return "more processes that load: DataLoader(num_workers=...), or data that are read in less time"
+    return "more cores, or a larger batch_size, so that there are fewer batches to make"
 
 
 def _against_traffic(asked: Asked) -> str:

@@ -68,7 +68,7 @@ def examine(folder: Path) -> Findings:
     metrics |= _traffic_of_other_nodes(folder, start, stop)
     metrics |= utilization.figures(means, measured, _indices(folder))
     metrics |= roofline.metrics(roofline.point(events, means, measured))
-    asked = Asked.of(params, tags.get("env.gpu", "none") != "none")
+    asked = Asked.of(params)
     why = {
         **advice.lines(time_shares.limit(divided), words, spent, means, asked),
         "shares": {name: round(share, 4) for name, share in divided.items()},

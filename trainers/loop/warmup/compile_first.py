@@ -24,16 +24,18 @@ from tracking.record import run_folder
 from trainers.workload import Shard
 
 LONGEST_WAIT_SEC = 120.0
+OUR_OWN = "trainers."  # how the names of our workloads begin
 FOLDER = "timetrial"  # in Inductor's own, so that it is carried with what was compiled
 
 
 def compile_in_turn(config: RunConfig, run_dir: Path, shard: Shard, compile_alone: Callable[[], None]) -> None:
     """Have the first process of each node call `compile_alone` while the others wait; a collective call.
 
-    `compile_alone` must not make one. Who compiles holds a lock, which the kernel takes back should it be killed. After
+    `compile_alone` must not make one, as no step of our own models does. A user's may (a loss over all processes), so
+    processes compile theirs at once. Who compiles holds a lock, which the kernel takes back should it be killed. After
     LONGEST_WAIT_SEC the others go on by themselves.
     """
-    if shard.world_size == 1:
+    if shard.world_size == 1 or not config.model.workload.startswith(OUR_OWN):
         return
     lasting = torch.tensor(float(was_compiled(config, shard.device)), device=shard.device)
     dist.all_reduce(lasting, dist.ReduceOp.MIN)  # Caches of nodes differ, and all decide alike.
@@ -46,6 +48,7 @@ def compile_in_turn(config: RunConfig, run_dir: Path, shard: Shard, compile_alon
         dist.barrier()
         if leads:
             compile_alone()
+            _locks(file, fcntl.LOCK_UN)  # A process that was forked meanwhile has the file open, too.
             return
         deadline = time.monotonic() + LONGEST_WAIT_SEC
         while not _locks(file, fcntl.LOCK_EX) and time.monotonic() < deadline:

@@ -269,30 +269,30 @@ def parsed(word: str) -> tuple[str, object, list[int]]:
 
 def test_a_resumed_search_keeps_its_axes_and_may_have_another_budget() -> None:
     words = ["model=m", "search=quickest", "search.budget=30runs"]
-    begun = search_of(Job(make([]), words), [], None, ["batch_size=4,8"], parsed, make)
+    begun = search_of(Job(make([]), words), [], None, ["batch_size=4,8"], parsed, make, 0)
     assert begun
     run(begun, most=2)
     asked = make([])
     asked.search, asked.sweep.resume = SearchConfig(budget="90runs"), "ID"
-    goes_on = search_of(Job(asked, ["sweep.resume=ID", "search.budget=90runs"]), begun.jobs, None, [], parsed, make)
+    goes_on = search_of(Job(asked, ["sweep.resume=ID", "search.budget=90runs"]), begun.jobs, None, [], parsed, make, 0)
     assert goes_on
     assert "in 90runs, 2 runs made" in goes_on.begins()
     [job] = goes_on.next_jobs()
     assert job.overrides[:3] == ["model=m", "search=quickest", "search.budget=90runs"]
     with pytest.raises(ConfigError, match="goes on with the axes that it has: batch_size=4,8"):
-        search_of(Job(asked, ["sweep.resume=ID"]), begun.jobs, None, ["batch_size=4,16"], parsed, make)
+        search_of(Job(asked, ["sweep.resume=ID"]), begun.jobs, None, ["batch_size=4,16"], parsed, make, 0)
 
 
 def test_a_resumed_search_has_its_new_runs_where_it_is_told_now() -> None:
     words = ["model=m", "search=quickest", "tracking.offline=false", "search.budget=30runs"]
-    begun = search_of(Job(make([]), words), [], None, ["batch_size=4,8"], parsed, make)
+    begun = search_of(Job(make([]), words), [], None, ["batch_size=4,8"], parsed, make, 0)
     assert begun
     run(begun, most=1)
     asked = make([])
     asked.sweep.resume = "ID"
     told = ["sweep.resume=ID", "tracking.offline=true", "cluster=slurm", "cluster.partition=gpu"]
     begun.jobs[0].config.cluster.kind = "slurm"  # as the resumed sweep has it by now
-    goes_on = search_of(Job(asked, told), begun.jobs, None, [], parsed, make)
+    goes_on = search_of(Job(asked, told), begun.jobs, None, [], parsed, make, 0)
     assert goes_on
     [job, *_] = goes_on.next_jobs()
     assert job.overrides[:6] == ["model=m", "search=quickest", "search.budget=30runs", *told[1:]]
@@ -302,12 +302,12 @@ def test_a_sweep_that_is_no_search_is_not_gone_on_with_as_one() -> None:
     asked = make([])
     asked.sweep.resume = "ID"
     with pytest.raises(ConfigError, match="is no search"):
-        search_of(Job(asked, []), [Job(make([]), [])], None, [], parsed, make)
+        search_of(Job(asked, []), [Job(make([]), [])], None, [], parsed, make, 0)
 
 
 def test_an_axis_twice_is_refused() -> None:
     with pytest.raises(ConfigError, match="batch_size: is an axis twice"):
-        search_of(Job(make([]), []), [], None, ["batch_size=4,8", "batch_size=16,32"], parsed, make)
+        search_of(Job(make([]), []), [], None, ["batch_size=4,8", "batch_size=16,32"], parsed, make, 0)
 
 
 def test_where_nothing_can_be_run_the_first_reason_is_told() -> None:
@@ -340,7 +340,7 @@ def test_a_search_from_an_earlier_one_begins_with_its_best_settings_and_measures
 def test_a_sweep_is_repeated_until_it_is_decided() -> None:
     base = make([])
     base.sweep.until_decided = True
-    made = search_of(Job(base, ["model=m"]), [], None, ["batch_size=4,16"], parsed, make)
+    made = search_of(Job(base, ["model=m"]), [], None, ["batch_size=4,16"], parsed, make, 0)
     assert made
     assert made.begins() == "repeated until decided over batch_size=4,16, in 60runs"
     ran = run(made)
@@ -348,13 +348,13 @@ def test_a_sweep_is_repeated_until_it_is_decided() -> None:
     assert made.answer().named == {"batch_size": 16}
     assert made.answer().decided
     with pytest.raises(ConfigError, match="decides among 2 to 4 settings"):
-        search_of(Job(base, []), [], None, ["batch_size=4,8,16,32,64"], parsed, make)
+        search_of(Job(base, []), [], None, ["batch_size=4,8,16,32,64"], parsed, make, 0)
 
 
 def test_a_sweep_is_not_repeated_beyond_a_budget_that_its_first_runs_show_to_be_too_small(tmp_path: Path) -> None:
     base = make([])
     base.sweep.until_decided, base.search.budget = True, "20s"
-    made = search_of(Job(base, ["model=m"]), [], None, ["batch_size=4,16"], parsed, make)
+    made = search_of(Job(base, ["model=m"]), [], None, ["batch_size=4,16"], parsed, make, 0)
     assert made
     [job] = made.next_jobs()
     assert job.config.timeout_sec == 20.0, "no run is longer than the budget"
@@ -413,14 +413,14 @@ def test_two_values_that_are_one_setting_are_run_once() -> None:
 
 
 def test_words_that_were_changed_are_not_gone_on_with() -> None:
-    begun = search_of(Job(make([]), ["model=m"]), [], None, ["batch_size=4,8"], parsed, make)
+    begun = search_of(Job(make([]), ["model=m"]), [], None, ["batch_size=4,8"], parsed, make, 0)
     assert begun
     run(begun, most=1)
     begun.jobs[0].overrides.insert(0, "gpus=4")
     asked = make([])
     asked.sweep.resume = "ID"
     with pytest.raises(ConfigError, match="gives another gpus than the search began with"):
-        search_of(Job(asked, []), begun.jobs, None, [], parsed, make)
+        search_of(Job(asked, []), begun.jobs, None, [], parsed, make, 0)
 
 
 def test_a_budget_that_is_spent_by_its_first_run_ends_that_run() -> None:
@@ -453,7 +453,7 @@ def test_with_no_axis_but_the_gpus_batch_and_rate_are_searched_for_each_number_o
         return ("model.optimizer.lr", sweep, []) if "interval" in word else parsed(word)
 
     base = Job(make([]), ["model=m"])
-    made = search_of(base, [], None, ["gpus=1,2"], with_interval, make)
+    made = search_of(base, [], None, ["gpus=1,2"], with_interval, make, 0)
     assert made
     assert base.config.search.axes == [
         "gpus=1,2", "batch_size=2,4,8,16", "model.optimizer.lr=tag(log,interval(0.0025,0.04))",
@@ -465,7 +465,7 @@ def test_with_no_axis_but_the_gpus_batch_and_rate_are_searched_for_each_number_o
 def test_without_exploring_the_best_run_that_reached_leads() -> None:
     base = make([])
     base.sweep.until_decided = True
-    made = search_of(Job(base, ["model=m"]), [], None, ["batch_size=4,16"], parsed, make)
+    made = search_of(Job(base, ["model=m"]), [], None, ["batch_size=4,16"], parsed, make, 0)
     assert made
     for _ in range(2):
         [job] = made.next_jobs()

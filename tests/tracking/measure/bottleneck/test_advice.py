@@ -9,9 +9,9 @@ from tracking.measure.bottleneck.advice import Asked, first_try, why
 from tracking.measure.bottleneck.time_shares import Clock
 
 CLOCK = Clock(total=10.0, evaluation=3.0, checkpoint=1.0, training=6.0, data=2.5, exchange=0.5)
-OURS = Asked(ours=True, precision="fp32", compiled=False, on_gpu=True)
-TUNED = Asked(ours=True, precision="bf16", compiled=True, on_gpu=True)
-SCRIPT = Asked(ours=False, precision="fp32", compiled=False, on_gpu=True)
+OURS = Asked(ours=True, precision="fp32", compiled=False)
+TUNED = Asked(ours=True, precision="bf16", compiled=True)
+SCRIPT = Asked(ours=False, precision="fp32", compiled=False)
 
 
 @pytest.mark.parametrize("cause", CAUSES)
@@ -26,13 +26,14 @@ def test_no_advice_is_what_the_run_does_already() -> None:
         assert "precision=bf16" not in first_try(cause, TUNED)
         assert "compile" not in first_try(cause, TUNED)
     assert first_try("dram", OURS) == "precision=bf16"
-    assert first_try("dram", Asked(True, "bf16", compiled=False, on_gpu=True)) == "compile=true"
+    assert first_try("dram", Asked(True, "bf16", compiled=False)) == "compile=true"
     assert first_try("host", OURS) == "compile=true"
 
 
 def test_a_script_is_told_what_to_change_in_it() -> None:
     assert "num_workers" in first_try("data", SCRIPT)
-    assert "dataset.num_threads" in first_try("data", OURS)
+    assert "dataset.num_threads" in first_try("data", Asked(True, "fp32", False, dataset="shapes"))
+    assert "dataset.num_threads" not in first_try("data", Asked(True, "fp32", False, dataset="ratings"))
     assert "torch.compile" in first_try("host", SCRIPT)
 
 
@@ -44,5 +45,20 @@ def test_the_evidence_has_its_figures() -> None:
 
 @pytest.mark.parametrize("params", [{"compile": "True"}, {"compile": "False"}, {}])
 def test_what_a_run_was_asked_for_is_read_from_its_params(params: dict[str, str]) -> None:
-    asked = Asked.of({**params, "precision": "tf32"}, on_gpu=True)
-    assert asked == Asked("compile" in params, "tf32", params.get("compile") == "True", on_gpu=True)
+    asked = Asked.of({**params, "precision": "tf32", "dataset": "coco"})
+    assert asked == Asked("compile" in params, "tf32", params.get("compile") == "True", "coco")
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_no_option_is_named_that_a_script_or_program_does_not_have(cause: str) -> None:
+    for option in (
+        "eval_every",
+        "eval_at",
+        "checkpoint_every",
+        "profile.",
+        "dataset.",
+        "precision=",
+        "compile=",
+        "gpus=",
+    ):
+        assert option not in first_try(cause, SCRIPT)

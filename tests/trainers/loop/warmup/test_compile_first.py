@@ -23,7 +23,18 @@ COMPILING_SEC, LONG_SEC = 1.0, 60.0
 
 
 def asked(**changes: object) -> RunConfig:
-    return studied(gpus=0, cpu_processes=2, **changes)
+    config = studied(gpus=0, cpu_processes=2, **{key: value for key, value in changes.items() if key != "workload"})
+    config.model.workload = str(changes.get("workload", config.model.workload))
+    return config
+
+
+def child_that_stays() -> int:
+    """A process that has open what its parent has, as the compiler's own have."""
+    pid = os.fork()
+    if not pid:
+        time.sleep(10 * COMPILING_SEC)
+        os._exit(0)
+    return pid
 
 
 def one_process(rank: int, folder: Path, wait_sec: float, leader: str) -> None:
@@ -37,9 +48,12 @@ def one_process(rank: int, folder: Path, wait_sec: float, leader: str) -> None:
         time.sleep(COMPILING_SEC if leader != "slow" else 10 * COMPILING_SEC)
         if leader == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
+        if leader == "forks":
+            child_that_stays()
         (folder / "compiled").touch()
 
-    compile_in_turn(asked(), folder, Shard(rank, 2, CPU), compile_alone)
+    workload = {"workload": "mine:WORKLOAD"} if leader == "a user's" else {}
+    compile_in_turn(asked(**workload), folder, Shard(rank, 2, CPU), compile_alone)
     if rank:
         (folder / "went on").write_text("after" if (folder / "compiled").exists() else "without")
     os._exit(0)  # A peer may be gone.
@@ -53,6 +67,8 @@ def one_process(rank: int, folder: Path, wait_sec: float, leader: str) -> None:
         ("compiles", LONG_SEC, True, "without"),
         ("killed", LONG_SEC, False, "without"),
         ("slow", 0.1, False, "without"),
+        ("forks", LONG_SEC, False, "after"),
+        ("a user's", LONG_SEC, False, "without"),  # Its step may be a collective call.
     ],
 )
 def test_the_others_wait_for_who_compiles(
@@ -67,10 +83,10 @@ def test_the_others_wait_for_who_compiles(
     ranks = [context.Process(target=one_process, args=(rank, tmp_path, wait_sec, leader)) for rank in range(2)]
     for process in ranks:
         process.start()
-    ranks[1].join(LONG_SEC)
+    ranks[1].join(5 * COMPILING_SEC if leader == "forks" else LONG_SEC)
     assert (tmp_path / "went on").read_text() == went_on
     ranks[0].kill() if leader == "slow" else ranks[0].join(LONG_SEC)
-    assert (tmp_path / "compiled").exists() is (leader == "compiles" and not known)
+    assert (tmp_path / "compiled").exists() is (leader in ("compiles", "forks") and not known)
 
 
 def test_what_a_graph_depends_on_is_asked_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
