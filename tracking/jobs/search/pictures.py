@@ -31,9 +31,13 @@ def write(folder: Path, trials: Sequence[SearchTrial], axes: Sequence[Axis], obj
         _save(folder / LANDSCAPE, landscape(known, numbers[-1], numbers[0], objective))
 
 
-def write_front(folder: Path, runs: Sequence[Point]) -> None:
-    """Write time against cost, where runs of two settings or more have both. Raises OSError."""
-    points = means(runs)
+def write_front(folder: Path, runs: Sequence[Point], trials: Sequence[SearchTrial]) -> None:
+    """Write time against cost, where runs of two settings or more have both. Raises OSError.
+
+    A setting of which a deciding run missed the target has no place in it.
+    """
+    missed = {trial.key for trial in trials if trial.phase == DECIDE and trial.state == "missed"}
+    points = means([run for run in runs if run[0].key not in missed])
     if len(points) > 1:
         _save(folder / FRONT, front_picture(points))
 
@@ -51,8 +55,12 @@ def means(runs: Sequence[Point]) -> list[Point]:
 
 
 def front(points: Sequence[Point]) -> list[Point]:
-    """The settings than which no other one is both quicker and cheaper, the quickest first."""
-    ordered, chosen = sorted(points, key=lambda point: point[1:]), list[Point]()
+    """The settings than which no other one is both quicker and cheaper, the quickest first.
+
+    Where any was decided, only those count: a single run that explored may have been lucky.
+    """
+    decided = [point for point in points if point[0].phase == DECIDE] or points
+    ordered, chosen = sorted(decided, key=lambda point: point[1:]), list[Point]()
     for point in ordered:
         if not chosen or point[2] < chosen[-1][2]:
             chosen.append(point)

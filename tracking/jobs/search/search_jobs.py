@@ -165,7 +165,7 @@ class SearchJobs:
 
         self.write(folder)
         pictures.write(folder, self.trials, self._rules.axes, self._base.config.search.objective)
-        pictures.write_front(folder, times_and_costs(self.jobs))
+        pictures.write_front(folder, times_and_costs(self.jobs), self.trials)
 
     def show(self, console: Console) -> None:
         answer = self.answer()

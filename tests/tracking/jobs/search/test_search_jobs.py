@@ -231,7 +231,18 @@ def test_the_front_holds_what_no_other_setting_beats_in_time_and_cost() -> None:
         (3, 9.0),
         (1, 20.0),
     ]
-    assert [trial.setting["gpus"] for trial, _, _ in pictures.front(means)] == [4, 2, 1]
+    assert [trial.setting["gpus"] for trial, _, _ in pictures.front(means)] == [4, 2]  # A lone run of 1 may be lucky.
+
+
+def test_the_front_is_of_what_was_decided_and_no_setting_on_it_missed(tmp_path: Path) -> None:
+    def of(gpus: int, phase: str, state: str = "reached") -> SearchTrial:
+        return SearchTrial({"gpus": gpus}, 1, phase, 1 if phase == "decide" else 0, state=state)
+
+    lucky, named, unsteady = of(2, "explore"), of(4, "decide"), of(1, "decide")
+    points = [(lucky, 15.0, 1.0), (named, 15.6, 2.0), (unsteady, 20.0, 0.5)]
+    assert pictures.front(points) == [(named, 15.6, 2.0), (unsteady, 20.0, 0.5)]
+    pictures.write_front(tmp_path, points[1:], [named, unsteady, of(1, "decide", "missed")])
+    assert not (tmp_path / "search_front.png").exists(), "one setting has no front"
 
 
 @pytest.mark.parametrize(
