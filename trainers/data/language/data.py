@@ -26,8 +26,8 @@ class LanguageData:
 
     - `vocabulary`: ids run from 0 to vocabulary - 1
     - `sequence_length`: tokens of a sequence
-    - `bytes_per_token`: bytes of text that a token of the validation part stands for, the mean; None where there is no
-      text, or it is unknown. A loss of x nats a token is x / ln 2 / bytes_per_token bits a byte.
+    - `bytes_per_token`: bytes of text that a token to evaluate on stands for, the mean; None where there is no text, or
+      it is unknown. A loss of x nats a token is x / ln 2 / bytes_per_token bits a byte.
     - `entropy`: nats a token, below which no model's loss can stay; None where it is unknown
 
     Batches are those of trainers.data.language.loader: `inputs`, `targets`, `num_samples` and `num_tokens`.

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from conf.schema import ConfigError
 from trainers.data.language.data import SEQUENCE_LENGTH, VALIDATION_TOKENS, LanguageData, check_counts, num_sequences
 from trainers.data.language.windows import Windows
@@ -38,22 +40,27 @@ def tokens(
     if validation_tokens is None and held.num_sequences < VALIDATION_TOKENS // sequence_length:
         log.warning("%s: evaluation has %d tokens; published losses are of the first %d",
                     path, held.num_sequences * sequence_length, VALIDATION_TOKENS)  # fmt: skip
-    bytes_per_token = mean_bytes(held, tokenizer) if tokenizer else None
+    bytes_per_token = mean_bytes(held, bytes_of_ids(held.files[0], tokenizer)) if tokenizer else None
     return LanguageData(
         "tokens", size, sequence_length, of_train, held, lambda: version(files), bytes_per_token=bytes_per_token
     )
 
 
-def mean_bytes(evaluated: Windows, tokenizer: str) -> float:
-    """Bytes of text a target. Raises ConfigError for a tokenizer whose tokens these are not."""
-    pairs, form = tokenizer_of(tokenizer), evaluated.files[0].format
+def mean_bytes(evaluated: Windows, of_ids: np.ndarray) -> float:
+    """Bytes of text a target, of those that each id stands for. Raises ConfigError for an id that is none of these."""
+    counts = evaluated.target_counts(len(of_ids))
+    return float(counts @ of_ids) / int(counts.sum())
+
+
+def bytes_of_ids(file: TokenFile, tokenizer: str) -> np.ndarray:
+    """Bytes of text that each id stands for. Raises ConfigError for a tokenizer that the file's tokens are not of."""
+    pairs, form = tokenizer_of(tokenizer), file.format
     if not isinstance(pairs, BytePairs) or pairs.vocabulary != form.vocabulary:
         raise ConfigError(
             f"dataset.tokenizer={tokenizer}: has {pairs.vocabulary:,} tokens, and the files are of {form.tokenizer}"
             f" {form.vocabulary:,}; give the folder of GPT-2's encoder.json and vocab.bpe, or leave it out"
         )
-    counts = evaluated.target_counts(pairs.vocabulary)
-    return float(counts @ pairs.num_bytes()) / int(counts.sum())
+    return pairs.num_bytes()
 
 
 def _parts(path: str) -> tuple[list[Path], list[Path]]:
@@ -108,5 +115,5 @@ def of_made(name: str, made: Made, sequence_length: int, validation_tokens: int 
     held = evaluated(files[1:], sequence_length, made.vocabulary, validation_tokens)
     return LanguageData(
         name, made.vocabulary, sequence_length, train, held, lambda: version(files),
-        bytes_per_token=made.bytes_per_token, record=made.record,
+        bytes_per_token=mean_bytes(held, made.num_bytes), record=made.record,
     )  # fmt: skip

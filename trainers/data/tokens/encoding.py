@@ -49,7 +49,8 @@ def share_file(folder: Path, share: int) -> Path:
 def encode_share(folder: Path, share: int, of: int) -> str:
     """Write the share's tokens, one behind the other, without a header.
 
-    Returns, as JSON, how many of them are to train on and how many to evaluate on, or what is wrong with the text.
+    Returns, as JSON, what is wrong with the text, or how many tokens are to train on and how many to evaluate on, and
+    for the latter the bytes of their text, and the sum of what the tokenizer says of each.
     """
     job = Job.read(folder)
     own = shares([*job.train, *job.validation], of)
@@ -57,14 +58,19 @@ def encode_share(folder: Path, share: int, of: int) -> str:
     num_train = min(max(len(job.train) - first, 0), len(own[share]))
     tokenizer = tokenizer_of(job.tokenizer)
     dtype, counts = format_of(tokenizer.vocabulary).type, [0, 0]
+    lengths, num_bytes = tokenizer.num_bytes(), [0, 0]
     with share_file(folder, share).open("wb") as file:
         for place, stretch in enumerate(while_wanted(own[share])):
             try:
-                ids = tokenizer.encode(stretch.text())
+                text = stretch.text()
+                ids = tokenizer.encode(text)
             except ConfigError as error:
                 return json.dumps({"error": str(error)})
             if stretch.begins:
                 ids = np.concatenate(([tokenizer.separator], ids))
             file.write(ids.astype(dtype).tobytes())
             counts[place >= num_train] += len(ids)
-    return json.dumps({"counts": counts})
+            if place >= num_train:
+                num_bytes[0] += len(text.encode())
+                num_bytes[1] += int(lengths[ids].sum())
+    return json.dumps({"counts": counts, "bytes": num_bytes})

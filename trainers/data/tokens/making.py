@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +19,10 @@ from trainers.data.loading.version import MANIFEST
 from trainers.data.tokens.encoding import JOB, Job, encode_share, format_of, share_file
 from trainers.data.tokens.shards import header
 from trainers.data.tokens.stretches import Stretch
-from trainers.data.tokens.tokenizers import learn, tokenizer_of
+from trainers.data.tokens.tokenizers import Tokenizer, learn, tokenizer_of
 
 ELSEWHERE = "set the environment variable TIMETRIAL_CACHE to a folder"
-VERSION = 1  # The version of what is made. Raise it when that changes.
+VERSION = 2  # The version of what is made. Raise it when that changes.
 NUM_PIECES = 8192  # that are learnt
 TRAIN, VALIDATION, MODEL = "train.bin", "val.bin", "pieces.model"
 BYTES_PER_PROCESS = 8 << 20  # of text: seconds of a process
@@ -50,8 +51,8 @@ class Made:
     validation: Path
     num_tokens: tuple[int, int]
     vocabulary: int
-    bytes_per_token: float  # of the validation part
     record: str  # of each source a line: its digest, its part, its name
+    num_bytes: np.ndarray = field(compare=False)  # bytes of text that each id stands for, float64 [vocabulary]
 
 
 def made_tokens(
@@ -70,14 +71,16 @@ def made_tokens(
         )
     vocabulary = vocabulary or NUM_PIECES
     words = [str(VERSION), *identity, tokenizer or f"learnt {vocabulary}"]
-    if tokenizer:
-        words += [hashlib.sha256(file.read_bytes()).hexdigest() for file in tokenizer_of(tokenizer).files]
+    given = tokenizer_of(tokenizer) if tokenizer else None
+    if given:
+        words += [hashlib.sha256(file.read_bytes()).hexdigest() for file in given.files]
     name = f"{kind}-tokens-{hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]}"
 
     def make(folder: Path, lock: int | None) -> None:
         _make(folder, sources(), tokenizer, vocabulary, lock)
 
-    return _read(cached_folder(name, "files of tokens", None, make, _trouble, ELSEWHERE))
+    root = cached_folder(name, "files of tokens", None, make, _trouble, ELSEWHERE)
+    return _read(root, given or tokenizer_of(str(root / MODEL)))
 
 
 def _make(folder: Path, sources: Sequence[Source], tokenizer: str | None, vocabulary: int, lock: int | None) -> None:
@@ -87,7 +90,8 @@ def _make(folder: Path, sources: Sequence[Source], tokenizer: str | None, vocabu
         tokenizer = str(folder / MODEL)
         learn(sample(train), vocabulary, folder / MODEL)
     Job(tokenizer, train, validation).write(folder)
-    counts = _encode(folder, sum(stretch.end - stretch.start for stretch in (*train, *validation)), lock)
+    answers = _encode(folder, sum(stretch.end - stretch.start for stretch in (*train, *validation)), lock)
+    counts = [answer["counts"] for answer in answers]
     size = tokenizer_of(tokenizer).vocabulary
     for place, name in enumerate((TRAIN, VALIDATION)):
         _join(folder, folder / name, place, counts, size)
@@ -97,7 +101,7 @@ def _make(folder: Path, sources: Sequence[Source], tokenizer: str | None, vocabu
     content = {
         "vocabulary": size,
         "tokens": np.sum(counts, axis=0).tolist(),
-        "validation_bytes": sum(stretch.end - stretch.start for stretch in validation),
+        "validation_bytes": np.sum([answer["bytes"] for answer in answers], axis=0).tolist(),
         "files": {name: _described(folder / name) for name in (TRAIN, VALIDATION)},
         "sources": [[source.sha256, source.part, source.name] for source in sources],
     }
@@ -111,19 +115,19 @@ def sample(train: Sequence[Stretch]) -> Iterator[str]:
         yield from filter(None, stretch.text()[:LEARNT_OF_STRETCH].split("\n"))
 
 
-def _encode(folder: Path, num_bytes: int, lock: int | None) -> list[list[int]]:
-    """The numbers of tokens of both parts in each share's file. Raises ConfigError for text that cannot be cut."""
+def _encode(folder: Path, num_bytes: int, lock: int | None) -> list[dict[str, list[int]]]:
+    """What `encode_share` says of each share's file. Raises ConfigError for text that cannot be cut."""
     num = max(1, num_shares(num_bytes, BYTES_PER_PROCESS))
     if num == 1:
         printed: Sequence[str | bytes] = [encode_share(folder, 0, 1)]
     else:
         module = installation.module("trainers.data.tokens")
         printed = in_shares(module, ["--folder", str(folder)], num, lock)
-    answers = [json.loads(words) for words in printed]
+    answers: list[Any] = [json.loads(words) for words in printed]
     for answer in answers:
         if "error" in answer:
             raise ConfigError(answer["error"])
-    return [answer["counts"] for answer in answers]
+    return answers
 
 
 def _join(folder: Path, path: Path, part: int, counts: Sequence[Sequence[int]], vocabulary: int) -> None:
@@ -156,10 +160,12 @@ def _trouble(root: Path) -> str:
         return f"{MANIFEST} or a file of it cannot be read ({error})"
 
 
-def _read(root: Path) -> Made:
+def _read(root: Path, tokenizer: Tokenizer) -> Made:
     content = json.loads((root / MANIFEST).read_text())
     train, validation = content["tokens"]
-    bytes_per_token = content["validation_bytes"] / max(1, validation)
+    # A model of sentencepiece that changes or loses text says too much or too little of all ids alike.
+    of_text, of_ids = content["validation_bytes"]
+    num_bytes = tokenizer.num_bytes() * (of_text / max(1, of_ids))
     record = "".join(f"{sha256}  {part}  {name}\n" for sha256, part, name in content["sources"])
     files = root / TRAIN, root / VALIDATION
-    return Made(*files, (train, validation), content["vocabulary"], bytes_per_token, record)
+    return Made(*files, (train, validation), content["vocabulary"], record, num_bytes)

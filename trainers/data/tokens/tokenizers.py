@@ -13,6 +13,7 @@ from trainers.data.tokens.byte_pairs import BytePairs
 
 BYTES = "bytes"
 NUM_BYTES = 256
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # what sentencepiece writes for a space
 
 
 class Tokenizer(Protocol):
@@ -24,6 +25,10 @@ class Tokenizer(Protocol):
         """Ids int64, without the separator."""
         ...
 
+    def num_bytes(self) -> np.ndarray:
+        """Bytes of text that each id stands for, int64 [vocabulary]; the separator stands for none."""
+        ...
+
 
 class Bytes:
     """Implements Tokenizer: an id is a byte of UTF-8."""
@@ -33,6 +38,9 @@ class Bytes:
 
     def encode(self, text: str) -> np.ndarray:
         return np.frombuffer(text.encode(), np.uint8).astype(np.int64)
+
+    def num_bytes(self) -> np.ndarray:
+        return (np.arange(self.vocabulary) < NUM_BYTES).astype(np.int64)
 
 
 class Pieces:
@@ -59,6 +67,18 @@ class Pieces:
     def encode(self, text: str) -> np.ndarray:
         lines = self._model.encode(text.splitlines(keepends=True), num_threads=1)  # A long text takes longer as one.
         return np.array([number for line in lines for number in line], np.int64)
+
+    def num_bytes(self) -> np.ndarray:
+        """Unknown pieces stand for none here: what text they are of is in no id."""
+        return np.array([self._bytes_of(number) for number in range(self.vocabulary)], np.int64)
+
+    def _bytes_of(self, number: int) -> int:
+        if self._model.is_byte(number):
+            return 1
+        marks = (self._model.is_control, self._model.is_unknown, self._model.is_unused)
+        if any(is_mark(number) for is_mark in marks):
+            return 0
+        return len(self._model.id_to_piece(number).replace(SPACE, " ").encode())
 
 
 def tokenizer_of(name: str) -> Tokenizer:

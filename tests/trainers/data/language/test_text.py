@@ -12,6 +12,7 @@ from tests.trainers.data.language.test_loader import steps
 from tests.trainers.data.tokens import gpt2_files
 from tests.trainers.processes import ALONE
 from trainers.data.language import LanguageData, text
+from trainers.data.tokens.tokenizers import Pieces
 
 LINES = [f"line {number} of the text\n" for number in range(200)]
 
@@ -46,7 +47,7 @@ def test_files_named_val_are_evaluated_on(folder: Path) -> None:
     (folder / "val.txt").write_text("held out " * 10)
     data = read(folder)
     assert evaluated(data) == b"held out " * 8 + b"held out"[:8]
-    assert data.bytes_per_token == 90 / 91
+    assert data.bytes_per_token == 1  # The separator is no target.
     assert data.vocabulary == 257
     assert [line.split()[1:] for line in data.record.splitlines()] == [
         ["train", "b.txt"], ["train", "sub/a.txt"], ["validation", "val.txt"],
@@ -77,6 +78,24 @@ def test_a_run_goes_on_at_the_token_where_it_stopped(folder: Path) -> None:
     assert [[batch["inputs"].tolist() for batch in group] for group in resumed] == [
         [batch["inputs"].tolist() for batch in group] for group in whole[5:]
     ]
+
+
+def test_bytes_a_token_are_those_of_the_tokens_that_are_evaluated(folder: Path, tmp_path: Path) -> None:
+    """English of pieces, and then text of another script, of which nothing is evaluated."""
+    english = "".join(f"line {number % 9} of the text\n" for number in range(400))
+    (folder / "val.txt").write_text(english + "\N{HIRAGANA LETTER A}\N{HIRAGANA LETTER KA}" * 4000)
+    first = text(str(folder), vocabulary=320, sequence_length=16, validation_tokens=320)
+    whole = text(str(folder), vocabulary=320, sequence_length=16)
+    assert first.bytes_per_token is not None
+    loader = first.eval_loader(320, ALONE)
+    assert loader is not None
+    targets = [number for batch in loader for number in batch["targets"].flatten().tolist()]
+    [model] = (tmp_path / "cache").rglob("pieces.model")
+    said = Pieces(model)._model.decode(targets)
+    assert english.startswith(said.strip(" "))
+    assert first.bytes_per_token == pytest.approx(len(said.encode()) / 320, abs=1.5 / 320)
+    assert whole.bytes_per_token is not None
+    assert whole.bytes_per_token < 0.6 * first.bytes_per_token
 
 
 def test_one_file_is_enough_and_gpt_2s_files_cut_it(folder: Path, tmp_path: Path) -> None:

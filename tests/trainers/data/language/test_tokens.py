@@ -12,7 +12,7 @@ from tests.trainers.data.language.test_loader import steps
 from tests.trainers.data.tokens import gpt2_files
 from tests.trainers.processes import ALONE
 from trainers.data.language import LanguageData, tokens
-from trainers.data.language.tokens import mean_bytes
+from trainers.data.language.tokens import bytes_of_ids, mean_bytes
 from trainers.data.language.windows import Windows
 from trainers.data.tokens.shards import GPT2, LLAMA3, Format, TokenFile, write_tokens
 
@@ -167,14 +167,15 @@ def test_gpt_2s_files_say_how_many_bytes_the_evaluated_tokens_stand_for(folder: 
     windows = Windows(
         [TokenFile(folder / "fineweb_val_000000.bin", small, len(held))], sequence_length=LENGTH, vocabulary=len(ids)
     )
-    assert mean_bytes(windows, str(files)) == (2 + 2 + 0 + 2 + 1 + 1 + 1 + 3) / 8  # of the targets of one sequence
+    of_ids = bytes_of_ids(windows.files[0], str(files))
+    assert mean_bytes(windows, of_ids) == (2 + 2 + 0 + 2 + 1 + 1 + 1 + 3) / 8  # of the targets of one sequence
     with pytest.raises(ConfigError, match=r"dataset\.tokenizer=.*has 266 tokens, and the files are of GPT-2's 50,257"):
         tokens(str(folder), LENGTH, tokenizer=str(files))
     with pytest.raises(ConfigError, match=r"dataset\.tokenizer=bytes: has 257 tokens"):
         tokens(str(folder), LENGTH, tokenizer="bytes")
     write(folder / "fineweb_val_000000.bin", [*held[:-2], 999, 1])
     with pytest.raises(ConfigError, match=r"val_000000\.bin: has the id 999, and dataset\.tokenizer has ids below 266"):
-        mean_bytes(windows, str(files))
+        mean_bytes(windows, of_ids)
 
 
 def test_its_version_is_of_what_the_files_hold(folder: Path) -> None:

@@ -65,7 +65,7 @@ def test_both_parts_are_all_of_the_text_each_behind_a_separator(file: Path) -> N
     assert bytes(train[1:] + validation[1:]) == TEXT.encode()
     assert 100 < len(validation) <= len(TEXT.encode()) // 50
     assert (files.num_tokens, files.vocabulary) == ((len(train), len(validation)), 257)
-    assert files.bytes_per_token == (len(validation) - 1) / len(validation)
+    assert files.num_bytes.tolist() == [1.0] * 256 + [0.0]
     assert files.record == f"{hashlib.sha256(TEXT.encode()).hexdigest()}  both  some.txt\n"
 
 
@@ -134,7 +134,8 @@ def test_the_manifest_has_digests(file: Path) -> None:
 def test_pieces_are_learnt_of_the_text_and_kept(file: Path) -> None:
     files = made(file, tokenizer=None, vocabulary=320)
     assert 257 < files.vocabulary <= 320
-    assert files.bytes_per_token > 1.2
+    held = ids(files.validation)
+    assert files.num_bytes[held].sum() == len(TEXT.encode()) - held_out(file)
     assert (files.train.parent / "pieces.model").exists()
     again = made(file, str(files.train.parent / "pieces.model"))
     assert again.train != files.train
@@ -152,6 +153,21 @@ def test_a_mark_of_the_byte_order_is_no_text(file: Path) -> None:
     before = ids(made(file).train)
     file.write_bytes(b"\xef\xbb\xbf" + TEXT.encode())
     assert ids(made_tokens("kind", ["marked"], "bytes", None, lambda: [source(file)]).train)[:100] == before[:100]
+
+
+def test_pieces_that_lose_text_count_as_its_bytes(file: Path, tmp_path: Path) -> None:
+    """A model that puts a space before each line, and knows no accents."""
+    import sentencepiece
+
+    lossy = tmp_path / "lossy.model"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["hello, line 0123456789", "w 1"] * 9), model_prefix=str(lossy.with_suffix("")),
+        model_type="bpe", vocab_size=40, hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    file.write_bytes(b"\xef\xbb\xbf" + TEXT.encode())
+    files = made(file, str(lossy))
+    held = ids(files.validation)
+    assert files.num_bytes[held].sum() == pytest.approx(len(file.read_bytes()) - held_out(file))
 
 
 def test_a_place_that_cannot_be_written_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ def test_bytes_are_those_of_utf_8() -> None:
     by_bytes = tokenizer_of("bytes")
     assert by_bytes.encode("aé\n").tolist() == [97, 0xC3, 0xA9, 10]
     assert (by_bytes.vocabulary, by_bytes.separator) == (257, 256)
+    assert by_bytes.num_bytes().tolist() == [1] * 256 + [0]
 
 
 def test_learnt_pieces_lose_nothing_and_join_spaces(model: Path) -> None:
@@ -32,6 +33,8 @@ def test_learnt_pieces_lose_nothing_and_join_spaces(model: Path) -> None:
     ids = pieces.encode(text).tolist()
     assert pieces._model.decode(ids) == text
     assert len(ids) < len(text)
+    assert pieces.num_bytes()[ids].sum() == len(text.encode())
+    assert pieces.num_bytes()[pieces.separator] == 0
     assert max(ids) < pieces.vocabulary <= 400
     assert pieces.separator not in ids
     assert not model.with_suffix(".vocab").exists()
