@@ -39,6 +39,43 @@ def words(folder: Path, *more: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+# As above, and the first run of all loses its worker to a signal.
+LOST_ONCE = f"""
+import os, pathlib, signal
+if not pathlib.Path("lost").exists():
+    pathlib.Path("lost").write_text("")
+    os.kill(os.getppid(), signal.SIGKILL)
+{PROGRAM}
+"""
+# One batch crashes each time.
+CRASHES = f"""
+import os, sys
+if sys.argv[2] == "1":
+    os.kill(os.getppid(), 9)
+{PROGRAM}
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "num_killed", "first", "budget"),
+    [(LOST_ONCE, 1, "reached", 3), pytest.param(CRASHES, 3, "failed", 4, marks=pytest.mark.exhaustive)],
+)
+def test_a_run_that_is_lost_is_made_again_until_it_is_known_to_crash(
+    tmp_path: Path, program: str, num_killed: int, first: str, budget: int
+) -> None:
+    asked = words(tmp_path, "batch_size=1,4", "model.optimizer.lr=0.01", f"search.budget={budget}runs")
+    (tmp_path / "program.py").write_text(program)
+    ran = launch(tmp_path, *asked)
+    assert ran.code == 0, ran.output
+    trials = trace(tmp_path)["trials"]
+    assert [row["state"] for row in trials] == [first, "reached"], ran.output
+    ended = [result for path in ran.folders if (result := read(path))]
+    assert len(ended) == len(ran.folders) == sum(row["cost"] for row in trials)
+    kinds = [result.failure.kind for result in ended if result.failure]
+    assert kinds == ["signal:9"] * num_killed
+    assert "interrupted" not in ran.output
+
+
 def trace(folder: Path) -> dict[str, Any]:
     [path] = folder.glob("runs/*/search.json")
     read: dict[str, Any] = json.loads(path.read_text())

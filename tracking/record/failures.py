@@ -148,6 +148,11 @@ def with_last_words(folder: Path, failure: Failure) -> Failure:
     return dataclasses.replace(failure, traceback=last_words(folder))
 
 
+def is_crash(failure: Failure | None) -> bool:
+    """Whether a signal ended the run that nobody sends who interrupts one."""
+    return failure is not None and failure.kind.startswith("signal:") and failure.kind not in INTERRUPTED
+
+
 def trouble(error: Exception) -> Failure:
     """The failure of a job that the launcher itself could not go on with."""
     kind = "disk_full" if run_folder.is_full(error) else "error"

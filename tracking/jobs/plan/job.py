@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from conf.schema import RunConfig
@@ -25,6 +25,14 @@ class Job:
     checkpoint: Checkpoint | None = None
     owner: run_lock.Owner | None = None  # this process's hold of its folder, until another has the job
     varied: str = ""  # what its name tells beside what every run's name does
+    lost: list[Path] = field(default_factory=list)  # folders of its runs that were lost
+    given_up: bool = False  # lost so often that its search takes that for an end of the setting's own
+
+    def start_anew(self) -> None:
+        """Have it run once more, in another folder."""
+        if self.folder is not None:
+            self.lost.append(self.folder)
+        self.folder, self.result = None, None
 
     @property
     def name(self) -> str:
@@ -40,7 +48,7 @@ class Job:
         failure = self.result.failure if self.result else None
         if self.finished or failure is None or not self.config.search.phase:
             return self.finished
-        return failure.kind in failures.OWN_ENDS
+        return self.given_up or failure.kind in failures.OWN_ENDS
 
 
 def exit_code(jobs: Sequence[Job]) -> int:

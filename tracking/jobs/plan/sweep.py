@@ -152,13 +152,15 @@ def find_checkpoints(jobs: Sequence[Job], folders: Mapping[str, list[Path]]) -> 
 def find_results(jobs: Sequence[Job], folders: Mapping[str, list[Path]]) -> None:
     """Tell the jobs where they finished, or what their newest result is, of `folders_by_hash`."""
     for job in jobs:
-        for path in folders.get(job.config.config_hash(), []):
+        own = folders.get(job.config.config_hash(), [])
+        for path in own:
             try:
                 result = run_folder.read_result(path)
             except (OSError, ValueError):  # it cannot be said how it ended: the job counts as not run
                 continue
             if result is not None and not job.finished:  # it may have finished in an older folder than its newest
                 job.folder, job.result = path, result
+        job.lost = [path for path in own if path != job.folder]
 
 
 def folders_by_hash(folder: Path) -> dict[str, list[Path]]:

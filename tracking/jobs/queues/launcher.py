@@ -188,7 +188,7 @@ class Launcher:
         todo = [job for job in jobs if not job.settled and not (self._takes_up and job.result)]  # none runs again
         for job in todo:
             if job.result:
-                job.folder, job.result = None, None
+                job.start_anew()
         left = f"{len(todo)} of {counted(len(jobs), 'job')} {'left' if self._takes_up else 'to run'}"
         words = search.begins() if search else left
         self._console.print(f"sweep {folder.name}: {words}", style="bold", soft_wrap=True)

@@ -17,10 +17,10 @@ from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import answer_words, trace_file
 from tracking.jobs.search.search_rules import rules_of
 from tracking.jobs.search.trial_of_job import cap_sec, times_and_costs, trial_of, trials_of
-from tracking.record import Result, documents
+from tracking.record import Result, documents, failures
 from tracking.request.search_options import Budget, budget_of, setting_words
 
-MOST_TRIES = 2  # of a run that was lost, within one launch
+MOST_TRIES = 2  # more of a run that was lost, within one launch
 
 
 class SearchJobs:
@@ -111,13 +111,20 @@ class SearchJobs:
         return made
 
     def _lost(self) -> list[Job]:
-        """Jobs whose runs were lost to a node, a disk or a signal, and that are tried again."""
-        lost = [job for job in self.jobs if job.result is not None and not job.settled]
-        again = [job for job in lost if self._num_lost.get(job.config.search.trial, 0) < MOST_TRIES]
-        for job in again:
-            self._num_lost[job.config.search.trial] = self._num_lost.get(job.config.search.trial, 0) + 1
-            job.folder, job.result = None, None
-        return again
+        """New jobs for runs that were lost to a node, a disk or a signal. One that crashes each time is given up."""
+        made: list[Job] = []
+        for place, job in enumerate(self.jobs):
+            if job.result is None or job.settled:
+                continue
+            num_lost = self._num_lost[job.config.search.trial] = self._num_lost.get(job.config.search.trial, 0) + 1
+            if num_lost <= MOST_TRIES:  # Who followed the lost run has its job as it ended.
+                self.jobs[place] = again = dataclasses.replace(job, lost=list(job.lost))
+                again.start_anew()
+                made.append(again)
+            elif failures.is_crash(job.result.failure):
+                job.given_up = True
+                self._read = [], []
+        return made
 
     def answer(self) -> Answer:
         return answer(self._rules, self.trials)
@@ -174,6 +181,9 @@ class SearchJobs:
         console.print(self.words(), soft_wrap=True)
         for setting, why in list(self.why.items())[:5]:
             console.print(f"not run: {setting}: {why}", soft_wrap=True)
+        for job in [job for job in self.jobs if job.given_up][:5]:
+            setting = answer_words.setting_text(job.config.search.setting)
+            console.print(f"crashed each time: {setting}: {sweep_summary.outcome(job)}", soft_wrap=True)
 
     def _job(self, trial: SearchTrial) -> Job | None:
         words = [*self._words, *setting_words(trial.setting), f"seed={trial.seed}"]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 from tracking.analysis.compare import censoring
 from tracking.analysis.results import EXPLORING
@@ -26,11 +27,10 @@ KEYS = {
 
 def trials_of(jobs: Sequence[Job], budget: Budget) -> list[SearchTrial]:
     """The jobs as trials. Runs side by side on this machine share what the time that they have in common costs."""
-    spans = [(*span(job), job.result is None) for job in jobs]
-    parts = parts_of_time(
-        [(start, math.inf if running and start else start + length) for start, length, running in spans]
-    )
-    return [trial_of(job, budget, part) for job, part in zip(jobs, parts, strict=True)]
+    ended = [spans(job) for job in jobs]
+    running = [(start, math.inf) for job in jobs if job.result is None and (start := span(job.folder)[0])]
+    parts = iter(parts_of_time([(start, start + length) for own in ended for start, length in own] + running))
+    return [trial_of(job, budget, [next(parts) for _ in own]) for job, own in zip(jobs, ended, strict=True)]
 
 
 def parts_of_time(spans: Sequence[tuple[float, float]]) -> list[float]:
@@ -45,22 +45,24 @@ def parts_of_time(spans: Sequence[tuple[float, float]]) -> list[float]:
     return parts
 
 
-def trial_of(job: Job, budget: Budget, part_sec: float | None = None) -> SearchTrial:
-    """The job as a trial: running while it has no result. What it took is in the unit of the budget.
+def trial_of(job: Job, budget: Budget, parts_sec: Sequence[float] | None = None) -> SearchTrial:
+    """The job as a trial: running while it has no result. What its runs took is in the unit of the budget, and that
+    of runs that were lost is in it.
 
-    `part_sec` is its part of the time of runs side by side; without, it was alone.
+    `parts_sec` are the parts that its runs have of the time of runs side by side; without, each was alone.
     """
     search, result = job.config.search, job.result
+    alone = [budget.of(job.config, length) for _, length in spans(job)]
+    shared = budget.unit == "seconds" or (budget.unit == "usd" and job.config.cluster.kind == "none")
+    costs = [budget.of(job.config, part) for part in parts_sec] if shared and parts_sec is not None else alone
     trial = SearchTrial(
-        search.setting, job.config.seed, search.phase, search.block, cap=objective_of(job, search.cap_sec)
+        search.setting, job.config.seed, search.phase, search.block, cap=objective_of(job, search.cap_sec),
+        cost=math.fsum(costs),
     )  # fmt: skip
     if result is None or not job.settled:  # An interrupted run says nothing, and is run again.
         return trial
     closest = result.metrics.get(quantities.BEST + next(iter(job.config.targets())))
-    alone = budget.of(job.config, span(job)[1])
-    shared = budget.unit == "seconds" or (budget.unit == "usd" and job.config.cluster.kind == "none")
-    cost = budget.of(job.config, part_sec) if shared and part_sec is not None else alone
-    trial = replace(trial, cost=cost, alone=alone if alone != cost else None, metric=closest)
+    trial = replace(trial, alone=alone[-1] if alone[-1] != trial.cost else None, metric=closest)
     metrics, key = sweep_summary.run_of(job).metrics, KEYS[search.objective]
     if job.finished and _is_counted(job) and result.metrics.get(quantities.TARGET_REACHED) == 1.0 and key in metrics:
         interval = censoring.interval_of(key, metrics) or 0.0
@@ -113,11 +115,17 @@ def times_and_costs(jobs: Sequence[Job]) -> list[tuple[SearchTrial, float, float
     return known
 
 
-def span(job: Job) -> tuple[float, float]:
-    """When the run started, in seconds of the wall clock, and what it took to its last record; what waited for it
+def spans(job: Job) -> list[tuple[float, float]]:
+    """The spans of the job's runs that have ended: those that were lost, and its newest one."""
+    lost = [span(folder) for folder in job.lost if folder != job.folder]
+    return lost if job.result is None else [*lost, span(job.folder)]
+
+
+def span(folder: Path | None) -> tuple[float, float]:
+    """When a run started, in seconds of the wall clock, and what it took to its last record; what waited for it
     before is not counted. Both are 0 where that cannot be read."""
-    if job.folder is None:
+    if folder is None:
         return 0.0, 0.0
     with suppress(OSError, ValueError):
-        return journal.span(job.folder / run_folder.JOURNAL)
+        return journal.span(folder / run_folder.JOURNAL)
     return 0.0, 0.0

@@ -157,14 +157,19 @@ def search_alone() -> Answer:
     return made.answer()
 
 
+def took(folder: Path, start: float, seconds: float) -> Path:
+    """The folder of a run from one second to another one."""
+    folder.mkdir()
+    log = journal.Journal(folder / "journal.jsonl")
+    log.append(journal.Record("event", int(1e3 * (1e9 + start)), start, "init_start"))
+    log.append(journal.Record("event", int(1e3 * (1e9 + start + seconds)), start + seconds, "run_stop"))
+    log.close()
+    return folder
+
+
 def test_of_the_time_that_runs_have_in_common_each_costs_its_part(tmp_path: Path) -> None:
     def job(name: str, start: float, seconds: float, gpus: int) -> Job:
-        (tmp_path / name).mkdir()
-        log = journal.Journal(tmp_path / name / "journal.jsonl")
-        log.append(journal.Record("event", int(1e3 * (1e9 + start)), start, "init_start"))
-        log.append(journal.Record("event", int(1e3 * (1e9 + start + seconds)), start + seconds, "run_stop"))
-        log.close()
-        made = Job(make([f"gpus={gpus}"]), [], folder=tmp_path / name)
+        made = Job(make([f"gpus={gpus}"]), [], folder=took(tmp_path / name, start, seconds))
         made.config.search = SearchConfig("quickest", phase="explore", setting={"gpus": gpus})
         made.result = Result("finished", metrics={"time/to_accuracy_sec": 1.0, "target_reached": 1.0})
         return made
@@ -181,6 +186,24 @@ def test_of_the_time_that_runs_have_in_common_each_costs_its_part(tmp_path: Path
     assert [trial.cost_alone for trial in trials_of(jobs, Budget(1.0, "seconds"))] == pytest.approx([10, 10, 10])
     jobs[1].result = None
     assert costs("seconds") == pytest.approx([7.5, 0, 5]), "one that is running has its part, too"
+    jobs[1].lost = [took(tmp_path / "lost", -10, 4)]
+    assert costs("seconds") == pytest.approx([7.5, 4, 5]), "what was lost was spent"
+
+
+def test_a_run_that_was_lost_counts_in_the_budget(tmp_path: Path) -> None:
+    made = search()
+    [job] = made.next_jobs()
+    lose(job)
+    job.folder = took(tmp_path / "a", 0, 10)
+    [again] = made.next_jobs()
+    budget = Budget(60.0, "seconds")
+    assert trial_of(again, budget).cost == 10
+    again.folder, again.result = took(tmp_path / "b", 20, 7), result(again)
+    assert trial_of(again, budget).cost == 17
+    assert trial_of(again, budget).cost_alone == 7, "what a run of the setting takes"
+    assert trial_of(again, Budget(40.0, "runs")).cost == 2
+    lose(again)
+    assert trial_of(again, budget).cost == 17, "one that is lost, too"
 
 
 def test_a_running_job_is_waited_for() -> None:
@@ -384,16 +407,37 @@ def lose(job: Job, kind: str = "signal:9") -> None:
 
 def test_a_run_that_was_lost_is_made_again_and_says_nothing_of_its_setting() -> None:
     made = search()
-    [job] = made.next_jobs()
-    lose(job)
-    assert made.next_jobs() == [job], "the same job, once more"
-    assert job.result is None
-    lose(job)
-    assert made.next_jobs() == [job]
-    lose(job)
+    lose_each(made, "disk_full")
     assert made.next_jobs() == [], "a machine that loses every run is not tried for ever"
     assert exit_code(made.jobs) == 1
     assert "interrupted" in made.words()
+
+
+def lose_each(made: SearchJobs, kind: str) -> None:
+    """Lose the next run as often as it is made."""
+    [job] = made.next_jobs()
+    for _ in range(2):
+        lose(job, kind)
+        [again] = made.next_jobs()
+        assert job.result is not None, "who followed it has it as it ended"
+        assert (again.overrides, again.result) == (job.overrides, None), "the same, once more"
+        assert made.jobs == [again]
+        job = again
+    lose(job, kind)
+
+
+@pytest.mark.parametrize("kind", ["signal:11", "signal:6", "signal:9"])
+def test_a_setting_that_crashes_each_time_has_failed_and_the_search_goes_on(kind: str) -> None:
+    made = search()
+    lose_each(made, kind)
+    goes_on = run(made)
+    assert made.trials[0].state == "failed"
+    assert len(goes_on) > 10
+    assert made.answer().named is not None
+    assert exit_code(made.jobs) == 0
+    console = Console(width=200, record=True)
+    made.show(console)
+    assert f"crashed each time: gpus=1 batch_size=8 lr=0.01: killed: {kind}: lost" in console.export_text()
 
 
 def test_a_diverged_run_is_as_bad_as_one_that_failed() -> None:
