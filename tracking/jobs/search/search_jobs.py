@@ -13,6 +13,7 @@ from rich.console import Console
 
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.search import Answer, Axis, Scalar, SearchTrial, answer, propose
+from tracking.analysis.statistics import counted
 from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import answer_words, trace_file
 from tracking.jobs.search.search_rules import rules_of
@@ -136,9 +137,10 @@ class SearchJobs:
         what = "repeated until decided" if self._rules.finalists else f"a search for the least {search.objective}"
         return f"{what} over {axes}, in {search.budget}{done}"
 
-    def write(self, folder: Path) -> None:
-        """Write the trace, and what is known by now. Raises OSError."""
-        trace_file.write(folder, self._base.config.search, self.tried, self.answer(), self.words())
+    def write(self, folder: Path, words: str = "") -> None:
+        """Write the trace, and what is known by now; `words` say the answer, once there is one. Raises OSError."""
+        so_far = f"No answer yet, after {counted(sum(job.result is not None for job in self.jobs), 'run')}."
+        trace_file.write(folder, self._base.config.search, self.tried, self.answer(), words or so_far)
 
     def new_look(self) -> dict[str, Any] | None:
         """What deciding saw at a look that was not told yet: after how many blocks, and what is left; else None."""
@@ -170,7 +172,7 @@ class SearchJobs:
         """Write what is known at the end, with its pictures. Raises OSError."""
         from tracking.jobs.search import pictures  # Here: no run's start is to wait for what draws.
 
-        self.write(folder)
+        self.write(folder, self.words())
         pictures.write(folder, self.trials, self._rules.axes, self._base.config.search.objective)
         pictures.write_front(folder, times_and_costs(self.jobs), self.trials)
 

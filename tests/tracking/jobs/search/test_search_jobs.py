@@ -26,7 +26,7 @@ from tracking.analysis.search import Answer, Axis, SearchTrial
 from tracking.jobs.plan import Job, exit_code, sweep
 from tracking.jobs.search import SearchJobs, pictures, search_of, trace_file, words_of
 from tracking.jobs.search.trial_of_job import trial_of, trials_of
-from tracking.record import Failure, Result, journal
+from tracking.record import Failure, Result, journal, run_folder
 from tracking.request.search_options import Budget, budget_of
 
 AXES = (Axis("gpus", (1, 2)), Axis("batch_size", (4, 8, 16)), Axis("model.optimizer.lr", low=0.001, high=0.1, log=True))
@@ -227,6 +227,23 @@ def test_the_trace_holds_every_trial_and_the_answer(tmp_path: Path) -> None:
     assert [group["group"] for group in written["answer"]["groups"]] == [1, 2]
     assert words_of(tmp_path) == written["answer"]["words"] == made.words()
     assert words_of(tmp_path / "nowhere") == ""
+
+
+def test_the_trace_of_a_search_that_runs_says_that_there_is_no_answer_yet(tmp_path: Path) -> None:
+    made = search()
+    run(made, most=3)
+    made.write(tmp_path)
+    assert words_of(tmp_path) == "No answer yet, after 3 runs."
+
+
+def test_a_resumed_sweep_knows_the_folders_of_the_runs_that_were_lost(tmp_path: Path) -> None:
+    job = Job(make([]), [])
+    folders = {job.config.config_hash(): [run_folder.create(tmp_path, name) for name in "abc"]}
+    own = folders[job.config.config_hash()]
+    run_folder.write_result(own[0], Result("killed", failure=Failure("signal:9", "lost")))
+    run_folder.write_result(own[1], Result("finished"))
+    sweep.find_results([job], folders)
+    assert (job.folder, job.lost) == (own[1], [own[0], own[2]])
 
 
 @pytest.mark.pictures
