@@ -5,7 +5,7 @@ It imports little: a launcher starts its supervisor before it has imported the r
 
 from __future__ import annotations
 
-from tracking.jobs.handover.fork_servers import BEGAN, ENDED, SERVE, Forks, ForkServers
+from tracking.jobs.handover.fork_servers import BEGAN, ENDED, SERVE, STALE, Forks, ForkServers
 from tracking.jobs.handover.forked_worker import ForkedWorker, Started, fork_or_start
 from tracking.jobs.handover.lifeline import LAUNCHER, STEP, Lifeline
 from tracking.jobs.handover.supervisor_process import Assignment, SupervisorProcess, ahead, received
@@ -15,6 +15,7 @@ __all__ = [
     "ENDED",
     "LAUNCHER",
     "SERVE",
+    "STALE",
     "STEP",
     "Assignment",
     "ForkServers",

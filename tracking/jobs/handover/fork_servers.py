@@ -2,7 +2,7 @@
 worker, and that end with the launcher.
 
 A launcher makes the folder where they are met, and a pipe that it alone holds open. Supervisors start them and talk to
-them (tracking/jobs/node/forked_worker.py).
+them (tracking/jobs/handover/forked_worker.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 SERVE = "--fork"  # makes a server of a worker's command; behind it stand the descriptors of its socket and of its pipe
 # What a fork and its server tell the supervisor, with a process id and with an exit code.
 BEGAN, ENDED = "began", "ended"
+STALE = "stale"  # what a server answers whose sources have changed since it imported them
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ no state of a run, since each is a fork of its own. Where it cannot be reached, 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -15,18 +16,28 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from tracking.jobs.handover.fork_servers import BEGAN, ENDED, SERVE, Forks
+from tracking.jobs.handover.fork_servers import BEGAN, ENDED, SERVE, STALE, Forks
 
 MAX_BYTES = 64  # of an answer: a process id, or an exit code
+KILL_SEC = 5.0  # how long a killed server may take to be gone
 servers: list[subprocess.Popen[bytes]] = []  # those started here, which outlive this process
 BROKEN = ".broken"  # marks a kind of worker whose server ended before it forked
 
 
 Fresh = Callable[[int], "subprocess.Popen[bytes]"]  # starts a new process with this output
+
+
+@dataclass(frozen=True)
+class OwnServer:
+    """A server that was started for a worker, and the file that marks its kind where it ends before it forks."""
+
+    process: subprocess.Popen[bytes]
+    broken: Path
 
 
 class ForkedWorker:
@@ -39,10 +50,11 @@ class ForkedWorker:
     stdin = None
 
     def __init__(
-        self, channel: socket.socket, fresh: Fresh, output: int, told: Callable[[int], object], broken: Path | None
+        self, channel: socket.socket, fresh: Fresh, output: int, told: Callable[[int], object], own: OwnServer | None
     ) -> None:  # fmt: skip
         self.returncode: int | None = None
-        self._channel, self._fresh, self._told, self._broken = channel, fresh, told, broken
+        self._channel, self._fresh, self._told, self._own = channel, fresh, told, own
+        self._withdrawn = False
         self._output = os.dup(output)  # The caller closes its own.
         self._pid: int | None = None
         self._instead: subprocess.Popen[bytes] | None = None
@@ -53,6 +65,19 @@ class ForkedWorker:
         while self._pid is None:
             self._hear(None)
         return self._pid
+
+    def withdraw(self) -> bool:
+        """Take the request back unless the worker has begun; whether that was in time.
+
+        A server that was started for this worker is killed: it imports, and has no forks yet. Any other one skips the
+        request.
+        """
+        if self._pid is None and self.returncode is None:
+            self._withdrawn = True
+            with suppress(OSError):  # The server has ended.
+                self._channel.shutdown(socket.SHUT_RD)  # From now on a fork cannot say that it begins.
+            self._hear(0.0)
+        return self._pid is None
 
     def poll(self) -> int | None:
         self._hear(0.0)
@@ -85,10 +110,18 @@ class ForkedWorker:
             self._pid = int(number)
             self._told(self._pid)
             os.close(self._output)
+        elif self._withdrawn and self._pid is None:
+            self._channel.close()
+            os.close(self._output)
+            self.returncode = -signal.SIGTERM
+            if self._own:
+                self._own.process.kill()
+                with suppress(subprocess.TimeoutExpired):  # It still holds the lock of the run's folder.
+                    self._own.process.wait(KILL_SEC)
         elif self._pid is None:
             self._channel.close()
-            if self._broken:
-                self._broken.touch()
+            if self._own and what != STALE:
+                self._own.broken.touch()
             self._instead = self._fresh(self._output)
             self._pid = self._instead.pid
             os.close(self._output)
@@ -115,22 +148,31 @@ def fork_or_start(
         return fresh(descriptors[0])
     request = json.dumps({"run": argv[-1], "environ": dict(environ)}).encode()
     try:
-        channel, begun = connected(path), False
-        if channel is None:
-            serve(forks, path, argv, environ)
-            channel, begun = connected(path), True
+        with alone(path):  # Who starts a server is the first to ask it, and others ask the same one.
+            channel, own = connected(path), None
+            if channel is None:
+                own = OwnServer(serve(forks, path, argv, environ), broken)
+                channel = connected(path)
         if channel is None:
             return fresh(descriptors[0])
         socket.send_fds(channel, [request], list(descriptors))
     except OSError:
         return fresh(descriptors[0])
-    return ForkedWorker(channel, fresh, descriptors[0], told, broken if begun else None)
+    return ForkedWorker(channel, fresh, descriptors[0], told, own)
 
 
 def key_of(argv: Sequence[str], alike: Sequence[object]) -> str:
     """Names a kind of worker: its command, folder and cores, and what else it depends on."""
     words = json.dumps([list(argv[:-1]), str(Path.cwd()), sorted(os.sched_getaffinity(0)), list(alike)])
     return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Nobody else is in such a block for this path. Raises OSError."""
+    with path.with_suffix(".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def connected(path: Path) -> socket.socket | None:
@@ -144,7 +186,7 @@ def connected(path: Path) -> socket.socket | None:
     return channel
 
 
-def serve(forks: Forks, path: Path, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+def serve(forks: Forks, path: Path, argv: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a server that is met at `path`; it takes what it is asked for when its imports are done. Raises OSError."""
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -156,3 +198,4 @@ def serve(forks: Forks, path: Path, argv: Sequence[str], environ: Mapping[str, s
             stderr=subprocess.DEVNULL, start_new_session=True, pass_fds=[listener.fileno(), forks.line],
         )  # fmt: skip
     servers.append(server)
+    return server

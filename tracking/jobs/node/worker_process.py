@@ -12,7 +12,7 @@ from pathlib import Path
 
 from conf.schema import RunConfig
 from tracking.base import quantities
-from tracking.jobs.handover import Forks, Started, fork_or_start
+from tracking.jobs.handover import ForkedWorker, Forks, Started, fork_or_start
 from tracking.jobs.node import interruption, signals
 from tracking.jobs.node.rendezvous.nodes import Nodes
 from tracking.jobs.worker_command import LAUNCHER, WorkerCommand
@@ -192,7 +192,11 @@ def watch(process: Started, limits: Limits | None, others: Nodes | None) -> None
 
 
 def stop(running: Sequence[Started]) -> None:
-    """End these processes and all that they started: ask first, kill after GRACE_SEC or at a second signal."""
+    """End these processes and all that they started: ask first, kill after GRACE_SEC or at a second signal.
+
+    A worker that its server has not forked yet never begins: the server may import for long.
+    """
+    running = [process for process in running if not (isinstance(process, ForkedWorker) and process.withdraw())]
     for signum, patience_sec in ((signal.SIGTERM, GRACE_SEC), (signal.SIGKILL, KILL_SEC)):
         for process in running:
             with suppress(ProcessLookupError):  # the whole group is gone

@@ -13,8 +13,8 @@ from trainers.loop.worker import die_with, main
 
 def begun(words: list[str]) -> int:
     """Be a worker, or a server of workers and then each of its forks; the exit code."""
+    die_with(int(os.environ.get(LAUNCHER, os.getppid())))  # a server until it has imported
     if words[0] != SERVE:
-        die_with(int(os.environ.get(LAUNCHER, os.getppid())))
         return main(Path(words[0]))
     from trainers.loop.worker.fork_server import serve
 

@@ -18,11 +18,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracking.jobs.handover import BEGAN, ENDED
+from tracking.jobs.handover import BEGAN, ENDED, STALE
 from tracking.record import Journal, run_folder
 from trainers.loop.start import part_of_start
 from trainers.loop.worker.agent import import_training, limit_threads
-from trainers.loop.worker.signal_deaths import die_with
+from trainers.loop.worker.signal_deaths import die_with, outlive_parent
 
 MAX_BYTES = 1_048_576  # of a request, most of which are the variables of its environment
 MOST_DESCRIPTORS = 2
@@ -38,42 +38,74 @@ class Fork:
 
 
 def serve(listening: int, lifeline: int, like: Path) -> Path | None:
-    """In a fork, the folder of its run. In the server None, when its launcher is gone or its sources have changed."""
+    """In a fork, the folder of its run. In the server None, when its launcher is gone, or its sources have changed and
+    its last fork has ended."""
     log = Journal(like / run_folder.JOURNAL)
     with part_of_start(log, "import"):  # It is started for that run, which waits for it.
         import_all(like)
     log.close()
-    times = times_of_sources()
-    listener = socket.socket(fileno=listening)
-    forks: list[Fork] = []
-    while True:
-        of_forks = [descriptor for fork in forks for descriptor in (fork.ending, fork.channel.fileno())]
-        ready = waited([listening, *of_forks], lifeline)
-        if lifeline in ready:
-            for fork in forks:
-                kill(fork)
-            return None
-        for fork in [fork for fork in forks if ready & {fork.ending, fork.channel.fileno()}]:
-            end(fork, told=fork.ending in ready)
-            forks.remove(fork)
-        if listening not in ready:
-            continue
-        channel, _ = listener.accept()
-        if times_of_sources() != times:
+    outlive_parent()  # Until here it dies with the supervisor that waits for it; from here on it has a lifeline.
+    return Server(socket.socket(fileno=listening), lifeline).run()
+
+
+class Server:
+    """A process that has imported what its forks need."""
+
+    def __init__(self, listener: socket.socket, lifeline: int) -> None:
+        self._listener: socket.socket | None = listener
+        self._lifeline = lifeline
+        self._times = times_of_sources()
+        self._forks: list[Fork] = []
+
+    def run(self) -> Path | None:
+        """What `serve` returns."""
+        while self._listener or self._forks:
+            of_forks = [descriptor for fork in self._forks for descriptor in (fork.ending, fork.channel.fileno())]
+            listening = [self._listener.fileno()] if self._listener else []
+            ready = waited([*listening, *of_forks], self._lifeline)
+            if self._lifeline in ready:
+                for fork in self._forks:
+                    kill(fork)
+                return None
+            for fork in [fork for fork in self._forks if ready & {fork.ending, fork.channel.fileno()}]:
+                end(fork, told=fork.ending in ready)
+                self._forks.remove(fork)
+            if ready.intersection(listening) and (folder := self._accept()):
+                return folder
+        return None
+
+    def _accept(self) -> Path | None:
+        """Take one request; in its fork, the folder of its run."""
+        assert self._listener
+        channel, _ = self._listener.accept()
+        if times_of_sources() != self._times:
+            with channel, suppress(OSError):  # a supervisor that has gone
+                channel.send(STALE.encode())
+            self._listener.close()  # The next run starts another server; this one waits for its forks.
+            self._listener = None
             return None
         words, descriptors, _, _ = socket.recv_fds(channel, MAX_BYTES, MOST_DESCRIPTORS)
-        if not words:
+        pid, server = 0, os.getpid()
+        if words and not gone(channel):
+            pid = os.fork()
+            if not pid:
+                return self._leave(words, descriptors, server, channel)
+            self._forks.append(Fork(pid, os.pidfd_open(pid), channel))
+        else:
             channel.close()
-            continue
-        server, pid = os.getpid(), os.fork()
-        if not pid:
-            for opened in [listener, *(fork.channel for fork in forks)]:
-                opened.close()
-            os.close(lifeline)
-            return become(json.loads(words), descriptors, server, channel)
         for descriptor in descriptors:
             os.close(descriptor)
-        forks.append(Fork(pid, os.pidfd_open(pid), channel))
+        return None
+
+    def _leave(self, words: bytes, descriptors: list[int], server: int, channel: socket.socket) -> Path:
+        """Be a fork, which holds nothing of the server's."""
+        assert self._listener
+        self._listener.close()
+        for fork in self._forks:
+            fork.channel.close()
+            os.close(fork.ending)
+        os.close(self._lifeline)
+        return become(json.loads(words), descriptors, server, channel)
 
 
 def import_all(like: Path) -> None:
@@ -112,6 +144,13 @@ def waited(descriptors: list[int], lifeline: int) -> set[int]:
     return {descriptor for descriptor, _ in poller.poll()}
 
 
+def gone(channel: socket.socket) -> bool:
+    """Whether nobody hears what is said there: the supervisor has ended, or has taken its request back."""
+    poller = select.poll()
+    poller.register(channel, select.POLLIN)
+    return bool(poller.poll(0))  # After its request a supervisor says nothing.
+
+
 def end(fork: Fork, told: bool) -> None:
     """Tell how a fork has ended; one whose supervisor is gone is killed first."""
     if not told:
@@ -133,8 +172,11 @@ def become(request: dict[str, object], descriptors: list[int], server: int, chan
     """Give a fork what a new worker has: its session, its variables and streams, and random numbers of its own."""
     os.setsid()
     die_with(server)
-    with channel, suppress(OSError):  # a supervisor that has gone: the server sees it, too
-        channel.send(f"{BEGAN} {os.getpid()}".encode())
+    try:
+        with channel:
+            channel.send(f"{BEGAN} {os.getpid()}".encode())
+    except OSError:  # Its supervisor has gone, or has taken the request back: nothing of the run may happen any more.
+        os._exit(1)
     environ, run = request["environ"], request["run"]
     assert isinstance(environ, dict)
     os.environ.clear()

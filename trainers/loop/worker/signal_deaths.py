@@ -36,6 +36,11 @@ def signal_of(error: BaseException | None) -> int:
     return 0
 
 
+def outlive_parent() -> None:
+    """Take `die_with` back."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, 0)
+
+
 def die_with(parent: int) -> None:
     """Have the kernel kill this process when its parent dies, however the parent dies."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ import psutil
 import pytest
 
 from tests.support.commands import HANGS_SEC, environment
-from tests.support.folders import wait_for
+from tests.support.folders import make_folder, wait_for
 from tracking.jobs.handover import ForkedWorker, ForkServers, Started, fork_or_start, forked_worker
+from tracking.jobs.node import worker_process
+from tracking.record import run_folder
 
 pytestmark = pytest.mark.slow
 
@@ -27,8 +30,12 @@ from pathlib import Path
 
 from tracking.jobs.handover import SERVE
 from trainers.loop.worker import fork_server
+from trainers.loop.worker.signal_deaths import die_with
 
 def imports(like):
+    Path(__file__).with_name("importing").write_text(str(os.getpid()))
+    while Path(__file__).with_name("held").exists():
+        time.sleep(0.01)
     if os.environ.get("BROKEN"):
         raise ImportError("so")
     import own
@@ -38,6 +45,7 @@ def imports(like):
 fork_server.import_all = imports
 run = Path(sys.argv[1])
 if sys.argv[1] == SERVE:
+    die_with(os.getppid())
     run = fork_server.serve(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
 if run is None:
     sys.exit()
@@ -74,7 +82,7 @@ class Runs:
     """Runs of one launch in a folder, each asked for as a supervisor does."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root, self.held = root, root / "held"
         self.servers = ForkServers()
         self.started: list[Started] = []
         self.fresh: list[subprocess.Popen[bytes]] = []
@@ -101,6 +109,16 @@ class Runs:
                 )
             )
         return self.started[-1]
+
+    def hold(self) -> None:
+        """Have servers import until `self.held` is gone."""
+        self.held.touch()
+
+    def importing(self) -> int:
+        """The process id of the server that imports, once there is one."""
+        path = self.root / "importing"
+        wait_for(lambda: path.exists() and path.read_text())
+        return int(path.read_text())
 
     def report(self, name: str) -> dict[str, Any]:
         path = self.root / name / "report.json"
@@ -185,6 +203,83 @@ def test_a_killed_server_takes_its_run_along_and_the_next_run_starts_anew(runs: 
     wait_for(lambda: not alive(runs.report("a")["pid"]))
     assert runs.start("b").wait(HANGS_SEC) == 3
     assert runs.report("b")["parent"] not in (server, os.getpid())
+
+
+def stopped(worker: Started) -> bool:
+    """Whether the worker can be stopped, as a supervisor does it."""
+    stopping = threading.Thread(target=worker_process.stop, args=([worker],), daemon=True)
+    stopping.start()
+    stopping.join(HANGS_SEC)
+    return not stopping.is_alive()
+
+
+def test_a_worker_whose_server_still_imports_can_be_stopped_and_takes_that_server_along(runs: Runs) -> None:
+    runs.hold()
+    run, other = runs.start("a"), runs.start("b")
+    server = runs.importing()
+    assert stopped(run)
+    assert not alive(server)
+    assert run.wait(HANGS_SEC) == -signal.SIGTERM
+    runs.held.unlink()
+    assert other.wait(HANGS_SEC) == 3
+    assert runs.report("b")["parent"] == os.getpid(), "the other run has started anew"
+    assert not (runs.root / "a/report.json").exists()
+
+
+def test_a_server_skips_a_run_that_was_stopped_before_it_could_be_forked(runs: Runs) -> None:
+    runs.hold()
+    first, second = runs.start("a"), runs.start("b")
+    runs.importing()
+    assert stopped(second)
+    third = runs.start("c")
+    runs.held.unlink()
+    assert [first.wait(HANGS_SEC), third.wait(HANGS_SEC)] == [3, 3]
+    assert runs.report("a")["parent"] == runs.report("c")["parent"] == runs.importing()
+    assert not (runs.root / "b/report.json").exists()
+
+
+# Starts the server of a real worker, and never asks how it goes.
+STARTER = """
+import os, sys, time
+from tracking.jobs.handover import ForkServers, fork_or_start
+servers = ForkServers()
+argv = [sys.executable, "-P", "-m", "trainers.loop.worker", sys.argv[1]]
+environ = {**os.environ, "TIMETRIAL_LAUNCHER": str(os.getpid())}
+worker = fork_or_start(servers.forks, argv, environ, [1], [], None, None)
+time.sleep(3600)
+"""
+HANGS = "import os, time\nfrom pathlib import Path\nPath(__file__).with_name('pid').write_text(str(os.getpid()))\n"
+
+
+def test_a_server_whose_import_hangs_ends_with_the_killed_supervisor_that_started_it(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, "")
+    (folder / run_folder.CONFIG).write_text("gpus: 0\nmodel: {workload: 'trainers.models:NONE'}\n")
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path/torch.py").write_text(HANGS + "time.sleep(3600)\n")
+    path = os.pathsep.join([str(tmp_path / "path"), environment()["PYTHONPATH"]])
+    starter = subprocess.Popen([sys.executable, "-c", STARTER, str(folder)], env=environment(PYTHONPATH=path))
+    pid = tmp_path / "path/pid"
+    wait_for(lambda: pid.exists() and pid.read_text())
+    server = int(pid.read_text())
+    assert alive(server)
+    starter.kill()
+    starter.wait()
+    wait_for(lambda: not alive(server))
+
+
+def test_a_server_whose_sources_have_changed_waits_for_its_forks(runs: Runs) -> None:
+    run = runs.start("a", wait=True)
+    server = runs.report("a")["parent"]
+    (runs.root / "own.py").write_text("changed = True")
+    os.utime(runs.root / "own.py", (1, 1))
+    assert runs.start("b").wait(HANGS_SEC) == 3
+    assert runs.report("b")["parent"] == os.getpid()
+    assert runs.start("c").wait(HANGS_SEC) == 3
+    assert runs.report("c")["parent"] not in (os.getpid(), server), "another server, of the new source"
+    assert run.poll() is None
+    (runs.root / "a/wait").unlink()
+    assert run.wait(HANGS_SEC) == 3
+    wait_for(lambda: not alive(server))
 
 
 def test_where_a_server_cannot_import_or_its_sources_have_changed_the_run_is_a_new_process(runs: Runs) -> None:
