@@ -30,10 +30,16 @@ class Intervals:
 
 def of_config(own: Options, model: Options) -> Intervals:
     """What a run says of when to evaluate; where it says nothing of the interval, what its model does."""
-    said = Intervals(*_interval(own), own.eval_after_steps)
+    said = of_options(own)
     if replace(said, after_steps=None) != Intervals():
         return said
-    return Intervals(*_interval(model), model.eval_after_steps if said.after_steps is None else said.after_steps)
+    of_model = of_options(model)
+    return of_model if said.after_steps is None else replace(of_model, after_steps=said.after_steps)
+
+
+def of_options(options: Options) -> Intervals:
+    """What the options of a run alone, or of a model alone, say."""
+    return Intervals(*_interval(options), options.eval_after_steps)
 
 
 def _interval(options: Options) -> tuple[int | None, int | None, Sequence[int]]:

@@ -7,7 +7,7 @@ from trainers.workload import Data, Grouped, InTokens, Shard
 
 
 def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
-    """The number of samples in the training set. Raises ConfigError where the global batch is larger than that.
+    """The number of samples that an epoch trains. Raises ConfigError where the global batch is larger than that.
 
     Part of such a batch could only be filler, and warming up on a very large one takes minutes.
     """
@@ -34,7 +34,12 @@ def _checked_tokens(data: InTokens, config: RunConfig) -> int:
             f" larger than the training set of dataset={config.dataset.name}, which has {data.num_train_tokens:,};"
             " give a smaller one"
         )
-    return data.num_train
+    # What is left behind the last global batch of an epoch is not trained on.
+    return (
+        data.num_train // config.samples_per_step() * config.samples_per_step()
+        if samples_are_tokens(data)
+        else data.num_train
+    )
 
 
 def num_eval_samples(data: Data, shard: Shard) -> int:
@@ -43,6 +48,11 @@ def num_eval_samples(data: Data, shard: Shard) -> int:
         return data.num_eval
     loader = data.eval_loader(1, Shard(0, 1, shard.device))
     return 0 if loader is None else len(loader)
+
+
+def samples_are_tokens(data: InTokens) -> bool:
+    """Whether a sample is a token, and so each step trains exactly a global batch; else it is a sentence of tokens."""
+    return data.num_train == data.num_train_tokens
 
 
 def group_size(data: Data) -> int:

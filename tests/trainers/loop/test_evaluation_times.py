@@ -78,14 +78,16 @@ class Trained:
         return [(event.key or "", event.values.get("epoch_num")) for event in self.events if event.key in keys]
 
 
-def trained(folder: Path, asked: Intervals, target: float = 5.0, window: int = 2, **options: Any) -> Trained:
+def trained(
+    folder: Path, asked: Intervals, target: float = 5.0, window: int = 2, steps: int | None = None, **options: Any
+) -> Trained:
     config = RunConfig(gpus=0, log_every_n_steps=window, **options)
     config.model.optimizer.lr, config.model.metrics = 0.01, {"accuracy": [0.0, 1.0]}
     config.model.targets = {config.dataset.name: {"accuracy": target}}
     log, module = Journal(folder / "journal.jsonl"), Line()
     callback = MeasuringCallback(config, torch.device("cpu"), log, lambda trainer: None, lambda trainer: None)
     trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=EPOCHS, callbacks=[callback], barebones=True)
-    evaluation_times.follow(trainer, planned(asked, STEPS, EPOCHS, 10, limited=False))
+    evaluation_times.follow(trainer, planned(asked, STEPS, EPOCHS, 10, limited=False, steps=steps))
     trainer.fit(module, Batches(STEPS), Batches(1))
     log.close()
     return Trained(journal.events(folder / "journal.jsonl"), callback, module, folder)
@@ -262,6 +264,57 @@ def test_a_logged_value_of_an_epoch_is_one_whatever_evaluations_lie_within(
     assert [values["train/mine"] for values in noted if "train/mine" in values] == [STEPS - 1.0] * EPOCHS
     evaluated = [values["valid/mine"] for values in noted if "valid/mine" in values]
     assert evaluated == [float(step) for step in range(1, EPOCHS * STEPS + 1)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "steps", "expected"),
+    [
+        (Intervals(), 10, [4, 8, 10]),
+        (Intervals(every_steps=3), 10, [3, 6, 9, 10]),
+        (Intervals(at_epochs=(3,)), 10, [10]),
+        (Intervals(), 12, [4, 8, 12]),
+    ],
+)
+def test_a_training_of_so_many_steps_ends_within_its_last_epoch_and_is_evaluated_there(
+    tmp_path: Path, asked: Intervals, steps: int, expected: list[int]
+) -> None:
+    run = trained(tmp_path, asked, steps=steps)
+    evaluated = [event.values for event in run.events if event.key == "eval_accuracy"]
+    assert [values["step"] for values in evaluated] == expected
+    assert run.callback.meter.step == steps
+    last = [event.values for event in run.events if event.key == "epoch_stop"][-1]
+    assert last.get("part", 1) == (0.5 if steps == 10 else 1)
+
+
+def test_a_target_reached_at_the_last_step_does_not_go_on(tmp_path: Path) -> None:
+    run = trained(tmp_path, Intervals(at_epochs=(3,)), target=0.0, steps=10, stop_at_target=False)
+    assert run.callback.meter.step == 10
+
+
+class Tokens:
+    """Implements InTokens: 9 batches of 4 samples, and a sample that fills none; a sample has `room` tokens."""
+
+    num_train, num_eval, longest = 37, 0, 1
+
+    def __init__(self, room: int) -> None:
+        self.num_train_tokens = self.num_train * room
+
+
+@pytest.mark.parametrize(("room", "samples"), [(1, 8), (3, 8.222)])
+def test_where_a_sample_is_a_token_an_interval_in_samples_counts_whole_batches(room: int, samples: float) -> None:
+    config = RunConfig(gpus=0, batch_size=4, max_epochs=2, eval_every_samples=8)
+    data: Any = Tokens(room)
+    plan = evaluation_times.plan_of(config, data, Batches(9), 37, Line(), evaluates=True)
+    assert plan.every_steps == 2
+    assert plan.every_steps * plan.samples_per_step == pytest.approx(samples, abs=1e-3)
+
+
+def test_a_models_own_interval_is_left_where_there_is_nothing_to_evaluate_on() -> None:
+    config = RunConfig(gpus=0, batch_size=10, max_epochs=2)
+    config.model.eval_every_steps, config.model.eval_after_steps = 50, 60
+    data: Any = None
+    plan = evaluation_times.plan_of(config, data, Batches(STEPS), 100, Line(), evaluates=False)
+    assert (plan.every_steps, plan.after_steps) == (None, 0)
 
 
 @pytest.mark.parametrize(

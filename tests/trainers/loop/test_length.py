@@ -1,4 +1,4 @@
-"""A schedule of steps becomes epochs that are cut, whatever the data's length; what the user gives comes first."""
+"""A schedule of steps is trained to its last step, whatever the data's length; what the user gives comes first."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ class Module(TrialModule):
     [
         (3250, 19_000, Length(1, 3250)),
         (3250, 3250, Length(1, 3250)),
-        (1000, 300, Length(4, 250)),
-        (1001, 300, Length(4, 250)),  # a step is lost
-        (3, 1, Length(3, 1)),
+        (1000, 300, Length(4, None, 1000)),
+        (1001, 300, Length(4, None, 1001)),
+        (900, 300, Length(3, None, 900)),
+        (3, 1, Length(3, None, 3)),
         (None, 300, Length(7, None)),
     ],
 )

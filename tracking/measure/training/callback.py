@@ -122,7 +122,7 @@ class MeasuringCallback(pl.Callback):
         if not self._reached and attempts.reached(metrics, self._targets):
             self._reached = True
             self.meter.note_energy(quantities.ENERGY_TO_ACCURACY_JOULES)
-            trainer.should_stop = self._config.stop_at_target
+            trainer.should_stop |= self._config.stop_at_target  # It may be the training's last step.
         self.meter.note_logged(within_epoch=self._in_epoch)
         self.meter.event("eval_stop", **so_far)
         if self._in_epoch and not trainer.should_stop:

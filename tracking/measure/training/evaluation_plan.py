@@ -11,7 +11,7 @@ from conf.schema import ConfigError
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """Steps are counted from 1 over all epochs, each of `num_batches`.
+    """Steps are counted from 1 over all epochs, each of `num_batches`. With `steps` the last epoch ends after that one.
 
     `samples_per_step` is how many samples a step has on average, over all processes: of text it is a fraction.
     """
@@ -23,10 +23,12 @@ class EvaluationPlan:
     at_epochs: Sequence[int] = ()
     after_steps: int = 0
     asked_samples: int | None = None
+    steps: int | None = None
 
     @property
     def num_steps(self) -> int:
-        return self.num_batches * self.max_epochs
+        whole = self.num_batches * self.max_epochs
+        return whole if self.steps is None else min(self.steps, whole)
 
     def due(self, step: int) -> bool:
         """Whether an evaluation comes after this step. Where steps are the interval, one comes after the last step."""
@@ -34,8 +36,9 @@ class EvaluationPlan:
             return False
         if self.every_steps is not None:
             return step % self.every_steps == 0 or step == self.num_steps
-        epoch, within = divmod(step, self.num_batches)
-        return within == 0 and (not self.at_epochs or epoch in self.at_epochs)
+        epoch = -(-step // self.num_batches)
+        ends = step % self.num_batches == 0 or step == self.num_steps
+        return ends and (not self.at_epochs or epoch in self.at_epochs)
 
     def epochs(self, step: int) -> int | float:
         """How many epochs so many steps are: a whole number at the end of one."""
@@ -62,9 +65,11 @@ class EvaluationPlan:
 
 
 def planned(
-    asked: Intervals, num_batches: int, max_epochs: int, samples_per_step: float, limited: bool
-) -> EvaluationPlan:
-    """The plan of a training of so many epochs. `limited`: its epochs are cut by limit_train_batches.
+    asked: Intervals, num_batches: int, max_epochs: int, samples_per_step: float, limited: bool,
+    steps: int | None = None,
+) -> EvaluationPlan:  # fmt: skip
+    """The plan of a training of so many epochs. `limited`: its epochs are cut by limit_train_batches. `steps`: it ends
+    after so many.
 
     Raises ConfigError for what is longer than the training.
     """
@@ -73,7 +78,7 @@ def planned(
         every = max(1, round(asked.every_samples / samples_per_step))
     after = asked.after_steps or 0
     plan = EvaluationPlan(
-        num_batches, max_epochs, samples_per_step, every, asked.at_epochs, after, asked.every_samples
+        num_batches, max_epochs, samples_per_step, every, asked.at_epochs, after, asked.every_samples, steps
     )  # fmt: skip
     key = f"eval_every_steps={every}"
     if asked.every_samples is not None:
