@@ -10,6 +10,7 @@ from conf.schema import ConfigError
 from trainers.data.language.data import SEQUENCE_LENGTH, LanguageData, check_counts
 from trainers.data.language.tokens import of_made
 from trainers.data.reading.folder_index import resolved
+from trainers.data.reading.regular_file import opened
 from trainers.data.tokens import Source, held_out, made_tokens, stretches
 
 VALIDATION, SUFFIX = "val", ".txt"
@@ -53,7 +54,7 @@ def sources(root: Path, files: Sequence[Path]) -> list[Source]:
     made = []
     for file in files:
         try:
-            with file.open("rb") as content:
+            with opened(file) as content:
                 sha256 = hashlib.file_digest(content, "sha256").hexdigest()
         except OSError as error:
             raise ConfigError(f"{file}: cannot be read ({error.strerror}); make it readable, or remove it") from error

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from conf.schema import ConfigError
+from trainers.data.reading.regular_file import opened
 
 HEADER_INTS = 256
 HEADER_BYTES = 4 * HEADER_INTS
@@ -45,15 +46,15 @@ class TokenFile:
 
     def tokens(self) -> np.ndarray:
         """All of them, mapped into memory; the kernel is told that they will be read."""
-        with self.path.open("rb") as file:
+        with opened(self.path) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
             return np.memmap(file, self.format.type, "r", HEADER_BYTES, (self.num_tokens,))
 
     def digest(self) -> str:
         """Of size and header, and of pieces of the tokens."""
-        size = self.path.stat().st_size
-        hasher = hashlib.blake2b(f"{size} {self.format.magic}".encode(), digest_size=16)
-        with self.path.open("rb") as file:
+        with opened(self.path) as file:
+            size = os.fstat(file.fileno()).st_size
+            hasher = hashlib.blake2b(f"{size} {self.format.magic}".encode(), digest_size=16)
             for place in np.linspace(HEADER_BYTES, max(HEADER_BYTES, size - DIGESTED_BYTES), DIGESTED, dtype=np.int64):
                 file.seek(int(place))
                 hasher.update(file.read(DIGESTED_BYTES))
@@ -84,8 +85,8 @@ def token_files(paths: Sequence[Path], sequence_length: int) -> list[TokenFile]:
 
 def _read_header(path: Path) -> TokenFile:
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
+        with opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
             numbers = np.frombuffer(file.read(HEADER_BYTES), "<i4")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read as tokens ({error}); put a whole file there") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from conf.schema import ConfigError
+from trainers.data.reading.regular_file import opened
 
 STRETCH_BYTES = 4 << 20
 HELD_OUT = 50  # One byte in so many is held out.
@@ -29,7 +31,7 @@ class Stretch:
     def read(self) -> bytes:
         """Raises ConfigError for a file that cannot be read."""
         try:
-            with Path(self.path).open("rb") as file:
+            with opened(self.path) as file:
                 file.seek(self.start)
                 return file.read(self.end - self.start)
         except OSError as error:
@@ -51,7 +53,7 @@ class Stretch:
 def stretches(path: Path, start: int, end: int, most: int = STRETCH_BYTES) -> Iterator[Stretch]:
     """A text, which are bytes `start` to `end` of a file, in stretches of about `most` bytes."""
     first = start
-    with path.open("rb") as file:
+    with opened(path) as file:
         while start < end:
             stop = cut_behind(file, start + most, end)
             yield Stretch(str(path), start, stop, start == first)
@@ -60,8 +62,8 @@ def stretches(path: Path, start: int, end: int, most: int = STRETCH_BYTES) -> It
 
 def held_out(path: Path) -> int:
     """Where the last part of a file begins, which is kept for evaluation; its end where there is no line to part."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
         return cut_behind(file, size - size // HELD_OUT - 1, size)
 
 

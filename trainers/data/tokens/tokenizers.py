@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from conf.schema import ConfigError
+from trainers.data.reading.regular_file import opened
 from trainers.data.tokens.byte_pairs import BytePairs
 
 BYTES = "bytes"
@@ -52,8 +53,10 @@ class Pieces:
     def __init__(self, path: Path) -> None:
         import sentencepiece  # Here alone: other text needs none.
 
+        self._model: Any = sentencepiece.SentencePieceProcessor()
         try:
-            self._model: Any = sentencepiece.SentencePieceProcessor(model_file=str(path))
+            with opened(path) as file:
+                self._model.LoadFromSerializedProto(file.read())
         except (OSError, RuntimeError) as error:
             raise ConfigError(
                 f"dataset.tokenizer={path}: is no model of sentencepiece ({str(error).splitlines()[0]}); give one, a"

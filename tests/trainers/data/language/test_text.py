@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +130,19 @@ def test_what_cannot_be_used_is_refused(folder: Path, tmp_path: Path) -> None:
     (folder / "one.txt").write_text("a single line")
     with pytest.raises(ConfigError, match="nothing is left to evaluate on"):
         read(folder)
+
+
+def test_a_pipe_is_not_waited_for(folder: Path, tmp_path: Path) -> None:
+    before = read(folder).record
+    os.mkfifo(folder / "val_pipe.txt")
+    assert read(folder).record == before
+    with pytest.raises(ConfigError, match=r"has no \.txt file with text"):
+        read(folder / "val_pipe.txt")
+    files = gpt2_files.write(tmp_path / "gpt2")
+    (files / "encoder.json").unlink()
+    os.mkfifo(files / "encoder.json")
+    with pytest.raises(ConfigError, match=r"does not hold encoder\.json"):
+        read(folder, tokenizer=str(files))
 
 
 def test_a_run_keeps_the_digests_of_its_files(folder: Path, tmp_path: Path) -> None:

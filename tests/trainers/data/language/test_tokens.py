@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,7 @@ DAMAGES = {
     "no token": (lambda path: write(path, []), r"has 0 tokens, and a sequence"),
     "another tokenizer": (lambda path: write(path, [1] * 9, LLAMA3), r"has Llama 3's tokens, and .*_000001.bin has"),
     "a folder": (lambda path: (path.unlink(), path.mkdir()), r"cannot be read as tokens"),
+    "a pipe": (lambda path: (path.unlink(), os.mkfifo(path)), r"cannot be read as tokens .*is no regular file"),
 }  # fmt: skip
 
 
@@ -119,6 +121,13 @@ def test_a_file_that_cannot_be_used_is_refused_by_name(folder: Path, damage: str
     do(folder / "fineweb_train_000002.bin")
     with pytest.raises(ConfigError, match=rf"fineweb_train_000002\.bin: {words}"):
         read(folder)
+
+
+def test_links_to_files_are_followed(folder: Path, tmp_path: Path) -> None:
+    kept = (tmp_path / "kept").resolve()
+    (folder / "fineweb_val_000000.bin").rename(kept)
+    (folder / "fineweb_val_000000.bin").symlink_to(kept)
+    assert read(folder).validation_tokens == 2 * LENGTH
 
 
 def test_a_sequence_longer_than_a_file_is_refused(folder: Path) -> None:

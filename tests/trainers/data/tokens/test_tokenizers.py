@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,9 @@ def test_a_file_or_a_folder_says_what_it_is(model: Path, tmp_path: Path) -> None
 
 def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.model").write_bytes(b"nothing of the kind")
-    for path in (tmp_path / "other.model", tmp_path / "nowhere.model"):
+    (tmp_path / "empty.model").touch()
+    os.mkfifo(tmp_path / "pipe.model")
+    for path in (tmp_path / f"{name}.model" for name in ("other", "nowhere", "empty", "pipe")):
         with pytest.raises(ConfigError, match=rf"dataset\.tokenizer={path}: is no model of sentencepiece"):
             tokenizer_of(str(path))
     with pytest.raises(ConfigError, match=r"does not hold encoder\.json and vocab\.bpe"):
