@@ -6,13 +6,14 @@ import hashlib
 import os
 import sysconfig
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from conf.schema import ConfigError
 from trainers.data.language.data import SEQUENCE_LENGTH, LanguageData, check_counts
 from trainers.data.language.tokens import of_made
-from trainers.data.reading.folder_index import resolved
+from trainers.data.reading.folder_index import listed, resolved
 from trainers.data.tokens import Source, Stretch, made_tokens
 
 SIZE = 40_000_000  # bytes of sources
@@ -33,6 +34,8 @@ def code(
     Raises ConfigError where there are none.
     """
     check_counts(size=size, vocabulary=vocabulary, sequence_length=sequence_length)
+    if path:
+        listed(path, resolved(path))
     roots = [str(resolved(path))] if path else environment_folders()
     files = sources_in(roots)
     identity = [str(size), *(f"{name} {file.size} {file.changed_ns}" for name, file in files.items())]
@@ -56,13 +59,13 @@ def environment_folders() -> list[str]:
 def sources_in(roots: Sequence[str]) -> dict[str, File]:
     """Each source by its name, which begins with that of its root's folder, in the order of names.
 
-    Links, what lies in another root, and files that are empty or too large are left out.
+    Links, what lies in another root, files that are empty or too large, and folders that cannot be listed are left out.
     """
     sources: dict[str, File] = {}
     for root in roots:
         open_folders = [root]
         while open_folders:
-            for entry in os.scandir(open_folders.pop()):
+            for entry in _entries(open_folders.pop()):
                 if entry.is_dir(follow_symlinks=False):
                     open_folders += [] if entry.name == "__pycache__" or entry.path in roots else [entry.path]
                 elif entry.name.endswith(".py") and entry.is_file(follow_symlinks=False):
@@ -71,6 +74,12 @@ def sources_in(roots: Sequence[str]) -> dict[str, File]:
                         name = Path(root).name + entry.path[len(root) :]
                         sources[name] = File(entry.path, stat.st_size, stat.st_mtime_ns)
     return dict(sorted(sources.items()))
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        return list(entries)
+    return []
 
 
 def chosen(files: Mapping[str, File], size: int, roots: Sequence[str]) -> list[Source]:

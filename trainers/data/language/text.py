@@ -9,7 +9,7 @@ from pathlib import Path
 from conf.schema import ConfigError
 from trainers.data.language.data import SEQUENCE_LENGTH, LanguageData, check_counts
 from trainers.data.language.tokens import of_made
-from trainers.data.reading.folder_index import resolved
+from trainers.data.reading.folder_index import listed, resolved
 from trainers.data.reading.regular_file import opened
 from trainers.data.tokens import Source, held_out, made_tokens, stretches
 
@@ -38,6 +38,8 @@ def text(
 
 def files_in(path: str, root: Path) -> list[Path]:
     """The files of text, in the order of their names; empty ones are left out. Raises ConfigError without any."""
+    if root.is_dir():
+        listed(path, root)  # What follows passes over folders that cannot be listed.
     there = [root] if root.is_file() else sorted(root.rglob(f"*{SUFFIX}"))
     files = [file for file in there if file.is_file() and file.stat().st_size]
     if not files:

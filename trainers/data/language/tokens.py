@@ -12,7 +12,7 @@ from conf.schema import ConfigError
 from trainers.data.language.data import SEQUENCE_LENGTH, VALIDATION_TOKENS, LanguageData, check_counts, num_sequences
 from trainers.data.language.windows import Windows
 from trainers.data.loading.version import digest
-from trainers.data.reading.folder_index import resolved
+from trainers.data.reading.folder_index import listed, resolved
 from trainers.data.tokens import BytePairs, Made, TokenFile, token_files, tokenizer_of
 
 log = logging.getLogger(__name__)
@@ -66,15 +66,15 @@ def bytes_of_ids(file: TokenFile, tokenizer: str) -> np.ndarray:
 def _parts(path: str) -> tuple[list[Path], list[Path]]:
     """The files to train on and to evaluate on. Raises ConfigError where there are none of either."""
     root = resolved(path)
-    train, validation = (sorted(root.glob(pattern)) for pattern in (TRAIN, VALIDATION))
+    there = listed(path, root)
+    train, validation = ([file for file in there if file.match(pattern)] for pattern in (TRAIN, VALIDATION))
     if both := sorted({*train} & {*validation}):
         raise ConfigError(f"{both[0]}: its name is that of both parts ({TRAIN} and {VALIDATION}); rename it")
     if train and validation:
         return train, validation
-    what = f"there is no folder {root}" if not root.is_dir() else f"{root} holds no {VALIDATION if train else TRAIN}"
     raise ConfigError(
-        f"dataset.path={path}: {what}; set dataset.path to a folder with files of llm.c's format, {TRAIN} and"
-        f" {VALIDATION}, such as fineweb_train_000001.bin and fineweb_val_000000.bin"
+        f"dataset.path={path}: {root} holds no {VALIDATION if train else TRAIN}; set dataset.path to a folder with"
+        f" files of llm.c's format, {TRAIN} and {VALIDATION}, as fineweb_train_000001.bin and fineweb_val_000000.bin"
     )
 
 

@@ -63,6 +63,17 @@ def resolved(path: str) -> Path:
         ) from error
 
 
+def listed(path: str, root: Path) -> list[Path]:
+    """What is in the folder that `dataset.path` means, sorted. Raises ConfigError where it cannot be listed."""
+    try:
+        return sorted(root.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        what = f"there is no folder {root}"
+    except OSError as error:
+        what = f"{root} cannot be listed ({error.strerror})"
+    raise ConfigError(f"dataset.path={path}: {what}; set dataset.path to a folder that you may read")
+
+
 def _load(path: str, root: Path) -> tuple[FolderIndex, FolderIndex]:
     missing = [name for name in ("train", "val") if not (root / name).is_dir()]
     if missing:

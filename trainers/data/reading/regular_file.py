@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 
-def opened(path: Path | str) -> BinaryIO:
+def opened(path: Path | str) -> BufferedReader:
     """The bytes of a regular file, which links may lead to. Raises OSError for a pipe, a device or a folder."""
     return open(path, "rb", opener=_regular)
 

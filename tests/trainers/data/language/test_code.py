@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from conf.schema import ConfigError
+from tests.trainers.data.language.unlisted import unlisted
 from trainers.data.language import LanguageData, code
 from trainers.data.language.code import environment_folders, sources_in
 
@@ -79,6 +80,24 @@ def test_too_few_sources_are_refused(packages: Path) -> None:
         read(packages, size=10)
     with pytest.raises(ConfigError, match=r"dataset\.size=0: must be 1 or more"):
         read(packages, size=0)
+
+
+def test_a_path_that_is_no_folder_is_refused(packages: Path) -> None:
+    for path in (packages / "nowhere", packages / "package_0" / "module_0.py"):
+        with pytest.raises(
+            ConfigError, match=rf"dataset\.path={path}: there is no folder {path}; set dataset\.path to"
+        ):
+            read(path)
+
+
+def test_a_folder_that_cannot_be_listed_is_refused_and_passed_over_below(packages: Path) -> None:
+    before = lines(read(packages))
+    (packages / "locked" / "inner").mkdir(parents=True)
+    (packages / "locked" / "inner" / "module.py").write_text("x = 1\n")
+    with unlisted(packages / "locked"):
+        assert lines(read(packages)) == before
+    with unlisted(packages), pytest.raises(ConfigError, match=rf"path={packages}: {packages} cannot be listed \(Perm"):
+        read(packages)
 
 
 def test_by_default_it_reads_this_interpreters_library_and_packages() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from conf.schema import ConfigError
 from tests.trainers.data.language.test_loader import steps
+from tests.trainers.data.language.unlisted import unlisted
 from tests.trainers.data.tokens import gpt2_files
 from tests.trainers.processes import ALONE
 from trainers.data.language import LanguageData, text
@@ -129,6 +130,11 @@ def test_what_cannot_be_used_is_refused(folder: Path, tmp_path: Path) -> None:
         read(folder, sequence_length=1024)
     (folder / "one.txt").write_text("a single line")
     with pytest.raises(ConfigError, match="nothing is left to evaluate on"):
+        read(folder)
+
+
+def test_a_folder_that_cannot_be_listed_is_refused(folder: Path) -> None:
+    with unlisted(folder), pytest.raises(ConfigError, match=r"texts cannot be listed \(Permission denied\)"):
         read(folder)
 
 

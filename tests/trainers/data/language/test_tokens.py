@@ -10,6 +10,7 @@ import pytest
 
 from conf.schema import ConfigError
 from tests.trainers.data.language.test_loader import steps
+from tests.trainers.data.language.unlisted import unlisted
 from tests.trainers.data.tokens import gpt2_files
 from tests.trainers.processes import ALONE
 from trainers.data.language import LanguageData, tokens
@@ -162,6 +163,8 @@ def test_a_folder_without_one_of_the_parts_is_refused(folder: Path, left: str, w
 def test_a_folder_that_is_not_there_and_a_name_of_both_parts_are_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match="there is no folder"):
         read(folder / "nowhere")
+    with unlisted(folder), pytest.raises(ConfigError, match=r"dataset\.path=.* cannot be listed \(Permission denied\)"):
+        read(folder)
     write(folder / "train_val.bin", [1] * 9)
     with pytest.raises(ConfigError, match=r"train_val\.bin: its name is that of both parts"):
         read(folder)
