@@ -156,7 +156,8 @@ def launch(request: Request, waiting: SupervisorProcess | None) -> int:
         if config.dry_run:
             if search:
                 print(search.begins())
-            return launcher.dry_run([job for job in jobs if not job.finished], verdicts)
+            block = search.block() if search and not folder else []
+            return launcher.dry_run(block or [job for job in jobs if not job.finished], verdicts)
         launcher.check_jobs(configs, verdicts)
         launcher.check_server()
         launcher.make_stacks(configs)

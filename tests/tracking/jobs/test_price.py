@@ -165,6 +165,28 @@ def test_what_a_dry_run_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert price_words.estimates(jobs[:1], GPUS[:0]) == [None]  # not on this hardware
 
 
+@pytest.mark.parametrize(
+    ("budget", "price_per_hour", "words"),
+    [
+        ("1h", None, "3 to 8 blocks of 2 jobs, 6 to 16 runs: 5:00 to 40:00, 0.083 to 0.67 GPU-hours"),
+        ("30min", None, "3 to 8 blocks of 2 jobs, 6 to 16 runs: 5:00 to 30:00, 0.083 to 0.50 GPU-hours"),
+        ("9runs", None, "3 to 4 blocks of 2 jobs, 6 to 8 runs: 5:00 to 20:00, 0.083 to 0.33 GPU-hours"),
+        ("200s", None, "0 to 2 blocks of 2 jobs, 0 to 4 runs: 3:20 to 3:20, 0.056 to 0.056 GPU-hours"),
+        ("1usd", 9.0, "1 to 4 blocks of 2 jobs, 2 to 8 runs: 5:00 to 6:40, 0.083 to 0.11 GPU-hours, 0.75 to 1.00 USD"),
+    ],
+)
+def test_what_is_repeated_until_it_is_decided_takes_all_of_its_blocks(
+    budget: str, price_per_hour: float | None, words: str
+) -> None:
+    asked = [config(price=price_per_hour, seed=seed) for seed in (1, 2)]
+    for each in asked:
+        each.search.budget = budget
+    jobs, estimate = [Job(each, []) for each in asked], Estimate(Range(50.0, 100.0, 150.0), 3)
+    said = price_words.of_blocks(jobs, [estimate] * 2)
+    assert said == f"{words}; search.budget={budget} is the limit"
+    assert ": no estimate; search.budget=" in price_words.of_blocks(jobs, [estimate, None])
+
+
 def test_a_range_is_in_one_unit() -> None:
     job = Job(config(), [])
     assert (
@@ -231,5 +253,9 @@ def test_a_launch_after_another_has_a_price_and_says_how_far_off_it_was(tmp_path
     assert re.search(r"\njobs took .+; the estimate was .+ \(.+ to .+\), (\d+ % (more|less)|the same)\n", second.output)
     third = launch(tmp_path, *asked, "seed=4")
     assert re.search(r"\ntook .+; the estimate was .+ \(.+ to .+\), ", third.output), third.output
+    decided = (*asked, "batch_size=32,64", "sweep.until_decided=true", "dry_run=true")
+    shown = launch(tmp_path, "-m", *decided).output
+    assert "\njob 2 of 2: " in shown
+    assert re.search(r"\nprice: 3 to 8 blocks of 2 jobs, 6 to 16 runs: .+ to .+ USD; search.budget=1h is", shown), shown
     search = (*asked, "+search=quickest", "batch_size=32,64", "search.budget=3runs", "dry_run=true")
     assert "price: the search's budget: 3runs\n" in launch(tmp_path, "-m", *search).output

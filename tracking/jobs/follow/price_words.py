@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from conf.schema import RunConfig
+from tracking.analysis.search import Rules
 from tracking.analysis.statistics import counted
 from tracking.jobs.follow.job_words import duration
 from tracking.jobs.plan import Job, earlier_runs, price
 from tracking.machine.environment import cpu_model
 from tracking.record import run_folder
+from tracking.request.search_options import Budget, budget_of
 
 
 def here(config: RunConfig, gpus: Sequence[Any]) -> earlier_runs.Place:
@@ -47,6 +50,36 @@ def of_all(jobs: Sequence[Job], estimates: Sequence[price.Estimate | None]) -> s
     number = counted(len(jobs), "job") if len(known) == len(jobs) else f"{len(known)} of {counted(len(jobs), 'job')}"
     left = len(jobs) - len(known)
     return f"{number}: {', '.join(parts)}" + (f"; no estimate of {left}" if left else "")
+
+
+def of_blocks(jobs: Sequence[Job], estimates: Sequence[price.Estimate | None]) -> str:
+    """What it takes to repeat these jobs until it is decided which is best, or until the budget is spent."""
+    search, looks, num = jobs[0].config.search, Rules.looks, len(jobs)
+    known = [(job.config, each) for job, each in zip(jobs, estimates, strict=True) if each]
+    quick, slow = _blocks_within(budget_of(search), num, known)
+    fewest, most = int(min(looks[0], slow)), int(max(1, min(looks[-1], quick)))
+    words = f"{fewest} to {most} blocks of {counted(num, 'job')}, {fewest * num} to {most * num} runs"
+    parts = ["no estimate"]
+    if len(known) == num:
+        whole, least, longest = price.price(known), min(looks[0], quick), min(looks[-1], slow)
+
+        def span(block: price.Range, said: Callable[[float], str]) -> str:
+            return f"{said(least * block.low)} to {said(longest * block.high)}"
+
+        parts = [span(whole.seconds, time if longest * whole.seconds.high < 59.95 else duration)]
+        parts += [f"{span(whole.gpu_hours, amount)} GPU-hours"] if whole.gpu_hours else []
+        parts += [f"{span(whole.usd, amount)} USD"] if whole.usd else []
+    return f"{words}: {', '.join(parts)}; search.budget={search.budget} is the limit"
+
+
+def _blocks_within(budget: Budget, num: int, known: Sequence[tuple[RunConfig, price.Estimate]]) -> list[float]:
+    """How many blocks of `num` jobs a budget holds, if they are as quick as their estimates say, and if as slow."""
+    if budget.unit == "runs":
+        return [budget.amount // num] * 2
+    if len(known) < num:
+        return [math.inf] * 2
+    costs = [math.fsum(budget.of(config, each.seconds[end]) for config, each in known) for end in (0, 2)]
+    return [budget.amount / cost if cost else math.inf for cost in costs]
 
 
 def how_far_off(folder: Path, num_jobs: int) -> str:

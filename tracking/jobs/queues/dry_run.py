@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from tracking.jobs.follow import price_words
-from tracking.jobs.plan import Job, sweep
+from tracking.jobs.plan import Job, price, sweep
 from tracking.jobs.queues import batch_script
 from tracking.jobs.worker_command import worker_command
 from tracking.machine.stacks import RefusedStacks, ready, summary
@@ -26,8 +26,17 @@ def show(jobs: Sequence[Job], refused: RefusedStacks, gpus: Sequence[Any], conso
         if estimates:
             console.print(f"  {price_words.of_job(job, estimates[number - 1])}", soft_wrap=True)
     if search:
-        words = f"the search's budget: {search.budget}" if search.name else price_words.of_all(jobs, estimates)
-        console.print(f"price: {words}", soft_wrap=True)
+        console.print(f"price: {_price(jobs, estimates)}", soft_wrap=True)
+
+
+def _price(jobs: Sequence[Job], estimates: Sequence[price.Estimate | None]) -> str:
+    """What all takes: a search its budget, and settings that are decided among their blocks, as far as that lasts."""
+    config = jobs[0].config
+    if config.search.name or config.search.phase:
+        return f"the search's budget: {config.search.budget}"
+    if config.sweep.until_decided:
+        return price_words.of_blocks(jobs, estimates)
+    return price_words.of_all(jobs, estimates)
 
 
 def preview(job: Job, refused: RefusedStacks) -> str:

@@ -77,6 +77,15 @@ class SearchJobs:
         ]
         return [self._make([*self._words, *setting_words(value)]) for value in values]
 
+    def block(self) -> list[Job]:
+        """A job of each setting that is only decided among; empty where the settings are yet to be explored. Raises
+        ConfigError for what cannot be run."""
+        words = [[*self._words, *setting_words(setting)] for setting in self._rules.finalists]
+        jobs = [Job(self._make(each), each) for each in words]
+        for job in jobs:
+            job.config.sweep.jobs_at_once = 1  # What decides is alone.
+        return jobs
+
     def next_jobs(self, folder: Path | None = None) -> list[Job]:
         """New jobs that are to be submitted now; none while those that run have to end first, or at the end.
 

@@ -394,6 +394,8 @@ def test_a_sweep_is_repeated_until_it_is_decided() -> None:
     made = search_of(Job(base, ["model=m"]), [], None, ["batch_size=4,16"], parsed, make, 0)
     assert made
     assert made.begins() == "repeated until decided over batch_size=4,16, in 60runs"
+    assert [job.overrides for job in made.block()] == [["model=m", "batch_size=4"], ["model=m", "batch_size=16"]]
+    assert search().block() == []
     ran = run(made)
     assert {job.config.search.phase for job in ran} == {"decide"}
     assert made.answer().named == {"batch_size": 16}
