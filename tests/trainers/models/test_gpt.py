@@ -31,7 +31,7 @@ def language(**options: Any) -> LanguageData:
 
 def model(data: LanguageData | None = None, learning_rate: float = 0.025, **options: Any) -> LanguageModel:
     torch.manual_seed(1)
-    return LanguageModel(data or language(), learning_rate, 0.05, **{"steps": 100, **SIZES, **options})
+    return LanguageModel(data or language(), learning_rate, **{"weight_decay": 0.05, "steps": 100, **SIZES, **options})
 
 
 class PlainLayer(nn.Module):
@@ -274,6 +274,24 @@ def test_rates_stay_and_then_fall_to_zero() -> None:
         ({"cooldown": 1.5}, "model.hparams.cooldown=1.5: give from 0 to 1"),
         ({"cap": 100.0}, "model.hparams.cap=100.0: give above 0 and up to 60"),
         ({"head_rate": 0.0}, "model.hparams.head_rate=0.0: give a number above 0"),
+        ({"vector_rate": "x"}, "model.hparams.vector_rate=x: give a number above 0"),
+        ({"attention_scale": None}, "model.hparams.attention_scale=None: give a number above 0"),
+        ({"cooldown": "x"}, "model.hparams.cooldown=x: give from 0 to 1"),
+        ({"momentum": None}, "model.hparams.momentum=None: give from 0 to below 1"),
+        ({"cap": "15"}, "model.hparams.cap=15: give above 0"),
+        ({"width": "32"}, "model.hparams.width=32: give a multiple of 4"),
+        ({"heads": 1.5}, "model.hparams.heads=1.5: give a whole number, 1 or more"),
+        ({"epsilon": -1}, "model.hparams.epsilon=-1: give a number above 0"),
+        ({"epsilon": "x"}, "model.hparams.epsilon=x: give a number above 0"),
+        ({"epsilon": math.nan}, "model.hparams.epsilon=nan: give a number above 0"),
+        ({"betas": 0.8}, "model.hparams.betas=0.8: give two numbers from 0 to below 1, as [0.8, 0.95]"),
+        ({"betas": [0.8]}, "model.hparams.betas=[0.8]: give two numbers"),
+        ({"betas": [1.5, 2]}, "model.hparams.betas=[1.5, 2]: give two numbers"),
+        ({"betas": ["a", "b"]}, "model.hparams.betas=['a', 'b']: give two numbers"),
+        ({"betas": "ab"}, "model.hparams.betas=ab: give two numbers"),
+        ({"adamw_weight_decay": -3}, "model.hparams.adamw_weight_decay=-3: give a number, 0 or more"),
+        ({"adamw_weight_decay": None}, "model.hparams.adamw_weight_decay=None: give a number, 0 or more"),
+        ({"weight_decay": -5.0}, "model.optimizer.weight_decay=-5.0: give a number, 0 or more"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], words: str) -> None:

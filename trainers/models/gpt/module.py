@@ -6,6 +6,8 @@ processes exchange the sums once.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -64,11 +66,12 @@ class LanguageModel(TrialModule):
         require(
             "width", width, is_count(width) and width % (4 * heads) == 0 < width, f"a multiple of 4 * heads={heads}"
         )
-        require("cooldown", cooldown, 0 <= cooldown <= 1, "from 0 to 1")
-        require("momentum", momentum, 0 <= momentum < 1, "from 0 to below 1")
-        require("cap", cap, 0 < cap <= LARGEST_CAP, f"above 0 and up to {LARGEST_CAP:g}")
-        for name, value in (rates | {"attention_scale": attention_scale}).items():
-            require(name, value, value > 0, "a number above 0")
+        require("cooldown", cooldown, is_number(cooldown) and 0 <= cooldown <= 1, "from 0 to 1")
+        require("momentum", momentum, is_number(momentum) and 0 <= momentum < 1, "from 0 to below 1")
+        require("cap", cap, is_number(cap) and 0 < cap <= LARGEST_CAP, f"above 0 and up to {LARGEST_CAP:g}")
+        for name, value in (rates | {"attention_scale": attention_scale, "epsilon": epsilon}).items():
+            require(name, value, is_number(value) and value > 0, "a number above 0")
+        check_optimizer(betas, adamw_weight_decay, weight_decay)
         self.max_steps, self.cooldown, self.micro_batch_size = steps, cooldown, micro_batch_size
         self.learning_rate, self.weight_decay, self.momentum, self.rates = learning_rate, weight_decay, momentum, rates
         self.betas, self.epsilon, self.adamw_weight_decay = (betas[0], betas[1]), epsilon, adamw_weight_decay
@@ -191,6 +194,21 @@ class Predictor(nn.Module):
 def check_counts(**counts: int) -> None:
     for name, value in counts.items():
         require(name, value, is_count(value) and value >= 1, "a whole number, 1 or more")
+
+
+def check_optimizer(betas: Sequence[float], adamw_weight_decay: float, weight_decay: float) -> None:
+    pair = isinstance(betas, Sequence) and not isinstance(betas, str) and len(betas) == 2
+    there = pair and all(is_number(beta) and 0 <= beta < 1 for beta in betas)
+    require("betas", betas, there, "two numbers from 0 to below 1, as [0.8, 0.95]")
+    decays = {"model.hparams.adamw_weight_decay": adamw_weight_decay, "model.optimizer.weight_decay": weight_decay}
+    for key, value in decays.items():
+        if not is_number(value) or value < 0:
+            raise ConfigError(f"{key}={value}: give a number, 0 or more")
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is an int or a float that is finite."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def fitting(vocabulary: int | None, of_data: int, name: str) -> int:
