@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tracking.jobs.handover.fork_servers import BEGAN, ENDED, SERVE, STALE, Forks, ForkServers
 from tracking.jobs.handover.forked_worker import ForkedWorker, Started, fork_or_start
+from tracking.jobs.handover.inheritance import Inheritance, set_memory_policy
 from tracking.jobs.handover.lifeline import LAUNCHER, STEP, Lifeline
 from tracking.jobs.handover.supervisor_process import Assignment, SupervisorProcess, ahead, received
 
@@ -21,10 +22,12 @@ __all__ = [
     "ForkServers",
     "ForkedWorker",
     "Forks",
+    "Inheritance",
     "Lifeline",
     "Started",
     "SupervisorProcess",
     "ahead",
     "fork_or_start",
     "received",
+    "set_memory_policy",
 ]

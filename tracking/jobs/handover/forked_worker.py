@@ -1,8 +1,9 @@
 """Workers of a search, forked from a process that has imported PyTorch, Lightning and the workload.
 
 Such a server (trainers/loop/worker/fork_server.py) is a worker that has stopped before it reads its run. It has the
-command, variables, folder and cores that a new worker would have: for other ones, another server is started. It keeps
-no state of a run, since each is a fork of its own. Where it cannot be reached, a new process is started as ever.
+command, variables and folder that a new worker would have: for other ones, another server is started. A fork gets the
+cores, NUMA nodes and GPUs of its supervisor when it begins. The server keeps no state of a run, since each is a fork of
+its own. Where it cannot be reached, a new process is started as ever.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tracking.jobs.handover.fork_servers import BEGAN, ENDED, SERVE, STALE, Forks
+from tracking.jobs.handover.inheritance import Inheritance
 
 MAX_BYTES = 64  # of an answer: a process id, or an exit code
 KILL_SEC = 5.0  # how long a killed server may take to be gone
@@ -146,7 +148,7 @@ def fork_or_start(
     broken = path.with_suffix(BROKEN)
     if broken.exists():
         return fresh(descriptors[0])
-    request = json.dumps({"run": argv[-1], "environ": dict(environ)}).encode()
+    request = json.dumps({"run": argv[-1], "environ": dict(environ), **asdict(Inheritance.own())}).encode()
     try:
         with alone(path):  # Who starts a server is the first to ask it, and others ask the same one.
             channel, own = connected(path), None
@@ -162,8 +164,8 @@ def fork_or_start(
 
 
 def key_of(argv: Sequence[str], alike: Sequence[object]) -> str:
-    """Names a kind of worker: its command, folder and cores, and what else it depends on."""
-    words = json.dumps([list(argv[:-1]), str(Path.cwd()), sorted(os.sched_getaffinity(0)), list(alike)])
+    """Names a kind of worker: its command and folder, and what else it depends on."""
+    words = json.dumps([list(argv[:-1]), str(Path.cwd()), list(alike)])
     return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 

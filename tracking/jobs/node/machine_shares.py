@@ -5,9 +5,7 @@ What they have in common all the same (caches, memory channels, power, disks) is
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conf.schema import ConfigError
+from tracking.jobs.handover import set_memory_policy
 
 SYSTEM = Path("/sys/devices/system")
 PCI = Path("/sys/bus/pci/devices")
 CORES, MEMORY = "TIMETRIAL_CORES", "TIMETRIAL_NUMA_NODES"  # hold what a job's supervisor may use
-SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}  # The numbers are from the kernel's tables of system calls.
 MPOL_BIND = 2  # The number is from linux/mempolicy.h.
 
 
@@ -158,9 +156,5 @@ def keep_to_share(environ: Mapping[str, str] = os.environ) -> str:
         return ""
     os.sched_setaffinity(0, numbers(environ[CORES]))
     nodes = numbers(environ[MEMORY])
-    mask = ctypes.c_ulong(sum(1 << node for node in nodes))
-    number = SET_MEMPOLICY.get(platform.machine())
-    libc = ctypes.CDLL(None, use_errno=True)
-    if number is None or libc.syscall(number, MPOL_BIND, ctypes.byref(mask), ctypes.c_ulong(64)) != 0:
-        return f"memory is not bound to NUMA node {environ[MEMORY]}: {os.strerror(ctypes.get_errno() or 38)}"
-    return ""
+    trouble = set_memory_policy(MPOL_BIND, [sum(1 << node for node in nodes)])
+    return f"memory is not bound to NUMA node {environ[MEMORY]}: {trouble}" if trouble else ""

@@ -6,14 +6,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from conf.schema import RunConfig
 from tracking.base import quantities
 from tracking.jobs.handover import ForkedWorker, Forks, Started, fork_or_start
-from tracking.jobs.node import interruption, signals
+from tracking.jobs.node import interruption, machine_shares, signals
 from tracking.jobs.node.rendezvous.nodes import Nodes
 from tracking.jobs.worker_command import LAUNCHER, WorkerCommand
 from tracking.machine.environment import processes
@@ -21,7 +21,10 @@ from tracking.machine.usage import CoTenants, SystemMetricsThread
 from tracking.record import Journal, Record, WorkerLog, attempts, journal, node_records, run_folder
 
 POLL_SEC = 0.1
-UNREAD = (LAUNCHER, "TIMETRIAL_SCRATCH")  # variables of a run, or of its launcher, that no import of a worker reads
+# Variables of a run, of its share of the machine or of its launcher, that no import of a worker reads.
+UNREAD = (LAUNCHER, "TIMETRIAL_SCRATCH", "CUDA_VISIBLE_DEVICES", machine_shares.CORES, machine_shares.MEMORY)
+# Where one of these is set, OpenMP binds threads to cores that it takes as it loads.
+PINNING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 GRACE_SEC = 5.0  # between asking a worker to end and killing it
 KILL_SEC = 30.0  # how long a killed process may take to be gone; one that waits for a driver can stay for ever
 
@@ -135,10 +138,19 @@ def started(
 
     if forks is None:
         return fresh(descriptors[0])
-    variables = sorted((name, value) for name, value in environ.items() if name not in UNREAD)
-    alike = [config.model.workload, config.processes_per_node(), variables]
+    alike = loaded_with(config, environ)
     told = neighbours.roots.add if neighbours else lambda _: None
     return fork_or_start(forks, command.argv, environ, descriptors, alike, fresh, told)
+
+
+def loaded_with(config: RunConfig, environ: Mapping[str, str]) -> list[object]:
+    """What the imports of a worker depend on, beside its command and folder.
+
+    Libraries read the number of their threads as they load. What cores and GPUs these are, a fork is told.
+    """
+    variables = sorted((name, value) for name, value in environ.items() if name not in UNREAD)
+    cores = sorted(os.sched_getaffinity(0)) if any(name in environ for name in PINNING) else []
+    return [config.model.workload, processes.threads_each(config.processes_per_node()), cores, variables]
 
 
 @contextmanager

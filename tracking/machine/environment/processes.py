@@ -65,6 +65,11 @@ def parse_cpu_sec(text: str, cpus: Collection[int]) -> tuple[float, float]:
     return busy / TICKS_PER_SEC, stolen / TICKS_PER_SEC
 
 
+def threads_each(number: int) -> int:
+    """How many threads each of so many processes has a core for."""
+    return max(1, len(os.sched_getaffinity(0)) // number)
+
+
 def parse_quota(text: str) -> float:
     """The cores that cgroup v2's cpu.max allows; infinite where it sets no limit."""
     quota, period = text.split()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from conf import schema
 from tracking.base import installation
-from tracking.machine.environment import fingerprint
+from tracking.machine.environment import fingerprint, processes
 from tracking.machine.stacks import check_promise
 from tracking.record import Failure, Journal, Result, documents, node_records, run_folder
 from trainers.loop.start import part_of_start
@@ -49,7 +49,7 @@ def main(run_dir: Path, forked_from: int | None = None) -> int:
 def run_training(run_dir: Path, forked_from: int | None = None) -> int:
     """What `main` does, but for signals."""
     config = run_folder.read_config(run_dir)
-    processes = config.processes_per_node()
+    per_node = config.processes_per_node()
     limit_threads(config)
     collector = fingerprint.Collector()  # Its commands run beside the imports.
     log = None if node_records.rank() else Journal(run_dir / run_folder.JOURNAL)
@@ -65,7 +65,7 @@ def run_training(run_dir: Path, forked_from: int | None = None) -> int:
     if config.nodes > 1:
         other_nodes.use_the_route()
     try:
-        facts = collector.finish(torch, range(processes if config.on_gpu() else 0))
+        facts = collector.finish(torch, range(per_node if config.on_gpu() else 0))
         environment = record_environment(config, run_dir, facts)
         if config.nodes > 1:
             environment |= other_nodes.compared(config, run_dir)
@@ -84,8 +84,7 @@ def limit_threads(config: schema.RunConfig) -> None:
     """Set, before PyTorch is imported, how many threads a process has, and how they wait."""
     # What torchrun does too: more threads than cores make every process slower. Threads that spin for long while
     # they wait for each other are many times slower than ones that sleep, wherever something else wants a core.
-    threads = max(1, len(os.sched_getaffinity(0)) // config.processes_per_node())
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    os.environ.setdefault("OMP_NUM_THREADS", str(processes.threads_each(config.processes_per_node())))
     os.environ.setdefault("GOMP_SPINCOUNT", "100000")
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
 

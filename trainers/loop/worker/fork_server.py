@@ -17,8 +17,9 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tracking.jobs.handover import BEGAN, ENDED, STALE
+from tracking.jobs.handover import BEGAN, ENDED, STALE, Inheritance
 from tracking.record import Journal, run_folder
 from trainers.loop.start import part_of_start
 from trainers.loop.worker.agent import import_training, limit_threads
@@ -168,8 +169,8 @@ def kill(fork: Fork) -> None:
             send(fork.pid, signal.SIGKILL)
 
 
-def become(request: dict[str, object], descriptors: list[int], server: int, channel: socket.socket) -> Path:
-    """Give a fork what a new worker has: its session, its variables and streams, and random numbers of its own."""
+def become(request: dict[str, Any], descriptors: list[int], server: int, channel: socket.socket) -> Path:
+    """Give a fork what a new worker has: session, cores, variables, streams, and random numbers of its own."""
     os.setsid()
     die_with(server)
     try:
@@ -177,10 +178,9 @@ def become(request: dict[str, object], descriptors: list[int], server: int, chan
             channel.send(f"{BEGAN} {os.getpid()}".encode())
     except OSError:  # Its supervisor has gone, or has taken the request back: nothing of the run may happen any more.
         os._exit(1)
-    environ, run = request["environ"], request["run"]
-    assert isinstance(environ, dict)
+    Inheritance(request["cores"], request["memory"] and tuple(request["memory"])).take()
     os.environ.clear()
-    os.environ.update(environ)
+    os.environ.update(request["environ"])
     output, *kept = descriptors
     for stream in (1, 2):
         os.dup2(output, stream)
@@ -190,5 +190,7 @@ def become(request: dict[str, object], descriptors: list[int], server: int, chan
     random.seed()
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
-    sys.argv[1:] = [str(run)]
-    return Path(str(run))
+    if inductor := sys.modules.get("torch._inductor.config"):  # It has counted the cores of the server.
+        inductor.compile_threads = inductor.decide_compile_threads()
+    sys.argv[1:] = [request["run"]]
+    return Path(request["run"])

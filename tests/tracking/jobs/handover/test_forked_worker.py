@@ -17,8 +17,9 @@ import pytest
 
 from tests.support.commands import HANGS_SEC, environment
 from tests.support.folders import make_folder, wait_for
-from tracking.jobs.handover import ForkedWorker, ForkServers, Started, fork_or_start, forked_worker
+from tracking.jobs.handover import ForkedWorker, ForkServers, Inheritance, Started, fork_or_start, forked_worker
 from tracking.jobs.node import worker_process
+from tracking.jobs.node.machine_shares import MPOL_BIND
 from tracking.record import run_folder
 
 pytestmark = pytest.mark.slow
@@ -28,7 +29,7 @@ WORKER = """
 import json, os, random, sys, time
 from pathlib import Path
 
-from tracking.jobs.handover import SERVE
+from tracking.jobs.handover import SERVE, Inheritance
 from trainers.loop.worker import fork_server
 from trainers.loop.worker.signal_deaths import die_with
 
@@ -52,7 +53,8 @@ if run is None:
 report = {
     "pid": os.getpid(), "parent": os.getppid(), "left": os.environ.get("LEFT"), "folder": os.getcwd(),
     "words": sys.argv[1:], "random": random.random(), "session": os.getsid(0),
-    "launcher": os.environ["TIMETRIAL_LAUNCHER"], "modules": "left_behind" in sys.modules,
+    "launcher": os.environ["TIMETRIAL_LAUNCHER"], "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
+    "inherited": vars(Inheritance.own()), "modules": "left_behind" in sys.modules,
     "descriptors": sorted(os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if int(name) > 2
                           and os.path.exists(f"/proc/self/fd/{name}")),
 }
@@ -186,6 +188,23 @@ def test_a_run_ends_with_its_supervisor_and_all_end_with_their_launcher(runs: Ru
     runs.servers.close()
     wait_for(lambda: not any(alive(there[who]) for who in ("pid", "parent")))
     runs.servers = ForkServers()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="it takes two cores")
+def test_a_fork_has_the_cores_memory_and_gpus_of_its_supervisor_whatever_those_of_the_server_are(runs: Runs) -> None:
+    whole = Inheritance.own()
+    share = Inheritance(whole.cores[:1], whole.memory and (MPOL_BIND, [1, *[0] * 15]))
+    try:
+        for name, own in (("a", share), ("b", whole), ("c", share)):
+            own.take()
+            runs.environ["CUDA_VISIBLE_DEVICES"] = f"GPU-{name}"
+            assert runs.start(name).wait(HANGS_SEC) == 3
+            own_words = json.loads(json.dumps(vars(Inheritance.own())))
+            assert (runs.report(name)["inherited"], runs.report(name)["gpus"]) == (own_words, f"GPU-{name}")
+    finally:
+        whole.take()
+    assert len({runs.report(name)["parent"] for name in "abc"}) == 1
+    assert not runs.fresh, "one server has forked them all"
 
 
 def alive(pid: int) -> bool:
