@@ -24,6 +24,7 @@ from tracking.record import Journal, run_folder
 from trainers.loop.start import part_of_start
 from trainers.loop.worker.agent import import_training, limit_threads
 from trainers.loop.worker.signal_deaths import die_with, outlive_parent
+from trainers.loop.worker.sources import Sources
 
 MAX_BYTES = 1_048_576  # of a request, most of which are the variables of its environment
 MOST_DESCRIPTORS = 2
@@ -42,20 +43,20 @@ def serve(listening: int, lifeline: int, like: Path) -> Path | None:
     """In a fork, the folder of its run. In the server None, when its launcher is gone, or its sources have changed and
     its last fork has ended."""
     log = Journal(like / run_folder.JOURNAL)
-    with part_of_start(log, "import"):  # It is started for that run, which waits for it.
+    sources = Sources()
+    with sources.noted(), part_of_start(log, "import"):  # It is started for that run, which waits for it.
         import_all(like)
     log.close()
     outlive_parent()  # Until here it dies with the supervisor that waits for it; from here on it has a lifeline.
-    return Server(socket.socket(fileno=listening), lifeline).run()
+    return Server(socket.socket(fileno=listening), lifeline, sources).run()
 
 
 class Server:
     """A process that has imported what its forks need."""
 
-    def __init__(self, listener: socket.socket, lifeline: int) -> None:
+    def __init__(self, listener: socket.socket, lifeline: int, sources: Sources) -> None:
         self._listener: socket.socket | None = listener
-        self._lifeline = lifeline
-        self._times = times_of_sources()
+        self._lifeline, self._sources = lifeline, sources
         self._forks: list[Fork] = []
 
     def run(self) -> Path | None:
@@ -79,7 +80,7 @@ class Server:
         """Take one request; in its fork, the folder of its run."""
         assert self._listener
         channel, _ = self._listener.accept()
-        if times_of_sources() != self._times:
+        if self._sources.have_changed():
             with channel, suppress(OSError):  # a supervisor that has gone
                 channel.send(STALE.encode())
             self._listener.close()  # The next run starts another server; this one waits for its forks.
@@ -123,17 +124,6 @@ def import_all(like: Path) -> None:
     if config.model.workload.startswith("trainers."):  # A workload of the user's own may start what survives no fork.
         load_workload(config)
     assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
-
-
-def times_of_sources() -> dict[str, int]:
-    """When each source file was changed that is imported here and does not belong to Python or to a package of it."""
-    times = {}
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if file and not file.startswith((sys.prefix, sys.base_prefix)):
-            with suppress(OSError):
-                times[file] = Path(file).stat().st_mtime_ns
-    return times
 
 
 def waited(descriptors: list[int], lifeline: int) -> set[int]:
@@ -190,7 +180,8 @@ def become(request: dict[str, Any], descriptors: list[int], server: int, channel
     random.seed()
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
-    if inductor := sys.modules.get("torch._inductor.config"):  # It has counted the cores of the server.
+    inductor: Any = sys.modules.get("torch._inductor.config")
+    if inductor:  # It has counted the cores of the server.
         inductor.compile_threads = inductor.decide_compile_threads()
     sys.argv[1:] = [request["run"]]
     return Path(request["run"])

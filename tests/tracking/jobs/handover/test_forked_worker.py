@@ -34,12 +34,12 @@ from trainers.loop.worker import fork_server
 from trainers.loop.worker.signal_deaths import die_with
 
 def imports(like):
-    Path(__file__).with_name("importing").write_text(str(os.getpid()))
-    while Path(__file__).with_name("held").exists():
-        time.sleep(0.01)
     if os.environ.get("BROKEN"):
         raise ImportError("so")
     import own
+    Path(__file__).with_name("importing").write_text(str(os.getpid()))
+    while Path(__file__).with_name("held").exists():
+        time.sleep(0.01)
     if "LIGHT" not in os.environ:
         import numpy, torch
 
@@ -299,6 +299,19 @@ def test_a_server_whose_sources_have_changed_waits_for_its_forks(runs: Runs) -> 
     (runs.root / "a/wait").unlink()
     assert run.wait(HANGS_SEC) == 3
     wait_for(lambda: not alive(server))
+
+
+def test_a_source_that_is_edited_while_its_server_imports_makes_the_run_a_new_process(runs: Runs) -> None:
+    runs.hold()
+    run = runs.start("a")
+    server = runs.importing()
+    (runs.root / "own.py").write_text("changed = True")
+    os.utime(runs.root / "own.py", (1, 1))
+    runs.held.unlink()
+    assert run.wait(HANGS_SEC) == 3
+    assert runs.report("a")["parent"] == os.getpid()
+    assert runs.start("b").wait(HANGS_SEC) == 3
+    assert runs.report("b")["parent"] not in (os.getpid(), server), "another server, of the new source"
 
 
 def test_where_a_server_cannot_import_or_its_sources_have_changed_the_run_is_a_new_process(runs: Runs) -> None:

@@ -1,0 +1,71 @@
+"""Whether the user's or our own sources have changed since this process imported them."""
+
+from __future__ import annotations
+
+import site
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+# Where Python and packages lie, which nobody edits during a search.
+INSTALLED = {
+    Path(folder)
+    for folder in (
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages(), site.getusersitepackages(),
+    )
+}  # fmt: skip
+
+
+def is_installed(path: str) -> bool:
+    """Whether a file or folder belongs to Python, or to a package that is installed beside it."""
+    return any(Path(path).is_relative_to(folder) for folder in INSTALLED)
+
+
+class Sources:
+    """The source files that this process has imported, except installed ones, and when each was last changed."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, int] = {}
+        self._note_imported()
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note what is imported in the block, each file before it is read: an edit meanwhile is a change, too."""
+        sys.meta_path.insert(0, self)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(self)
+            self._note_imported()
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> None:
+        """Note the file of a module that Python is about to import. It finds nothing, so others import the module."""
+        if path is not None and all(map(is_installed, path)):
+            return  # Most modules are parts of packages: this saves looking for each of them twice.
+        spec = PathFinder.find_spec(name, path)
+        if spec and spec.origin:
+            self._note(spec.origin)
+
+    def have_changed(self) -> bool:
+        """Whether a file was changed or removed."""
+        return any(time_of(file) != time for file, time in self._times.items())
+
+    def _note_imported(self) -> None:
+        for module in list(sys.modules.values()):
+            if file := getattr(module, "__file__", None):
+                self._note(file)
+
+    def _note(self, file: str) -> None:
+        if file not in self._times and not is_installed(file) and (time := time_of(file)):
+            self._times[file] = time
+
+
+def time_of(file: str) -> int:
+    """When a file was last changed, in nanoseconds; 0 where there is none."""
+    with suppress(OSError):
+        return Path(file).stat().st_mtime_ns
+    return 0
