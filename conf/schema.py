@@ -66,7 +66,7 @@ class OptimizerConfig:
 class ModelConfig:
     name: str = REQUIRED  # what runs and reports show
     workload: str = REQUIRED  # package.module:NAME of a trainers.workload.Workload
-    batch_size: int = REQUIRED  # type: ignore[assignment]  # samples, or of text tokens, a device and step
+    batch_size: int = REQUIRED  # type: ignore[assignment]  # samples, or of text tokens, a device and step; with global_batch of all devices
     # metric: [lowest, highest possible value, lower | higher: which is better], or that word alone if it has no bounds
     metrics: dict[str, Any] = field(default_factory=dict)
     # dataset: {metric: value}, all to be reached: 0.9 or "<=3.28"; OmegaConf merges nothing that is typed deeper

@@ -79,9 +79,16 @@ def test_one_that_is_stopped_goes_on_at_the_very_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["cpu_processes=3"], "global_batch_size=1024: is no multiple of 3 devices"),
-        (["batch_size=640", "model.hparams.micro_batch_size=256"], "no number of micro-batches makes it up"),
-        (["batch_size=100"], "batch_size=100: "),
+        (
+            ["cpu_processes=3"],
+            "model.batch_size=1024: is no multiple of 3 devices x sequences of 64; give one, such as 768",
+        ),
+        (["global_batch_size=640", "model.hparams.micro_batch_size=256"], "no number of micro-batches makes it up"),
+        (
+            ["global_batch_size=100"],
+            "global_batch_size=100: is no multiple of 1 devices x sequences of 64; give one, such",
+        ),
+        (["batch_size=1024"], "batch_size=1024: is a device's, and model=gpt has a batch of all devices"),
         (["model.hparams.vocabulary=20"], "dataset=grammar has 32 tokens; give 32 or more, or null"),
         (["dataset.train_tokens=512"], "is in tokens, and larger than the training set"),
     ],

@@ -10,6 +10,7 @@ from typing import Any
 from conf.launch_options import InstanceConfig, ProfileConfig, StudyConfig
 from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, RunConfig
 from tracking.base.installation import LAUNCH
+from tracking.request.batch_checks import check_groups, check_whose_batch, resolve_batch
 from tracking.request.closed_rules import check_target_set
 from tracking.request.evaluation_checks import check_evaluation
 from tracking.request.metric_checks import check_best, check_directions, check_target
@@ -65,22 +66,6 @@ def resolve_price(instance: InstanceConfig, price_per_hour: float | None) -> Ins
     return dataclasses.replace(instance, price_per_hour=price_per_hour, region="", date="", source="price_per_hour")
 
 
-def resolve_batch(config: RunConfig) -> int | None:
-    """A device's batch, where that of all devices is given; groups of samples stay whole. Raises ConfigError."""
-    given, devices, group = config.global_batch_size, config.world_size(), config.model.group_size
-    if given is None:
-        if config.batch_size is not None or not config.model.global_batch:
-            return config.batch_size
-        given = config.model.batch_size
-    elif config.batch_size is not None:
-        raise ConfigError(f"global_batch_size={given} batch_size={config.batch_size}: give one of them")
-    if given < 1 or given % (devices * group):
-        of = f"{devices} devices" + (f" x groups of {group}" if group > 1 else "")
-        near = max(1, given // (devices * group)) * devices * group
-        raise ConfigError(f"global_batch_size={given}: is no multiple of {of}; give one, such as {near}")
-    return given // devices
-
-
 def resolve_checkpoints(config: RunConfig) -> int | None:
     """A run that may be queued again has something to go on from, unless told otherwise."""
     asked = config.checkpoint_every_epochs
@@ -107,17 +92,6 @@ def check_counts(config: RunConfig) -> None:
         )
     if not 0 <= config.seed < 2**32:
         raise ConfigError(f"seed={config.seed}: must be from 0 to {2**32 - 1}")
-
-
-def check_groups(batch_size: int, group_size: int) -> None:
-    if group_size < 1:
-        raise ConfigError(f"model.group_size={group_size}: must be above 0")
-    if batch_size % group_size:
-        near = max(group_size, batch_size - batch_size % group_size)
-        raise ConfigError(
-            f"batch_size={batch_size}: this model's samples come in groups of {group_size} (model.group_size), none of"
-            f" which is parted; give a multiple of {group_size}, such as batch_size={near}"
-        )
 
 
 def check_precision(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
@@ -229,6 +203,7 @@ def check_job(
     """
     check_study(config.study, overrides, params)
     try:
+        check_whose_batch(config)
         checked = check_run(config, gpus)
         check_seed(config, overrides)
         check_search(checked, overrides)

@@ -110,11 +110,13 @@ def default_axes(config: RunConfig) -> list[str]:
     """
     if config.is_program():
         raise ConfigError(f"{search_name(config)}: a program's axes are named: {ASK}")
-    group = config.model.group_size
-    sizes = dict.fromkeys(max(1, round(config.device_batch_size() * part / group)) * group for part in AROUND)
+    group, size, key = config.model.group_size, config.device_batch_size(), "batch_size"
+    if config.model.global_batch:  # It stays while devices are searched, too.
+        group, size, key = group * config.world_size(), config.samples_per_step(), "global_batch_size"
+    sizes = dict.fromkeys(max(1, round(size * part / group)) * group for part in AROUND)
     lr = config.model.optimizer.lr
     rates = f"model.optimizer.lr=tag(log,interval({lr / LR_AROUND:.3g},{lr * LR_AROUND:.3g}))"
-    return [f"batch_size={','.join(map(str, sizes))}", rates]
+    return [f"{key}={','.join(map(str, sizes))}", rates]
 
 
 def is_search(config: RunConfig) -> bool:

@@ -142,6 +142,42 @@ def test_the_batches_of_a_model_with_groups_keep_them_whole() -> None:
     assert all(batch % config.model.group_size == 0 for batch in axis(default_axes(config)[0])["choices"])
 
 
+GPT = ["model=gpt", "recipe=gpt_cpu"]  # 4,096 tokens a step, in sequences of 64
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_batch_of_all_devices_stays_one_on_whatever_number_is_searched(devices: int) -> None:
+    given = [*GPT, "gpus=0", f"cpu_processes={devices}", "search=quickest"]
+    words = default_axes(checks.check_job(composed(given), given, [], []))
+    assert words[0] == "global_batch_size=1024,2048,4096,8192"
+
+
+def test_a_devices_batch_of_a_model_that_has_one_of_all_devices_is_refused() -> None:
+    given = [*GPT, "gpus=4", "batch_size=4096"]
+    with pytest.raises(ConfigError, match=r"batch_size=4096: is a device's, .* give global_batch_size=4096"):
+        checks.check_job(composed(given), given, [], EIGHT_GPUS)
+    checked = checks.check_run(composed([*GPT, "gpus=4"]), EIGHT_GPUS)
+    assert checks.check_run(checked, EIGHT_GPUS) == checked, "a run that goes on has a device's by then"
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "near"),
+    [
+        (["gpus=3"], "model.batch_size=4096", 4032),
+        (["gpus=3", "model.hparams.micro_batch_size=256"], "model.batch_size=4096", 3840),
+        (["gpus=3", "global_batch_size=3000"], "global_batch_size=3000", 2880),
+        (["gpus=2", "global_batch_size=64"], "global_batch_size=64", 128),
+        (["gpus=1", "global_batch_size=100"], "global_batch_size=100", 64),
+    ],
+)
+def test_the_batch_of_all_devices_that_is_named_can_be_shared(given: list[str], key: str, near: int) -> None:
+    with pytest.raises(ConfigError, match=f"^{key}: is no multiple of . devices x sequences of 64; .* as {near}$"):
+        checks.check_run(composed([*GPT, *given]), EIGHT_GPUS)
+    fits = [word for word in given if not word.startswith("global_batch_size")]
+    config = checks.check_run(composed([*GPT, *fits, f"global_batch_size={near}"]), EIGHT_GPUS)
+    assert config.samples_per_step() == near
+
+
 @pytest.mark.parametrize(("gpus", "batch"), [(1, 64), (2, 32), (4, 16)])
 def test_a_global_batch_is_shared_by_the_devices(gpus: int, batch: int) -> None:
     given = ["model=vgg", "dataset=digits", f"gpus={gpus}"]
