@@ -16,6 +16,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,6 +29,7 @@ from tracking.jobs.handover.inheritance import Inheritance
 MAX_BYTES = 64  # of an answer: a process id, or an exit code
 KILL_SEC = 5.0  # how long a killed server may take to be gone
 servers: list[subprocess.Popen[bytes]] = []  # those started here, which outlive this process
+SAID = "said"  # marks a launch that has said why its workers are new processes
 BROKEN = ".broken"  # marks a kind of worker whose server ended before it forked
 
 
@@ -158,9 +160,17 @@ def fork_or_start(
         if channel is None:
             return fresh(descriptors[0])
         socket.send_fds(channel, [request], list(descriptors))
-    except OSError:
+    except OSError as error:
+        say_once(forks, error)
         return fresh(descriptors[0])
     return ForkedWorker(channel, fresh, descriptors[0], told, own)
+
+
+def say_once(forks: Forks, error: OSError) -> None:
+    """Say why workers are not forked, unless another supervisor of this launch has said it, or its folder is gone."""
+    with suppress(OSError):
+        (forks.folder / SAID).touch(exist_ok=False)
+        print(f"workers of this search are not forked, and import PyTorch each: {error}", file=sys.stderr, flush=True)
 
 
 def key_of(argv: Sequence[str], alike: Sequence[object]) -> str:
@@ -177,11 +187,22 @@ def alone(path: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def address(path: Path) -> Iterator[str]:
+    """A name for a socket at `path` that is short enough for AF_UNIX (107 bytes), whatever TMPDIR is."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
 def connected(path: Path) -> socket.socket | None:
     """A channel to the server that is met there; None where there is none any more."""
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        channel.connect(str(path))
+        with address(path) as there:
+            channel.connect(there)
     except (FileNotFoundError, ConnectionRefusedError):
         channel.close()
         return None
@@ -192,7 +213,8 @@ def serve(forks: Forks, path: Path, argv: Sequence[str], environ: Mapping[str, s
     """Start a server that is met at `path`; it takes what it is asked for when its imports are done. Raises OSError."""
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(str(path))
+        with address(path) as here:
+            listener.bind(here)
         listener.listen()
         asked = [SERVE, str(listener.fileno()), str(forks.line), argv[-1]]
         server = subprocess.Popen(

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -312,6 +313,29 @@ def test_a_source_that_is_edited_while_its_server_imports_makes_the_run_a_new_pr
     assert runs.report("a")["parent"] == os.getpid()
     assert runs.start("b").wait(HANGS_SEC) == 3
     assert runs.report("b")["parent"] not in (os.getpid(), server), "another server, of the new source"
+
+
+def test_the_folder_for_temporary_files_may_have_a_long_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("long" * 40)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    runs = Runs(tmp_path)
+    try:
+        assert runs.start("a").wait(HANGS_SEC) == 3
+        assert not runs.fresh
+    finally:
+        runs.close()
+
+
+def test_a_launch_says_once_why_its_workers_are_not_forked(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*asked: object) -> None:
+        raise PermissionError(1, "no sockets here")
+
+    monkeypatch.setattr(forked_worker, "serve", refused)
+    assert [runs.start(name).wait(HANGS_SEC) for name in ("a", "b")] == [3, 3]
+    assert capfd.readouterr().err.count("no sockets here") == 1
 
 
 def test_where_a_server_cannot_import_or_its_sources_have_changed_the_run_is_a_new_process(runs: Runs) -> None:
