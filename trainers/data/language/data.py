@@ -98,7 +98,8 @@ class LanguageData:
 
     def write_record(self, run_dir: Path) -> None:
         if self.record:
-            (run_dir / RECORD).write_text(self.record, encoding="utf-8")
+            # Bytes of a name that are not UTF-8 stay as they are.
+            (run_dir / RECORD).write_bytes(self.record.encode(errors="surrogateescape"))
 
 
 def check_counts(**options: int | None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,9 +13,14 @@ from trainers.data.language.data import SEQUENCE_LENGTH, LanguageData, check_cou
 from trainers.data.language.tokens import of_made
 from trainers.data.reading.folder_index import listed, resolved
 from trainers.data.reading.regular_file import opened
-from trainers.data.tokens import Source, held_out, made_tokens, stretches
+from trainers.data.tokens import Source, escaped, held_out, made_tokens, stretches
 
-VALIDATION, SUFFIX = "val", ".txt"
+SUFFIX = ".txt"
+# A word of the name: between signs, digits or its ends.
+VALIDATION = re.compile(r"(?<![^\W\d_])(val|valid|validation)(?![^\W\d_])")
+NAMED = 3  # files that the log names
+
+log = logging.getLogger(__name__)
 
 
 def text(
@@ -25,15 +32,22 @@ def text(
 ) -> LanguageData:
     """The text in a file, or in the *.txt files in a folder and below it, each of which is a text of its own.
 
-    Files with `val` in their names are evaluated on. Where there are none, the last part of each file is. Raises
-    ConfigError, with the file, for text that cannot be used.
+    Files with the word `val` in their names are evaluated on. Where there are none, the last part of each file is.
+    Raises ConfigError, with the file, for text that cannot be used.
     """
     check_counts(vocabulary=vocabulary, sequence_length=sequence_length)
     root = resolved(path)
     files = files_in(path, root)
-    identity = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
-    made = made_tokens("text", identity, tokenizer, vocabulary, lambda: sources(root, files))
+    held = [file for file in files if VALIDATION.search(file.name)]
+    identity = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns} {file in held}" for file in files]
+    made = made_tokens("text", identity, tokenizer, vocabulary, lambda: sources(root, files, held))
+    log.warning("dataset=text: evaluated on %s", words(held) if held else f"the last part of {words(files)}")
     return of_made("text", made, sequence_length, validation_tokens)
+
+
+def words(files: Sequence[Path]) -> str:
+    names = ", ".join(escaped(file.name) for file in files[:NAMED])
+    return names if len(files) <= NAMED else f"{names} and {len(files) - NAMED} more"
 
 
 def files_in(path: str, root: Path) -> list[Path]:
@@ -50,9 +64,8 @@ def files_in(path: str, root: Path) -> list[Path]:
     return files
 
 
-def sources(root: Path, files: Sequence[Path]) -> list[Source]:
+def sources(root: Path, files: Sequence[Path], held: Sequence[Path]) -> list[Source]:
     """What each file has of either part. Raises ConfigError where there is nothing of one."""
-    named = [file for file in files if VALIDATION in file.name]
     made = []
     for file in files:
         try:
@@ -61,13 +74,13 @@ def sources(root: Path, files: Sequence[Path]) -> list[Source]:
         except OSError as error:
             raise ConfigError(f"{file}: cannot be read ({error.strerror}); make it readable, or remove it") from error
         size = file.stat().st_size
-        border = (0 if file in named else size) if named else held_out(file)
+        border = (0 if file in held else size) if held else held_out(file)
         name = file.name if root.is_file() else str(file.relative_to(root))
         made.append(Source(name, sha256, list(stretches(file, 0, border)), list(stretches(file, border, size))))
     if not any(source.train for source in made) or not any(source.validation for source in made):
         missing = "train" if any(source.validation for source in made) else "evaluate"
         raise ConfigError(
             f"dataset.path={root}: nothing is left to {missing} on; give text of more lines, or files of which some"
-            f" have {VALIDATION} in their names"
+            " have the word val in their names"
         )
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ NUM_PIECES = 8192  # that are learnt
 TRAIN, VALIDATION, MODEL = "train.bin", "val.bin", "pieces.model"
 BYTES_PER_PROCESS = 8 << 20  # of text: seconds of a process
 LEARNT_BYTES, LEARNT_OF_STRETCH = 4 << 20, 1 << 16  # Pieces are learnt of so much text, so much of a stretch.
+UNSEEN = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\\\\\u2028\\u2029]")
 
 
 @dataclass(frozen=True)
@@ -160,12 +162,17 @@ def _trouble(root: Path) -> str:
         return f"{MANIFEST} or a file of it cannot be read ({error})"
 
 
+def escaped(name: str) -> str:
+    """A file's name on one line: backslashes, and what ends a line or cannot be seen, as Python writes them."""
+    return UNSEEN.sub(lambda sign: sign[0].encode("unicode_escape").decode(), name)
+
+
 def _read(root: Path, tokenizer: Tokenizer) -> Made:
     content = json.loads((root / MANIFEST).read_text())
     train, validation = content["tokens"]
     # A model of sentencepiece that changes or loses text says too much or too little of all ids alike.
     of_text, of_ids = content["validation_bytes"]
     num_bytes = tokenizer.num_bytes() * (of_text / max(1, of_ids))
-    record = "".join(f"{sha256}  {part}  {name}\n" for sha256, part, name in content["sources"])
+    record = "".join(f"{sha256}  {part}  {escaped(name)}\n" for sha256, part, name in content["sources"])
     files = root / TRAIN, root / VALIDATION
     return Made(*files, (train, validation), content["vocabulary"], record, num_bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sysconfig
 from pathlib import Path
 
@@ -98,6 +99,14 @@ def test_a_folder_that_cannot_be_listed_is_refused_and_passed_over_below(package
         assert lines(read(packages)) == before
     with unlisted(packages), pytest.raises(ConfigError, match=rf"path={packages}: {packages} cannot be listed \(Perm"):
         read(packages)
+
+
+def test_names_that_are_not_utf_8_are_in_the_record(packages: Path, tmp_path: Path) -> None:
+    (packages / os.fsdecode(b"caf\xe9\n.py")).write_text("coffee = 1\n")
+    read(packages).write_record(tmp_path)
+    lines = (tmp_path / "data_files.txt").read_bytes().splitlines()
+    assert len(lines) == 121
+    assert [line for line in lines if line.endswith(b"  packages/caf\xe9\\n.py")]
 
 
 def test_by_default_it_reads_this_interpreters_library_and_packages() -> None:

@@ -56,6 +56,20 @@ def test_files_named_val_are_evaluated_on(folder: Path) -> None:
     ]  # fmt: skip
 
 
+def test_only_the_whole_word_is_looked_for(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("carnival.txt", "valley.txt", "interval_2.txt"):
+        (folder / name).write_text("trained on " * 10)
+    assert "validation" not in {line.split()[1] for line in read(folder).record.splitlines()}
+    words = "dataset=text: evaluated on the last part of b.txt, carnival.txt, interval_2.txt and 2 more"
+    assert caplog.messages == [words]
+    names = ("wiki.val.txt", "val_1.txt", "2val3.txt", "a validation.txt", "the-valid-part.txt")
+    for name in names:
+        (folder / name).write_text("held out " * 10)
+    parts = dict(line.split("  ")[:0:-1] for line in read(folder).record.splitlines())
+    assert {name for name, part in parts.items() if part == "validation"} == {*names}
+    assert caplog.messages[1] == "dataset=text: evaluated on 2val3.txt, a validation.txt, the-valid-part.txt and 2 more"
+
+
 def test_without_such_files_the_last_lines_of_each_are(folder: Path) -> None:
     data = read(folder)
     assert b"line 99 of the text" in evaluated(data)
@@ -149,6 +163,16 @@ def test_a_pipe_is_not_waited_for(folder: Path, tmp_path: Path) -> None:
     os.mkfifo(files / "encoder.json")
     with pytest.raises(ConfigError, match=r"does not hold encoder\.json"):
         read(folder, tokenizer=str(files))
+
+
+def test_names_that_are_not_utf_8_or_of_several_lines_are_in_the_record(folder: Path, tmp_path: Path) -> None:
+    name = b"caf\xe9 \\ of\ntwo\xc2\x85.txt"
+    (tmp_path / "texts" / "b.txt").rename(os.fsdecode(os.fsencode(folder) + b"/" + name))
+    data = read(folder)
+    data.write_record(tmp_path)
+    [first, _] = (tmp_path / "data_files.txt").read_bytes().splitlines()
+    assert first.endswith(b"  both  caf\xe9 \\\\ of\\ntwo\\x85.txt")
+    assert read(folder).version() == data.version()
 
 
 def test_a_run_keeps_the_digests_of_its_files(folder: Path, tmp_path: Path) -> None:
