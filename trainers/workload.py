@@ -97,6 +97,10 @@ class TrialModule(pl.LightningModule):
         """The option, and its value, that says how much of a device's batch is in memory at once."""
         return "batch_size", batch_size
 
+    def largest_held(self, most: int, batch_size: int) -> int:
+        """The largest value of that option up to `most` that a device's batch of `batch_size` allows; 0 for none."""
+        return most
+
     def compile_hot_path(self) -> None:
         """Compile in place what is worth compiling; called once, on GPUs by default."""
 

@@ -83,7 +83,10 @@ def test_one_that_is_stopped_goes_on_at_the_very_step(tmp_path: Path) -> None:
             ["cpu_processes=3"],
             "model.batch_size=1024: is no multiple of 3 devices x sequences of 64; give one, such as 768",
         ),
-        (["global_batch_size=640", "model.hparams.micro_batch_size=256"], "no number of micro-batches makes it up"),
+        (
+            ["global_batch_size=640", "model.hparams.micro_batch_size=256"],
+            "no number of such micro-batches makes up a device's batch, which has 640",
+        ),
         (
             ["global_batch_size=100"],
             "global_batch_size=100: is no multiple of 1 devices x sequences of 64; give one, such",

@@ -31,7 +31,7 @@ def naming_the_batch_that_fits(
     key, size = module.held_at_once(batch_size)
     # Out of the handler, whose traceback holds the step's tensors.
     try:
-        fits = batch_that_fits(module, data, device, context)
+        fits = module.largest_held(batch_that_fits(module, data, device, context), batch_size)
     except Exception:  # What holds the memory need not have given it back, or a module's step may not be tried so.
         advice = "give a smaller one"
     else:

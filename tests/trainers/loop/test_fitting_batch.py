@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.trainers.models import test_gnmt
+from tests.trainers.models import test_gnmt, test_gpt
 from tests.trainers.models.test_transformer import text
 from trainers.loop import ddp, fitting_batch
 from trainers.ops.compiling import StepGraphs
@@ -50,6 +50,26 @@ def test_the_error_names_the_batch_and_keeps_its_kind(
         fitting_batch.naming_the_batch_that_fits(NOTHING, NOTHING, 512, CPU, nullcontext),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
+
+
+@pytest.mark.parametrize(
+    ("gib_of_a_token", "words"),
+    [
+        (1.0, r"about model\.hparams\.micro_batch_size=80 would fit"),  # 5 sequences of 16, and not 6, make up 20
+        (2.5, r"about model\.hparams\.micro_batch_size=32 would fit"),
+        (9.0, "no batch would fit"),
+    ],
+)
+def test_of_a_language_model_it_is_made_of_sequences_and_divides_the_batch(
+    monkeypatch: pytest.MonkeyPatch, gib_of_a_token: float, words: str
+) -> None:
+    peaks(monkeypatch, 0, gib_of_a_token * GIB, 110 * GIB)
+    module = test_gpt.model(micro_batch_size=160)
+    with (
+        pytest.raises(torch.OutOfMemoryError, match=rf"^model\.hparams\.micro_batch_size=160 does not fit .*; {words}"),
+        fitting_batch.naming_the_batch_that_fits(module, test_gpt.language(), 320, CPU, nullcontext),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
 
 
 def test_other_errors_pass(monkeypatch: pytest.MonkeyPatch) -> None:

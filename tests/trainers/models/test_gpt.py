@@ -304,15 +304,20 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], words: str) -> None:
     ("micro", "batch", "words"),
     [
         (100, 1600, "model.hparams.micro_batch_size=100: is in tokens, and no multiple of dataset.sequence_length=16; "
-                    "give one, such as 96"),
-        (64, 160, "batch_size=160: is in tokens a device, and no multiple of model.hparams.micro_batch_size=64, so no"
-                  " number of micro-batches makes it up; give batch_size=128"),
+                    "give one, such as 80"),
+        (8, 1600, "model.hparams.micro_batch_size=8: is in tokens, and no multiple of dataset.sequence_length=16; "
+                  "give one, such as 16"),
+        (64, 160, "model.hparams.micro_batch_size=64: no number of such micro-batches makes up a device's batch, which"
+                  " has 160 tokens; give one that divides it, such as 32"),
+        (64, 100, "batch_size=100: counts a device's tokens, and a sequence has 16"),
     ],
 )  # fmt: skip
 def test_a_batch_that_no_micro_batches_make_up_is_refused(micro: int, batch: int, words: str) -> None:
     with pytest.raises(ConfigError) as refused:
         model(micro_batch_size=micro).check_batch(batch)
     assert str(refused.value).startswith(words)
+    if "such as" in words:
+        model(micro_batch_size=int(words.split()[-1])).check_batch(batch)
     model(micro_batch_size=64).check_batch(32)  # One smaller than a micro-batch is one.
     model(micro_batch_size=64).check_batch(128)
 

@@ -48,8 +48,8 @@ def rows_in(batch_size: int, length: int) -> int:
     if batch_size % length:
         near = max(length, batch_size - batch_size % length)
         raise ConfigError(
-            f"batch_size={batch_size}: counts tokens, and a sequence has {length} (dataset.sequence_length); give a"
-            f" multiple of {length}, such as batch_size={near}"
+            f"batch_size={batch_size}: counts a device's tokens, and a sequence has {length} (dataset.sequence_length);"
+            f" give each device a multiple of {length}, such as {near}"
         )
     return batch_size // length
 

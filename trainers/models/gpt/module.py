@@ -15,6 +15,7 @@ from torch import nn
 
 from conf.schema import ConfigError
 from trainers.data.language import LanguageData, code, grammar, synthetic, text, tokens
+from trainers.data.language.loader import rows_in
 from trainers.models.gpt.cross_entropy import LARGEST_CAP
 from trainers.models.gpt.network import GPT, Sizes, flops_per_token
 from trainers.models.schedule import is_count, require
@@ -82,23 +83,27 @@ class LanguageModel(TrialModule):
 
     def check_batch(self, batch_size: int) -> None:
         """Raise ConfigError for a device's batch, in tokens, that sequences or micro-batches do not divide."""
+        rows_in(batch_size, self.length)
         micro = min(self.micro_batch_size, batch_size)
+        near = self.largest_held(micro, batch_size) or self.length
         if self.micro_batch_size % self.length:
-            near = max(1, self.micro_batch_size // self.length) * self.length
             raise ConfigError(
                 f"model.hparams.micro_batch_size={self.micro_batch_size}: is in tokens, and no multiple of"
                 f" dataset.sequence_length={self.length}; give one, such as {near}"
             )
         if batch_size % micro:
-            near = max(1, round(batch_size / micro)) * micro
             raise ConfigError(
-                f"batch_size={batch_size}: is in tokens a device, and no multiple of"
-                f" model.hparams.micro_batch_size={micro}, so no number of micro-batches makes it up; give"
-                f" batch_size={near}, or a micro_batch_size that divides it"
+                f"model.hparams.micro_batch_size={micro}: no number of such micro-batches makes up a device's batch,"
+                f" which has {batch_size} tokens; give one that divides it, such as {near}"
             )
 
     def held_at_once(self, batch_size: int) -> tuple[str, int]:
         return "model.hparams.micro_batch_size", min(self.micro_batch_size, batch_size)
+
+    def largest_held(self, most: int, batch_size: int) -> int:
+        rows = batch_size // self.length
+        fit = range(1, min(rows, most // self.length) + 1)
+        return self.length * max((number for number in fit if rows % number == 0), default=0)
 
     def compile_hot_path(self) -> None:
         self.net.compile_parts()
