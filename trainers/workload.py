@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,9 @@ class TrialModule(pl.LightningModule):
 
     def check_batch(self, batch_size: int) -> None:
         """Raise ConfigError for a device's batch, as `batch_size=` gives it, that the module cannot train on."""
+
+    def check_targets(self, metrics: Collection[str]) -> None:
+        """Raise ConfigError for a target on one of these metrics that there will not be with these data."""
 
     def held_at_once(self, batch_size: int) -> tuple[str, int]:
         """The option, and its value, that says how much of a device's batch is in memory at once."""

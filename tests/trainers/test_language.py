@@ -93,6 +93,10 @@ def test_one_that_is_stopped_goes_on_at_the_very_step(tmp_path: Path) -> None:
         ),
         (["batch_size=1024"], "batch_size=1024: is a device's, and model=gpt has a batch of all devices"),
         (["model.hparams.vocabulary=20"], "dataset=grammar has 32 tokens; give 32 or more, or null"),
+        (
+            ["+model.targets.grammar.bits_per_byte='<=1'"],
+            "model.targets.grammar.bits_per_byte: dataset=grammar does",
+        ),
         (["dataset.train_tokens=512"], "is in tokens, and larger than the training set"),
     ],
 )

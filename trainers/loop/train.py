@@ -115,6 +115,7 @@ def build(workload: Workload, config: RunConfig, shard: Shard, log: Journal | No
     with part_of_start(log, "model"):
         module = make_module(workload, data, config)
         module.check_batch(config.device_batch_size())
+        module.check_targets(config.targets())
         data = viewed(data, module)
     # From here on (augmentation, dropout) each process draws its own random numbers.
     pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)

@@ -256,6 +256,22 @@ def test_bits_a_byte_where_the_bytes_are_known() -> None:
     assert values["bits_per_byte"] == pytest.approx(math.log2(48) / 4)
 
 
+def test_a_target_on_bits_a_byte_is_refused_where_no_bytes_are_known() -> None:
+    module = model()
+    module.check_targets({"loss": 1.0})
+    with pytest.raises(ConfigError) as refused:
+        module.check_targets({"loss": 1.0, "bits_per_byte": 1.0})
+    assert str(refused.value) == (
+        "model.targets.grammar.bits_per_byte: dataset=grammar does not know how many bytes of text its tokens stand"
+        " for; give a target of loss"
+    )
+    module.data_name = "tokens"
+    with pytest.raises(ConfigError, match=r"of loss, or the dataset\.tokenizer that they are of$"):
+        module.check_targets(["bits_per_byte"])
+    module.bytes_per_token = 4.0
+    module.check_targets(["bits_per_byte"])
+
+
 def test_rates_stay_and_then_fall_to_zero() -> None:
     module = model(steps=100, cooldown=0.7)
     assert [module.share_of_rate(step) for step in (0, 29, 30, 65, 99)] == pytest.approx([1, 1, 1, 0.5, 1 / 70])

@@ -7,7 +7,7 @@ processes exchange the sums once.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -76,7 +76,7 @@ class LanguageModel(TrialModule):
         self.max_steps, self.cooldown, self.micro_batch_size = steps, cooldown, micro_batch_size
         self.learning_rate, self.weight_decay, self.momentum, self.rates = learning_rate, weight_decay, momentum, rates
         self.betas, self.epsilon, self.adamw_weight_decay = (betas[0], betas[1]), epsilon, adamw_weight_decay
-        self.length, self.bytes_per_token = data.sequence_length, data.bytes_per_token
+        self.length, self.bytes_per_token, self.data_name = data.sequence_length, data.bytes_per_token, data.name
         sizes = Sizes(layers, width, heads, fitting(vocabulary, data.vocabulary, data.name), hidden)
         self.net = GPT(sizes, self.length, attention_scale, cap)
         self._sums = DistributedSum()
@@ -95,6 +95,14 @@ class LanguageModel(TrialModule):
             raise ConfigError(
                 f"model.hparams.micro_batch_size={micro}: no number of such micro-batches makes up a device's batch,"
                 f" which has {batch_size} tokens; give one that divides it, such as {near}"
+            )
+
+    def check_targets(self, metrics: Collection[str]) -> None:
+        if "bits_per_byte" in metrics and not self.bytes_per_token:
+            raise ConfigError(
+                f"model.targets.{self.data_name}.bits_per_byte: dataset={self.data_name} does not know how many bytes"
+                " of text its tokens stand for; give a target of loss"
+                + (", or the dataset.tokenizer that they are of" if self.data_name == "tokens" else "")
             )
 
     def held_at_once(self, batch_size: int) -> tuple[str, int]:
