@@ -47,7 +47,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     train_loader, eval_loader, test_loader = loaders(data, config, shard, log)
     num_train = checked_train_samples(data, config, shard)
     plan = evaluation_times.plan_of(config, data, train_loader, num_train, module, eval_loader is not None)
-    interval = saving.interval_of(config, plan.max_epochs, plan.num_batches, train_loader)
+    interval = saving.interval_of(config, plan.max_epochs, plan.num_steps, train_loader)
     if log:
         log.event("trainer_start")  # It lasts up to the warm-up.
         log.event("train_samples", num_train)

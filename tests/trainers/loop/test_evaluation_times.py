@@ -286,6 +286,11 @@ def test_a_training_of_so_many_steps_ends_within_its_last_epoch_and_is_evaluated
     assert last.get("part", 1) == (0.5 if steps == 10 else 1)
 
 
+def test_an_interval_longer_than_the_steps_of_a_cut_training_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"the training has 10 steps \(3 epochs of 4, but for the last one\)"):
+        planned(Intervals(every_steps=11), STEPS, EPOCHS, 10, limited=False, steps=10)
+
+
 def test_a_target_reached_at_the_last_step_does_not_go_on(tmp_path: Path) -> None:
     run = trained(tmp_path, Intervals(at_epochs=(3,)), target=0.0, steps=10, stop_at_target=False)
     assert run.callback.meter.step == 10

@@ -83,7 +83,8 @@ def planned(
     key = f"eval_every_steps={every}"
     if asked.every_samples is not None:
         key = f"eval_every_samples={asked.every_samples} ({every:,} steps of {samples_per_step:,.6g} samples)"
-    long = f"the training has {plan.num_steps:,} steps ({max_epochs} epochs of {num_batches:,})"
+    cut = ", but for the last one" if plan.num_steps < num_batches * max_epochs else ""
+    long = f"the training has {plan.num_steps:,} steps ({max_epochs} epochs of {num_batches:,}{cut})"
     if every is not None and every > plan.num_steps:
         raise ConfigError(f"{key}: is longer than the training; {long}: give less")
     if every is not None and limited and every > num_batches:

@@ -37,7 +37,7 @@ class Interval:
     def __bool__(self) -> bool:
         return self != Interval()
 
-    def check(self, max_epochs: int, num_batches: int, loader: Loader) -> None:
+    def check(self, max_epochs: int, num_steps: int, loader: Loader) -> None:
         """Raise ConfigError for an interval behind whose first checkpoint is nothing to continue, and where the loader
         cannot begin within an epoch."""
         if self.epochs is not None and self.epochs >= max_epochs:
@@ -47,9 +47,9 @@ class Interval:
             )
         if self.steps is None:
             return
-        if self.steps >= max_epochs * num_batches:
+        if self.steps >= num_steps:
             raise ConfigError(
-                f"checkpoint_every_steps={self.steps}: the run has {max_epochs * num_batches:,} steps, and after the"
+                f"checkpoint_every_steps={self.steps}: the run has {num_steps:,} steps, and after the"
                 " last one there is nothing to continue; give less, or leave it out"
             )
         if not isinstance(loader, Positionable):
@@ -60,10 +60,10 @@ class Interval:
             )
 
 
-def interval_of(config: RunConfig, max_epochs: int, num_batches: int, loader: Loader) -> Interval:
+def interval_of(config: RunConfig, max_epochs: int, num_steps: int, loader: Loader) -> Interval:
     """What a run asks for. Raises ConfigError for what cannot be kept."""
     interval = Interval(config.checkpoint_every_epochs, config.checkpoint_every_steps)
-    interval.check(max_epochs, num_batches, loader)
+    interval.check(max_epochs, num_steps, loader)
     return interval
 
 

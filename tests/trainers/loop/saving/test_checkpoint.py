@@ -69,7 +69,7 @@ def trained(folder: Path, checkpoint: Path | None = None, epochs: int = 5, **opt
     trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=epochs, barebones=True)
     loader: Any = DataLoader(data, batch_size=4, shuffle=True)
     interval = Interval(options.get("every_epochs", 1))
-    interval.check(epochs, len(loader), loader)
+    interval.check(epochs, epochs * len(loader), loader)
     trainer.callbacks.append(CheckpointCallback(folder, interval, SHARD, log, loader))  # type: ignore[attr-defined]
     trainer.fit(module, loader, ckpt_path=checkpoint, weights_only=True)
     log.close()

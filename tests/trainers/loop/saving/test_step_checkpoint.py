@@ -297,4 +297,4 @@ def test_copies_share_no_memory_and_their_size_is_known() -> None:
 def test_what_cannot_be_kept_is_refused_before_training(interval: Interval, words: str) -> None:
     loader: Any = DataLoader([1, 2])
     with pytest.raises(ConfigError, match=words):
-        interval.check(EPOCHS, STEPS, loader)
+        interval.check(EPOCHS, EPOCHS * STEPS, loader)
