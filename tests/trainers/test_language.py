@@ -56,10 +56,11 @@ def test_the_schedules_steps_are_trained_over_as_many_epochs_as_they_take(run: L
 
 @pytest.mark.exhaustive
 def test_one_that_is_stopped_goes_on_at_the_very_step(tmp_path: Path) -> None:
+    """An epoch has 80 steps, so that the third and last ends after 40."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     whole.mkdir()
     cut.mkdir()
-    options = (*OPTIONS, "model.hparams.steps=200", "dataset.train_tokens=204800", "checkpoint_every_steps=30",
+    options = (*OPTIONS, "model.hparams.steps=200", "dataset.train_tokens=81920", "checkpoint_every_steps=30",
                "model.eval_every_steps=100")  # fmt: skip
     uninterrupted = launch(whole, *options, **ONE_THREAD)
     stopped = begin(cut, *options, **ONE_THREAD)
@@ -74,6 +75,7 @@ def test_one_that_is_stopped_goes_on_at_the_very_step(tmp_path: Path) -> None:
     assert resumed.code == 0, resumed.output
     assert resumed.result["metrics"]["resume/count"] == 1
     assert losses(resumed)[-1] == losses(uninterrupted)[-1]
+    assert [run.result["evaluations"][-1]["step"] for run in (uninterrupted, resumed)] == [200, 200]
 
 
 @pytest.mark.parametrize(
