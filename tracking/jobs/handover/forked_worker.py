@@ -159,9 +159,13 @@ def fork_or_start(
                 channel = connected(path)
         if channel is None:
             return fresh(descriptors[0])
-        socket.send_fds(channel, [request], list(descriptors))
     except OSError as error:
         say_once(forks, error)
+        return fresh(descriptors[0])
+    try:
+        socket.send_fds(channel, [request], list(descriptors))
+    except OSError:  # The server has just ended.
+        channel.close()
         return fresh(descriptors[0])
     return ForkedWorker(channel, fresh, descriptors[0], told, own)
 

@@ -80,16 +80,15 @@ class Server:
         """Take one request; in its fork, the folder of its run."""
         assert self._listener
         channel, _ = self._listener.accept()
+        # To close a channel with something unread would reset it, and lose an answer on its way.
+        words, descriptors, _, _ = socket.recv_fds(channel, MAX_BYTES, MOST_DESCRIPTORS)
         if self._sources.have_changed():
-            with channel, suppress(OSError):  # a supervisor that has gone
-                channel.send(STALE.encode())
             self._listener.close()  # The next run starts another server; this one waits for its forks.
             self._listener = None
-            return None
-        words, descriptors, _, _ = socket.recv_fds(channel, MAX_BYTES, MOST_DESCRIPTORS)
-        pid, server = 0, os.getpid()
-        if words and not gone(channel):
-            pid = os.fork()
+            with channel, suppress(OSError):  # a supervisor that has gone
+                channel.send(STALE.encode())
+        elif words:
+            server, pid = os.getpid(), os.fork()
             if not pid:
                 return self._leave(words, descriptors, server, channel)
             self._forks.append(Fork(pid, os.pidfd_open(pid), channel))
@@ -133,13 +132,6 @@ def waited(descriptors: list[int], lifeline: int) -> set[int]:
     for descriptor in descriptors:
         poller.register(descriptor, select.POLLIN)
     return {descriptor for descriptor, _ in poller.poll()}
-
-
-def gone(channel: socket.socket) -> bool:
-    """Whether nobody hears what is said there: the supervisor has ended, or has taken its request back."""
-    poller = select.poll()
-    poller.register(channel, select.POLLIN)
-    return bool(poller.poll(0))  # After its request a supervisor says nothing.
 
 
 def end(fork: Fork, told: bool) -> None:
