@@ -184,7 +184,7 @@ COMPLETE = """
         ("timetrial gate --ma", "--max-slowdown --markdown"),
         ("timetrial run -m seed=1,2 precision=b", "bf16"),  # behind the `=`, at which bash cuts
         ("timetrial run --config-dir co", "conf"),
-        ("timetrial run --config-dir conf model=", "gnmt linear maskrcnn ncf program resnet50 ssd transformer vgg"),
+        ("timetrial run --config-dir conf model=", "gnmt gpt linear maskrcnn ncf program resnet50 ssd transformer vgg"),
     ],
 )
 def test_bash_completes_commands_options_and_overrides(installed: Installed, line: str, offered: str) -> None:

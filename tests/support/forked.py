@@ -175,6 +175,24 @@ def run(command: Sequence[str]) -> None:
     leave(lambda: runpy.run_path(command[0], run_name="__main__"))
 
 
+def forked() -> int:
+    """os.fork, within whose hooks Python would swallow the exception of a signal. A process of its own has none.
+
+    Another thread may have taken a signal that the main one then handles, so the handlers only note it meanwhile.
+    """
+    came: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            handlers[number] = signal.signal(number, lambda number, _: came.append(number))
+    pid = os.fork()
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    for taken in came if pid else []:
+        signal.raise_signal(taken)
+    return pid
+
+
 class ForkedWorker(subprocess.Popen):  # type: ignore[type-arg]
     """A Popen that forks where the command is a worker, a supervisor, or this script again, as Lightning starts ranks.
 
@@ -191,10 +209,7 @@ class ForkedWorker(subprocess.Popen):  # type: ignore[type-arg]
         if not ours and command[:1] != sys.argv[:1]:
             start(*arguments)
             return
-        # Within a fork, Python's own hooks would swallow the exception of a signal. A process of its own has none.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-        self.pid = os.fork()
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self.pid = forked()
         if self.pid:
             self._child_created = True
             return

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tqdm import tqdm
 
 from conf.schema import ConfigError
 from tracking.api import Trial
@@ -106,6 +105,7 @@ def test_the_last_words_name_what_was_not_evaluated_and_the_command_for_the_tabl
 
 
 def test_words_beside_a_bar_have_a_line_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tqdm = pytest.importorskip("tqdm").tqdm  # Lightning brings it.
     with tqdm(total=4, file=sys.stdout) as bar, time_trial(runs_dir=str(tmp_path), offline=True, device="cpu") as trial:
         bar.update(2)
         trial.step(4)
