@@ -198,6 +198,7 @@ def content(server: TeamServer) -> dict[str, Any]:
     return rows | {"artifacts": {str(path.relative_to(artifacts)): path.read_bytes() for path in files}}
 
 
+@pytest.mark.exhaustive
 def test_kill_9_then_upgrade_with_its_backup(team_server: TeamServer, recorded: dict[str, Any]) -> None:
     pid = int((team_server.home / "sockets/mlflow.pid").read_text().split()[0])
     os.killpg(pid, signal.SIGKILL)

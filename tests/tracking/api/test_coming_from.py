@@ -60,7 +60,7 @@ def events(run: Path, key: str) -> list[Record]:
         pytest.param(("with_huggingface.py",), ("transformers", "accelerate"), {}, marks=pytest.mark.exhaustive),
         pytest.param(("with_keras.py",), ("keras",), {"KERAS_BACKEND": "torch"}, marks=pytest.mark.exhaustive),
         pytest.param(("with_keras.py",), ("keras", "jax"), {"KERAS_BACKEND": "jax"}, marks=pytest.mark.exhaustive),
-        (CLI, ("lightning", *NEEDS_OF_CLI), {}),
+        pytest.param(CLI, ("lightning", *NEEDS_OF_CLI), {}, marks=pytest.mark.exhaustive),
         pytest.param(CLI, NEEDS_OF_CLI, {"OLD_PACKAGE": "1"}, marks=pytest.mark.exhaustive),
     ],
     ids=["loop", "fabric", "accelerate", "huggingface", "keras on torch", "keras on jax", "cli", "old cli"],

@@ -40,7 +40,12 @@ print("fitted", os.getpid(), flush=True)
 
 
 @pytest.mark.parametrize(
-    "ending", ["sys.exit(0)", "raise ValueError('of the child')", pytest.param("pass", marks=pytest.mark.exhaustive)]
+    "ending",
+    [
+        pytest.param("sys.exit(0)", marks=pytest.mark.exhaustive),
+        "raise ValueError('of the child')",
+        pytest.param("pass", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_process_that_a_script_forks_within_a_step_is_not_its_run(tmp_path: Path, ending: str) -> None:
     script = FORKING.format(ending=ending)

@@ -63,6 +63,7 @@ def trained_and_evaluated(rank: int, world_size: int, folder: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_processes_train_and_translate_as_one_with_one_tied_embedding(tmp_path: Path) -> None:
     trained_and_evaluated(0, 1, str(tmp_path))
     torch.multiprocessing.spawn(trained_and_evaluated, (2, str(tmp_path)), nprocs=2)

@@ -30,6 +30,7 @@ print("well")
 """
 
 
+@pytest.mark.exhaustive
 def test_they_are_left_out_and_there_again_afterwards() -> None:
     answer = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=HANGS_SEC)
     assert answer.stdout == "well\n", answer.stderr
