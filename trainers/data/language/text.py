@@ -46,7 +46,8 @@ def text(
 
 
 def words(files: Sequence[Path]) -> str:
-    names = ", ".join(escaped(file.name) for file in files[:NAMED])
+    """The files' names, in signs that every log takes."""
+    names = ", ".join(escaped(file.name).encode(errors="backslashreplace").decode() for file in files[:NAMED])
     return names if len(files) <= NAMED else f"{names} and {len(files) - NAMED} more"
 
 

@@ -165,13 +165,16 @@ def test_a_pipe_is_not_waited_for(folder: Path, tmp_path: Path) -> None:
         read(folder, tokenizer=str(files))
 
 
-def test_names_that_are_not_utf_8_or_of_several_lines_are_in_the_record(folder: Path, tmp_path: Path) -> None:
+def test_names_that_are_not_utf_8_or_of_several_lines_are_in_the_record(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     name = b"caf\xe9 \\ of\ntwo\xc2\x85.txt"
     (tmp_path / "texts" / "b.txt").rename(os.fsdecode(os.fsencode(folder) + b"/" + name))
     data = read(folder)
     data.write_record(tmp_path)
     [first, _] = (tmp_path / "data_files.txt").read_bytes().splitlines()
     assert first.endswith(b"  both  caf\xe9 \\\\ of\\ntwo\\x85.txt")
+    assert b"caf\\udce9" in caplog.text.encode(), "a log may be of UTF-8"
     assert read(folder).version() == data.version()
 
 
