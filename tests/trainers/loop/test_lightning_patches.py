@@ -46,7 +46,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from conf.schema import RunConfig
 from tests.support.composing import composed
 from tests.trainers.loop.test_epochs import KINDS
-from tracking.measure.training import MeasuringCallback
+from tracking.measure.training import EvaluationPlan, MeasuringCallback
 from trainers.data.loading.types import Shard
 from trainers.loop import ddp, train
 from trainers.loop.worker import agent
@@ -77,7 +77,7 @@ class Layer(TrialModule):
 
     def __init__(self) -> None:
         super().__init__()
-        self.max_epochs, self.num_batches = EPOCHS, len(Batches())  # as a plan has them, too
+        self.max_epochs = EPOCHS
         self.layer = nn.Linear(2, 1)
         self.register_buffer("seen", torch.zeros(1))
         self.hooks: set[tuple[str, str | None]] = set()
@@ -154,7 +154,8 @@ def train_one(strategy: DDPStrategy) -> dict[str, Any]:
     config.model.metrics = config.model.targets = {}
     module, steps = Layer(), Steps()
     callback = MeasuringCallback(config, CPU, None, lambda trainer: None, lambda trainer: None)
-    trainer = train.make_trainer(config, strategy, module, callback, evaluate=False)
+    plan = EvaluationPlan(len(Batches()), EPOCHS, 4.0)
+    trainer = train.make_trainer(config, strategy, plan, callback, evaluate=False)
     trainer.callbacks[:0] = [steps]  # type: ignore[attr-defined]  # It looks at what MeasuringCallback finds.
     with counted(steps):
         trainer.fit(module, Batches())
