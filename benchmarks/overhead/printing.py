@@ -60,7 +60,7 @@ Times = tuple[float, float]  # seconds on the clock and of CPU
 
 
 def measured(folder: Path, reverse: bool, lines: int, length: int, flush: bool) -> tuple[Times, Times, float]:
-    """Of the program beside `cat`, and as a run; and the seconds of the run's clock."""
+    """The times of the program beside `cat`, its times as a run, and the seconds of the run's clock."""
     folder.mkdir()
     (folder / "prints.py").write_text(SOURCE)
     words = [sys.executable, "prints.py", str(lines), str(length), str(flush)]

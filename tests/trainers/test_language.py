@@ -48,7 +48,7 @@ def test_its_rate_is_in_tokens_and_its_batch_that_of_all_processes(run: Launched
 
 
 def test_the_schedules_steps_are_trained_over_as_many_epochs_as_they_take(run: Launched) -> None:
-    """An epoch has 16 steps, of which the second trains 8."""
+    """An epoch has 16 steps. The second one is cut after 8."""
     assert [event.values["samples"] for event in events(run.folder, "epoch_stop")] == [16 * 1024, 8 * 1024]
     assert [evaluation["step"] for evaluation in run.result["evaluations"]] == [8, 16, 24]
     assert run.result["evaluations"][-1]["metrics"]["loss"] < losses(run)[0]

@@ -62,7 +62,7 @@ def rms(x: torch.Tensor) -> torch.Tensor:
 
 
 def turned(x: torch.Tensor) -> torch.Tensor:
-    """Pairs (i, i + half) as complex numbers, of which the first half turns."""
+    """Takes (i, i + half) for complex numbers, and turns the first half of them."""
     half, quarter = x.shape[2] // 2, x.shape[2] // 4
     rates = [1024 ** -(number / (quarter - 1)) for number in range(quarter)] + [0.0] * quarter
     angles = torch.arange(x.shape[1])[:, None] * torch.tensor(rates)
@@ -184,7 +184,7 @@ def batch_of(data: LanguageData, tokens: int) -> Batch:
 
 
 def spread(module: LanguageModel) -> None:
-    """Weights unlike the first ones, of which many are zero."""
+    """Give all weights other values: many of the first ones are zero."""
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))

@@ -1,4 +1,4 @@
-"""By which evidence a limit is named, and what to try first against it. Pure functions of what a run has measured.
+"""The evidence for a run's limit, and what to try first against it. Pure functions of what the run has measured.
 
 An advice names an option that this run has not taken yet. Where none is left, it says what else would help.
 """

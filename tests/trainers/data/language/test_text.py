@@ -97,7 +97,7 @@ def test_a_run_goes_on_at_the_token_where_it_stopped(folder: Path) -> None:
 
 
 def test_bytes_a_token_are_those_of_the_tokens_that_are_evaluated(folder: Path, tmp_path: Path) -> None:
-    """English of pieces, and then text of another script, of which nothing is evaluated."""
+    """English is evaluated. The text of another script behind it is not."""
     english = "".join(f"line {number % 9} of the text\n" for number in range(400))
     (folder / "val.txt").write_text(english + "\N{HIRAGANA LETTER A}\N{HIRAGANA LETTER KA}" * 4000)
     first = text(str(folder), vocabulary=320, sequence_length=16, validation_tokens=320)

@@ -1,4 +1,4 @@
-"""What cuts text: bytes, pieces that are learnt, models that are given; and what is none."""
+"""Tokenizers of bytes, of learnt pieces and of given models cut text, and other files are refused."""
 
 from __future__ import annotations
 
