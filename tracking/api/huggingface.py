@@ -20,7 +20,7 @@ PREFIX = "eval_"  # Trainer puts it before the name of each metric of an evaluat
 OF_TRAINER = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")  # no metrics of a model
 
 
-class HuggingFaceTimeTrial(TrainerCallback):
+class HuggingFaceTimeTrial(TrainerCallback):  # type: ignore[misc, unused-ignore]  # It need not be installed.
     """Makes a run of every `trainer.train`. `options` are those of `time_trial`.
 
     A metric is called as `compute_metrics` calls it: `accuracy`; also in `target`. A step is one of the optimizer. The
