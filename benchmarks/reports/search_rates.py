@@ -1,20 +1,22 @@
 """How often a search for the quickest setting is wrong, and what it costs beside other ways.
 
-    python benchmarks/reports/search_rates.py --searches 2000 > rates.md
+    python benchmarks/reports/search_rates.py --searches 2000 --store rates.jsonl > rates.md
 
 Each search has a landscape of its own, of 60 settings, drawn with a seed that is its number (landscapes.py). Its budget
 is a third of the GPU time of a grid of three seeds, starts included. Writes two tables with binomial standard errors.
+Each search is a line of the store, and is not made again.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import multiprocessing
+import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +39,7 @@ HEAD_OF_WAYS = "| noise | lumps, misses | way | within | regret, 95th percentile
     "|---|---|---|---|---|---|"
 )
 WAYS = ("search", "random", "halving", "grid")
+Asked = tuple[int, float, bool, bool]  # a search: its seed and its cell
 
 
 @dataclass(frozen=True)
@@ -149,22 +152,43 @@ def rows_of_ways(noise: float, lumpy: bool, cell: Sequence[Judged]) -> list[str]
     return rows
 
 
+def searches(asked: Sequence[Asked], store: Path | None, processes: int) -> Iterator[tuple[Asked, Judged]]:
+    """These searches, each with what asked for it: those that the store has, then the others."""
+    known: dict[Asked, Judged] = dict(stored(store)) if store and store.exists() else {}
+    yield from ((each, known[each]) for each in asked if each in known)
+    left = [each for each in asked if each not in known]
+    with multiprocessing.Pool(processes) as pool, (store or Path(os.devnull)).open("a") as file:
+        for each, search in zip(left, pool.imap(of_asked, left, chunksize=10), strict=True):
+            print(json.dumps([each, asdict(search)]), file=file, flush=True)
+            yield each, search
+
+
+def of_asked(asked: Asked) -> Judged:
+    return judged(*asked)
+
+
+def stored(store: Path) -> Iterator[tuple[Asked, Judged]]:
+    for line in store.read_text().splitlines():
+        (seed, noise, lumps, misses), row = json.loads(line)
+        ways = {way: Outcome(**outcome) for way, outcome in row.pop("ways").items()}
+        yield (seed, noise, lumps, misses), Judged(ways, **row)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--searches", type=int, default=2000, help="of each cell (%(default)s)")
     parser.add_argument("--processes", type=int, default=1, help="at a time (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the seed of the first landscape (%(default)s)")
+    parser.add_argument("--store", type=Path, help="a file of one line a search, to go on with")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.searches)
-    others: list[str] = []
-    print(HEAD, flush=True)
-    with multiprocessing.Pool(options.processes) as pool:
-        for noise, lumps, misses in CELLS:
-            search: Callable[[int], Judged] = partial(judged, noise=noise, lumps=lumps, misses=misses)
-            cell = pool.map(search, seeds, chunksize=10)
-            print(row(noise, lumps, cell), flush=True)
-            others += rows_of_ways(noise, lumps, cell)
-    print("\n".join(["", HEAD_OF_WAYS, *others, "", f"{options.searches:,} searches a cell."]))
+    asked: list[Asked] = [(seed, *cell) for seed in seeds for cell in CELLS]
+    cells: dict[tuple[float, bool, bool], list[Judged]] = {cell: [] for cell in CELLS}
+    for (_, noise, lumps, misses), search in searches(asked, options.store, options.processes):
+        cells[noise, lumps, misses].append(search)
+    print(HEAD, *(row(noise, lumps, cell) for (noise, lumps, _), cell in cells.items()), sep="\n")
+    others = [line for (noise, lumps, _), cell in cells.items() for line in rows_of_ways(noise, lumps, cell)]
+    print("", HEAD_OF_WAYS, *others, "", f"{options.searches:,} searches a cell.", sep="\n")
     return 0
 
 

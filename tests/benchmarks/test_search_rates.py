@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,10 +39,15 @@ def test_a_grid_without_noise_names_the_best() -> None:
 
 
 @pytest.mark.slow
-def test_the_tables_have_a_row_for_each_cell_and_way(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_tables_have_a_row_for_each_cell_and_way_and_a_search_that_is_stored_is_not_made_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["search_rates.py", "--searches", "2"])
-    assert search_rates.main() == 0
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    store, tables = tmp_path / "rates.jsonl", []
+    for num in ("1", "2", "2"):
+        monkeypatch.setattr(sys, "argv", ["search_rates.py", "--searches", num, "--store", str(store)])
+        assert search_rates.main() == 0
+        tables.append(capsys.readouterr().out)
+        assert len(store.read_text().splitlines()) == int(num) * len(search_rates.CELLS)
+    rows = [line for line in tables[1].splitlines() if line.startswith("| ")]
     assert len(rows) == 2 + len(search_rates.CELLS) * (1 + len(search_rates.WAYS))
+    assert tables[0] != tables[1] == tables[2]
