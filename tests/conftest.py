@@ -70,7 +70,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
 # Packages that tests alone import. A machine that only runs the GPU tests need not have them.
 FOR_TESTS = (
     "flask_wtf", "hatchling", "jsonschema", "markdown_it", "mlperf_logging", "optuna", "playwright", "psycopg",
-    "pycocotools", "sklearn", "xdist",
+    "pycocotools", "pyspiel", "sklearn", "xdist",
 )  # fmt: skip
 
 

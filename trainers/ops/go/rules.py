@@ -1,0 +1,115 @@
+"""Go's rules for many games at once: area scoring, no suicide, positional superko.
+
+A move is legal on an empty point if its chain has a liberty after captures, and the position that results has not been
+in the game before, whoever was to play (Tromp-Taylor's superko). Positions are told apart by 64-bit hashes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+
+from conf.schema import ConfigError
+from trainers.ops.go import in_torch
+from trainers.ops.go.boards import RECENT, Boards
+from trainers.ops.go.grid import Grid
+
+PLANES = 2 * RECENT + 1
+MOVES_PER_POINT = 1.4  # MLPerf v0.5's longest game: 113 moves on 9x9
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of one size of board. A move is a point's index, or N*N for a pass.
+
+    Args:
+        size: N, rows and columns, 2 to 19
+        komi: points that white gets for moving second. It ends in .5, so no game is drawn.
+        max_moves: a game ends after this many moves; 0 for 1.4 N*N, as in MLPerf v0.5
+    """
+
+    size: int = 9
+    komi: float = 7.5
+    max_moves: int = 0
+    _grids: dict[torch.device, Grid] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.size <= 19:
+            raise ConfigError(f"size={self.size}: a board has 2 to 19 rows")
+        if self.komi * 2 % 2 != 1:
+            raise ConfigError(f"komi={self.komi:g}: komi ends in .5, such as 7.5, so that no game is drawn")
+        if self.max_moves < 0:
+            raise ConfigError(f"max_moves={self.max_moves}: a game has at least one move, or 0 for 1.4 a point")
+        if not self.max_moves:
+            object.__setattr__(self, "max_moves", int(MOVES_PER_POINT * self.size**2))
+
+    @cached_property
+    def num_points(self) -> int:
+        return self.size**2
+
+    @property
+    def pass_move(self) -> int:
+        return self.num_points
+
+    @property
+    def num_moves(self) -> int:
+        """Points and the pass: the length of a policy."""
+        return self.num_points + 1
+
+    def grid(self, device: torch.device) -> Grid:
+        """The board's tables on a device, made at the first call."""
+        if device not in self._grids:
+            self._grids[device] = Grid.of(self.size, device)
+        return self._grids[device]
+
+    def start(self, batch: int, device: torch.device | str = "cpu") -> Boards:
+        """Empty boards, black to play."""
+        device = torch.empty(0, device=device).device  # with its index, as the boards' tensors have it
+        self.grid(device)
+
+        def full(value: int, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+            return torch.full((batch, *shape), value, dtype=dtype, device=device)
+
+        return Boards(
+            stones=full(0, torch.int8, self.num_points),
+            chains=full(self.num_points, torch.int16, self.num_points),
+            to_play=full(1, torch.int8),
+            passes=full(0, torch.int8),
+            moves=full(0, torch.int16),
+            history=full(0, torch.int64, self.max_moves + 1),  # An empty board's hash is 0.
+            recent=full(0, torch.int8, RECENT, self.num_points),
+            over=torch.zeros(batch, dtype=torch.bool, device=device),
+        )
+
+    def legal(self, boards: Boards) -> torch.Tensor:
+        """Which moves are allowed: bool [B, N*N + 1], the pass last.
+
+        A pass is always allowed. In a game that is over nothing else is.
+        """
+        return in_torch.legal(boards, self.grid(boards.stones.device))
+
+    def play(self, boards: Boards, moves: torch.Tensor) -> Boards:
+        """The boards after a move in each game, as new tensors. A game that is over stays as it is.
+
+        Args:
+            boards: B games
+            moves: int64 [B]. They must be legal: nothing checks them, and an illegal one gives a board without meaning.
+        """
+        return in_torch.play(boards, moves, self.grid(boards.stones.device), self.max_moves)
+
+    def planes(self, boards: Boards, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """What the network sees, [B, 17, N, N], as MLPerf v0.5's MiniGo has it.
+
+        Planes 2i and 2i + 1 are the stones i moves ago, i up to 7, of the player to move and of the other one. The last
+        plane is 1 if black is to move.
+        """
+        return in_torch.planes(boards, dtype).view(-1, PLANES, self.size, self.size)
+
+    def area_score(self, boards: Boards) -> torch.Tensor:
+        """Black's area minus white's minus komi: float32 [B], above 0 where black wins.
+
+        A player's area is the stones, and the empty regions that touch stones of this colour alone.
+        """
+        return in_torch.area(boards.stones, self.size).float() - self.komi

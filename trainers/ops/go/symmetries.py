@@ -1,0 +1,43 @@
+"""The eight symmetries of the square, for planes, policies and moves."""
+
+from __future__ import annotations
+
+import torch
+
+NUM_SYMMETRIES = 8
+
+
+class Symmetries:
+    """Turns and mirrors boards of N x N points, each of a batch by a symmetry of its own.
+
+    Symmetry 0 changes nothing; 0 to 3 are quarter turns, 4 to 7 the same after a mirroring. What is turned stays legal,
+    and has the same score.
+    """
+
+    def __init__(self, size: int, device: torch.device | str = "cpu") -> None:
+        self.size = size
+        board = torch.arange(size**2).view(size, size)
+        turned = [torch.rot90(side, turns) for side in (board, board.flip(1)) for turns in range(4)]
+        source = torch.stack([points.flatten() for points in turned])
+        goal = source.argsort(dim=1)
+        source, goal = (torch.nn.functional.pad(points, (0, 1), value=size**2) for points in (source, goal))
+        # The symmetry that undoes each: the one whose source is the other's goal.
+        undoing = (source[None] == goal[:, None]).all(dim=2).int().argmax(dim=1)
+        self.source, self.goal, self.undoing = source.to(device), goal.to(device), undoing.to(device)
+
+    def inverse(self, which: torch.Tensor) -> torch.Tensor:
+        """The symmetries that undo these: int64 [B]."""
+        return self.undoing[which]
+
+    def planes(self, planes: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+        """Planes [B, C, N, N], each board turned by symmetry `which`, int64 [B] in 0 to 7."""
+        source = self.source[which, None, :-1].expand(-1, planes.shape[1], -1)
+        return planes.flatten(2).gather(2, source).view_as(planes)
+
+    def policies(self, policies: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+        """Values of moves [B, N*N + 1], such as a policy or what is legal; the pass stays."""
+        return policies.gather(1, self.source[which])
+
+    def moves(self, moves: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+        """Moves, int64 [B]; the pass stays."""
+        return self.goal[which, moves]
