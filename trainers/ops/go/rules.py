@@ -88,7 +88,12 @@ class Rules:
 
         A pass is always allowed. In a game that is over nothing else is.
         """
-        return in_torch.legal(boards, self.grid(boards.stones.device))
+        grid = self.grid(boards.stones.device)
+        if boards.stones.is_cuda:
+            from trainers.ops.go import rules_triton
+
+            return rules_triton.legal(boards, grid, self.size)
+        return in_torch.legal(boards, grid)
 
     def play(self, boards: Boards, moves: torch.Tensor) -> Boards:
         """The boards after a move in each game, as new tensors. A game that is over stays as it is.
@@ -97,7 +102,12 @@ class Rules:
             boards: B games
             moves: int64 [B]. They must be legal: nothing checks them, and an illegal one gives a board without meaning.
         """
-        return in_torch.play(boards, moves, self.grid(boards.stones.device), self.max_moves)
+        grid = self.grid(boards.stones.device)
+        if boards.stones.is_cuda:
+            from trainers.ops.go import rules_triton
+
+            return rules_triton.play(boards, moves, grid, self.size)
+        return in_torch.play(boards, moves, grid, self.max_moves)
 
     def planes(self, boards: Boards, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """What the network sees, [B, 17, N, N], as MLPerf v0.5's MiniGo has it.
@@ -105,11 +115,21 @@ class Rules:
         Planes 2i and 2i + 1 are the stones i moves ago, i up to 7, of the player to move and of the other one. The last
         plane is 1 if black is to move.
         """
-        return in_torch.planes(boards, dtype).view(-1, PLANES, self.size, self.size)
+        if boards.stones.is_cuda:
+            from trainers.ops.go import rules_triton
+
+            seen = rules_triton.planes(boards, dtype)
+        else:
+            seen = in_torch.planes(boards, dtype)
+        return seen.view(-1, PLANES, self.size, self.size)
 
     def area_score(self, boards: Boards) -> torch.Tensor:
         """Black's area minus white's minus komi: float32 [B], above 0 where black wins.
 
         A player's area is the stones, and the empty regions that touch stones of this colour alone.
         """
+        if boards.stones.is_cuda:
+            from trainers.ops.go import rules_triton
+
+            return rules_triton.area(boards.stones, self.size).float() - self.komi
         return in_torch.area(boards.stones, self.size).float() - self.komi

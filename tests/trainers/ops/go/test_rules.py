@@ -8,7 +8,7 @@ from tests.trainers.ops.go.random_games import agree_with_open_spiel, random_gam
 from trainers.ops.go import Rules
 
 
-@pytest.mark.parametrize(("size", "batch"), [(2, 50), (3, 100), (5, 100), (7, 40), (9, 60), (19, 3)])
+@pytest.mark.parametrize(("size", "batch"), [(2, 50), (3, 100), (5, 100), (7, 40), (9, 60), (19, 1)])
 def test_random_games_are_open_spiels_move_by_move(size: int, batch: int) -> None:
     compared, _ = agree_with_open_spiel(Rules(size), batch, seed=size)
     assert compared > batch * size**2 / 2
