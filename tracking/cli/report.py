@@ -39,6 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what settings are compared by, in the direction that is declared; default: time/to_accuracy_sec where"
         " there is",
     )
+    parser.add_argument(
+        "--within", type=_keys, default=[], metavar="TIME[,TIME...]",
+        help="the fewest devices, and the cheapest setting, that reach the target in 8h, 90min, ...",
+    )  # fmt: skip
+    parser.add_argument(
+        "--over", metavar="KEY=VALUE[,KEY=VALUE...]", default="",
+        help="scores of all workloads over this base, as over env.gpu='Tesla P100',gpus=1",
+    )  # fmt: skip
     parser.add_argument("--with-missed", action="store_true", help="count runs that missed the target in n, too")
     parser.add_argument(
         "--with-neighbours", action="store_true", help="count runs that shared their machine beside those that did not"
@@ -135,8 +143,10 @@ def _report(arguments: argparse.Namespace) -> Answer:
 
 def _make(store: Runs, arguments: argparse.Namespace) -> Report:
     """Read the runs and make the report, with progress bars."""
-    from tracking.analysis.compare import confounding
+    from tracking.analysis.compare import confounding, over
     from tracking.analysis.report import report
+
+    base = over.base_of(arguments.over) if arguments.over else {}
 
     with _progress() as progress:
         reading = progress.add_task("reading runs", total=None)
@@ -145,10 +155,12 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
         rest = progress.add_task("files, histories and figures", total=None)
         asked = runs
         runs, left_out = (runs, "") if arguments.with_neighbours else confounding.comparable(runs)
+        by = over.axes_with(base, arguments.by, runs) if base else arguments.by
         made = report.make(
-            store, arguments.selectors, runs, arguments.by, arguments.metric, arguments.with_missed,
+            store, arguments.selectors, runs, by, arguments.metric, arguments.with_missed,
             lambda: progress.advance(rest),
         )  # fmt: skip
+    report.add_asked(made, arguments.within, base)
     made.warnings += [left_out] if left_out else []
     kept = {run.id for run in runs}
     made.with_neighbours = arguments.with_neighbours

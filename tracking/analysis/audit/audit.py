@@ -18,7 +18,8 @@ from tracking.analysis.audit.trees import UNCHECKED, AuditResult, Near, That, by
 # What a report says in words, which are not checked: they are made of the numbers by one formatter. Checked are the
 # sentences on what a time is made of, whose numbers stand in no table of their own.
 WORDS = ("title", "source", "answer", "warnings", "sentences")
-ASKED = {"selectors": list, "by": list, "metric": str, "with_missed": bool, "with_neighbours": bool}
+ASKED = {"selectors": list, "by": list, "metric": str, "with_missed": bool, "with_neighbours": bool, "within": list,
+         "over": dict}  # fmt: skip
 SECTIONS = ("runs", "excluded", "left_out", "spent_usd", "reached", "figures", "comparisons", "best", "tables")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from tracking.analysis.audit.arithmetic import Observations, moments_of, ratio, tolerance
@@ -88,7 +89,7 @@ def scaling(evidence: Evidence, picture: Picture) -> dict[str, Any]:
     due = {}
     for y, of_settings in lines.items():
         longest = sorted(of_settings.items(), key=lambda item: -len(item[1]))
-        curves = {name: line(sorted(points), key) for name, points in longest if len(points) > 1}
+        curves = {name: line(sorted(points, key=itemgetter(0)), key) for name, points in longest if len(points) > 1}
         due[identity({"x": "devices (number)", "y": y})] = {"key": key, "lines": first(curves)}
     return due
 

@@ -5,7 +5,18 @@ The arithmetic is pure: it draws nothing and prints nothing.
 
 from __future__ import annotations
 
-from tracking.analysis.compare import axis_values, censoring, confounding, diff, estimates, gate, grouping, kernel_diff
+from tracking.analysis.compare import (
+    axis_values,
+    censoring,
+    confounding,
+    diff,
+    estimates,
+    gate,
+    grouping,
+    kernel_diff,
+    over,
+    within,
+)
 from tracking.analysis.compare.best import Best, BestStack, best, best_of, best_stacks
 from tracking.analysis.compare.censoring import UNTIL_CENSORED
 from tracking.analysis.compare.comparisons import (
@@ -49,6 +60,8 @@ __all__ = [
     "is_stack",
     "kernel_diff",
     "missing",
+    "over",
     "runs_that_would_tell",
     "speed_up",
+    "within",
 ]

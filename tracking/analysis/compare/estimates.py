@@ -101,18 +101,30 @@ def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estim
 
     The base is 1 by definition, without an error. None where nothing says which way the metric is better.
     """
-    direction = setting.better(key)
-    own, of_base = estimate(setting.measured(key)), estimate(base.measured(key))
-    if own is None or of_base is None or direction is None or not setting.devices or not base.devices:
+    if not setting.devices or not base.devices:
+        return None
+    factor = gain(setting, base, key)
+    if factor is None:
         return None
     if setting is base:
-        return Estimate(1.0, None, own.n), Estimate(1.0, None, own.n)
-    gain = ratio(own, of_base) if direction == HIGHER else ratio(of_base, own)
-    if gain is None:
-        return None
+        return factor, factor
     growth = setting.devices / base.devices
-    error = None if gain.error is None else gain.error / growth
-    return gain, Estimate(gain.mean / growth, error, gain.n, bound=gain.bound)
+    error = None if factor.error is None else factor.error / growth
+    return factor, Estimate(factor.mean / growth, error, factor.n, bound=factor.bound)
+
+
+def gain(setting: Setting, base: Setting, key: str) -> Estimate | None:
+    """How many times better a setting is than the base by this metric. The base is 1 by definition, without an error.
+
+    None where nothing says which way the metric is better, or too little is known of it.
+    """
+    direction = setting.better(key)
+    own, of_base = estimate(setting.measured(key)), estimate(base.measured(key))
+    if own is None or of_base is None or direction is None:
+        return None
+    if setting is base:
+        return Estimate(1.0, None, own.n)
+    return ratio(own, of_base) if direction == HIGHER else ratio(of_base, own)
 
 
 def main_metric(tasks: Sequence[Task]) -> str:

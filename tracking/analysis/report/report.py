@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ from tracking.analysis.report.caveats import caveats, unpaired
 from tracking.analysis.report.comparison_table import comparison_table
 from tracking.analysis.report.limit_tables import limits_table
 from tracking.analysis.report.pictures import Plot, Plotter, roofline_chart
+from tracking.analysis.report.questions import over_table, shapes_table, within_table
 from tracking.analysis.report.sentences import Sentence
 from tracking.analysis.report.setting_tables import ReportedFigure
 from tracking.analysis.report.utilization_table import utilization_table
@@ -54,6 +55,8 @@ class Report:
     with_missed: bool = False
     selectors: Sequence[str] = ()  # what was asked for
     with_neighbours: bool = False
+    within: Sequence[str] = ()  # limits of time that were asked about
+    over: Mapping[str, str] = field(default_factory=dict)  # the base of scores that was asked for
     left_out: list[tuple[Run, str]] = field(default_factory=list)  # runs that were asked for and are in no setting
     answers: list[str] = field(default_factory=list)  # one a workload
     warnings: list[str] = field(default_factory=list)
@@ -78,6 +81,8 @@ class Report:
             "by": list(self.axes),
             "metric": self.metric,
             "with_missed": self.with_missed,
+            "within": list(self.within),
+            "over": dict(self.over),
             "answer": self.answer,
             "spent_usd": {task.title: spent(task) for task in self.tasks},
             "warnings": self.warnings,
@@ -129,6 +134,7 @@ def make(
         _add_workload(report, task, store)
     if speed_ups := setting_tables.speed_up_table(tasks, report.metric):
         report.tables.append(speed_ups)
+    report.tables += [made for made in (shapes_table(tasks, report.metric),) if made]
     table, sentence = setting_tables.excluded_table(tasks, len(runs))
     report.tables.append(table)
     report.sentences.append(sentence)
@@ -139,6 +145,17 @@ def make(
     if not any(plot.name == roofline_chart.NAME for plot in report.plots):  # Else its caption says so.
         report.warnings += roofline_chart.absent(tasks)
     return report
+
+
+def add_asked(report: Report, within: Sequence[str], over: Mapping[str, str]) -> None:
+    """Put what is asked beyond the settings before the table of runs that do not count. Raises ValueError where it
+    cannot be answered."""
+    within = list(dict.fromkeys(within))
+    report.within, report.over = within, over
+    made = [within_table(report.tasks, within)] if within else []
+    made += [over_table(report.tasks, report.metric, over)] if over else []
+    place = next(place for place, table in enumerate(report.tables) if table.kind == "excluded")
+    report.tables[place:place] = made
 
 
 def _add_workload(report: Report, task: Task, store: Runs) -> None:

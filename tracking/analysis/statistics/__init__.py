@@ -10,6 +10,7 @@ from tracking.analysis.statistics.best_of import candidates, corrected, lead_bou
 from tracking.analysis.statistics.counts import counted, verb
 from tracking.analysis.statistics.more_often import Counts, Often, counts, often
 from tracking.analysis.statistics.power import POWER, Needed, Pilot, pilot, pilot_of_pairs, runs_to_tell
+from tracking.analysis.statistics.proven import proven_share
 from tracking.analysis.statistics.ratios import exceeds, falls_below, ratio_bounds
 from tracking.analysis.statistics.repeats import finite, holm, mean_and_standard_error, olympic_mean
 from tracking.analysis.statistics.sooner import CUT_OFF, p_sooner, wins
@@ -43,6 +44,7 @@ __all__ = [
     "paired_t_test",
     "pilot",
     "pilot_of_pairs",
+    "proven_share",
     "ratio_bounds",
     "reached_by",
     "runs_to_tell",

@@ -1,0 +1,116 @@
+"""Tables that answer what is asked of all workloads: which fits in a time, over what base, in how many nodes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.published_tables import import_dgx1
+from tests.support.studied import config, make_run, make_sweep
+from tracking.__main__ import main
+from tracking.analysis.statistics import proven_share
+
+URI = "sqlite:///none.db"
+
+
+def table(report: dict[str, Any], kind: str) -> list[dict[str, str]]:
+    (found,) = [made for made in report["tables"] if made["kind"] == kind]
+    return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+
+
+def reported(root: Path, *options: str) -> dict[str, Any]:
+    """The JSON of a report on all runs below `root`, which its own check finds right."""
+    command = ["report", str(root / "runs"), "--from-folders", "--runs-dir", str(root / "runs"), "--check"]
+    assert main([*command, "--out", str(root / "out"), *options]) == 0
+    report: dict[str, Any] = json.loads((root / "out" / "report.json").read_text())
+    return report
+
+
+@pytest.fixture(scope="module")
+def dgx1(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("dgx1")
+    import_dgx1(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One GPU takes 30 to 33 hours, two 15 to 17, four 8; the fourth of four is stopped after 2 h, the fifth misses."""
+    root = tmp_path_factory.mktemp("within")
+    sweep = make_sweep(root / "runs", "20260101-000000-vgg-0001", URI, 11)
+    for gpus, hours, nodes in ((1, 30.0, 1), (2, 15.0, 1), (4, 8.0, 1), (2, 9.0, 2)):
+        for seed in (1, 2, 3):
+            step_sec = (hours + seed / 10) * 3600 / 24
+            asked = config(gpus=gpus, seed=seed, price=2.0 * gpus if nodes == 1 else None, nodes=nodes)
+            make_run(sweep, asked, URI, step_sec=step_sec, eval_sec=0.0, tags={"env.gpu": f"GPU {gpus}"})
+    make_run(sweep, config(gpus=4, seed=4, price=8.0), URI, step_sec=450.0, failure="timeout", failed_after=(0.1, 0.2),
+             tags={"env.gpu": "GPU 4"})  # fmt: skip
+    return root
+
+
+def test_three_of_three_prove_37_percent() -> None:
+    assert proven_share(3, 3) == pytest.approx(0.05 ** (1 / 3))
+    assert (proven_share(0, 3), round(proven_share(9, 10), 2)) == (0.0, 0.61)
+
+
+def test_the_fewest_devices_and_the_cheapest_setting_that_are_in_time(made: Path) -> None:
+    report = reported(made, "--by", "gpus,nodes", "--within", "20h,9h,90min")
+    day, working_day, film = table(report, "within")
+    assert (day["fewest devices"], day["devices"], day["time to accuracy"]) == ("gpus=2 nodes=1", "2", "15:12 ± 0:03 h")
+    assert day["runs in time"] == "3 of 3, at least 37 %"
+    assert (day["cheapest"], day["its cost (USD)"]) == ("gpus=2 nodes=1", "60.80 ± 0.23")
+    # The stopped run of four GPUs says nothing of nine hours, and the mean is at least so large.
+    assert (working_day["fewest devices"], working_day["time to accuracy"]) == ("gpus=4 nodes=1", "≥ 6:39 ± 1:33 h")
+    assert working_day["runs in time"] == "3 of 3, at least 37 %"
+    assert film["fewest devices"] == "none; nearest: gpus=4 nodes=1"
+    assert (film["runs in time"], film["cheapest"]) == ("0 of 4, at least 0 %", "")
+
+
+def test_a_limit_without_a_unit_is_refused(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = ["report", str(made / "runs"), "--from-folders", "--runs-dir", str(made / "runs")]
+    assert main([*runs, "--out", str(made / "no"), "--within", "8"]) == 2
+    assert "--within 8: give times with their unit (s, min, h or d), as in 8h,4h,90min" in capsys.readouterr().err
+
+
+def test_scores_are_over_the_base_that_is_named(made: Path) -> None:
+    report = reported(made, "--by", "gpus,nodes", "--over", "env.gpu=GPU 1,gpus=1")
+    scores = {row["setting"]: row for row in table(report, "over")}
+    assert report["by"] == ["gpus", "nodes", "env.gpu"]
+    two = scores["gpus=2 nodes=1 env.gpu=GPU 2"]
+    assert (two["base"], two["score"]) == ("gpus=1 nodes=1 env.gpu=GPU 1", "1.9868 ± 0.0084")
+    assert scores["gpus=1 nodes=1 env.gpu=GPU 1"]["score"] == "1.000"
+    assert scores["gpus=2 nodes=2 env.gpu=GPU 2"]["base"] == "gpus=1 nodes=1 env.gpu=GPU 1"
+
+
+def test_a_base_that_no_run_is_of_is_refused(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = ["report", str(made / "runs"), "--from-folders", "--runs-dir", str(made / "runs")]
+    assert main([*runs, "--out", str(made / "no"), "--over", "gpus=3"]) == 2
+    assert "--over gpus=3: no run is of it; there are: gpus=1; gpus=2; gpus=4" in capsys.readouterr().err
+    assert main([*runs, "--out", str(made / "no"), "--over", "gpus"]) == 2
+    assert "give axes with their values" in capsys.readouterr().err
+
+
+def test_the_same_devices_in_more_nodes_stand_in_one_row(made: Path) -> None:
+    (row,) = table(reported(made, "--by", "gpus,nodes"), "shapes")
+    assert row["devices"] == "4"
+    assert row["time to accuracy (s) on 1 node"].startswith("≥ ")
+    assert row["time to accuracy (s) on 2 nodes"] == "33,120 ± 208"
+    assert row["gain on 2 nodes"].startswith("≥ 0.72")
+
+
+def test_every_workload_of_the_dgx1_report_is_told_what_fits_in_a_working_day(dgx1: Path) -> None:
+    report = reported(dgx1, "--by", "gpus", "--within", "8h,2h", "--over", "gpus=1")
+    rows = {(row["workload"].split()[0], row["within"]): row for row in table(report, "within")}
+    assert len(rows) == 12
+    resnet = rows["resnet50", "8h"]
+    assert (resnet["fewest devices"], resnet["time to accuracy"]) == ("gpus=4", "4:47 h")  # 4.56 minutes x 63 epochs
+    assert resnet["runs in time"] == "1 of 1, at least 5 %"
+    assert rows["resnet50", "2h"]["fewest devices"] == "none; nearest: gpus=8"
+    assert rows["ncf", "2h"]["fewest devices"] == "gpus=1"
+    assert rows["maskrcnn", "8h"]["fewest devices"] == "gpus=8"
+    scores = {(row["workload"].split()[0], row["setting"]): row["score"] for row in table(report, "over")}
+    assert scores["gnmt", "gpus=8"] == "10.41"  # 39.98 x 5 / (6.4 x 3)
+    assert scores["resnet50", "gpus=4"] == "4.683"

@@ -1,0 +1,190 @@
+"""The tables that answer what was asked of a report, once more: limits of time, a base for scores, numbers of nodes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+from conf.metric import HIGHER
+from tracking.analysis.audit.arithmetic import Moments, Observations, moments_of, text_of, tolerance
+from tracking.analysis.audit.evidence import Evidence, Labels, without_devices
+from tracking.analysis.audit.headings import SHORT
+from tracking.analysis.audit.setting_tables import Content, Rows, mean_of
+from tracking.analysis.audit.trees import That, name_of
+from tracking.base import quantities
+
+TIME, COST = quantities.TIME_TO_ACCURACY_SEC, quantities.COST_TO_ACCURACY_USD
+IN_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+
+
+def within(content: Content) -> Rows:
+    """A row a workload and limit."""
+    evidence, limits = content.evidence, content.report["within"]
+    rows: Rows = {}
+    if len({*limits}) < len(limits):
+        raise ValueError("a limit stands there twice")
+    for workload in evidence.workloads():
+        for limit in limits:
+            number, unit = re.fullmatch(r"([\d.]+)([a-z]+)", limit).groups()  # type: ignore[union-attr]
+            there = _settings_by(evidence, workload, float(number) * IN_SECONDS[unit])
+            if there:
+                rows[f"{workload} {limit}"] = {"workload": workload, "within": limit, **_smallest(evidence, there)}
+                rows[f"{workload} {limit}"] |= _cheapest(evidence, workload, there)
+    costs = ("cheapest", "its cost (USD)", "its time to accuracy", "its runs in time")
+    if not any(row["cheapest"] or row["priced"] for row in rows.values()):
+        return {name: {key: row[key] for key in row.keys() - {*costs, "priced"}} for name, row in rows.items()}
+    return {name: {key: row[key] for key in row.keys() - {"priced"}} for name, row in rows.items()}
+
+
+Beside = tuple[Labels, Moments, str, int, int, float]  # setting, its time, a bound's sign, in time, of, devices
+
+
+def _settings_by(evidence: Evidence, workload: str, limit_sec: float) -> list[Beside]:
+    there = []
+    for setting in evidence.settings(workload):
+        sample = evidence.sample(workload, setting, TIME)
+        moments, devices = moments_of(sample), evidence.devices(workload, setting)
+        known = [*sample.numbers, *(time for time in sample.stopped if time >= limit_sec)]
+        n = len(known) + len(evidence.short(workload, setting))
+        if moments and n and devices:
+            good = len([time for time in sample.numbers if time <= limit_sec])
+            there.append((setting, moments, "≥" if sample.num_short else "", good, n, devices))
+    return there
+
+
+def _smallest(evidence: Evidence, there: Sequence[Beside]) -> dict[str, object]:
+    whole = sorted((each for each in there if each[3] == each[4]), key=lambda each: (each[5], each[1][1]))
+    chosen = whole[0] if whole else sorted(there, key=lambda each: (-each[3] / each[4], each[1][1]))[0]
+    setting, moments, sign, good, n, devices = chosen
+    name = name_of(setting) if whole else f"none; nearest: {name_of(setting)}"
+    return {
+        "fewest devices": name, "devices": f"{devices:g}", "time to accuracy": clock_text(moments, sign),
+        "runs in time": _proof(good, n),
+    }  # fmt: skip
+
+
+def _cheapest(evidence: Evidence, workload: str, there: Sequence[Beside]) -> dict[str, object]:
+    costs = [moments_of(evidence.sample(workload, each[0], COST)) for each in there]
+    order = [
+        (bool(each[2]), cost[1], each[1][1], place)
+        for place, (cost, each) in enumerate(zip(costs, there, strict=True))
+        if cost and each[3] == each[4]
+    ]
+    if not order:
+        blank = dict.fromkeys(("cheapest", "its cost (USD)", "its time to accuracy", "its runs in time"), "")
+        return blank | {"priced": any(costs)}
+    setting, moments, sign, good, n, _ = there[min(order)[3]]
+    return {
+        "cheapest": name_of(setting), "its cost (USD)": mean_of(evidence.sample(workload, setting, COST), 1.0, COST),
+        "its time to accuracy": clock_text(moments, sign), "its runs in time": _proof(good, n), "priced": True,
+    }  # fmt: skip
+
+
+def _proof(good: int, n: int) -> str:
+    """The share below which so many or more good runs have a probability of 5 %, found by halving."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        tail = math.fsum(math.comb(n, k) * middle**k * (1 - middle) ** (n - k) for k in range(good, n + 1))
+        low, high = (middle, high) if tail < 0.05 else (low, middle)
+    return f"{good} of {n}, at least {100 * low if good else 0:.0f} %"
+
+
+def clock_text(moments: Moments, sign: str) -> str:
+    """In seconds, minutes, or hours and minutes."""
+    _, mean, error, _ = moments
+    if mean >= 3600:
+        parts = [f"{minutes // 60:,}:{minutes % 60:02d}" for minutes in (round(mean / 60), round((error or 0) / 60))]
+        return f"{sign} {parts[0]}".strip() + (f" ± {parts[1]} h" if error is not None else " h")
+    size, unit = (60, "min") if mean >= 120 else (1, "s")
+    return f"{text_of(mean / size, None if error is None else error / size, None, sign)} {unit}"
+
+
+def over(content: Content) -> Rows:
+    """A row a setting, held against the one that has the base's values and is otherwise the same."""
+    evidence, base, rows = content.evidence, content.report["over"], Rows()
+    long = {SHORT.get(key, key): value for key, value in base.items()}
+    for workload in evidence.workloads() if base else ():
+        settings = evidence.settings(workload)
+        named = [setting for setting in settings if long.items() <= _long(setting).items()]
+        for setting in settings:
+            same = [other for other in named if _beside(other, long) == _beside(setting, long)]
+            held = same[0] if same else named[0] if len(named) == 1 else None
+            score = _gain(evidence, workload, setting, held) if held else ""
+            row = {"workload": workload, "setting": name_of(setting), "base": name_of(held) if held else "none"}
+            rows[f"{workload} {name_of(setting)}"] = row | {"score": score}
+    return rows
+
+
+def _long(setting: Labels) -> dict[str, str]:
+    return {SHORT.get(axis, axis): value for axis, value in setting.items()}
+
+
+def _beside(setting: Labels, base: Mapping[str, str]) -> dict[str, str]:
+    return {axis: value for axis, value in _long(setting).items() if axis not in base}
+
+
+def _gain(evidence: Evidence, workload: str, setting: Labels, base: Labels) -> That | str:
+    """How many times better, by the report's metric."""
+    key = evidence.metric
+    way, own, other = (
+        evidence.better(workload, key),
+        *(evidence.sample(workload, each, key) for each in (setting, base)),
+    )
+    top, bottom = moments_of(own), moments_of(other)
+    if way is None or top is None or bottom is None:
+        return ""
+    if setting == base:
+        return text_of(1.0, None, None)
+    if not (top[1] and bottom[1]) or (own.num_short and other.num_short):
+        return ""
+    factor = top[1] / bottom[1] if way == HIGHER else bottom[1] / top[1]
+    error = None
+    if top[2] is not None and bottom[2] is not None:
+        error = abs(factor) * math.sqrt((top[2] / top[1]) ** 2 + (bottom[2] / bottom[1]) ** 2)
+    return _printed(factor, error, _sign(own, other, way == HIGHER), tolerance(key))
+
+
+def _sign(own: Observations, other: Observations, higher: bool) -> str:
+    """Of a time that is at least so large the inverse is at most so large."""
+    signs = ("≥", "≤") if higher else ("≤", "≥")
+    return signs[0] if own.num_short else signs[1] if other.num_short else ""
+
+
+def _printed(mean: float, error: float | None, sign: str, near: float) -> That:
+    shifts = (1.0, 1 - near, 1 + near)
+    texts = {text_of(a * mean, None if error is None else b * error, None, sign) for a, b in product(shifts, shifts)}
+    return That(lambda text: text in texts, text_of(mean, error, None, sign))
+
+
+def shapes(content: Content) -> Rows:
+    """A row a number of devices that stand in several numbers of nodes."""
+    evidence, groups = content.evidence, dict[tuple[str, str, float], dict[int, Labels]]()
+    for workload in evidence.workloads():
+        for setting in evidence.settings(workload):
+            nodes = {str(run.params.get("nodes", "")) for run in evidence.ended(workload, setting).values()}
+            devices = evidence.devices(workload, setting)
+            if devices and len(nodes) == 1 and (number := nodes.pop()).isdecimal():
+                rest = without_devices(setting)
+                key = (workload, name_of(rest) if rest else "", devices)
+                groups.setdefault(key, {})[int(number)] = setting
+    groups = {key: group for key, group in groups.items() if len(group) > 1}
+    counts = sorted({nodes for group in groups.values() for nodes in group})
+    facts = quantities.quantity(evidence.metric)
+    rows: Rows = {}
+    for (workload, rest, devices), group in groups.items():
+        row: dict[str, object] = {"workload": workload, "setting": rest, "devices": f"{devices:g}"}
+        for place, nodes in enumerate(counts):
+            name = f"{nodes} node" if nodes == 1 else f"{nodes} nodes"
+            setting, fewest = group.get(nodes), group[min(group)]
+            sample = evidence.sample(workload, setting, evidence.metric) if setting else Observations(())
+            row[f"{facts.heading or evidence.metric} on {name}"] = mean_of(
+                sample, facts.scale if facts.heading else 1.0, evidence.metric
+            )
+            if place:
+                apart = setting is not None and nodes != min(group)
+                row[f"gain on {name}"] = _gain(evidence, workload, setting, fewest) if setting and apart else ""
+        rows[f"{workload} {rest} {devices:g}"] = row
+    return rows

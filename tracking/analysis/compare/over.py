@@ -1,0 +1,70 @@
+"""Speed-ups over a base that is named, and over the fewest nodes where as many devices stand in more of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tracking.analysis.compare import axis_values
+from tracking.analysis.compare.grouping import DEVICES, SHORT, Setting, Task, in_order
+from tracking.analysis.results import Run
+
+Base = Mapping[str, str]  # by axis its value
+
+
+def base_of(text: str) -> dict[str, str]:
+    """The base of `env.gpu=Tesla P100,gpus=1`. Raises ValueError for other words."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    base = {key.strip(): value.strip() for key, _, value in pairs}
+    if not all(base) or not all(base.values()) or len(base) < len(pairs):
+        raise ValueError(f"--over {text}: give axes with their values, as in env.gpu='Tesla P100',gpus=1")
+    return base
+
+
+def axes_with(base: Base, by: Sequence[str], runs: Sequence[Run]) -> list[str]:
+    """The axes of a report over this base: those asked for, else the likely ones, and the base's."""
+    axes = list(by) or axis_values.likely_axes(runs)
+    there = {SHORT.get(axis, axis) for axis in axes}
+    return [*axes, *(key for key in base if SHORT.get(key, key) not in there)]
+
+
+def base_for(setting: Setting, settings: Sequence[Setting], base: Base) -> Setting | None:
+    """The setting that the base names: the one that is otherwise the same, else the only one; None without either."""
+    named = [other for other in settings if _named(other, base)]
+    same = [other for other in named if _rest(other, base) == _rest(setting, base)]
+    return same[0] if same else named[0] if len(named) == 1 else None
+
+
+def _named(setting: Setting, base: Base) -> bool:
+    labels = {SHORT.get(axis, axis): value for axis, value in setting.labels.items()}
+    return all(labels.get(SHORT.get(key, key)) == value for key, value in base.items())
+
+
+def _rest(setting: Setting, base: Base) -> dict[str, str]:
+    named = {SHORT.get(key, key) for key in base}
+    return {axis: value for axis, value in setting.labels.items() if SHORT.get(axis, axis) not in named}
+
+
+def check(tasks: Sequence[Task], base: Base) -> None:
+    """Raise ValueError where no workload has a setting that the base names."""
+    settings = [setting for task in tasks for setting in task.settings]
+    if any(_named(setting, base) for setting in settings):
+        return
+    names = ",".join(f"{key}={value}" for key, value in base.items())
+    wanted = {SHORT.get(key, key) for key in base}
+    there = {
+        ",".join(f"{axis}={value}" for axis, value in setting.labels.items() if SHORT.get(axis, axis) in wanted)
+        for setting in settings
+    }
+    raise ValueError(f"--over {names}: no run is of it; there are: {'; '.join(sorted(there))}")
+
+
+def shapes(task: Task) -> list[dict[int, Setting]]:
+    """Settings of as many devices that are otherwise the same, by their number of nodes; where that differs."""
+    found: dict[tuple[float, tuple[tuple[str, str], ...]], dict[int, Setting]] = {}
+    for setting in task.settings:
+        nodes = {run.params.get("nodes", "") for run in setting.trained}
+        if setting.devices and len(nodes) == 1 and (number := nodes.pop()).isdecimal():
+            rest = tuple((axis, value) for axis, value in setting.labels.items() if axis not in DEVICES)
+            found.setdefault((setting.devices, rest), {})[int(number)] = setting
+    order = sorted(found, key=lambda place: ([in_order(value) for _, value in place[1]], place[0]))
+    return [dict(sorted(found[place].items())) for place in order if len(found[place]) > 1]

@@ -1,0 +1,81 @@
+"""Which settings reach their target within a time, and how sure that is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tracking.analysis.compare.estimates import Estimate, estimate
+from tracking.analysis.compare.grouping import Setting, Task
+from tracking.analysis.statistics import proven_share
+from tracking.base import quantities
+
+TIME, COST = quantities.TIME_TO_ACCURACY_SEC, quantities.COST_TO_ACCURACY_USD
+LIMIT = re.compile(r"(\d+(?:\.\d+)?)(s|min|h|d)")
+SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A setting beside a limit: how many of its runs reached the target by then, of the `n` of which that is known."""
+
+    setting: Setting
+    time: Estimate
+    cost: Estimate | None
+    num_in_time: int
+    n: int
+
+    @property
+    def fits(self) -> bool:
+        return 0 < self.num_in_time == self.n
+
+    @property
+    def proven(self) -> float:
+        """The share of such runs that is in time at least, with 95 % confidence."""
+        return proven_share(self.num_in_time, self.n)
+
+
+def seconds_of(limit: str) -> float:
+    """The seconds of `8h`, `90min`, `30s` or `2d`. Raises ValueError for other words."""
+    parts = LIMIT.fullmatch(limit)
+    if parts is None:
+        raise ValueError(f"--within {limit}: give times with their unit (s, min, h or d), as in 8h,4h,90min")
+    return float(parts[1]) * SECONDS[parts[2]]
+
+
+def fits(task: Task, limit_sec: float) -> list[Fit]:
+    """Every setting of which a time is known and its number of devices, in the task's order."""
+    made = []
+    for setting in task.settings:
+        times = setting.measured(TIME)
+        time = estimate(times)
+        good = sum(value <= limit_sec for value in times.reached)
+        # One that was stopped before the limit may have been in time.
+        n = len(times.reached) + setting.num_missed + sum(value >= limit_sec for value in times.stopped)
+        if time and n and setting.devices:
+            made.append(Fit(setting, time, estimate(setting.measured(COST)), good, n))
+    return made
+
+
+def smallest(there: Sequence[Fit]) -> Fit | None:
+    """The setting of the fewest devices that fits, and of those the quickest."""
+    return min((fit for fit in there if fit.fits), key=lambda fit: (fit.setting.devices, fit.time.mean), default=None)
+
+
+def cheapest(there: Sequence[Fit]) -> Fit | None:
+    """The setting that fits and costs least to the target; None where no price is known.
+
+    A cost that is only known to be at least so large comes behind those that are known.
+    """
+    priced = [
+        (bool(fit.cost.bound), fit.cost.mean, fit.time.mean, place)
+        for place, fit in enumerate(there)
+        if fit.fits and fit.cost
+    ]
+    return there[min(priced)[3]] if priced else None
+
+
+def nearest(there: Sequence[Fit]) -> Fit | None:
+    """The setting with the largest share of runs in time, and of those the quickest."""
+    return min(there, key=lambda fit: (-fit.num_in_time / fit.n, fit.time.mean), default=None)

@@ -1,0 +1,71 @@
+"""Speed-ups of all workloads over a base that is named; and the same number of devices in more nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracking.analysis.compare import DEVICES, Setting, Task, estimate, estimates, over
+from tracking.analysis.compare.over import Base
+from tracking.analysis.results import Cell, Table
+from tracking.base import quantities
+
+NO_BASE = "none"
+OVER_NOTE = (
+    "By {metric}; ±: standard error. The base is the setting that is otherwise the same, else the only one of these"
+    " values."
+)
+SHAPES_NOTE = "By {metric}; ±: standard error. Gain: how many times better than on the fewest nodes."
+
+
+def over_table(tasks: Sequence[Task], metric: str, base: Base) -> Table:
+    """A row a workload and setting: the setting that it is held against, and its score. Raises ValueError where no
+    setting is of the base's values."""
+    over.check(tasks, base)
+    rows: list[list[Cell]] = []
+    for task in tasks:
+        for setting in task.settings:
+            held = over.base_for(setting, task.settings, base)
+            score = estimates.gain(setting, held, metric) if held else None
+            rows.append([task.title, setting.name, held.name if held else NO_BASE, score.text() if score else ""])
+    title = f"Score over {', '.join(f'{key}={value}' for key, value in base.items())}"
+    columns = dict.fromkeys(["workload", "setting", "base", "score"], "")
+    return Table(title, columns, rows, OVER_NOTE.format(metric=metric), "over")
+
+
+def shapes_table(tasks: Sequence[Task], metric: str) -> Table | None:
+    """Scale-up beside scale-out: a row a workload and number of devices, a column a number of nodes that they are in.
+
+    None where the same number of devices stands nowhere in another number of nodes.
+    """
+    groups = [(task, group) for task in tasks for group in over.shapes(task)]
+    if not groups:
+        return None
+    counts = sorted({nodes for _, group in groups for nodes in group})
+    heading = quantities.quantity(metric).heading or metric
+    columns = ["workload", "setting", "devices", *(f"{heading} on {nodes_words(nodes)}" for nodes in counts)]
+    columns += [f"gain on {nodes_words(nodes)}" for nodes in counts[1:]]
+    rows: list[list[Cell]] = []
+    for task, group in groups:
+        fewest = next(iter(group.values()))
+        rest = " ".join(f"{axis}={value}" for axis, value in fewest.labels.items() if axis not in DEVICES)
+        row: list[Cell] = [task.title, rest, f"{fewest.devices:g}"]
+        row += [_mean(group.get(nodes), metric) for nodes in counts]
+        row += [_gain(group.get(nodes), fewest, metric) for nodes in counts[1:]]
+        rows.append(row)
+    note = SHAPES_NOTE.format(metric=metric)
+    return Table("The same devices in more nodes", dict.fromkeys(columns, ""), rows, note, "shapes")
+
+
+def nodes_words(nodes: int) -> str:
+    return f"{nodes} node{'s' * (nodes != 1)}"
+
+
+def _mean(setting: Setting | None, metric: str) -> str:
+    facts = quantities.quantity(metric)
+    mean = estimate(setting.measured(metric), facts.scale if facts.heading else 1.0) if setting else None
+    return mean.text() if mean else ""
+
+
+def _gain(setting: Setting | None, fewest: Setting, metric: str) -> str:
+    gain = estimates.gain(setting, fewest, metric) if setting and setting is not fewest else None
+    return gain.text() if gain else ""
