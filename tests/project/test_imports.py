@@ -27,7 +27,8 @@ ROOMS = (
     "tracking.analysis.search",
     "tracking.analysis.report.pictures", "tracking.analysis.report.questions", "tracking.analysis.report",
     "tracking.analysis.published", "tracking.analysis.mlperf",
-    "tracking.analysis.audit.arithmetic", "tracking.analysis.audit.journals", "tracking.analysis.audit",
+    "tracking.analysis.audit.arithmetic", "tracking.analysis.audit.journals", "tracking.analysis.audit.evidence",
+    "tracking.analysis.audit.questions", "tracking.analysis.audit",
     "tracking.jobs.worker_command", "tracking.jobs.program", "tracking.jobs.handover", "tracking.jobs.node",
     "tracking.jobs.trust", "tracking.jobs.plan", "tracking.jobs.search",
     "tracking.jobs.follow", "tracking.jobs.queues", "tracking.jobs.importing", "tracking.jobs.doctor",
@@ -43,7 +44,7 @@ OPEN = {
     "tracking.base", "tracking.request", "trainers.ops", "trainers.data", "trainers.models", "trainers.loop",
 }  # fmt: skip
 # They import no other room that knows of runs, so that they are independent.
-ALONE = {"tracking.analysis.audit", "tracking.analysis.audit.arithmetic", "tracking.analysis.audit.journals"}
+ALONE = {room for room in ROOMS if room.startswith("tracking.analysis.audit")}
 FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))] + [ROOT / "launch.py"]
 BENCHMARKS = ("steps", "data", "peers", "overhead", "server", "reports")  # in the same order, but with no face
 OUTSIDE = [

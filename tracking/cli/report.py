@@ -143,10 +143,11 @@ def _report(arguments: argparse.Namespace) -> Answer:
 
 def _make(store: Runs, arguments: argparse.Namespace) -> Report:
     """Read the runs and make the report, with progress bars."""
-    from tracking.analysis.compare import confounding, over
+    from tracking.analysis.compare import confounding
     from tracking.analysis.report import report
+    from tracking.analysis.report.questions import axes_with, base_of
 
-    base = over.base_of(arguments.over) if arguments.over else {}
+    base = base_of(arguments.over) if arguments.over else {}
 
     with _progress() as progress:
         reading = progress.add_task("reading runs", total=None)
@@ -155,7 +156,7 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
         rest = progress.add_task("files, histories and figures", total=None)
         asked = runs
         runs, left_out = (runs, "") if arguments.with_neighbours else confounding.comparable(runs)
-        by = over.axes_with(base, arguments.by, runs) if base else arguments.by
+        by = axes_with(base, arguments.by, runs) if base else arguments.by
         made = report.make(
             store, arguments.selectors, runs, by, arguments.metric, arguments.with_missed,
             lambda: progress.advance(rest),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from conf.schema import ConfigError
 from tests.support.studied import config, make_run, make_sweep
-from tracking.analysis.audit import selection
+from tracking.analysis.audit.evidence import selection
 from tracking.cli import main
 from tracking.record import run_folder
 from tracking.request import stored_config

@@ -12,8 +12,7 @@ from typing import Any
 
 from tracking.analysis.audit import bests, comparisons, factors, figures, table_cells
 from tracking.analysis.audit.arithmetic import EXACT, wilson
-from tracking.analysis.audit.evidence import Evidence
-from tracking.analysis.audit.trees import UNCHECKED, AuditResult, Near, That, by_identity, compare, name_of
+from tracking.analysis.audit.evidence import UNCHECKED, AuditResult, Evidence, Near, That, by_identity, compare, name_of
 
 # What a report says in words, which are not checked: they are made of the numbers by one formatter. Checked are the
 # sentences on what a time is made of, whose numbers stand in no table of their own.

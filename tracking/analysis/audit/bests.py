@@ -9,9 +9,7 @@ from typing import Any
 from tracking.analysis.audit import comparisons
 from tracking.analysis.audit.arithmetic import Observations, factor_bounds, level, moments_of, tolerance, would_tell
 from tracking.analysis.audit.comparisons import Verdicts
-from tracking.analysis.audit.evidence import Evidence, Labels
-from tracking.analysis.audit.headings import is_stack
-from tracking.analysis.audit.trees import Near, That, name_of
+from tracking.analysis.audit.evidence import Evidence, Labels, Near, That, is_stack, name_of
 from tracking.base import quantities
 
 COST = quantities.COST_TO_ACCURACY_USD

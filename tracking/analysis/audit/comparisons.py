@@ -9,8 +9,7 @@ from typing import Any
 
 from tracking.analysis.audit import factors
 from tracking.analysis.audit.arithmetic import PairTest, Wanted, tolerance, would_tell
-from tracking.analysis.audit.evidence import Evidence, Labels
-from tracking.analysis.audit.trees import UNCHECKED, AuditResult, Near, That, compare, name_of
+from tracking.analysis.audit.evidence import UNCHECKED, AuditResult, Evidence, Labels, Near, That, compare, name_of
 
 COUNTS = ("reached", "n", "other_reached", "m", "horizon")
 

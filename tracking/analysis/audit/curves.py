@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from tracking.analysis.audit.evidence import Evidence
-from tracking.analysis.audit.headings import PANELS
+from tracking.analysis.audit.evidence import PANELS, UNCHECKED, Evidence, That, name_of
 from tracking.analysis.audit.journals import JournalFigures
-from tracking.analysis.audit.trees import UNCHECKED, That, name_of
 from tracking.base import quantities
 
 EPOCH, CLOCK = "epoch", "time since the clock started (s)"

@@ -8,8 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from tracking.analysis.audit.arithmetic import Observations, PairTest, corrected, difference_p
-from tracking.analysis.audit.evidence import Evidence, Labels
-from tracking.analysis.audit.trees import UNCHECKED, Near, That, name_of
+from tracking.analysis.audit.evidence import UNCHECKED, Evidence, Labels, Near, That, name_of
 from tracking.base import quantities
 
 TIME = quantities.TIME_TO_ACCURACY_SEC

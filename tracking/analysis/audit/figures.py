@@ -6,10 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tracking.analysis.audit.arithmetic import Moments, is_invalid, moments_of, ratio, text_of, tolerance
-from tracking.analysis.audit.evidence import OF_TARGETS, Evidence, Labels
-from tracking.analysis.audit.headings import BUSY, LEAST_SHARE, LIMITS, OVER_FP32, QUANTITIES, RATIOS
+from tracking.analysis.audit.evidence import (
+    BUSY,
+    LEAST_SHARE,
+    LIMITS,
+    OF_TARGETS,
+    OVER_FP32,
+    QUANTITIES,
+    RATIOS,
+    Evidence,
+    Labels,
+    Near,
+    That,
+    name_of,
+)
 from tracking.analysis.audit.journals import BEST
-from tracking.analysis.audit.trees import Near, That, name_of
 from tracking.base import quantities
 from tracking.base.quantities import quantity
 

@@ -10,10 +10,8 @@ from typing import Any
 
 from tracking.analysis.audit.arithmetic import Observations, moments_of, ratio, tolerance
 from tracking.analysis.audit.curves import CLOCK, Picture, first, identity, numbers
-from tracking.analysis.audit.evidence import Evidence, Labels, observed, without_devices
-from tracking.analysis.audit.headings import SHORT, is_stack
+from tracking.analysis.audit.evidence import SHORT, Evidence, Labels, That, is_stack, name_of, observed, without_devices
 from tracking.analysis.audit.journals import FLOPS, INTENSITY, JournalFigures
-from tracking.analysis.audit.trees import That, name_of
 from tracking.base import quantities
 
 TIME, RATE = quantities.TIME_TO_ACCURACY_SEC, quantities.THROUGHPUT_SAMPLES_PER_SEC

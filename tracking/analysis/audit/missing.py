@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from tracking.analysis.audit.evidence import Evidence
-from tracking.analysis.audit.headings import SHORT, SOFTWARE, is_stack
-from tracking.analysis.audit.trees import UNCHECKED
+from tracking.analysis.audit.evidence import SHORT, SOFTWARE, UNCHECKED, Evidence, is_stack
 
 MACHINE = {"instance", "env.gpu", "env.gpu_count", "env.node", "env.cpu", "env.topology", "env.hardware_id"}
 

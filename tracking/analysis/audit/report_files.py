@@ -15,8 +15,7 @@ from typing import Any
 
 from tracking.analysis.audit import curves, mean_pictures
 from tracking.analysis.audit.audit import audited
-from tracking.analysis.audit.evidence import Evidence
-from tracking.analysis.audit.trees import AuditResult, by_identity, compare
+from tracking.analysis.audit.evidence import AuditResult, Evidence, by_identity, compare
 from tracking.base.safe_text import in_csv, in_markdown, visible
 
 # By name, what the panels of a picture should be. It is given the picture for what nothing else says, such as which of

@@ -6,20 +6,31 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracking.analysis.audit import asked_tables, factors, missing, setting_tables, trees
-from tracking.analysis.audit.evidence import OF_TARGETS, Evidence
-from tracking.analysis.audit.headings import BESIDE, OWN_FACTS
-from tracking.analysis.audit.setting_tables import Content, Rows, facts_of, mean_of
-from tracking.analysis.audit.trees import UNCHECKED, AuditResult, name_of
+from tracking.analysis.audit import factors, missing, questions, setting_tables
+from tracking.analysis.audit.evidence import (
+    BESIDE,
+    OF_TARGETS,
+    OWN_FACTS,
+    UNCHECKED,
+    AuditResult,
+    Content,
+    Evidence,
+    Rows,
+    facts_of,
+    mean_of,
+    name_of,
+    trees,
+)
 
 MOST_PAIRS = 15  # in the table; of more, those of one setting
 OWN = "yours: "  # how the rows of one's own begin beside published ones
 PUBLISHED = "published"  # the kind of a table that no run is in
 OPTIONAL = {PUBLISHED, "beside"}
-OF_ALL = {"excluded", "speed-ups", "within", "over", "shapes"}  # one table for all workloads
+OF_ALL = {"excluded", "speed-ups", "within", "over", "shapes", "systems"}  # one table for all workloads
 KEYS: dict[str, Sequence[str]] = {
     "pairs": ("better mean", "worse mean"),
     "speed-ups": ("workload", "setting"),
+    "systems": ("system",),
     "within": ("workload", "within"),
     "over": ("workload", "setting"),
     "shapes": ("workload", "setting", "devices"),
@@ -168,9 +179,10 @@ MADE: dict[str, Callable[[Content, str, Claimed | None], Rows]] = {
     "limits": lambda content, workload, _: setting_tables.limits(content, workload),
     "utilization": lambda content, workload, _: setting_tables.utilization(content, workload),
     "speed-ups": lambda content, _, __: setting_tables.speed_ups(content),
-    "within": lambda content, _, __: asked_tables.within(content),
-    "over": lambda content, _, __: asked_tables.over(content),
-    "shapes": lambda content, _, __: asked_tables.shapes(content),
+    "within": lambda content, _, __: questions.within(content),
+    "over": lambda content, _, __: questions.over(content),
+    "shapes": lambda content, _, __: questions.shapes(content),
+    "systems": lambda content, _, __: questions.systems(content),
     "missing": lambda content, workload, _: missing.rows(content.evidence, workload),
     "pairs": pairs,
     "excluded": excluded,

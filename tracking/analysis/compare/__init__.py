@@ -14,8 +14,6 @@ from tracking.analysis.compare import (
     gate,
     grouping,
     kernel_diff,
-    over,
-    within,
 )
 from tracking.analysis.compare.best import Best, BestStack, best, best_of, best_stacks
 from tracking.analysis.compare.censoring import UNTIL_CENSORED
@@ -60,8 +58,6 @@ __all__ = [
     "is_stack",
     "kernel_diff",
     "missing",
-    "over",
     "runs_that_would_tell",
     "speed_up",
-    "within",
 ]

@@ -5,7 +5,16 @@ The fingerprint is taken once in every worker and becomes the run's tags. What a
 
 from __future__ import annotations
 
-from tracking.machine.environment import fingerprint, gpm, libraries, nvidia_smi, nvml, processes, repository
+from tracking.machine.environment import (
+    fingerprint,
+    gpm,
+    libraries,
+    nvidia_smi,
+    nvml,
+    processes,
+    repository,
+    topology,
+)
 from tracking.machine.environment.available_memory import available_bytes
 from tracking.machine.environment.bytecode import BYTECODE, Sources, bytecode_variables, own_sources
 from tracking.machine.environment.cache_folder import (
@@ -54,4 +63,5 @@ __all__ = [
     "private_folder",
     "processes",
     "repository",
+    "topology",
 ]

@@ -137,7 +137,7 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
     """MLflow tags of a run; what is unknown is left out. `image` is the container image that the stack asked for.
 
     `env.stack_id` needs a loaded torch, `env.hardware_id` the GPUs, their class and the CPU: a hash over unknowns would
-    call different things equal.
+    call different things equal. `env.affinity` says how the GPUs in use share the sockets' cores.
     """
     software, machine = fingerprint["software"], fingerprint["host"]
     used = fingerprint.get("used")
@@ -153,11 +153,15 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
     if used is not None:
         values["env.gpu"] = " + ".join(sorted({gpu["name"] for gpu in used})) if used else "none"
         values["env.gpu_count"] = str(len(used))
+        indices = [gpu.get("index") for gpu in used] if len(used) > 1 else []
+        values["env.affinity"] = topology.by_affinity(fingerprint.get("topology", {}).get("cpu_affinity", {}), indices)
     values |= repositories.tags(fingerprint)
     if values["env.torch"]:
         values["env.stack_id"] = _hash(values, *STACK)
     if all(values.get(f"env.{key}") for key in ("gpu", "gpu_count", "topology", "cpu")):
-        values["env.hardware_id"] = _hash(values, "gpu", "gpu_count", "topology", "cpu")
+        # GPUs at one socket have the hash of older versions, which did not ask.
+        spread = ("affinity",) if "+" in (values.get("env.affinity") or "") else ()
+        values["env.hardware_id"] = _hash(values, "gpu", "gpu_count", "topology", "cpu", *spread)
     return {key: value for key, value in values.items() if value}
 
 

@@ -8,6 +8,7 @@ nodes), in the words and order of nvidia-smi's own legend.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -83,3 +84,14 @@ def parse_nvlink(text: str) -> dict[int, dict[str, Any]]:
         index: {"nvlink_links": len(active)} | ({"nvlink_gb_per_sec": min(active)} if active else {})
         for index, active in speeds.items()
     }
+
+
+def by_affinity(cpu_affinity: Mapping[str, str], indices: Sequence[int | None]) -> str | None:
+    """How many of the GPUs with these nvidia-smi indices stand at the same cores: "4" of four at one socket, "2+2".
+
+    None for no GPU, and where the driver does not say it of each.
+    """
+    cores = [cpu_affinity.get(f"GPU{index}") for index in indices]
+    if not cores or None in cores:
+        return None
+    return "+".join(map(str, sorted(Counter(cores).values(), reverse=True)))

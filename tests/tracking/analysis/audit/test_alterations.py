@@ -19,12 +19,11 @@ from tests.support.stack_study import A100, H100, STUDY, report_of, write_study
 from tests.support.studied import CLOCKS, SWEEP, config, make_run, make_sweep, measure_place
 from tests.tracking.analysis.audit import alterations
 from tests.tracking.analysis.audit.alterations import Alteration
-from tracking.analysis.audit import audit, audit_folder, figures, trees
+from tracking.analysis.audit import audit, audit_folder, figures
 from tracking.analysis.audit.audit import WORDS
-from tracking.analysis.audit.evidence import Evidence
+from tracking.analysis.audit.evidence import AuditResult, Evidence, trees
 from tracking.analysis.audit.journals import JournalFigures
 from tracking.analysis.audit.report_files import audit_pictures
-from tracking.analysis.audit.trees import AuditResult
 from tracking.analysis.published import comparison
 from tracking.analysis.report import page, report
 from tracking.analysis.results.folder_runs import FolderRuns
@@ -56,7 +55,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def journals_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracking.analysis.audit.selection.JournalFigures", functools.cache(JournalFigures))
+    monkeypatch.setattr("tracking.analysis.audit.evidence.selection.JournalFigures", functools.cache(JournalFigures))
 
 
 @pytest.fixture(scope="module")

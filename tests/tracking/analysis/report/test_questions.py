@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.fingerprints import fingerprint, torch_module
 from tests.support.published_tables import import_dgx1
 from tests.support.studied import config, make_run, make_sweep
 from tracking.__main__ import main
@@ -17,8 +18,8 @@ URI = "sqlite:///none.db"
 
 
 def table(report: dict[str, Any], kind: str) -> list[dict[str, str]]:
-    (found,) = [made for made in report["tables"] if made["kind"] == kind]
-    return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+    (only,) = [made for made in report["tables"] if made["kind"] == kind]
+    return [dict(zip(only["columns"], row, strict=True)) for row in only["rows"]]
 
 
 def reported(root: Path, *options: str) -> dict[str, Any]:
@@ -99,6 +100,28 @@ def test_the_same_devices_in_more_nodes_stand_in_one_row(made: Path) -> None:
     assert row["time to accuracy (s) on 1 node"].startswith("≥ ")
     assert row["time to accuracy (s) on 2 nodes"] == "33,120 ± 208"
     assert row["gain on 2 nodes"].startswith("≥ 0.72")
+
+
+def test_systems_stand_beside_each_other(tmp_path: Path) -> None:
+    """Four H200s at one socket, the same at both, and four PCIe cards."""
+    sweep = make_sweep(tmp_path / "runs", "20260101-000000-vgg-0002", URI, 4)
+    one_socket, both, cards = (
+        fingerprint(name, [0, 1], torch_module()) for name in ("h200-x4", "h200-x4", "handmade-pcie")
+    )
+    for gpu in cards["gpus"]:
+        gpu["name"] = "Tesla V100-PCIE-16GB"
+    both["topology"]["cpu_affinity"] |= {"GPU2": "64-127", "GPU3": "64-127"}
+    for node, facts in (("k", one_socket), ("k", one_socket), ("m", both), ("p", cards)):
+        make_run(sweep, config(gpus=2, seed=ord(node)), URI, fingerprint=facts, tags={"env.node": node})
+    rows = table(reported(tmp_path, "--by", "env.node"), "systems")
+    by_gpus = {(row["GPUs"], row["GPUs by CPU affinity"]): row for row in rows}
+    assert [row["system"] for row in rows] == ["A", "B", "C"]
+    k, m = by_gpus["4 x NVIDIA H200", "4"], by_gpus["4 x NVIDIA H200", "2+2"]
+    assert (k["runs"], m["runs"], k["slowest pair"], k["network cards"]) == ("2", "1", "NV18", "")
+    assert (k["memory of a GPU (GiB)"], k["power limit (W)"]) == ("140.4", "700")
+    (other,) = [row for row in rows if row not in (k, m)]
+    assert (other["slowest pair"], other["GPUs by CPU affinity"], other["network cards"]) == ("SYS", "", "2, PIX")
+    assert (other["GPUs"], other["form factor"]) == ("4 x Tesla V100-PCIE-16GB", "PCIe")
 
 
 def test_every_workload_of_the_dgx1_report_is_told_what_fits_in_a_working_day(dgx1: Path) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.studied import Writer, config, make_run, make_sweep
-from tracking.analysis.audit import headings
 from tracking.analysis.audit.audit import audit
+from tracking.analysis.audit.evidence import headings
 from tracking.analysis.compare import Setting, Task
 from tracking.analysis.report import report
 from tracking.analysis.report.pictures import drawing, roofline_chart

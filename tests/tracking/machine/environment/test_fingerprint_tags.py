@@ -17,8 +17,11 @@ from tracking.machine.environment.fingerprint_table import format_table
 def test_tags_are_those_of_the_contract() -> None:
     facts = fingerprint("h200-x4", [0, 1], torch_module()) | {"git": {"commit": "abc", "dirty": True}}
     values = tags(facts, image="example.org/timetrial:1")
-    names = "gpu gpu_count driver cuda cudnn nccl torch topology cpu kernel python node image stack_id hardware_id"
+    names = (
+        "gpu gpu_count driver cuda cudnn nccl torch topology cpu kernel python node image stack_id hardware_id affinity"
+    )
     values.pop("env.libraries", None)  # those that this process has loaded, if any
+    names += " hardware_id"
     assert set(values) == {f"env.{name}" for name in names.split()} | {"git.commit", "git.dirty"}
     assert (values["env.gpu"], values["env.gpu_count"], values["env.topology"]) == ("NVIDIA H200", "2", "NV18")
     assert (values["env.driver"], values["env.cudnn"], values["git.dirty"]) == ("580.159.04", "9.10.2", "true")
@@ -37,6 +40,20 @@ def test_stack_id_and_hardware_id_change_with_what_they_stand_for() -> None:
     imaged = tags(fingerprint("h200-x4", [0, 1], torch_module()), image="x")
     assert imaged["env.stack_id"] != base["env.stack_id"]
     assert "env.stack_id" not in tags(fingerprint("h200-x4", [0, 1]))  # what torch would load is not known
+
+
+def test_gpus_at_both_sockets_are_other_hardware_than_gpus_at_one() -> None:
+    """As a C4140's configurations K and M, which have the same GPUs, links and CPUs."""
+    facts = fingerprint("h200-x4", [0, 1, 2, 3], torch_module())
+    one_socket = tags(facts)
+    facts["topology"]["cpu_affinity"] |= {"GPU2": "64-127", "GPU3": "64-127"}
+    both = tags(facts)
+    assert (one_socket["env.affinity"], both["env.affinity"]) == ("4", "2+2")
+    assert one_socket["env.hardware_id"] != both["env.hardware_id"]
+    assert one_socket["env.topology"] == both["env.topology"]
+    del facts["topology"]["cpu_affinity"]["GPU3"]
+    assert "env.affinity" not in tags(facts)
+    assert tags(facts)["env.hardware_id"] == one_socket["env.hardware_id"]
 
 
 @pytest.mark.parametrize("part", ["driver", "cuda_driver", "cuda", "cudnn", "nccl", "torch", "loaded"])

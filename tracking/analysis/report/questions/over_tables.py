@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracking.analysis.compare import DEVICES, Setting, Task, estimate, estimates, over
-from tracking.analysis.compare.over import Base
+from tracking.analysis.compare import DEVICES, Setting, Task, estimate, estimates
+from tracking.analysis.report.questions import over
+from tracking.analysis.report.questions.over import Base
 from tracking.analysis.results import Cell, Table
 from tracking.base import quantities
 

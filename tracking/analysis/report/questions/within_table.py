@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracking.analysis.compare import Estimate, Task, within
-from tracking.analysis.compare.within import Fit
+from tracking.analysis.compare import Estimate, Task
+from tracking.analysis.report.questions import within
+from tracking.analysis.report.questions.within import Fit
 from tracking.analysis.results import Cell, Table
 
 NOTE = (

@@ -9,10 +9,17 @@ from itertools import product
 
 from conf.metric import HIGHER
 from tracking.analysis.audit.arithmetic import Moments, Observations, moments_of, text_of, tolerance
-from tracking.analysis.audit.evidence import Evidence, Labels, without_devices
-from tracking.analysis.audit.headings import SHORT
-from tracking.analysis.audit.setting_tables import Content, Rows, mean_of
-from tracking.analysis.audit.trees import That, name_of
+from tracking.analysis.audit.evidence import (
+    SHORT,
+    Content,
+    Evidence,
+    Labels,
+    Rows,
+    That,
+    mean_of,
+    name_of,
+    without_devices,
+)
 from tracking.base import quantities
 
 TIME, COST = quantities.TIME_TO_ACCURACY_SEC, quantities.COST_TO_ACCURACY_USD
@@ -161,7 +168,8 @@ def _printed(mean: float, error: float | None, sign: str, near: float) -> That:
 
 def shapes(content: Content) -> Rows:
     """A row a number of devices that stand in several numbers of nodes."""
-    evidence, groups = content.evidence, dict[tuple[str, str, float], dict[int, Labels]]()
+    evidence = content.evidence
+    groups: dict[tuple[str, str, float], dict[int, Labels]] = {}
     for workload in evidence.workloads():
         for setting in evidence.settings(workload):
             nodes = {str(run.params.get("nodes", "")) for run in evidence.ended(workload, setting).values()}
@@ -171,20 +179,23 @@ def shapes(content: Content) -> Rows:
                 key = (workload, name_of(rest) if rest else "", devices)
                 groups.setdefault(key, {})[int(number)] = setting
     groups = {key: group for key, group in groups.items() if len(group) > 1}
-    counts = sorted({nodes for group in groups.values() for nodes in group})
-    facts = quantities.quantity(evidence.metric)
+    counts = sorted({number for group in groups.values() for number in group})
     rows: Rows = {}
-    for (workload, rest, devices), group in groups.items():
-        row: dict[str, object] = {"workload": workload, "setting": rest, "devices": f"{devices:g}"}
-        for place, nodes in enumerate(counts):
-            name = f"{nodes} node" if nodes == 1 else f"{nodes} nodes"
-            setting, fewest = group.get(nodes), group[min(group)]
-            sample = evidence.sample(workload, setting, evidence.metric) if setting else Observations(())
-            row[f"{facts.heading or evidence.metric} on {name}"] = mean_of(
-                sample, facts.scale if facts.heading else 1.0, evidence.metric
-            )
-            if place:
-                apart = setting is not None and nodes != min(group)
-                row[f"gain on {name}"] = _gain(evidence, workload, setting, fewest) if setting and apart else ""
-        rows[f"{workload} {rest} {devices:g}"] = row
+    for (workload, name, devices), group in groups.items():
+        row: Rows = {"workload": workload, "setting": name, "devices": f"{devices:g}"}
+        for count in counts:
+            row |= _of_nodes(evidence, workload, group, count, gained=count != counts[0])
+        rows[f"{workload} {name} {devices:g}"] = row
     return rows
+
+
+def _of_nodes(evidence: Evidence, workload: str, group: Mapping[int, Labels], count: int, gained: bool) -> Rows:
+    """The mean on so many nodes, and its gain over the fewest of its row."""
+    facts, setting, fewest = quantities.quantity(evidence.metric), group.get(count), min(group)
+    name = "1 node" if count == 1 else f"{count} nodes"
+    sample = evidence.sample(workload, setting, evidence.metric) if setting else Observations(())
+    scale = facts.scale if facts.heading else 1.0
+    cells: Rows = {f"{facts.heading or evidence.metric} on {name}": mean_of(sample, scale, evidence.metric)}
+    apart = setting is not None and count != fewest
+    gain = _gain(evidence, workload, setting, group[fewest]) if setting and apart else ""
+    return cells | ({f"gain on {name}": gain} if gained else {})

@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tracking.analysis.audit import selection
 from tracking.analysis.audit.arithmetic import Observations, PairTest, corrected, pair_of, step, wilson
-from tracking.analysis.audit.headings import is_stack
+from tracking.analysis.audit.evidence import selection
+from tracking.analysis.audit.evidence.headings import is_stack
+from tracking.analysis.audit.evidence.trees import name_of
 from tracking.analysis.audit.journals import JournalFigures
-from tracking.analysis.audit.trees import name_of
 from tracking.base import quantities
 
 DEVICES = {"gpus", "nodes", "cpu_processes"}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tracking.analysis.compare import axis_values
-from tracking.analysis.compare.grouping import DEVICES, SHORT, Setting, Task, in_order
+from tracking.analysis.compare import DEVICES, Setting, Task, axis_values, grouping
 from tracking.analysis.results import Run
 
 Base = Mapping[str, str]  # by axis its value
@@ -23,8 +22,8 @@ def base_of(text: str) -> dict[str, str]:
 def axes_with(base: Base, by: Sequence[str], runs: Sequence[Run]) -> list[str]:
     """The axes of a report over this base: those asked for, else the likely ones, and the base's."""
     axes = list(by) or axis_values.likely_axes(runs)
-    there = {SHORT.get(axis, axis) for axis in axes}
-    return [*axes, *(key for key in base if SHORT.get(key, key) not in there)]
+    there = {grouping.SHORT.get(axis, axis) for axis in axes}
+    return [*axes, *(key for key in base if grouping.SHORT.get(key, key) not in there)]
 
 
 def base_for(setting: Setting, settings: Sequence[Setting], base: Base) -> Setting | None:
@@ -35,13 +34,13 @@ def base_for(setting: Setting, settings: Sequence[Setting], base: Base) -> Setti
 
 
 def _named(setting: Setting, base: Base) -> bool:
-    labels = {SHORT.get(axis, axis): value for axis, value in setting.labels.items()}
-    return all(labels.get(SHORT.get(key, key)) == value for key, value in base.items())
+    labels = {grouping.SHORT.get(axis, axis): value for axis, value in setting.labels.items()}
+    return all(labels.get(grouping.SHORT.get(key, key)) == value for key, value in base.items())
 
 
 def _rest(setting: Setting, base: Base) -> dict[str, str]:
-    named = {SHORT.get(key, key) for key in base}
-    return {axis: value for axis, value in setting.labels.items() if SHORT.get(axis, axis) not in named}
+    named = {grouping.SHORT.get(key, key) for key in base}
+    return {axis: value for axis, value in setting.labels.items() if grouping.SHORT.get(axis, axis) not in named}
 
 
 def check(tasks: Sequence[Task], base: Base) -> None:
@@ -50,9 +49,11 @@ def check(tasks: Sequence[Task], base: Base) -> None:
     if any(_named(setting, base) for setting in settings):
         return
     names = ",".join(f"{key}={value}" for key, value in base.items())
-    wanted = {SHORT.get(key, key) for key in base}
+    wanted = {grouping.SHORT.get(key, key) for key in base}
     there = {
-        ",".join(f"{axis}={value}" for axis, value in setting.labels.items() if SHORT.get(axis, axis) in wanted)
+        ",".join(
+            f"{axis}={value}" for axis, value in setting.labels.items() if grouping.SHORT.get(axis, axis) in wanted
+        )
         for setting in settings
     }
     raise ValueError(f"--over {names}: no run is of it; there are: {'; '.join(sorted(there))}")
@@ -60,11 +61,11 @@ def check(tasks: Sequence[Task], base: Base) -> None:
 
 def shapes(task: Task) -> list[dict[int, Setting]]:
     """Settings of as many devices that are otherwise the same, by their number of nodes; where that differs."""
-    found: dict[tuple[float, tuple[tuple[str, str], ...]], dict[int, Setting]] = {}
+    groups: dict[tuple[float, tuple[tuple[str, str], ...]], dict[int, Setting]] = {}
     for setting in task.settings:
         nodes = {run.params.get("nodes", "") for run in setting.trained}
         if setting.devices and len(nodes) == 1 and (number := nodes.pop()).isdecimal():
             rest = tuple((axis, value) for axis, value in setting.labels.items() if axis not in DEVICES)
-            found.setdefault((setting.devices, rest), {})[int(number)] = setting
-    order = sorted(found, key=lambda place: ([in_order(value) for _, value in place[1]], place[0]))
-    return [dict(sorted(found[place].items())) for place in order if len(found[place]) > 1]
+            groups.setdefault((setting.devices, rest), {})[int(number)] = setting
+    order = sorted(groups, key=lambda place: ([grouping.in_order(value) for _, value in place[1]], place[0]))
+    return [dict(sorted(groups[place].items())) for place in order if len(groups[place]) > 1]

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracking.analysis.compare.estimates import Estimate, estimate
-from tracking.analysis.compare.grouping import Setting, Task
+from tracking.analysis.compare import Estimate, Setting, Task, estimate
 from tracking.analysis.statistics import proven_share
 from tracking.base import quantities
 
