@@ -169,6 +169,13 @@ class InstanceConfig:
 
 
 @dataclass
+class AlertConfig:
+    # A command, started without a shell, that is told when a run fails, diverges or is slow, and when a sweep has ended
+    command: str | None = None
+    timeout_sec: float = 10.0  # how long it may take
+
+
+@dataclass
 class TrackingConfig:
     # MLflow tracking URI, without a password; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db
     uri: str | None = None

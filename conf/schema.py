@@ -17,6 +17,7 @@ from conf import metric, target
 from conf.dataset_options import DatasetConfig, without_unset
 from conf.evaluation import Intervals, of_config, without_defaults
 from conf.launch_options import (
+    AlertConfig,
     ClusterConfig,
     ContainerConfig,
     InstanceConfig,
@@ -37,6 +38,7 @@ LR_SCALING = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # powers of the growth o
 NOT_MEASURED = (
     "tracking", "sweep", "study", "search", "resume", "trust", "runs_dir", "dry_run", "timeout_sec", "target_set",
     "node_rank", "rendezvous", "rendezvous_timeout_sec", "cluster", "detach", "log_model", "register_model", "profile",
+    "alert",
 )  # fmt: skip
 
 
@@ -125,6 +127,7 @@ class RunConfig:
     program: ProgramConfig = field(default_factory=ProgramConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
+    alert: AlertConfig = field(default_factory=AlertConfig)
     # GPUs a node: number, or indices [0,4]; 0 = CPU; auto = 1 where one is visible and cpu_processes is 1, else 0
     gpus: Any = "auto"
     nodes: int = 1  # machines: of a cluster, or those on each of which launch.py is started (docs/cluster.md)

@@ -145,6 +145,7 @@ def test_tracking_commands_exist(capsys: pytest.CaptureFixture[str]) -> None:
         "report",
         "stacks",
         "sync",
+        "watch",
     }
     for command in named:
         with pytest.raises(SystemExit) as ended:

@@ -16,16 +16,16 @@ import torch
 from conf.schema import ConfigError
 from tracking.analysis.results import UNCOUNTED_TAG
 from tracking.api import script
-from tracking.api.lightning_packages import Callback
 from tracking.api.loop import RATES
+from tracking.api.machines import nodes_of
 from tracking.api.metric_names import MetricNames
 from tracking.api.options import TrialOptions, checked
 from tracking.api.samples import count, decimal, first_dimension, processes_per_batch
 from tracking.api.script_run import ScriptRun, write_failure
 from tracking.api.trained_epochs import Epochs
-from tracking.api.training_setup import setup_of
+from tracking.api.training_setup import Callback, setup_of
 from tracking.base import quantities
-from tracking.machine.environment import Collector
+from tracking.machine.environment import Collector, fingerprint
 from tracking.measure.training import Meter, Ranks, summary
 from tracking.record import attempts, journal
 
@@ -86,11 +86,14 @@ class TimeTrial(Callback):
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         ranks = Ranks.joined()
+        nodes = nodes_of(ranks)
         if trainer.global_rank == 0:
             self._run = self._start_run(trainer, pl_module)
+            self._run.of_ranks = nodes.of_ranks
             self._run.link(trainer.loggers)
         self._folder = ranks.broadcast(str(self._run.folder) if self._run else "")
         log = self._run.journal if self._run else None
+        nodes.sample_others(self._folder, lambda: self._facts(trainer), ranks, log)
         steps = self._options.log_every_n_steps
         self._meter = Meter(trainer.strategy.root_device, ranks, log, steps)
         self._reached, self._counted, self._epoch_samples, self._in_epoch = False, True, 0, False
@@ -99,11 +102,7 @@ class TimeTrial(Callback):
         self._meter.start(max_epochs=self._epochs.planned(trainer), num_batches=num_batches)
 
     def _start_run(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> ScriptRun:
-        setup = setup_of(trainer, pl_module)
-        indices = trainer.device_ids if setup.on_gpu else []
-        collector, self._collector = self._collector, None
-        assert collector is not None
-        facts = collector.finish(torch, indices)
+        setup, facts = setup_of(trainer, pl_module), self._facts(trainer)
         once = (
             "" if setup.processes_per_batch == 1 else f", once for {setup.processes_per_batch} processes that share it"
         )
@@ -112,6 +111,10 @@ class TimeTrial(Callback):
         if trainer.global_step or goes_on(self, pl_module):  # Its time to accuracy would be that of a part.
             tags[UNCOUNTED_TAG] = "goes on from an earlier fit or a checkpoint"
         return ScriptRun(self._options, setup, facts, tags, self._called)
+
+    def _facts(self, trainer: pl.Trainer) -> fingerprint.Fingerprint:
+        collector, self._collector = self._collector or Collector(repository=script.folder()), None
+        return collector.finish(torch, trainer.device_ids if trainer.strategy.root_device.type == "cuda" else [])
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._meter is not None:

@@ -14,12 +14,13 @@ import torch.distributed as dist
 
 from conf.schema import ConfigError
 from tracking.api import script
+from tracking.api.machines import Nodes, nodes_of
 from tracking.api.metric_names import MetricNames
 from tracking.api.options import TrainingSetup, TrialOptions, checked, own_seed
 from tracking.api.samples import count, decimal
 from tracking.api.script_run import ScriptRun, write_failure
 from tracking.base import quantities
-from tracking.machine.environment import Collector
+from tracking.machine.environment import Collector, fingerprint
 from tracking.measure.programs import EvaluationPlaces
 from tracking.measure.training import Meter, Ranks, summary
 from tracking.record import attempts, journal
@@ -169,10 +170,12 @@ def time_trial(
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     ranks = Ranks.joined()
     first = ranks.size == 1 or dist.get_rank() == 0
-    run = start_run(options, where, ranks, precision, batch_size, called) if first else None
+    nodes = nodes_of(ranks)
+    run = start_run(options, where, nodes, precision, batch_size, called) if first else None
     meter = Meter(where, ranks, run.journal if run else None, log_every_n_steps)
     trial = Trial(meter, options, run)
     folder = ranks.broadcast(str(run.folder) if run else "")
+    nodes.sample_others(folder, lambda: facts_of(where, nodes), ranks, run.journal if run else None)
     try:
         meter.start()
         trial._begin()
@@ -187,18 +190,25 @@ def time_trial(
 
 
 def start_run(
-    options: TrialOptions, device: torch.device, ranks: Ranks, precision: str | None, batch_size: int | None,
+    options: TrialOptions, device: torch.device, nodes: Nodes, precision: str | None, batch_size: int | None,
     called: float,
 ) -> ScriptRun:  # fmt: skip
-    on_gpu = device.type == "cuda"
-    setup = TrainingSetup(options.name or "loop", on_gpu, 1, ranks.size, precision, batch_size, seed=own_seed())
-    first = device.index if device.index is not None and ranks.size == 1 else 0
-    facts = Collector(repository=script.folder()).finish(
-        torch, list(range(first, first + ranks.size)) if on_gpu else []
+    num_nodes, devices = len(nodes.names), nodes.processes_here
+    setup = TrainingSetup(
+        options.name or "loop", device.type == "cuda", num_nodes, devices, precision, batch_size, seed=own_seed()
     )
-    run = ScriptRun(options, setup, facts, {"clock": "script", "samples": "given"}, called)
+    tags = {"clock": "script", "samples": "given"}
+    run = ScriptRun(options, setup, facts_of(device, nodes), tags, called)
+    run.of_ranks = nodes.of_ranks
     run.link()
     return run
+
+
+def facts_of(device: torch.device, nodes: Nodes) -> fingerprint.Fingerprint:
+    """What this machine is, with the GPUs of the processes on it."""
+    first = device.index if device.index is not None and nodes.processes_here == 1 else 0
+    indices = list(range(first, first + nodes.processes_here)) if device.type == "cuda" else []
+    return Collector(repository=script.folder()).finish(torch, indices)
 
 
 def end(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions) -> None:

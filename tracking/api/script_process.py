@@ -12,16 +12,18 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tracking.api import script
 from tracking.base import installation
 from tracking.machine.environment import processes
+from tracking.record import node_records
 
 COMPANIONS = installation.module("tracking.jobs.follow.companion_server")
-LOG = ".companion.log"
 CLOSING_SEC = 2.0
 READY_SEC = 20.0  # The script waits so long, off the clock, for its companion.
 
@@ -82,8 +84,11 @@ class ScriptProcess:
         begun = processes.begun() if self.ended is None else self.ended
         return time.monotonic() - (called if script.in_notebook() else begun)
 
-    def start_companion(self, folder: Path, lock: int) -> None:
-        """Start the process beside a run, and wait until it watches. Warns where that cannot be."""
+    def start_companion(self, folder: Path, lock: int | None, node: str = "", gpu_uuids: Sequence[str] = ()) -> None:
+        """Start the process beside a run, and wait until it watches. Warns where that cannot be.
+
+        On a node that is not the head it samples these GPUs and the machine; the run and its `lock` are the head's.
+        """
         with self._asking:
             for before in [companion for companion in self.companions if companion.has_ended()]:
                 os.close(before.output)
@@ -91,7 +96,7 @@ class ScriptProcess:
             output, given = os.pipe()
             companion = Companion(output)
             try:
-                self._ask(folder, [lock, given])
+                self._ask(folder, [given] if lock is None else [given, lock], node, gpu_uuids)
             except OSError as error:
                 os.close(output)
                 warnings.warn(f"timetrial: nothing is uploaded and the machine is not sampled: {error}", stacklevel=2)
@@ -99,14 +104,21 @@ class ScriptProcess:
             finally:
                 os.close(given)
             if not companion.is_ready():
-                warnings.warn(f"timetrial: the companion did not start; {folder / LOG} says why", stacklevel=2)
+                log = folder / node_records.companion_log(node)
+                warnings.warn(f"timetrial: the companion did not start; {log} says why", stacklevel=2)
             self.companions.append(companion)
 
-    def _ask(self, folder: Path, descriptors: list[int]) -> None:
+    def _ask(self, folder: Path, descriptors: list[int], node: str, gpu_uuids: Sequence[str]) -> None:
         # Ranks that torchrun started are its children, and the run's processes as the script is.
         root = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else os.getpid()
         environ = companions_environment()
-        asked = {"folder": str(folder.absolute()), "pid": os.getpid(), "root": root, "cwd": str(Path.cwd())}
+        asked: dict[str, Any] = {
+            "folder": str(folder.absolute()),
+            "pid": os.getpid(),
+            "root": root,
+            "cwd": str(Path.cwd()),
+        }
+        asked |= {"node": node, "gpu_uuids": list(gpu_uuids)}
         message = json.dumps(asked | {"environ": environ}).encode()
         if self.source is not None and self.source.is_usable():
             with suppress(OSError):  # It was killed just now.
@@ -114,7 +126,7 @@ class ScriptProcess:
                 return
         if self.source is not None:
             self.source.close()
-        self.source = start_source(folder, environ)
+        self.source = start_source(folder / node_records.companion_log(node), environ)
         socket.send_fds(self.source.requests, [message], descriptors)
 
 
@@ -127,11 +139,11 @@ def companions_environment() -> dict[str, str]:
     return environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 
-def start_source(folder: Path, environ: dict[str, str]) -> Companions:
+def start_source(log_path: Path, environ: dict[str, str]) -> Companions:
     """Start the process that forks companions; what it says goes into the log of the first run. Raises OSError."""
     own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    with theirs, (folder / LOG).open("ab") as log:
+    with theirs, log_path.open("ab") as log:
         # A session of its own: Ctrl-C is for the script.
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", COMPANIONS, str(theirs.fileno())], stdin=subprocess.DEVNULL,

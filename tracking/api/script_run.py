@@ -26,7 +26,7 @@ from tracking.api.script_process import THIS_PROCESS, ScriptProcess
 from tracking.base import installation
 from tracking.base.secrets import strip_credentials
 from tracking.machine.environment import fingerprint
-from tracking.measure.training import Meter, classify, summary
+from tracking.measure.training import Meter, classify, node_spread, summary
 from tracking.record import (
     Failure,
     Journal,
@@ -89,6 +89,7 @@ class ScriptRun:
         self._unsaid = list(options.target)
         self._tags = tags
         self._linked = False  # whether the script's own run in MLflow is noted
+        self.of_ranks: tuple[str, ...] = ()  # each rank's machine
         self._told = False  # whether a target's metric that the first evaluation lacks was told of
         names = MetricNames()
         try:
@@ -160,7 +161,8 @@ class ScriptRun:
                 say(f"target: nothing was evaluated, so nothing is known of {names}; a loop calls trial.evaluate")
             if self._unsaid and self._told and UNCOUNTED_TAG not in self._tags:  # It is no miss that was measured.
                 self.journal.tags({UNCOUNTED_TAG: f"no evaluation had the target's {', '.join(self._unsaid)}"})
-            summary.write(self.config, self.folder, self.journal, meter.windows, measured, "samples", without)
+            spread = node_spread.by_node(meter.windows, self.of_ranks)
+            summary.write(self.config, self.folder, self.journal, meter.windows, measured, "samples", without, spread)
         except OSError as error:  # The training itself came to its end, so the script hears nothing of it.
             self.fail(error)
         else:

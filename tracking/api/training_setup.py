@@ -1,8 +1,13 @@
-"""What a Lightning training says of itself before it begins."""
+"""What a Lightning training says of itself before it begins; and the class of callbacks that its package takes.
+
+Lightning comes as two packages, `pytorch_lightning` and `lightning`, with a class each for the same thing.
+"""
 
 from __future__ import annotations
 
+import importlib
 import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tracking.api.options import TrainingSetup, own_seed
@@ -10,6 +15,19 @@ from tracking.api.samples import processes_per_batch
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
+    from pytorch_lightning import Callback as Callback
+
+OLD, NEW = "pytorch_lightning", "lightning.pytorch"
+
+
+def callback_class() -> type:
+    """A callback of each package that the script has imported: LightningCLI takes those of its own package alone."""
+    names = [name for name in (OLD, NEW) if name in sys.modules] or [OLD]
+    return type("Callback", tuple(importlib.import_module(name).Callback for name in names), {})
+
+
+if not TYPE_CHECKING:
+    Callback = callback_class()
 
 
 def setup_of(trainer: pl.Trainer, pl_module: pl.LightningModule) -> TrainingSetup:

@@ -1,14 +1,21 @@
-"""python -m tracking follow: attach to runs that were submitted to a cluster, from any host that sees their folders.
+"""python -m tracking follow, and watch: runs that somebody else has started, from any host that sees their folders.
 
-JSON: `folder`, and `exit_code` as launch.py has it.
+JSON of follow: `folder`, and `exit_code` as launch.py has it. Of watch: `folder`, and `runs`, each with `run`, `state`,
+`epoch`, `samples_per_sec`, `loss`, `evaluated` and `warnings`.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tracking.cli.command_type import Answer, Command, Refused
+from tracking.cli.command_type import WELL, WRONG, Answer, Command, Refused
+
+if TYPE_CHECKING:
+    from tracking.jobs.watch import LiveRun
+
+ON_TERMINAL_SEC, LINES_SEC = 1.0, 10.0  # how often watch looks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,3 +42,59 @@ def run(arguments: argparse.Namespace) -> Answer:
 
 
 FOLLOW = Command("follow", "show and mirror what was submitted to a cluster, until it has ended", add_arguments, run)
+
+
+def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        metavar="RUN|SWEEP",
+        help="its folder, or its name in --runs-dir; default: the newest there",
+    )
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where the folders are; default: runs")
+    parser.add_argument(
+        "--every", type=float, metavar="SEC", help="how often it looks: every second on a terminal, else every 10"
+    )
+    parser.add_argument("--once", action="store_true", help="show how things are now, and end")
+
+
+def run_watch(arguments: argparse.Namespace) -> Answer:
+    """Draw until all has ended. It reads folders, and changes nothing in them."""
+    from tracking.base.console import make_console
+    from tracking.jobs.watch import screen
+    from tracking.record import run_folder
+
+    if arguments.every is not None and arguments.every <= 0:
+        raise Refused(f"--every {arguments.every:g}: must be above 0")
+    folder = folder_of(arguments.folder, arguments.runs_dir)
+    console = make_console()
+    every = arguments.every or (ON_TERMINAL_SEC if console.is_terminal else LINES_SEC)
+    runs = screen.watch(folder, console, every, arguments.once)
+    failed = any(each.result is not None and each.result.failure for each in runs)
+    rows = [plain(each, run_folder.now_ms()) for each in runs]
+    return Answer(WRONG if failed else WELL, {"folder": str(folder), "runs": rows})
+
+
+def folder_of(given: str | None, runs_dir: Path) -> Path:
+    """Raises Refused where there is no run or sweep."""
+    from tracking.record import files, run_folder
+
+    if given is None:
+        there = files.folders(runs_dir, run_folder.RUN) if runs_dir.is_dir() else []
+        if not there:
+            raise Refused(f"{runs_dir}: no run there; give the folder of a run or a sweep, or --runs-dir")
+        return max(there, key=lambda path: path.name).resolve()
+    for path in (Path(given), runs_dir / given):
+        if files.exists(path / run_folder.RUN):
+            return path.resolve()
+    raise Refused(f"{given}: no folder of a run or a sweep, and no name of one in {runs_dir}")
+
+
+def plain(run: LiveRun, now_ms: int) -> dict[str, Any]:
+    return {
+        "run": run.name, "state": run.state, "epoch": run.epoch, "samples_per_sec": run.signs.last_rate,
+        "loss": run.loss, "evaluated": run.evaluated, "warnings": run.warnings(now_ms),
+    }  # fmt: skip
+
+
+WATCH = Command("watch", "show runs while they train, from their folders", add_watch_arguments, run_watch)

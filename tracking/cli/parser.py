@@ -19,7 +19,7 @@ from tracking.cli.audit import AUDIT
 from tracking.cli.command_type import REFUSED, WRONG, Answer, Command, Refused
 from tracking.cli.diff import DIFF
 from tracking.cli.doctor import DOCTOR
-from tracking.cli.follow import FOLLOW
+from tracking.cli.follow import FOLLOW, WATCH
 from tracking.cli.gate import GATE
 from tracking.cli.import_logs import IMPORT
 from tracking.cli.machine import CACHE, CEILINGS, FINGERPRINT
@@ -30,7 +30,9 @@ from tracking.cli.sync import SYNC
 from tracking.record import documents
 
 Others = Sequence[tuple[str, str]]  # name and summary of each
-COMMANDS = (AUDIT, CACHE, CEILINGS, DIFF, DOCTOR, FINGERPRINT, FOLLOW, GATE, IMPORT, MLPERF, REPORT, STACKS, SYNC)
+COMMANDS = (
+    AUDIT, CACHE, CEILINGS, DIFF, DOCTOR, FINGERPRINT, FOLLOW, GATE, IMPORT, MLPERF, REPORT, STACKS, SYNC, WATCH,
+)  # fmt: skip
 EXIT_CODES = """\
 exit codes, of every command:
   0  all is well: nothing is wrong, slower or left

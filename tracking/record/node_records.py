@@ -16,6 +16,7 @@ from tracking.record import files, run_folder
 # In a worker's environment; the second in a launcher's too.
 RANK, NAME, RENDEZVOUS = "TIMETRIAL_NODE_RANK", "TIMETRIAL_NODE_NAME", "TIMETRIAL_RENDEZVOUS"
 SPARED = "TIMETRIAL_SPARED"  # is set for a worker that leaves SIGTERM to its supervisor
+COMPANION_LOG = ".companion.log"
 OTHER_JOURNAL = re.compile(r"journal-([\w.-]+)\.jsonl", re.ASCII)
 
 
@@ -50,6 +51,11 @@ def node_of(file: str) -> str:
     match = OTHER_JOURNAL.fullmatch(file)
     assert match
     return match[1]
+
+
+def companion_log(node: str = "") -> str:
+    """What the companion of a script's run writes its errors to, on this node or on the head."""
+    return file_of(COMPANION_LOG, node) if node else COMPANION_LOG
 
 
 def failure_file(node: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shlex
+import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from conf.launch_options import InstanceConfig, ProfileConfig, StudyConfig
+from conf.launch_options import AlertConfig, InstanceConfig, ProfileConfig, StudyConfig
 from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, RunConfig
 from tracking.base.installation import LAUNCH
 from tracking.request.batch_checks import check_groups, check_whose_batch, resolve_batch
@@ -46,6 +48,7 @@ def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
     check_save_model(config)
     check_best(config)
     check_profile(config)
+    check_alert(config.alert)
     check_surroundings(config)
     return config
 
@@ -179,6 +182,24 @@ def check_profile(config: RunConfig) -> None:
             raise ConfigError(f"profile.{key}={value}: has no effect without profile=true; give both, or neither")
     if profile.steps and config.is_program():
         raise ConfigError(f"profile.steps={profile.steps}: a program's steps are its own to trace; leave it out")
+
+
+def check_alert(alert: AlertConfig) -> None:
+    """Raise ConfigError for a command that could not be started when it is needed."""
+    if alert.timeout_sec <= 0:
+        raise ConfigError(f"alert.timeout_sec={alert.timeout_sec:g}: must be above 0")
+    if alert.command is None:
+        if alert.timeout_sec != AlertConfig.timeout_sec:
+            raise ConfigError(f"alert.timeout_sec={alert.timeout_sec:g}: has no effect without alert.command")
+        return
+    try:
+        words = shlex.split(alert.command)
+    except ValueError as error:
+        raise ConfigError(f"alert.command={alert.command}: {error}; close the quotes") from None
+    if not words or shutil.which(words[0]) is None:
+        raise ConfigError(
+            f"alert.command={alert.command}: there is no such program here; give one on the PATH, or its path"
+        )
 
 
 def check_study(study: StudyConfig, overrides: Sequence[str], params: Iterable[str]) -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from tracking.jobs.follow import job_words, price_words, result_table, sync, unfinished
 from tracking.jobs.follow.mirror_thread import MirrorThread
-from tracking.jobs.follow.progress import RunProgress
+from tracking.jobs.follow.progress import PHASES, RunProgress
 from tracking.jobs.follow.sync import Outcome
 from tracking.jobs.follow.uploads import Uploads, tracking_command
 from tracking.jobs.follow.waiting import Waiting
 
 __all__ = [
+    "PHASES",
     "MirrorThread",
     "Outcome",
     "RunProgress",

@@ -20,11 +20,12 @@ from tracking.jobs.follow.mirror_thread import mirror_of
 from tracking.jobs.node import outcome, worker_process
 from tracking.machine.usage import CoTenants
 from tracking.measure.bottleneck import explain
-from tracking.record import Journal, documents, failures, run_folder
+from tracking.record import Journal, documents, failures, node_records, run_folder
 
 POLL_SEC = 0.2
 NICENESS = 10  # MLflow's import takes seconds, and must not take them from the training
 KILLED = 9
+READY = b"ready\n"  # It is written in one piece, which print does not promise.
 
 
 def main(folder: Path, pid: int, root: int) -> int:
@@ -36,15 +37,33 @@ def main(folder: Path, pid: int, root: int) -> int:
     os.nice(NICENESS)
     if mirror := mirror_of(folder, config):
         unfinished.mark(folder)
-    os.write(sys.stdout.fileno(), b"ready\n")  # in one piece, which print does not promise
+    os.write(sys.stdout.fileno(), READY)
     with worker_process.sampled(log, uuids, folder, config, neighbours=neighbours):
-        while run_folder.read_result(folder) is None and is_running(script):
-            time.sleep(POLL_SEC)
+        wait_for(folder, script)
     log.close()
     end(folder, config, pid, neighbours.tag())
     if mirror is not None and mirror.close(config.tracking.upload_wait_sec):
         unfinished.unmark(folder)
     return 0
+
+
+def sample_node(folder: Path, node: str, pid: int, gpu_uuids: list[str]) -> int:
+    """Sample a machine that is not the head while process `pid` of the run trains there; the run's end is the head's
+    affair."""
+    config, script = run_folder.read_config(folder), process_of(pid)
+    log = Journal(folder / node_records.file_of(run_folder.JOURNAL, node))
+    os.nice(NICENESS)
+    os.write(sys.stdout.fileno(), READY)
+    with worker_process.sampled(log, gpu_uuids, folder, config, node):
+        wait_for(folder, script)
+    log.close()
+    return 0
+
+
+def wait_for(folder: Path, script: psutil.Process | None) -> None:
+    """Until the run has its result, or the script's process is gone."""
+    while run_folder.read_result(folder) is None and is_running(script):
+        time.sleep(POLL_SEC)
 
 
 def end(folder: Path, config: RunConfig, pid: int, neighbours: str) -> None:

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from tracking.jobs.follow import companion
+from tracking.record import node_records
 
 MOST_BYTES = 1 << 20  # of a request: the script's variables
-NUM_DESCRIPTORS = 2  # the folder's lock, and where the companion says that it watches
-LOG = ".companion.log"
+NUM_DESCRIPTORS = 2  # where the companion says that it watches, and on the head node the folder's lock
 
 
 def serve(requests: socket.socket) -> None:
@@ -34,7 +34,7 @@ def serve(requests: socket.socket) -> None:
             requests.close()
             code = 1
             try:
-                code = become(json.loads(message), descriptors[1])
+                code = become(json.loads(message), descriptors[0])
             except BaseException:  # into the log; what called `serve` is not the companion's
                 sys.excepthook(*sys.exc_info())
             finally:
@@ -47,7 +47,7 @@ def become(asked: dict[str, Any], output: int) -> int:
     """Be the companion of the run that is asked for. The lock is held by its open descriptor alone."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     folder = Path(asked["folder"])
-    log = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    log = os.open(folder / node_records.companion_log(asked["node"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     os.dup2(output, 1)
     os.dup2(log, 2)
     for descriptor in (output, log):
@@ -56,6 +56,8 @@ def become(asked: dict[str, Any], output: int) -> int:
     os.chdir(asked["cwd"])
     os.environ.clear()
     os.environ.update(asked["environ"])
+    if asked["node"]:
+        return companion.sample_node(folder, asked["node"], asked["pid"], asked["gpu_uuids"])
     return companion.main(folder, asked["pid"], asked["root"])
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from conf.launch_options import InstanceConfig
 from conf.schema import RunConfig
+from tracking.base import quantities
 from tracking.machine.environment import fingerprint
 from tracking.record import documents, files, journal, run_folder
 
@@ -70,6 +71,7 @@ class EarlierRun:
     place: Place
     seconds: float
     is_cold: bool  # it compiled a graph, rather than to take all of them from a cache
+    samples_per_sec: float | None = None  # in the steady state, if that was measured
 
     @cached_property
     def asked(self) -> Asked:
@@ -114,7 +116,8 @@ def _read(folder: Path, models: Collection[str], before_ms: int | None) -> Earli
     seconds = journal.span_sec(folder / run_folder.JOURNAL)
     if seconds <= 0 or (before_ms is not None and run_folder.read_info(folder).created_ms + 1e3 * seconds > before_ms):
         return None
-    return EarlierRun(config, place_of(folder), seconds, bool(result.start.get("num_compiled")))
+    rate = result.metrics.get(quantities.THROUGHPUT_SAMPLES_PER_SEC)
+    return EarlierRun(config, place_of(folder), seconds, bool(result.start.get("num_compiled")), rate)
 
 
 def place_of(folder: Path) -> Place:

@@ -17,6 +17,7 @@ from tracking.jobs.queues import job_events, this_machine, unmet_nodes
 from tracking.jobs.queues.followed_job import Followed, end_unsubmitted, let_go, result_of
 from tracking.jobs.queues.job_messages import JobMessages
 from tracking.jobs.queues.queue import Queue
+from tracking.jobs.watch import Alerts
 from tracking.record import Failure, Result, attempts, failures, journal, run_folder, run_lock
 
 POLL_SEC = 0.5  # how often folders of jobs elsewhere are looked at
@@ -44,6 +45,7 @@ class Following:
         self._stopped_by: signals.Interrupted | None = None
         self._messages = JobMessages(console, num_jobs, 0 if queue.outlives else queue.at_once)
         self._asked_at = float("-inf")
+        self._alerts = Alerts(console)
 
     @property
     def running(self) -> list[Followed]:
@@ -88,6 +90,7 @@ class Following:
         end_unsubmitted([job], failure)
         job.result = job.result or Result("failed", failure=failure)
         job_events.ended(self._events, job)
+        self._alerts.ended(job)
         if job.folder is not None:
             self._uploads.start(job.folder)
             self._uploads.ended(job.folder)
@@ -151,6 +154,7 @@ class Following:
         for followed in self._jobs:
             if followed.progress:
                 followed.progress.close()
+        self._alerts.close()
 
     def _followed(self, job: Job, made: Ticket, began: float, seen: int) -> Followed:
         alone = self._num_jobs == 1 or (self._queue.at_once == 1 and not self._queue.outlives)
@@ -193,6 +197,7 @@ class Following:
         if record.kind == "event" and record.key == attempts.RESUME:
             self._messages.resumed(followed.job, record)
         job_events.recorded(self._events, followed.job, record)
+        self._alerts.see(followed.job, record)
         if followed.progress is not None:
             followed.progress.update(record)
         elif words := job_words.remark(record):
@@ -237,6 +242,7 @@ class Following:
             followed.progress.close()
         job.result = result
         job_events.ended(self._events, job)
+        self._alerts.ended(job)
         if job.config.cluster.mirror == "launcher":
             if not followed.mirrored and not unmet_nodes.is_unmet(job):
                 self._uploads.start(followed.folder)

@@ -14,6 +14,7 @@ from tracking.base.installation import LAUNCH
 from tracking.jobs.follow import price_words, result_table
 from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import SearchJobs
+from tracking.jobs.watch import Alerts
 from tracking.record import checkpoints
 
 
@@ -36,6 +37,9 @@ def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: P
     console.print(f"sweep folder: {os.path.relpath(folder)}", soft_wrap=True)
     if (usd := sweep_summary.spent_usd(folder)) is not None:
         console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")
+    alerts = Alerts(console)
+    alerts.sweep_ended(jobs, folder)
+    alerts.close()
 
 
 def finish_run(console: Console, job: Job, folder: Path) -> None:

@@ -185,6 +185,12 @@ def changes(taken: Sequence[Fingerprint]) -> list[str]:
     return sorted(key for key in keys if len({values.get(key) for values in tags_of_each}) > 1)
 
 
+def compared(names: Sequence[str], taken: Sequence[Fingerprint]) -> dict[str, str]:
+    """Tags of a run on several nodes: what they are called, and the tags in which they differ, if they do."""
+    differing = [key for key in changes(taken) if key != "env.node"]  # Every machine has a name of its own.
+    return {"env.nodes": ",".join(names)} | ({"env.differs": ",".join(differing)} if differing else {})
+
+
 def _hash(values: Mapping[str, Any], *keys: str) -> str:
     return hashlib.sha256(json.dumps([values.get(f"env.{key}") for key in keys]).encode()).hexdigest()[:12]
 

@@ -19,7 +19,6 @@ from tracking.request.node_options import address
 TIMEOUT_SEC = 300  # One node's first import of PyTorch, from a file system that all nodes read, can take minutes.
 SIOCGIFADDR = 0x8915  # The number is from linux/sockios.h.
 FINGERPRINT = re.compile(r"fingerprint-([\w-]+)\.json", re.ASCII)  # An earlier attempt's have a number behind it.
-NO_DIFFERENCE = {"env.node"}  # Every machine has a name of its own.
 
 
 def use_the_route() -> None:
@@ -42,9 +41,8 @@ def compared(config: schema.RunConfig, run_dir: Path) -> dict[str, str]:
         return {}
     others = others_fingerprints(config, run_dir)
     facts = {node_records.name(): documents.read_json(run_dir / run_folder.FINGERPRINT), **others}
-    tags = {"env.nodes": ",".join(facts)}
-    if differing := [key for key in fingerprint.changes(list(facts.values())) if key not in NO_DIFFERENCE]:
-        tags["env.differs"] = ",".join(differing)
+    tags = fingerprint.compared(list(facts), list(facts.values()))
+    if "env.differs" in tags:
         print(f"the nodes {tags['env.nodes']} differ in {tags['env.differs']}", flush=True)
     journal = Journal(run_dir / run_folder.JOURNAL)
     journal.tags(tags)

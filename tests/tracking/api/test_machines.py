@@ -1,0 +1,102 @@
+"""Scripts that train on several machines: each is sampled, compared and named, as the launcher does it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import slurm_cluster
+from tests.support.commands import HANGS_SEC, environment
+from tests.support.folders import wait_for
+from tests.tracking.api import own_script
+from tracking.api.machines import named
+from tracking.record import documents, journal, node_records, run_folder
+
+TRIAL = {"runs_dir": "runs", "offline": True, "system_metrics_interval_sec": 0.2, "log_every_n_steps": 2}
+TRAINER = {"max_epochs": 3, "strategy": "ddp", "num_nodes": 2, "devices": 1}
+OF_SLURM = {"MASTER_ADDR": "127.0.0.1"}  # Lightning would look up the first node's name, which is no host's here.
+LOOP = """
+import time, torch.distributed as dist
+from tracking.lightning import time_trial
+dist.init_process_group("gloo")
+with time_trial({"accuracy": 0.9}, offline=True, device="cpu", system_metrics_interval_sec=0.2) as trial:
+    for _ in range(10):
+        time.sleep(0.1)
+        trial.step(8)
+    trial.evaluate({"accuracy": 0.95}, epoch=1)
+"""
+
+
+def torchrun(tmp_path: Path, names: tuple[str, str], words: list[str]) -> Path:
+    """The run of a script that torchrun starts on two machines, which are called so."""
+    port = slurm_cluster.free_ports(1)[0]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={rank}", "--nproc-per-node=1",
+             "--master-addr=127.0.0.1", f"--master-port={port}", *words],
+            cwd=tmp_path, env=environment() | ({node_records.NAME: name} if name else {}), text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        for rank, name in enumerate(names)
+    ]  # fmt: skip
+    for process in started:
+        output, _ = process.communicate(timeout=HANGS_SEC)
+        assert process.returncode == 0, output
+    (folder,) = (path.parent for path in (tmp_path / "runs").glob(f"*/{run_folder.RUN}"))
+    wait_for(lambda: documents.read_json(folder / run_folder.RESULT).get("bottleneck"))
+    return folder
+
+
+def rows(folder: Path, file: str, kind: str) -> dict[str, object]:
+    records = [record for record, _ in journal.read(folder / file) if record.kind == kind]
+    return {str(key): value for record in records for key, value in record.values.items()}
+
+
+def check(folder: Path, head: str, other: str) -> None:
+    assert node_records.other_journals(folder) == [f"journal-{other}.jsonl"]
+    assert f"system/{other}/cpu_utilization_percentage" in rows(folder, f"journal-{other}.jsonl", "metrics")
+    assert rows(folder, run_folder.JOURNAL, "tags")["env.nodes"] == f"{head},{other}"
+    assert rows(folder, run_folder.JOURNAL, "params")["nodes"] == 2
+    assert documents.read_json(folder / f"fingerprint-{other}.json")["host"]["cpu"]
+    result = documents.read_json(folder / run_folder.RESULT)
+    assert {row["node"] for row in result["nodes"]} == {head, other}
+    assert any(key.startswith(f"traffic/{other}/") for key in rows(folder, run_folder.JOURNAL, "metrics"))
+
+
+@pytest.mark.slow
+def test_every_machine_of_a_lightning_script_under_torchrun_is_sampled(tmp_path: Path) -> None:
+    words = [own_script.__file__, json.dumps({"trial": TRIAL, "trainer": TRAINER, "slow": 0.05})]
+    check(torchrun(tmp_path, ("head", "second"), words), "head", "second")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+def test_every_machine_of_a_loop_is_sampled_and_two_of_one_name_are_two(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(LOOP)
+    check(torchrun(tmp_path, ("host", "host"), ["loop.py"]), "host", "host-1")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.service
+@pytest.mark.skipif(bool(slurm_cluster.missing()), reason=slurm_cluster.missing())
+def test_every_node_of_a_lightning_script_in_slurm_is_sampled(tmp_path: Path) -> None:
+    asked = json.dumps({"trial": TRIAL, "trainer": TRAINER, "slow": 0.05})
+    with slurm_cluster.Cluster() as cluster:
+        done = subprocess.run(
+            ["srun", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", sys.executable, own_script.__file__, asked],
+            cwd=tmp_path, env=environment() | cluster.env | OF_SLURM, capture_output=True, text=True, timeout=HANGS_SEC,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        (folder,) = (path.parent for path in (tmp_path / "runs").glob(f"*/{run_folder.RUN}"))
+        wait_for(lambda: documents.read_json(folder / run_folder.RESULT).get("bottleneck"))
+    check(folder, "a", "b")
+
+
+def test_processes_of_a_machine_have_its_name_and_machines_of_one_name_a_number_behind_it() -> None:
+    first, second = json.dumps(["host", "0"]), json.dumps(["host", "1"])
+    assert named([first, first, second, second]) == ("host", "host", "host-1", "host-1")
+    assert named([json.dumps(["a", "0"]), json.dumps(["b", "1"])]) == ("a", "b")

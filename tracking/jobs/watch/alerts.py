@@ -1,0 +1,144 @@
+"""Runs `alert.command` when a run fails, diverges or is slow, and when a sweep has ended.
+
+The command gets the alert as JSON on its standard input, and in short in variables; docs/alerts.md lists both. Neither
+holds a secret. It runs beside the launcher's work, for `alert.timeout_sec` at most, and that it fails is told once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from conf.launch_options import AlertConfig
+from tracking.base import secrets
+from tracking.jobs.plan import Job, sweep_summary
+from tracking.jobs.watch.signs import Signs, past_rates, slower
+from tracking.record import Record, failures, headline
+
+AT_ONCE = 4  # commands; further ones wait
+VERSION = 1
+ON_PURPOSE = ("search", *failures.INTERRUPTED)
+
+
+class Alerts:
+    """The alerts of one launcher. No method raises, and none but `close` waits for a command."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._signs: dict[int, Signs] = {}
+        self._told: set[tuple[int, str]] = set()  # jobs and kinds
+        self._pending: list[Future[None]] = []
+        self._pool: ThreadPoolExecutor | None = None
+        self._failed = False  # whether it was told that a command failed
+
+    def see(self, job: Job, record: Record) -> None:
+        """Take note of a record of a job's journal."""
+        if job.config.alert.command is None:
+            return
+        signs = self._signs.setdefault(id(job), Signs())
+        signs.see(record)
+        if record.kind == "metrics" and (words := signs.diverged()):
+            self._of_job(job, "diverged", words)
+        if record.key == "throughput_window" and signs.is_time_to_compare() and job.folder is not None:
+            self._start(self._compare, job, job.folder, signs.rate)
+
+    def ended(self, job: Job) -> None:
+        """Tell of a job that has failed; one that was stopped on purpose has not."""
+        failure = job.result.failure if job.result else None
+        if job.config.alert.command is None or failure is None or failure.kind in ON_PURPOSE:
+            return
+        if failure.kind == "nan":
+            self._of_job(job, "diverged", failure.message)
+        self._of_job(job, "failed", f"{failure.kind}: {failure.message}")
+
+    def sweep_ended(self, jobs: Sequence[Job], folder: Path) -> None:
+        alert = jobs[0].config.alert if jobs else AlertConfig()
+        if alert.command is None:
+            return
+        rows = [{"name": job.name, "outcome": sweep_summary.outcome(job)} for job in jobs]
+        num_finished = sum(job.finished for job in jobs)
+        words = f"sweep {folder.name}: {num_finished} of {len(jobs)} jobs finished"
+        self._tell(alert, "sweep_ended", words, {"name": folder.name, "folder": str(folder), "jobs": rows})
+
+    def close(self) -> None:
+        """Wait for the commands under way, each of which ends by its time limit."""
+        wait(self._pending)
+        self._pending.clear()
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def _compare(self, job: Job, folder: Path, rate: float | None) -> None:
+        if words := slower(rate, past_rates(folder, job.config)):
+            self._of_job(job, "slow", words)
+
+    def _of_job(self, job: Job, kind: str, words: str) -> None:
+        """Tell of each kind once a job."""
+        if (id(job), kind) in self._told:
+            return
+        self._told.add((id(job), kind))
+        facts: dict[str, Any] = {"name": job.name, "folder": str(job.folder or "")}
+        if job.result is not None:
+            facts |= {"status": job.result.status, "headline": headline(job.result)}
+            facts |= {"failure": job.result.failure.kind} if job.result.failure else {}
+        self._tell(job.config.alert, kind, f"{job.name}: {words}", facts)
+
+    def _tell(self, alert: AlertConfig, kind: str, words: str, facts: Mapping[str, Any]) -> None:
+        assert alert.command is not None
+        content = secrets.redacted({"alert": kind, "version": VERSION, "text": words, **facts})
+        self._start(self._run, shlex.split(alert.command), content, alert.timeout_sec)
+
+    def _start(self, work: Any, *arguments: Any) -> None:
+        self._pool = self._pool or ThreadPoolExecutor(AT_ONCE, "alert")
+        self._pending = [future for future in self._pending if not future.done()]
+        self._pending.append(self._pool.submit(self._guarded, work, *arguments))
+
+    def _guarded(self, work: Any, *arguments: Any) -> None:
+        try:
+            work(*arguments)
+        except Exception as error:  # Whatever it is, the sweep goes on.
+            if not self._failed:
+                self._failed = True
+                self._console.print(f"note: alert.command: {error}", soft_wrap=True)
+
+    def _run(self, words: Sequence[str], content: Mapping[str, Any], timeout_sec: float) -> None:
+        """Run the command. Raises OSError and RuntimeError for one that does not start, fails, or takes too long."""
+        with subprocess.Popen(
+            list(words), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            env=environment(content), start_new_session=True, text=True,
+        ) as process:  # fmt: skip
+            try:
+                _, said = process.communicate(json.dumps(content), timeout_sec)
+            except subprocess.TimeoutExpired:
+                raise RuntimeError(f"it took longer than alert.timeout_sec={timeout_sec:g}, and was killed") from None
+            finally:
+                with suppress(ProcessLookupError):  # also what it has left behind
+                    os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode:
+            raise RuntimeError(f"exit code {process.returncode}: {secrets.redact(said.strip())[-500:]}")
+
+
+def environment(content: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What the command inherits: no variable whose name or value is secret; and the alert in short."""
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if not secrets.is_secret_name(name)
+        and not name.startswith(("MLFLOW_", "_MLFLOW_"))
+        and secrets.redact(value) == value
+    }
+    return kept | {
+        "TIMETRIAL_ALERT": str(content["alert"]),
+        "TIMETRIAL_ALERT_TEXT": str(content["text"]).replace("\0", ""),
+        "TIMETRIAL_ALERT_FOLDER": str(content["folder"]),
+    }

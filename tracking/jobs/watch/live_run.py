@@ -1,0 +1,179 @@
+"""A run as its folder shows it now: how far it is, how fast, how busy its machines are, and what is wrong."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from conf.target import text
+from tracking.base import quantities
+from tracking.jobs.follow import PHASES, job_words
+from tracking.jobs.watch.signs import Signs, past_rates, slower
+from tracking.record import Record, Result, attempts, files, journal, node_records, run_folder
+
+SILENT_SEC = 60.0  # A run writes a sample of its machine every few seconds.
+SHARED_PERCENTAGE = 10.0  # of the cores; a monitor or a shell takes less
+HEAD = ""  # The head node's keys have no name in them.
+GPU = re.compile(r"gpu_\d+_(\w+)")
+SYSTEM = re.compile(rf"{quantities.SYSTEM}(?:([\w-]+)/)?([\w-]+)")
+
+
+@dataclass
+class LiveRun:
+    """`read` takes in what is new in the folder. `nodes` has each machine's newest sample, the head's under ""."""
+
+    folder: Path
+    name: str = ""
+    phase: str = "not started"
+    epoch: float = 0
+    epochs: int = 0
+    step: int = 0
+    num_steps: int = 0  # of the whole schedule; 0 where that is not known
+    result: Result | None = None
+    nodes: dict[str, dict[str, float]] = field(default_factory=dict)
+    evaluated: dict[str, float] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+    signs: Signs = field(default_factory=Signs)
+    told: bool = False  # whether its last line was printed
+
+    def __post_init__(self) -> None:
+        self.config = run_folder.read_config(self.folder)
+        self.name = self.name or self.folder.name
+        self._offsets: dict[str, int] = {}
+        self._began: tuple[float, int] | None = None  # seconds and steps, where this attempt's first epoch starts
+        self._now_sec = 0.0
+        self._batches = 0
+        self._last_ms = run_folder.read_info(self.folder).created_ms
+        self._past: list[float] | None = None
+
+    def read(self) -> None:
+        """Take in what is new. A file system that is away for a while changes nothing."""
+        with suppress(OSError, ValueError):
+            for file in [run_folder.JOURNAL, *node_records.other_journals(self.folder)]:
+                for record, offset in journal.read(self.folder / file, self._offsets.get(file, 0)):
+                    self._offsets[file] = offset
+                    self._see(record, is_heads=file == run_folder.JOURNAL)
+            self.result = run_folder.read_result(self.folder)
+
+    def _see(self, record: Record, is_heads: bool) -> None:
+        self._last_ms = max(self._last_ms, record.time_ms)
+        if record.kind == "metrics":
+            self._sampled(record.values)
+        if not is_heads:
+            return
+        self.signs.see(record)
+        if words := job_words.remark(record):
+            self.remarks.append(words)
+        if record.kind == "event":
+            self._happened(str(record.key), record.values, record.clock_sec)
+
+    def _sampled(self, values: Mapping[str, float]) -> None:
+        samples: dict[str, dict[str, float]] = {}
+        for key, value in values.items():
+            if match := SYSTEM.fullmatch(key):
+                samples.setdefault(match[1] or HEAD, {})[match[2]] = value
+        self.nodes |= samples
+
+    def _happened(self, key: str, values: Mapping[str, Any], clock_sec: float) -> None:
+        self.phase = PHASES.get(key, self.phase)
+        self._now_sec = clock_sec
+        if key == attempts.RESUME:
+            self._began = None
+        elif key == "run_start":
+            self.epochs, self._batches = (int(values.get(name) or 0) for name in ("max_epochs", "num_batches"))
+            self.num_steps = self.epochs * self._batches
+        elif key == "epoch_start" and "epoch_num" in values:
+            self.epoch = values["epoch_num"]
+            self._began = self._began or (clock_sec, int((self.epoch - 1) * self._batches))
+        elif key == "throughput_window":
+            self.step = int(values.get("step", self.step))
+        elif key == "eval_accuracy":
+            self.evaluated = dict(values.get("metrics", {}))
+        elif key in ("checkpoint_stop", "checkpoint_saved") and "error" in values:
+            self.remarks.append(f"no checkpoint: {values['error']}")
+
+    @property
+    def has_ended(self) -> bool:
+        return self.result is not None
+
+    @property
+    def state(self) -> str:
+        if self.result is None:
+            return self.phase
+        return f"failed: {self.result.failure.kind}" if self.result.failure else self.result.status
+
+    @property
+    def left(self) -> str:
+        """How long the rest of the schedule takes at the pace so far; the target may come before its end."""
+        if self.has_ended or not self.num_steps or self._began is None or self.step <= self._began[1]:
+            return ""
+        sec_per_step = (self._now_sec - self._began[0]) / (self.step - self._began[1])
+        return job_words.duration(sec_per_step * max(0, self.num_steps - self.step))
+
+    @property
+    def loss(self) -> float | None:
+        return self.signs.losses[-1] if self.signs.losses else None
+
+    @property
+    def metrics(self) -> str:
+        """The newest evaluation: the targets' metrics, or else all."""
+        targets = self.config.targets()
+        names = [name for name in self.evaluated if name in targets] or list(self.evaluated)
+        of = {name: f" of {text(value)}" for name, value in targets.items()}
+        return ", ".join(f"{name} {self.evaluated[name]:.4g}{of.get(name, '')}" for name in names)
+
+    def usage(self, node: str) -> dict[str, float]:
+        """A node's newest sample; a GPU's sensors are one, the mean of its GPUs."""
+        gathered: dict[str, list[float]] = {}
+        for key, value in self.nodes.get(node, {}).items():
+            match = GPU.fullmatch(key)
+            gathered.setdefault(f"gpu_{match[1]}" if match else key, []).append(value)
+        return {key: sum(values) / len(values) for key, values in gathered.items()}
+
+    def warnings(self, now_ms: int) -> list[str]:
+        """What is wrong, in words for a user."""
+        words = list(self.remarks)
+        if self.result is not None:
+            return words + ([self.result.failure.message] if self.result.failure else [])
+        if diverged := self.signs.diverged():
+            words.append(f"it diverges: {diverged}")
+        if slow := slower(self.signs.rate, self._past_rates()):
+            words.append(f"it is slow: {slow}")
+        silent_sec = (now_ms - self._last_ms) / 1e3
+        if silent_sec > max(SILENT_SEC, 5 * self.config.tracking.system_metrics_interval_sec):
+            words.append(f"no word of it for {job_words.duration(silent_sec)}")
+        return words + [warning for node in self.nodes for warning in self._of_node(node)]
+
+    def _of_node(self, node: str) -> Iterator[str]:
+        usage, place = self.usage(node), f"node {node}: " if node else ""
+        for cause in ("power", "thermal"):
+            if usage.get(f"gpu_{cause}_throttled_percentage"):
+                yield f"{place}a GPU's clock is kept down by {'heat' if cause == 'thermal' else cause}"
+        others = usage.get("neighbours_cpu_percentage", 0.0)
+        if math.isfinite(others) and others > SHARED_PERCENTAGE:
+            yield f"{place}others take {others:.0f} % of the cores"
+
+    def _past_rates(self) -> list[float]:
+        """Those of earlier runs, read once there is a rate to compare."""
+        if self.signs.rate is None:
+            return []
+        if self._past is None:
+            self._past = []
+            with suppress(OSError, ValueError):
+                self._past = past_rates(self.folder, self.config)
+        return self._past
+
+
+def live_runs(folder: Path, known: Mapping[Path, LiveRun]) -> dict[Path, LiveRun]:
+    """The runs of a sweep's folder, or the one of a run's, with those that are known by now as they are."""
+    runs = dict(known)
+    for path in [folder, *files.folders(folder, run_folder.RUN)]:
+        with suppress(OSError, ValueError):  # It is being made.
+            if path not in runs and files.exists(path / run_folder.CONFIG):
+                runs[path] = LiveRun(path)
+    return runs

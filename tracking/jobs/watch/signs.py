@@ -1,0 +1,83 @@
+"""Signs of trouble in a run's records: a loss that diverges, and a rate below that of its own past."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from conf.schema import RunConfig
+from tracking.base import quantities
+from tracking.jobs.plan import earlier_runs
+from tracking.record import Record
+
+LOSS_FACTOR, LOSS_VALUES = 2.0, 5  # A loss diverges where so many values in turn are above so many times its first.
+SLOW_FACTOR = 2.0  # A run is slow where its rate is below that of its past by this.
+FIRST_WINDOWS = 4  # The first of these holds the warm-up of the kernels.
+
+
+class Signs:
+    """What the records of one run say so far. Pure but for `past`, which reads earlier runs' folders."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+        self._windows: list[tuple[float, float]] = []  # samples, and seconds on the slowest rank
+
+    def see(self, record: Record) -> None:
+        if record.kind == "metrics" and quantities.TRAIN_LOSS in record.values:
+            self.losses.append(float(record.values[quantities.TRAIN_LOSS]))
+        if record.kind == "event" and record.key == "throughput_window" and record.values.get("rank_ms"):
+            seconds = max(record.values["rank_ms"]) / 1e3
+            if seconds > 0:
+                self._windows.append((float(record.values["samples"]), seconds))
+
+    @property
+    def last_rate(self) -> float | None:
+        """Samples a second in the newest window; None before the first."""
+        return self._windows[-1][0] / self._windows[-1][1] if self._windows else None
+
+    @property
+    def rate(self) -> float | None:
+        """Samples a second over the newer half of the windows; None while there are too few."""
+        if len(self._windows) < FIRST_WINDOWS:
+            return None
+        newer = self._windows[len(self._windows) // 2 :]
+        return sum(samples for samples, _ in newer) / sum(seconds for _, seconds in newer)
+
+    def is_time_to_compare(self) -> bool:
+        """Whether the windows have just doubled in number, so that a later slowness is seen, too."""
+        number = len(self._windows)
+        return number >= FIRST_WINDOWS and number & (number - 1) == 0
+
+    def diverged(self) -> str:
+        """Why the loss diverges, in words; empty where it does not."""
+        if not self.losses:
+            return ""
+        first, last = self.losses[0], self.losses[-LOSS_VALUES:]
+        if not math.isfinite(last[-1]):
+            return f"train/loss is {last[-1]}"
+        if first > 0 and len(self.losses) > LOSS_VALUES and min(last) > LOSS_FACTOR * first:
+            risen = f"its last {LOSS_VALUES} values are above twice its first, {first:.3g}"
+            return f"train/loss is {last[-1]:.3g}, and {risen}"
+        return ""
+
+
+def past_rates(folder: Path, config: RunConfig) -> list[float]:
+    """Samples a second of earlier finished runs of the same setting on the same hardware and stack."""
+    place = earlier_runs.place_of(folder)
+    setting = earlier_runs.Asked.of(config).setting
+    runs = earlier_runs.earlier_runs(Path(config.runs_dir), [config.model.name])
+    return [
+        run.samples_per_sec
+        for run in runs
+        if run.samples_per_sec and run.place == place and run.asked.setting == setting
+    ]
+
+
+def slower(rate: float | None, past: Sequence[float]) -> str:
+    """How a rate is below that of the past, in words; empty where it is not, or there is no past."""
+    if not rate or not past or SLOW_FACTOR * rate > (usual := statistics.median(past)):
+        return ""
+    runs = f"{len(past)} earlier run{'s' * (len(past) > 1)}"
+    return f"{rate:,.4g} samples/s, where {runs} of this setting on this hardware had {usual:,.4g}"
