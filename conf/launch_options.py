@@ -133,7 +133,8 @@ class SearchConfig:
     """A search of settings as the user asks for it; of one of its runs, also which trial that is."""
 
     name: str = ""  # name of the file in conf/search; empty: no search
-    objective: str = "time"  # what is to be least until the target is reached: time | cost (USD) | energy (joules)
+    # what is to be least until the target is reached: time | cost (USD) | energy (joules), or two of them: time,cost
+    objective: str = "time"
     budget: str = "1h"  # what all its runs may take, starts included: 30min, 2h, 2gpu-hours, 5usd, 40runs
     max_finalists: int = 4  # settings that are compared by runs of their own, beside the best of each number of GPUs
     source: str | None = None  # search.from=SWEEP: begin with the best settings of an earlier search, measured anew
@@ -152,6 +153,8 @@ def spelled_out(argument: str) -> str:
     No field of Python's is called `from`.
     """
     argument = re.sub(r"^search\.from=", "search.source=", argument)
+    # Unquoted, Hydra would sweep over two objectives.
+    argument = re.sub(r"^search\.objective=\[?([\w ]*,[\w ,]*)\]?$", r'search.objective="\1"', argument)
     match = re.fullmatch(r"(\+{0,2}profile)=(.+)", argument)
     if not match:
         return argument

@@ -127,9 +127,27 @@ def read(folder: Path) -> run_folder.Result | None:
     return run_folder.read_result(folder) if (folder / run_folder.CONFIG).exists() else None
 
 
+@pytest.mark.exhaustive
+def test_two_objectives_are_typed_without_quotes_and_have_an_answer_each(tmp_path: Path) -> None:
+    """All on one CPU at one price, so the quickest is the cheapest."""
+    asked = words(tmp_path, "batch_size=1,4", "model.optimizer.lr=0.01", "search.budget=8runs")
+    ran = launch(tmp_path, "--json", *asked, "search.objective=time,cost", "price_per_hour=36")
+    assert ran.code == 0, ran.output
+    lines = [json.loads(line) for line in ran.output.splitlines() if line.startswith("{")]
+    [answer] = [line for line in lines if line["event"] == "answer"]
+    assert answer["named"] == answer["second"]["named"] == {"batch_size": 4}
+    assert "Quickest: batch_size=4" in answer["words"]
+    assert "Cheapest: batch_size=4" in answer["words"]
+    assert trace(tmp_path)["answer"]["second"]["objective"] == "cost"
+    [sweep] = [path.parent for path in tmp_path.glob("runs/*/search.json")]
+    again = launch(tmp_path, f"sweep.resume={sweep.name}")
+    assert "Cheapest: batch_size=4" in again.output
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
+        (("search.objective=time,speed",), "search.objective=time,speed: allowed: time, cost, energy, or two of them"),
         (("search.budget=20 parsecs",), "search.budget=20 parsecs"),
         (("model.optimizer.lr=interval(1,0.1)",), "give the lower end first"),
         (("seed=1,2",), "seed is no axis of a search"),

@@ -56,6 +56,16 @@ class Budget:
         return f"{amount:.0f} runs" if self.unit == "runs" else f"{amount:.3g} {self.unit}"
 
 
+def objectives_of(search: SearchConfig) -> tuple[str, ...]:
+    """What is to be least: one objective, or two of them. Raises ConfigError."""
+    objectives = tuple(word.strip() for word in search.objective.split(","))
+    if not set(objectives) <= set(OBJECTIVES) or len(set(objectives)) != len(objectives) or len(objectives) > 2:
+        raise ConfigError(
+            f"search.objective={search.objective}: allowed: {', '.join(OBJECTIVES)}, or two of them, as time,cost"
+        )
+    return objectives
+
+
 def budget_of(search: SearchConfig) -> Budget:
     """Raises ConfigError for a budget that cannot be read."""
     match = BUDGET.fullmatch(search.budget.strip())
@@ -151,17 +161,18 @@ def check_search(config: RunConfig, overrides: Sequence[str]) -> None:
 
 def check_objective(config: RunConfig) -> None:
     """Raise ConfigError where what is to be least, or spent, is not known here."""
-    search, budget = config.search, budget_of(config.search)
-    if search.objective not in OBJECTIVES:
-        raise ConfigError(f"search.objective={search.objective}: allowed: {', '.join(OBJECTIVES)}")
+    search, budget, objectives = config.search, budget_of(config.search), objectives_of(config.search)
     if not 1 <= search.max_finalists <= 8:
         raise ConfigError(f"search.max_finalists={search.max_finalists}: give 1 to 8")
     if not config.targets():
         raise ConfigError(f"{search_name(config)}: {config.model.name} has no target here; give target=VALUE")
-    if not config.instance.price_per_hour and (search.objective == "cost" or budget.unit == "usd"):
-        raise ConfigError(f"search.objective={search.objective}: there is no price; give price_per_hour or instance")
-    if search.objective == "energy" and not config.on_gpu():
-        raise ConfigError("search.objective=energy: a GPU's counter measures it, and gpus=0; give gpus, or another one")
+    if not config.instance.price_per_hour and ("cost" in objectives or budget.unit == "usd"):
+        asked = f"objective={search.objective}" if "cost" in objectives else f"budget={search.budget}"
+        raise ConfigError(f"search.{asked}: there is no price; give price_per_hour or instance")
+    if "energy" in objectives and not config.on_gpu():
+        raise ConfigError(
+            f"search.objective={search.objective}: a GPU's counter measures energy, and gpus=0; give gpus, or time"
+        )
     if budget.unit == "gpu-hours" and not config.on_gpu():
         raise ConfigError(f"search.budget={search.budget}: gpus=0 uses none of it; give minutes or runs")
 

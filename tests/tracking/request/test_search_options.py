@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import launch
-from conf.launch_options import SearchConfig
+from conf.launch_options import SearchConfig, spelled_out
 from conf.schema import ConfigError, RunConfig
 from tests.support.composing import EIGHT_GPUS, composed
 from tracking.analysis.search import Axis
 from tracking.request import checks
-from tracking.request.search_options import axis_of, budget_of, default_axes, setting_words
+from tracking.request.search_options import axis_of, budget_of, default_axes, objectives_of, setting_words
 
 SEARCH = ("search=quickest", "model=vgg", "dataset=digits")
 
@@ -97,6 +97,14 @@ def test_a_run_takes_of_a_budget_what_it_uses() -> None:
     assert [budget.of(config, 1800) for budget in budgets] == [1800, 4.0, 3.0, 1.0]
 
 
+@pytest.mark.parametrize("word", ["time,cost", "[time,cost]", "time", '"time,cost"'])
+def test_objectives_are_typed_with_a_comma(word: str) -> None:
+    spelled = spelled_out(f"search.objective={word}")
+    assert not launch.axes_of(["search=quickest", spelled]), "no sweep"
+    config = composed([*SEARCH, spelled])
+    assert objectives_of(config.search) == (("time",) if word == "time" else ("time", "cost"))
+
+
 @pytest.mark.parametrize("text", ["", "30", "min", "-1min", "0h", "1 day", "1e3s", "nanh"])
 def test_a_budget_without_its_unit_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="30min, 2h, 2gpu-hours, 5usd"):
@@ -106,11 +114,19 @@ def test_a_budget_without_its_unit_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["search.objective=speed"], "search.objective=speed: allowed: time, cost, energy"),
+        (
+            ["search.objective=speed"],
+            "search.objective=speed: allowed: time, cost, energy, or two of them, as time,cost",
+        ),
+        (['search.objective="time,speed"'], "search.objective=time,speed: allowed: time, cost, energy, or two of them"),
+        (['search.objective="time,time"'], "search.objective=time,time: allowed: time, cost, energy, or two of them"),
+        (['search.objective="time,cost,energy"'], "allowed: time, cost, energy, or two of them, as time,cost"),
+        (['search.objective="time,cost"'], "search.objective=time,cost: there is no price; give price_per_hour"),
+        (['search.objective="time,energy"'], "search.objective=time,energy: .* gpus=0; give gpus, or time"),
         (["search.objective=cost"], "there is no price; give price_per_hour"),
         (["search.objective=energy"], "gpus=0; give gpus"),
         (["search.budget=1gpu-hours"], "gpus=0 uses none"),
-        (["search.budget=3usd"], "there is no price"),
+        (["search.budget=3usd"], "search.budget=3usd: there is no price"),
         (["search.max_finalists=0"], "give 1 to 8"),
         (["stop_at_target=false"], "stop_at_target=false"),
         (["search.cap_sec=3"], "search.cap_sec: is the search's own"),

@@ -7,10 +7,11 @@ from its trials. benchmarks/reports/search_rates.py shows how often its answers 
 
 from __future__ import annotations
 
-from tracking.analysis.search.answers import Answer, Figure, Ratio, answer
+from tracking.analysis.search.answers import Answer, Figure, Ratio, answer, answers
 from tracking.analysis.search.caps import cap_of
+from tracking.analysis.search.objectives import by_second, front
 from tracking.analysis.search.propose import propose
-from tracking.analysis.search.trials import DECIDE, EXPLORE, Axis, Key, Rules, Scalar, SearchTrial
+from tracking.analysis.search.trials import DECIDE, EXPLORE, Axis, Key, Rules, Scalar, SearchTrial, Second, key_of
 
 __all__ = [
     "DECIDE",
@@ -23,7 +24,12 @@ __all__ = [
     "Rules",
     "Scalar",
     "SearchTrial",
+    "Second",
     "answer",
+    "answers",
+    "by_second",
     "cap_of",
+    "front",
+    "key_of",
     "propose",
 ]

@@ -11,10 +11,9 @@ from tracking.analysis.search.blocks import Blocks
 from tracking.analysis.search.costs import grid_cost, spent
 from tracking.analysis.search.deciding import Deciding, Standing, best_of_groups
 from tracking.analysis.search.explored import explored
+from tracking.analysis.search.objectives import views
 from tracking.analysis.search.trials import DECIDE, EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 from tracking.analysis.statistics import floored_variance, ratio_bounds
-
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -72,23 +71,29 @@ class Answer:
     best_value_if_all_missed: float | None = None
 
 
+def answers(rules: Rules, trials: Sequence[SearchTrial]) -> list[Answer]:
+    """What is known by each objective after these trials, at any time of a search."""
+    return [answer(*view) for view in views(rules, trials)]
+
+
 def answer(rules: Rules, trials: Sequence[SearchTrial]) -> Answer:
-    """What is known after these trials, at any time of a search."""
+    """What is known by the first objective after these trials."""
     deciding = Deciding(rules, trials)
     standing = deciding.standing
-    settings = {key_of(setting): setting for setting in deciding.finalists}
+    decided = of_phase(trials, DECIDE)
+    settings = {key_of(setting): setting for setting in [*deciding.finalists, *(trial.setting for trial in decided)]}
     named = _named(standing) if standing.num_looks else None
     best = best_of_groups(rules, standing.blocks, standing.members)
     whole = Blocks({key: standing.blocks.runs[key] for key in standing.candidates}, standing.blocks.num)
-    figures = {key: _figure(settings[key], standing, key in best.values()) for key in settings}
-    exploring, decided = of_phase(trials, EXPLORE), of_phase(trials, DECIDE)
+    figures = {key: _figure(rules, settings[key], standing, key in best.values()) for key in settings}
+    exploring = of_phase(trials, EXPLORE)
     return Answer(
         decided=standing.ended and named is not None,
         why=_why(trials, standing, named),
         named=settings[named] if named else None,
         alike=tuple(settings[key] for key in standing.candidates if key != named) if named else (),
         leading=settings[named] if named else _leading(rules, trials),
-        tolerance=_tolerance(whole, named, standing.candidates) if named else None,
+        tolerance=_tolerance(rules, whole, named, standing.candidates) if named else None,
         unbiased=_unbiased(figures[named], whole, standing.candidates) if named else None,
         figures=tuple(figures.values()),
         best_by_group={group: figures[key] for group, key in best.items()},
@@ -129,10 +134,11 @@ def _leading(rules: Rules, trials: Sequence[SearchTrial]) -> Mapping[str, Scalar
     return best_run.setting if best_run else None
 
 
-def _figure(setting: Mapping[str, Scalar], standing: Standing, best: bool) -> Figure:
+def _figure(rules: Rules, setting: Mapping[str, Scalar], standing: Standing, best: bool) -> Figure:
     """The arithmetic mean with Student's interval, no narrower than the evaluation intervals allow.
 
-    The intervals of all candidates hold at once (Bonferroni), since the named one is chosen among them.
+    The intervals of all candidates hold at once (Bonferroni), since the named one is chosen among them; so do those
+    of both objectives.
     """
     times = standing.blocks.times(key_of(setting))
     values = list(times.reached)
@@ -140,7 +146,7 @@ def _figure(setting: Mapping[str, Scalar], standing: Standing, best: bool) -> Fi
         return Figure(setting, times.n, values[0] if values else None, num_short=times.num_short, best_of_group=best)
     from scipy import special
 
-    level = (1 - CONFIDENCE) / 2 / max(1, len(standing.candidates) if standing.num_looks else 1)
+    level = rules.alpha / 2 / max(1, len(standing.candidates) if standing.num_looks else 1)
     error = math.sqrt(floored_variance(values, times.interval) / len(values))
     half = float(special.stdtrit(len(values) - 1, 1 - level)) * error
     mean = fmean(values)
@@ -151,13 +157,13 @@ def _unbiased(figure: Figure, blocks: Blocks, candidates: Sequence[Key]) -> floa
     return None if figure.mean is None else figure.mean + blocks.optimism(candidates)
 
 
-def _tolerance(blocks: Blocks, named: Key, candidates: Sequence[Key]) -> float:
+def _tolerance(rules: Rules, blocks: Blocks, named: Key, candidates: Sequence[Key]) -> float:
     """The share by which the best of the candidates may be sooner than the named one (0 where it is alone).
 
     The bounds over all others hold at once: multiple comparisons with the best (statistics/best_of.py).
     """
     others = [key for key in candidates if key != named]
-    level = (1 - CONFIDENCE) / max(1, len(others))
+    level = rules.alpha / max(1, len(others))
     return max([1.0, *(blocks.at_most(named, key, level) for key in others)]) - 1
 
 
@@ -171,7 +177,7 @@ def _ratios(
     for group, key in others.items():
         sooner, later = blocks.times(named), blocks.times(key)
         paired = blocks.whole(named) and blocks.whole(key)
-        bounds = ratio_bounds(later, sooner, 1 - (1 - CONFIDENCE) / 2 / len(others), paired)
+        bounds = ratio_bounds(later, sooner, 1 - rules.alpha / 2 / len(others), paired)
         if bounds is not None:
             latest = max(sooner.latest, later.latest)
             ratios[group] = Ratio(fmean(later.at_least(latest)) / fmean(sooner.at_least(latest)), *bounds)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from tracking.analysis.search.explored import expectations
-from tracking.analysis.search.finalists import finalists
+from tracking.analysis.search.finalists import finalists_of_all
 from tracking.analysis.search.trials import EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 
 BLOCKS = 5  # that the budget is kept for
@@ -58,7 +58,7 @@ def reserve(rules: Rules, trials: Sequence[SearchTrial]) -> float:
     """What deciding is expected to need: five blocks of the finalists as they are now."""
     if math.isinf(rules.budget) or not any(trial.value is not None for trial in trials):
         return 0.0
-    return BLOCKS * block_cost(rules, trials, finalists(rules, trials))
+    return BLOCKS * block_cost(rules, trials, finalists_of_all(rules, trials))
 
 
 def grid_cost(rules: Rules, trials: Sequence[SearchTrial]) -> float | None:

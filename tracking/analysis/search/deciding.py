@@ -1,4 +1,7 @@
-"""Deciding: blocks of one run of each finalist, in shuffled order, with seeds that exploring never used."""
+"""Deciding: blocks of one run of each finalist, in shuffled order, with seeds that exploring never used.
+
+A run counts for each objective. With two, a setting is run as long as one of them may still choose it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from functools import cached_property
 from tracking.analysis.search.blocks import Blocks, survivors
 from tracking.analysis.search.costs import block_cost, spent
 from tracking.analysis.search.finalists import finalists
+from tracking.analysis.search.objectives import views
 from tracking.analysis.search.spending import levels
 from tracking.analysis.search.trials import DECIDE, EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 
@@ -67,34 +71,34 @@ class Deciding:
         ended = num_looks > 0 and (len(candidates) < 2 or num_looks == len(rules.looks))
         return Standing(candidates, members, num_looks, blocks, ended)
 
-    def next(self) -> list[SearchTrial]:
-        """The next run of the block that is not whole yet; none where deciding has ended or the budget is spent."""
-        standing = self.standing
-        if standing.ended or not standing.members:
-            return []
-        settings = {key_of(setting): setting for setting in self.finalists}
-        block = next(
-            block
-            for block in range(self.rules.looks[-1])
-            if any(block not in self.runs[key] for key in standing.members)
-        )
-        order = sorted(standing.members, key=repr)  # a list of choices may hold numbers and words
-        random.Random(f"{self.rules.seed} block {block}").shuffle(order)
-        waiting = [key for key in order if block not in self.runs[key]]
-        # What a run costs is known by exploring, else by the first runs: then it is asked before each of the others.
-        unforeseen = block == 0 and not self.rules.explore
-        if (unforeseen or len(waiting) == len(order)) and not self.affordable([settings[key] for key in waiting]):
-            return []
-        return [SearchTrial(dict(settings[waiting[0]]), self.seed(block), DECIDE, block)]
 
-    def affordable(self, settings: Sequence[Mapping[str, Scalar]]) -> bool:
-        cost = block_cost(self.rules, self.trials, settings)
-        return spent(self.trials) + cost <= self.rules.budget
+def next_deciding(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTrial]:
+    """The next run of the block that is not whole yet; none where deciding has ended or the budget is spent."""
+    each = [Deciding(*view) for view in views(rules, trials)]
+    left = [deciding for deciding in each if not deciding.standing.ended]
+    members = list(dict.fromkeys(key for deciding in left for key in deciding.standing.members))
+    if not members:
+        return []
+    done = each[0].runs
+    waits = {block: [key for key in members if block not in done.get(key, {})] for block in range(rules.looks[-1])}
+    block = next(block for block, waiting in waits.items() if waiting)
+    order = sorted(members, key=repr)  # a list of choices may hold numbers and words
+    random.Random(f"{rules.seed} block {block}").shuffle(order)
+    waiting = [key for key in order if key in waits[block]]
+    settings = {key_of(setting): dict(setting) for deciding in left for setting in deciding.finalists}
+    # What a run costs is known by exploring, else by the first runs: then it is asked before each of the others.
+    unforeseen = block == 0 and not rules.explore
+    if unforeseen or len(waiting) == len(order):
+        cost = block_cost(rules, trials, [settings[key] for key in waiting])
+        if spent(trials) + cost > rules.budget:
+            return []
+    return [SearchTrial(settings[waiting[0]], _seed(rules, trials, block), DECIDE, block)]
 
-    def seed(self, block: int) -> int:
-        """A seed of a block, the same for all settings: above every one of exploring."""
-        used = [trial.seed for trial in of_phase(self.trials, EXPLORE)]
-        return max([self.rules.explore_seed, *used]) + 1 + block
+
+def _seed(rules: Rules, trials: Sequence[SearchTrial], block: int) -> int:
+    """A seed of a block, the same for all settings: above every one of exploring."""
+    used = [trial.seed for trial in of_phase(trials, EXPLORE)]
+    return max([rules.explore_seed, *used]) + 1 + block
 
 
 def best_of_groups(rules: Rules, blocks: Blocks, members: Sequence[Key]) -> dict[Scalar | None, Key]:

@@ -2,22 +2,25 @@
 
 Each group is searched for itself, with as many settings as the others: the ratio of two groups' bests is fair only if
 both were sought alike. In a group come the settings to start with, a few that fill the space, and then proposals. The
-best one is repeated now and then, which tells the noise and takes back what was luck.
+best one is repeated now and then, which tells the noise and takes back what was luck. With two objectives the best one
+of each is repeated, and proposals are made around the front.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from tracking.analysis.search.caps import cap_of
 from tracking.analysis.search.explored import Explored, expectations, explored, incumbent, noise, resolution
 from tracking.analysis.search.neighbours import all_settings, distance, neighbours
+from tracking.analysis.search.objectives import front, views
 from tracking.analysis.search.optuna_proposals import proposals
-from tracking.analysis.search.trials import EXPLORE, Axis, Key, Rules, Scalar, SearchTrial, key_of, of_phase
+from tracking.analysis.search.trials import EXPLORE, Axis, Key, Rules, Scalar, SearchTrial, Second, key_of, of_phase
 
 FILL = 3  # settings of a group that fill the space, and one more for each axis
 TRIES = 4  # proposals asked of Optuna; the first new one is taken
@@ -45,7 +48,28 @@ class Group:
 
     @cached_property
     def settings(self) -> list[Explored]:
+        """The settings by the first objective."""
         return explored(self.rules, self.trials, self.value)
+
+    @cached_property
+    def views(self) -> list[Group]:
+        """The group by each objective; their `settings` are in the same order."""
+        if self.rules.num_objectives == 1:
+            return [self]
+        return [Group(rules, self.value, trials) for rules, trials in views(self.rules, self.trials)]
+
+    @cached_property
+    def best(self) -> list[Explored | None]:
+        """The best setting by each objective."""
+        return [incumbent(view.settings) for view in self.views]
+
+    @cached_property
+    def front(self) -> list[Key]:
+        """The settings that are known to reach the target and that no other one beats in all objectives."""
+        known = [
+            each for each in zip(*(view.settings for view in self.views), strict=True) if all(s.known for s in each)
+        ]
+        return [each[0].key for each in front(known, lambda each: tuple(setting.expected for setting in each))]
 
     def whole(self, inner: dict[str, Scalar]) -> dict[str, Scalar]:
         """A setting of the group, its keys in the order of the axes."""
@@ -85,12 +109,12 @@ def _next_of_group(group: Group) -> SearchTrial | None:
     repeat = _repeat(group)
     if repeat is not None:  # without a cap, which would make the noise seem smaller
         return SearchTrial(*repeat, EXPLORE)
-    rules, setting = group.rules, _new(group)
-    return (
-        None
-        if setting is None
-        else SearchTrial(setting, rules.explore_seed, EXPLORE, cap=cap_of(rules, group.trials, setting))
-    )
+    setting = _new(group)
+    if setting is None:
+        return None
+    caps = [cap_of(view.rules, view.trials, setting) for view in group.views]
+    second = Second(caps[1]) if len(caps) > 1 else None
+    return SearchTrial(setting, group.rules.explore_seed, EXPLORE, cap=caps[0], second=second)
 
 
 def _has_room(rules: Rules, trials: Sequence[SearchTrial], new: SearchTrial) -> bool:
@@ -107,17 +131,26 @@ def filling(rules: Rules, trials: Sequence[SearchTrial]) -> bool:
 
 
 def ended(group: Group) -> bool:
-    """Whether all settings are known, or so many were tried without a gain that is larger than the noise."""
+    """Whether all settings are known, or so many were tried without a gain that is larger than the noise.
+
+    A setting is a gain where no earlier one is as good by each objective.
+    """
     keys = list(group.keys)
     if group.rules.num_inner is not None and len(keys) >= group.rules.num_inner:
         return _repeat(group) is None
     patience = max(PATIENCE, PATIENCE_AN_AXIS * len(group.rules.axes))
-    settings = group.settings
-    best, since = None, 0
-    for setting in settings:
-        gained = setting.known and (best is None or setting.expected < best * (1 - _least_gain(group, setting)))
-        best, since = (setting.expected, 0) if gained else (best, since + 1)
-    tired = since >= patience + (0 if best is not None else FILL)
+    gains, since = list[tuple[float, ...]](), 0
+    for each in zip(*(view.settings for view in group.views), strict=True):
+        reach = [_least_gain(*pair) for pair in zip(group.views, each, strict=True)]
+        values = tuple(setting.expected for setting in each)
+        beaten = any(
+            all(value >= gain * (1 - least) for value, gain, least in zip(values, before, reach, strict=True))
+            for before in gains
+        )
+        gained = each[0].known and not beaten
+        since = 0 if gained else since + 1
+        gains += [values] if gained else []
+    tired = since >= patience + (0 if gains else FILL)
     return tired and _repeat(group) is None and not unknown_neighbours(group)
 
 
@@ -127,21 +160,28 @@ def _least_gain(group: Group, setting: Explored) -> float:
 
 def _repeat(group: Group) -> tuple[dict[str, Scalar], int] | None:
     """The best setting of the group with its next seed, where it is to be repeated."""
-    best = incumbent(group.settings)
+    keys = dict.fromkeys(best.key for best in group.best if best)
+    return next((repeat for key in keys if (repeat := _repeat_of(group, key, keys))), None)
+
+
+def _repeat_of(group: Group, key: Key, bests: Collection[Key]) -> tuple[dict[str, Scalar], int] | None:
     own = group.own
-    if best is None or any(trial.key == best.key and trial.state == "running" for trial in own):
+    if any(trial.key == key and trial.state == "running" for trial in own):
         return None
-    seeds = {trial.seed for trial in own if trial.key == best.key}
+    seeds = {trial.seed for trial in own if trial.key == key}
     seen: set[Key] = set()
     num_new = 0
-    for trial in own:  # new settings since the last repeat
-        num_new = 0 if trial.key in seen else num_new + 1
+    for trial in own:  # new settings since the last repeat, but for that of the best one by another objective
+        if trial.key not in seen:
+            num_new += 1
+        elif trial.key == key or trial.key not in bests:
+            num_new = 0
         seen.add(trial.key)
     num_settings = group.rules.num_inner
     full = num_settings is not None and len(seen) >= num_settings
     if len(seeds) >= (2 if full else MOST_REPEATS) or num_new < (1 if full else BETWEEN_REPEATS):
         return None
-    return dict(best.trials[0].setting), max(seeds) + 1
+    return group.whole(dict(key)), max(seeds) + 1
 
 
 def _new(group: Group) -> dict[str, Scalar] | None:
@@ -188,30 +228,28 @@ def _filling(group: Group) -> Iterator[dict[str, Scalar]]:
 
 
 def _proposed(group: Group) -> Iterator[dict[str, Scalar]]:
-    """Unknown neighbours of the best setting, Optuna's proposals, and then all that is left, the nearest first."""
-    own, axes = group.own, group.rules.inner_axes
+    """Unknown neighbours of the front, Optuna's proposals, and then all that is left, the nearest first."""
+    axes = group.rules.inner_axes
     seed = group.seed(str(len(group.trials)))
     yield from unknown_neighbours(group)
-    points = [(trial.setting, value) for trial, value in zip(own, expectations(own), strict=True) if value == value]
+    values = zip(*(expectations(view.own) for view in group.views), strict=True)
+    points = [(trial.setting, each) for trial, each in zip(group.own, values, strict=True) if not math.isnan(sum(each))]
     for proposal in proposals(axes, points, seed, TRIES):
         yield group.whole(proposal)
     if group.rules.num_inner is not None:
         settings = list(all_settings(axes))
         random.Random(seed).shuffle(settings)
-        best = incumbent(group.settings)
-        middle = best.trials[0].setting if best else settings[0]
+        middle = dict(group.front[0]) if group.front else settings[0]
         yield from map(group.whole, sorted(settings, key=lambda setting: distance(axes, setting, middle)))
 
 
 def unknown_neighbours(group: Group) -> list[dict[str, Scalar]]:
-    """The neighbours of the best setting that were not tried, those along one axis before those along two."""
-    best = incumbent(group.settings)
-    if best is None:
-        return []
+    """The neighbours of the best settings that were not tried, those along one axis before those along two."""
     axes, tried = group.rules.inner_axes, [dict(key) for key in group.keys]
     around = [
         setting
-        for setting in neighbours(axes, best.trials[0].setting)
+        for key in group.front
+        for setting in neighbours(axes, dict(key))
         if all(distance(axes, setting, other) > 0.5 for other in tried)
     ]
     return [group.whole(setting) for setting in around]

@@ -6,9 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tracking.analysis.search.explored import Explored, explored, noise, resolution
+from tracking.analysis.search.objectives import views
 from tracking.analysis.search.trials import Rules, Scalar, SearchTrial, key_of
 
 MANY_SPREADS = 2.0
+
+
+def finalists_of_all(rules: Rules, trials: Sequence[SearchTrial]) -> list[Mapping[str, Scalar]]:
+    """The finalists by each objective, each once."""
+    chosen = [setting for view in views(rules, trials) for setting in finalists(*view)]
+    return list({key_of(setting): setting for setting in chosen}.values())
 
 
 def finalists(rules: Rules, trials: Sequence[SearchTrial]) -> list[Mapping[str, Scalar]]:

@@ -20,16 +20,20 @@ Point = Mapping[str, Scalar]
 
 
 def proposals(
-    axes: Sequence[Axis], points: Sequence[tuple[Point, float]], seed: int, num: int
+    axes: Sequence[Axis], points: Sequence[tuple[Point, Sequence[float]]], seed: int, num: int
 ) -> Iterator[dict[str, Scalar]]:
-    """Up to `num` proposals for points with these values, the lower the better. Raises ConfigError without Optuna."""
+    """Up to `num` proposals for points with these values by each objective, the lower the better.
+
+    Raises ConfigError without Optuna.
+    """
+    num_objectives = len(points[0][1]) if points else 1
     with _quiet() as optuna:
         distributions = {axis.key: _distribution(axis) for axis in axes}
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=0)
-        study = optuna.create_study(sampler=sampler)
-        for point, value in points:
+        study = optuna.create_study(sampler=sampler, directions=["minimize"] * num_objectives)
+        for point, values in points:
             told = {axis.key: _told(axis, point[axis.key]) for axis in axes}
-            study.add_trial(optuna.trial.create_trial(params=told, distributions=distributions, value=value))
+            study.add_trial(optuna.trial.create_trial(params=told, distributions=distributions, values=values))
     for _ in range(num):
         with _quiet():
             params = study.ask(distributions).params

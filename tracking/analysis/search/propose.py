@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracking.analysis.search.costs import reserve, spent, usual_cost
-from tracking.analysis.search.deciding import Deciding
+from tracking.analysis.search.deciding import next_deciding
 from tracking.analysis.search.exploring import filling, next_of
 from tracking.analysis.search.trials import DECIDE, EXPLORE, Rules, SearchTrial, of_phase
 
@@ -27,7 +27,7 @@ def propose(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTrial]:
             new.append(trial)
         if new or running:
             return new
-    return [] if running else Deciding(rules, trials).next()
+    return [] if running else next_deciding(rules, trials)
 
 
 def _affordable(rules: Rules, trials: Sequence[SearchTrial]) -> bool:

@@ -97,6 +97,16 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class Second:
+    """A run by the second objective, in its unit; the fields are those of SearchTrial."""
+
+    cap: float | None = None
+    value: float | None = None
+    censored_at: float | None = None
+    interval: float = 0.0
+
+
+@dataclass(frozen=True)
 class SearchTrial:
     """A run of a search. `value`, `cap` and `censored_at` are in the objective's unit (seconds, USD or joules).
 
@@ -104,7 +114,8 @@ class SearchTrial:
     `censored_at`: the objective where a run was stopped or had missed; its true value is beyond.
     `interval`: an evaluation interval before the value. `cost`: what it took of the search's budget, its start
     included; `alone`: what it would have taken with the machine for itself, where that is not the same. `metric`: the
-    best value of the target's metric, for a search in which every run missed.
+    best value of the target's metric, for a search in which every run missed. `second`: the same run by the second
+    objective of a search that has two.
     """
 
     setting: Mapping[str, Scalar]
@@ -119,6 +130,7 @@ class SearchTrial:
     cost: float = 0.0
     alone: float | None = None
     metric: float | None = None
+    second: Second | None = None
 
     @property
     def cost_alone(self) -> float:
@@ -133,7 +145,8 @@ class SearchTrial:
 class Rules:
     """How a search goes. `group`: the axis of which the best setting of each value is decided as well.
 
-    `looks`: the numbers of blocks after which deciding compares; `alpha`: the share of wrong decisions over all looks.
+    `looks`: the numbers of blocks after which deciding compares; `alpha`: the share of wrong decisions over all looks
+    and both objectives, where `num_objectives` is two.
     `explore=False` decides among `finalists` alone. `starts`: settings to explore first; one without the group's key is
     tried for each group. `higher`: whether a higher `metric` is better.
 
@@ -153,6 +166,7 @@ class Rules:
     max_finalists: int = 4
     looks: tuple[int, ...] = (3, 5, 8)
     alpha: float = 0.05
+    num_objectives: int = 1
     explore_seed: int = 1
     explore: bool = True
     finalists: tuple[Mapping[str, Scalar], ...] = ()

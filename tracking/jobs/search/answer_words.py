@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from rich.table import Table
 
-from tracking.analysis.search import Answer, Figure, Scalar
+from tracking.analysis.search import Answer, Figure, Key, Scalar, key_of
+from tracking.jobs.search.fronts import Point, front_of
 from tracking.request.search_options import Budget
 
 LABELS = {"time": "time to accuracy (s)", "cost": "cost to accuracy (USD)", "energy": "energy to accuracy (J)"}
 UNITS = {"time": "s", "cost": "USD", "energy": "J"}
 BETTER = {"time": "as fast", "cost": "as cheap", "energy": "as sparing of energy"}
+BEST = {"time": "quickest", "cost": "cheapest", "energy": "least energy"}
+Rates = Mapping[Key, tuple[float | None, float | None]]  # samples/s and epochs of a setting
 
 
-def text(answer: Answer, objective: str, budget: Budget) -> str:
-    """The answer as somebody would say it: the setting, its figure, what it is compared with, and what it took."""
-    return " ".join([*_verdict(answer, objective), *_ratios(answer, objective), _spent(answer, budget)])
+def text(answers: Sequence[Answer], objectives: Sequence[str], budget: Budget, points: Sequence[Point]) -> str:
+    """The answer as somebody would say it: the setting, its figure, what it is compared with, and what it took.
+
+    `points` are the settings that were decided, by both objectives, or by time and cost where one is searched for.
+    """
+    first, words = answers[0], list[str]()
+    if len(answers) > 1 and any(answer.named for answer in answers):
+        for answer, objective in zip(answers, objectives, strict=True):
+            words += [f"{BEST[objective].capitalize()}:", *_verdict(answer, objective), *_ratios(answer, objective)]
+        words += _front(points, objectives)
+    else:
+        words = [
+            *_verdict(first, objectives[0]),
+            *_ratios(first, objectives[0], points if objectives[0] == "time" else ()),
+        ]
+    return " ".join([*words, _spent(first, budget)])
+
+
+def _front(points: Sequence[Point], objectives: Sequence[str]) -> list[str]:
+    """`The front: gpus=4 (9.1 s, 0.04 USD); gpus=1 (23 s, 0.02 USD).`"""
+    units = [UNITS[objective] for objective in objectives]
+    settings = [
+        f"{setting_text(point.trial.setting)} ({point.first:.4g} {units[0]}, {point.second:.4g} {units[1]})"
+        for point in front_of(points)
+    ]
+    return [f"The front, which nothing decided beats in both: {'; '.join(settings)}."] if settings else []
 
 
 def setting_text(setting: Mapping[str, Scalar]) -> str:
@@ -33,21 +60,34 @@ def figure_text(figure: Figure, objective: str) -> str:
     return f"{figure.mean:.4g} {UNITS[objective]} ({between}n = {figure.n}{short})"
 
 
-def table(answer: Answer, objective: str) -> Table:
-    """The finalists, by their deciding runs; the best of each group is marked."""
+def table(answers: Sequence[Answer], objectives: Sequence[str], rates: Rates) -> Table:
+    """The finalists, by their deciding runs, the best by the first objective first; rate and epochs are means."""
     drawn = Table(title="finalists, by runs of their own", title_justify="left")
-    for heading in ("setting", f"to the target ({UNITS[objective]})", "95 % interval", "n", ""):
+    heads = [(f"to the target ({UNITS[objective]})", "95 % interval") for objective in objectives]
+    for heading in ("setting", *chain(*heads), "n", "samples/s", "epochs", ""):
         drawn.add_column(heading)
-    for figure in sorted(answer.figures, key=lambda figure: (figure.mean is None, figure.mean)):
-        mean = "not reached" if figure.mean is None else f"{figure.mean:.4g}"
-        between = "" if figure.low is None else f"{figure.low:.4g} to {figure.high:.4g}"
-        drawn.add_row(setting_text(figure.setting), mean, between, str(figure.n), _mark(answer, figure))
+    by_key = [{key_of(figure.setting): figure for figure in answer.figures} for answer in answers]
+    for figure in sorted(answers[0].figures, key=lambda figure: (figure.mean is None, figure.mean)):
+        key = key_of(figure.setting)
+        each = [own[key] for own in by_key if key in own]
+        marks = [_mark(answer, figure, objective) for answer, objective in zip(answers, objectives, strict=True)]
+        rate, epochs = rates.get(key, (None, None))
+        drawn.add_row(
+            setting_text(figure.setting), *chain(*map(_cells, each)), str(figure.n),
+            "" if rate is None else f"{rate:,.0f}", "" if epochs is None else f"{epochs:.3g}",
+            ", ".join(filter(None, marks)),
+        )  # fmt: skip
     return drawn
 
 
-def _mark(answer: Answer, figure: Figure) -> str:
+def _cells(figure: Figure) -> tuple[str, str]:
+    between = "" if figure.low is None else f"{figure.low:.4g} to {figure.high:.4g}"
+    return "not reached" if figure.mean is None else f"{figure.mean:.4g}", between
+
+
+def _mark(answer: Answer, figure: Figure, objective: str) -> str:
     if figure.setting == answer.named:
-        return "quickest" if answer.decided and not answer.alike else "quickest so far"
+        return BEST[objective] if answer.decided and not answer.alike else f"{BEST[objective]} so far"
     return "not told from it" if figure.setting in answer.alike else ""
 
 
@@ -80,14 +120,21 @@ def _verdict(answer: Answer, objective: str) -> list[str]:
     return said
 
 
-def _ratios(answer: Answer, objective: str) -> list[str]:
-    if answer.best_by_group is None or not answer.ratios:
+def _ratios(answer: Answer, objective: str, points: Sequence[Point] = ()) -> list[str]:
+    """`It is 2.6 times as fast (2.3 to 2.9) as gpus=1 batch_size=8, at 1.5 times the cost.`"""
+    if answer.named is None or answer.best_by_group is None or not answer.ratios:
         return []
-    return [
-        f"It is {ratio.value:.3g} times {BETTER[objective]} ({ratio.low:.3g} to {ratio.high:.3g}) as"
-        f" {setting_text(answer.best_by_group[group].setting)}."
-        for group, ratio in answer.ratios.items()
-    ]
+    costs = {point.trial.key: point.second for point in points}
+    own, said = costs.get(key_of(answer.named)), []
+    for group, ratio in answer.ratios.items():
+        other = answer.best_by_group[group].setting
+        beside = costs.get(key_of(other))
+        cost = f", at {own / beside:.3g} times the cost" if own and beside else ""
+        said.append(
+            f"It is {ratio.value:.3g} times {BETTER[objective]} ({ratio.low:.3g} to {ratio.high:.3g}) as"
+            f" {setting_text(other)}{cost}."
+        )
+    return said
 
 
 def _spent(answer: Answer, budget: Budget) -> str:

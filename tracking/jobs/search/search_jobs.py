@@ -12,14 +12,14 @@ from typing import Any
 from rich.console import Console
 
 from conf.schema import ConfigError, RunConfig
-from tracking.analysis.search import Answer, Axis, Scalar, SearchTrial, answer, propose
+from tracking.analysis.search import Answer, Axis, Scalar, SearchTrial, answers, propose
 from tracking.analysis.statistics import counted
 from tracking.jobs.plan import Job, sweep, sweep_summary
-from tracking.jobs.search import answer_words, trace_file
+from tracking.jobs.search import answer_words, fronts, trace_file
 from tracking.jobs.search.search_rules import rules_of
-from tracking.jobs.search.trial_of_job import cap_sec, times_and_costs, trial_of, trials_of
+from tracking.jobs.search.trial_of_job import cap_sec, points, rates, trial_of, trials_of
 from tracking.record import Result, documents, failures
-from tracking.request.search_options import Budget, budget_of, setting_words
+from tracking.request.search_options import Budget, budget_of, objectives_of, setting_words
 
 MOST_TRIES = 2  # more of a run that was lost, within one launch
 
@@ -39,6 +39,7 @@ class SearchJobs:
         self._words = [word for word in base.overrides if not word.startswith("seed=")]
         self._rules = rules_of(base.config, axes, num_gpus)
         self._budget: Budget = budget_of(base.config.search)
+        self._objectives = objectives_of(base.config.search)
         self.jobs = list(jobs)
         self._refused = list(refused)  # by how many jobs there were before
         self._read: tuple[list[Result | None], list[SearchTrial]] = (
@@ -136,20 +137,40 @@ class SearchJobs:
                 self._read = [], []
         return made
 
+    def answers(self) -> list[Answer]:
+        """What is known by each objective."""
+        return answers(self._rules, self.trials)
+
     def answer(self) -> Answer:
-        return answer(self._rules, self.trials)
+        return self.answers()[0]
+
+    def points(self) -> list[fronts.Point]:
+        """The settings with a value by both objectives; of a search by one alone, with a time and a cost."""
+        return fronts.means(points(self.jobs, self._drawn), self.trials)
+
+    @property
+    def _drawn(self) -> Sequence[str]:
+        return self._objectives if len(self._objectives) > 1 else ("time", "cost")
 
     def begins(self) -> str:
         """What is said as it begins, or goes on."""
         axes, search = " ".join(self._base.config.search.axes), self._base.config.search
         done = f", {len(self.jobs)} runs made" if any(job.result for job in self.jobs) else ""
-        what = "repeated until decided" if self._rules.finalists else f"a search for the least {search.objective}"
+        what = (
+            "repeated until decided"
+            if self._rules.finalists
+            else f"a search for the least {' and the least '.join(self._objectives)}"
+        )
         return f"{what} over {axes}, in {search.budget}{done}"
 
     def write(self, folder: Path, words: str = "") -> None:
         """Write the trace, and what is known by now; `words` say the answer, once there is one. Raises OSError."""
         so_far = f"No answer yet, after {counted(sum(job.result is not None for job in self.jobs), 'run')}."
-        trace_file.write(folder, self._base.config.search, self.tried, self.answer(), words or so_far)
+        trace_file.write(folder, self._base.config.search, self.tried, self._row(words or so_far))
+
+    def _row(self, words: str) -> dict[str, Any]:
+        answers = trace_file.answers_row(self.answers(), self._objectives, self._drawn, self.points())
+        return {**answers, "words": words}
 
     def new_look(self) -> dict[str, Any] | None:
         """What deciding saw at a look that was not told yet: after how many blocks, and what is left; else None."""
@@ -161,20 +182,23 @@ class SearchJobs:
         if len(whole) in (0, self._looked) or len(whole) not in self._rules.looks:
             return None
         self._looked = len(whole)
-        answer = self.answer()
-        return {"blocks": len(whole), "named": answer.named, "alike": list(answer.alike), "why": answer.why}
+        first, *others = [
+            {"objective": objective, "named": answer.named, "alike": list(answer.alike), "why": answer.why}
+            for objective, answer in zip(self._objectives, self.answers(), strict=True)
+        ]
+        return {"blocks": len(whole), **first, **({"second": others[0]} if others else {})}
 
     def told(self) -> dict[str, Any]:
         """The answer, as search.json has it, and in words."""
-        row: dict[str, Any] = documents.finite(trace_file.answer_row(self.answer()))
-        return {**row, "words": self.words()}
+        row: dict[str, Any] = documents.finite(self._row(self.words()))
+        return row
 
     def words(self) -> str:
         """The answer in words; where every run failed, why the first one did."""
         failed = [job for job in self.jobs if job.settled and trial_of(job, self._budget).state == "failed"]
         if failed and len(failed) == len(self.jobs):
             return f"Every run failed. The first: {sweep_summary.outcome(failed[0])}"
-        said = answer_words.text(self.answer(), self._base.config.search.objective, self._budget)
+        said = answer_words.text(self.answers(), self._objectives, self._budget, self.points())
         return " ".join(filter(None, [self.trouble, said]))
 
     def finish(self, folder: Path) -> None:
@@ -182,13 +206,13 @@ class SearchJobs:
         from tracking.jobs.search import pictures  # Here: no run's start is to wait for what draws.
 
         self.write(folder, self.words())
-        pictures.write(folder, self.trials, self._rules.axes, self._base.config.search.objective)
-        pictures.write_front(folder, times_and_costs(self.jobs), self.trials)
+        pictures.write(folder, self.trials, self._rules.axes, self._objectives)
+        pictures.write_front(folder, self.points(), self._drawn)
 
     def show(self, console: Console) -> None:
-        answer = self.answer()
-        if answer.num_decided:
-            console.print(answer_words.table(answer, self._base.config.search.objective))
+        answers = self.answers()
+        if answers[0].num_decided:
+            console.print(answer_words.table(answers, self._objectives, rates(self.jobs)))
         console.print(self.words(), soft_wrap=True)
         for setting, why in list(self.why.items())[:5]:
             console.print(f"not run: {setting}: {why}", soft_wrap=True)
@@ -211,7 +235,7 @@ class SearchJobs:
             self._base.config.search, setting=dict(trial.setting), phase=trial.phase, block=trial.block,
             trial=len(self.jobs) + 1,
         )  # fmt: skip
-        config.search.cap_sec = cap_sec(job, trial.cap)
+        config.search.cap_sec = cap_sec(job, trial)
         exploring_here = trial.phase == "explore" and config.cluster.kind == "none"
         config.sweep.jobs_at_once = self._rules.at_once if exploring_here else 1  # What decides is alone.
         unforeseen = trial.phase == "explore" or (trial.block == 0 and not self._rules.explore)

@@ -12,7 +12,7 @@ from conf.schema import ConfigError, RunConfig
 from tracking.analysis.search import Axis, Rules, Scalar
 from tracking.jobs.search import trace_file
 from tracking.record import files
-from tracking.request.search_options import budget_of
+from tracking.request.search_options import budget_of, objectives_of
 
 MOST_ON_CLUSTER = 8  # exploring runs in a scheduler's queue together: each is proposed by those that have ended
 GROUPS = ("gpus", "cpu_processes", "nodes")  # The first that is an axis has a best setting for each of its values.
@@ -30,6 +30,7 @@ def rules_of(config: RunConfig, axes: Sequence[Axis], num_gpus: int) -> Rules:
         budget=budget.amount, run_cost=1.0 if budget.unit == "runs" else None, seed=config.seed,
         explore_seed=config.seed, at_once=max(1, at_once), num_gpus=num_gpus if here and config.on_gpu() else 0,
         gpus_each=config.num_gpus(), max_finalists=config.search.max_finalists,
+        num_objectives=len(objectives_of(config.search)),
         starts=tuple(filter(None, [*earlier_settings(config, axes), own_setting(config, axes)])),
         explore=not decides, finalists=tuple(dict(zip(keys, values, strict=True)) for values in settings),
         higher=config.directions().get(next(iter(config.targets()), ""), metric.HIGHER) == metric.HIGHER,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from conf.launch_options import SearchConfig
 from tracking.analysis.search import Answer, Axis, Scalar, SearchTrial
 from tracking.jobs.plan import Job
+from tracking.jobs.search.fronts import Point, front_of
 from tracking.record import documents
 
 TRACE = "search.json"
@@ -18,13 +19,12 @@ VERSION = 1
 
 
 def write(
-    folder: Path, search: SearchConfig, tried: Sequence[tuple[SearchTrial, Job | None]], answer: Answer, words: str
+    folder: Path, search: SearchConfig, tried: Sequence[tuple[SearchTrial, Job | None]], answer: Mapping[str, Any]
 ) -> None:
-    """Write it in place of the one before; a trial without a job could not be run. `words` say the answer. Raises
-    OSError."""
+    """Write it in place of the one before; a trial without a job could not be run. Raises OSError."""
     rows = [_row(trial, job) for trial, job in tried]
     asked = {"objective": search.objective, "budget": search.budget, "axes": search.axes}
-    content = {"version": VERSION, "asked": asked, "trials": rows, "answer": {**answer_row(answer), "words": words}}
+    content = {"version": VERSION, "asked": asked, "trials": rows, "answer": answer}
     documents.write_json(folder / TRACE, documents.finite(content))
 
 
@@ -35,8 +35,9 @@ def best_of(folder: Path, axes: Sequence[Axis]) -> list[dict[str, Scalar]]:
     """
     try:
         answer = documents.read_json(folder / TRACE)["answer"]
-        groups = [group["best"]["setting"] for group in answer["groups"]]
-        settings = [answer["named"] or answer["leading"] or {}, *groups]
+        each = [answer, *filter(None, [answer.get("second")])]
+        groups = [group["best"]["setting"] for own in each for group in own["groups"]]
+        settings = [*(own["named"] or own["leading"] or {} for own in each), *groups]
         known = [{axis.key: setting[axis.key] for axis in axes if axis.key in setting} for setting in settings]
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{folder / TRACE} is no trace of a search ({error!r})") from error
@@ -70,8 +71,20 @@ def _row(trial: SearchTrial, job: Job | None) -> dict[str, Any]:
     return {"run": job.config.search.trial, "folder": job.folder.name if job.folder else None, **known}
 
 
-def answer_row(answer: Answer) -> dict[str, Any]:
-    """The answer as JSON holds it; groups are a list, since their values may be numbers."""
+def answers_row(
+    answers: Sequence[Answer], objectives: Sequence[str], drawn: Sequence[str], points: Sequence[Point]
+) -> dict[str, Any]:
+    """The answer as JSON holds it: by the first objective, and under `second` that by a second one. `front` holds
+    the settings that no other one beats in both of those `drawn`, with their means."""
+    rows = [{"objective": objective, **_answer_row(own)} for own, objective in zip(answers, objectives, strict=True)]
+    front = [
+        {"setting": point.trial.setting, drawn[0]: point.first, drawn[1]: point.second} for point in front_of(points)
+    ]
+    return {**rows[0], "second": rows[1] if len(rows) > 1 else None, "front": front}
+
+
+def _answer_row(answer: Answer) -> dict[str, Any]:
+    """Groups are a list, since their values may be numbers."""
     content = dataclasses.asdict(answer)
     best, ratios = content.pop("best_by_group") or {}, content.pop("ratios") or {}
     groups = [{"group": group, "best": figure, "ratio": ratios.get(group)} for group, figure in best.items()]

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from tracking.analysis.compare import censoring
 from tracking.analysis.results import EXPLORING
-from tracking.analysis.search import SearchTrial
+from tracking.analysis.search import DECIDE, Key, SearchTrial, Second, key_of
 from tracking.base import quantities
 from tracking.jobs.plan import Job, sweep_summary
+from tracking.jobs.search.answer_words import Rates
+from tracking.jobs.search.fronts import Point
 from tracking.record import Result, failures, journal, run_folder
-from tracking.request.search_options import Budget
+from tracking.request.search_options import Budget, objectives_of
 
 LEAST = 1e-9  # of a value, whose logarithm is taken
 KEYS = {
@@ -55,22 +59,34 @@ def trial_of(job: Job, budget: Budget, parts_sec: Sequence[float] | None = None)
     alone = [budget.of(job.config, length) for _, length in spans(job)]
     shared = budget.unit == "seconds" or (budget.unit == "usd" and job.config.cluster.kind == "none")
     costs = [budget.of(job.config, part) for part in parts_sec] if shared and parts_sec is not None else alone
+    objectives = objectives_of(search)
+    caps = [in_unit(job, objective, search.cap_sec) for objective in objectives]
     trial = SearchTrial(
-        search.setting, job.config.seed, search.phase, search.block, cap=objective_of(job, search.cap_sec),
-        cost=math.fsum(costs),
+        search.setting, job.config.seed, search.phase, search.block, cap=caps[0], cost=math.fsum(costs),
+        second=Second(caps[1]) if len(caps) > 1 else None,
     )  # fmt: skip
     if result is None or not job.settled:  # An interrupted run says nothing, and is run again.
         return trial
     closest = result.metrics.get(quantities.BEST + next(iter(job.config.targets())))
     trial = replace(trial, alone=alone[-1] if alone[-1] != trial.cost else None, metric=closest)
-    metrics, key = sweep_summary.run_of(job).metrics, KEYS[search.objective]
-    if job.finished and _is_counted(job) and result.metrics.get(quantities.TARGET_REACHED) == 1.0 and key in metrics:
-        interval = censoring.interval_of(key, metrics) or 0.0
-        return replace(trial, state="reached", value=max(metrics[key], LEAST), interval=interval)
+    metrics, keys = sweep_summary.run_of(job).metrics, [KEYS[objective] for objective in objectives]
+    reached = job.finished and _is_counted(job) and result.metrics.get(quantities.TARGET_REACHED) == 1.0
+    if reached and all(key in metrics for key in keys):
+        seen = [
+            {"value": max(metrics[key], LEAST), "interval": censoring.interval_of(key, metrics) or 0.0} for key in keys
+        ]
+        return _with(replace(trial, state="reached"), seen)
     state = _state(job, result)
     diverged = result.failure is not None and result.failure.kind == "nan"  # No time brings it to its target.
-    bound = None if state == "failed" or diverged else censoring.censored_at(key, metrics)
-    return replace(trial, state=state, censored_at=bound)
+    unknown = state == "failed" or diverged
+    bounds = [None if unknown else censoring.censored_at(key, metrics) for key in keys]
+    return _with(replace(trial, state=state), [{"censored_at": bound} for bound in bounds])
+
+
+def _with(trial: SearchTrial, seen: Sequence[Mapping[str, Any]]) -> SearchTrial:
+    """The trial with what was seen of it by each objective."""
+    second = replace(trial.second, **seen[1]) if trial.second else None
+    return replace(trial, **seen[0], second=second)
 
 
 def _is_counted(job: Job) -> bool:
@@ -88,31 +104,55 @@ def _state(job: Job, result: Result) -> str:
     return "stopped" if result.failure.kind in failures.STOPPED_BY else "failed"
 
 
-def objective_of(job: Job, cap_sec: float | None) -> float | None:
-    """A cap in the unit of the objective; None where it is no time of the clock: a counter of energy says no cap."""
-    if cap_sec is None or job.config.search.objective == "energy":
+def in_unit(job: Job, objective: str, cap_sec: float | None) -> float | None:
+    """A cap in the unit of an objective; None where it is no time of the clock: a counter of energy says no cap."""
+    if cap_sec is None or objective == "energy":
         return None
-    if job.config.search.objective == "cost":
+    if objective == "cost":
         return cap_sec / 3600 * (job.config.instance.price_per_hour or 0.0) * job.config.nodes
     return cap_sec
 
 
-def cap_sec(job: Job, cap: float | None) -> float | None:
-    """A cap in seconds of the training's clock; None where the objective is no multiple of them."""
-    per_sec = objective_of(job, 1.0)
-    return cap / per_sec if cap is not None and per_sec else None
+def cap_sec(job: Job, trial: SearchTrial) -> float | None:
+    """The trial's cap in seconds of the training's clock; None where an objective has none, or is no multiple of them.
 
-
-def times_and_costs(jobs: Sequence[Job]) -> list[tuple[SearchTrial, float, float]]:
-    """The runs that reached their target and have a price: seconds to the target, and USD."""
+    Of two objectives the later cap: before it, the run may be the best by one of them.
+    """
+    caps = [trial.cap, trial.second.cap] if trial.second else [trial.cap]
     known = []
+    for objective, cap in zip(objectives_of(job.config.search), caps, strict=True):
+        per_sec = in_unit(job, objective, 1.0)
+        if cap is None or not per_sec:
+            return None
+        known.append(cap / per_sec)
+    return max(known)
+
+
+def points(jobs: Sequence[Job], objectives: Sequence[str]) -> list[Point]:
+    """The runs that reached their target and have a value by both objectives."""
+    keys, known = [KEYS[objective] for objective in objectives], []
     for job in jobs:
         metrics = sweep_summary.run_of(job).metrics if job.finished else {}
-        if job.settled and KEYS["time"] in metrics and KEYS["cost"] in metrics:
+        if job.settled and all(key in metrics for key in keys):
             search = job.config.search
             trial = SearchTrial(search.setting, job.config.seed, search.phase, search.block, state="reached")
-            known.append((trial, metrics[KEYS["time"]], metrics[KEYS["cost"]]))
+            known.append(Point(trial, metrics[keys[0]], metrics[keys[1]]))
     return known
+
+
+def rates(jobs: Sequence[Job]) -> Rates:
+    """The mean rate and epochs of each setting's deciding runs that reached the target."""
+    seen: dict[Key, list[Mapping[str, float]]] = {}
+    for job in jobs:
+        if job.result and job.config.search.phase == DECIDE and job.result.metrics.get(quantities.TARGET_REACHED):
+            seen.setdefault(key_of(job.config.search.setting), []).append(job.result.metrics)
+
+    def mean(runs: Sequence[Mapping[str, float]], key: str) -> float | None:
+        values = [run[key] for run in runs if key in run]
+        return fmean(values) if values else None
+
+    keys = quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.EPOCHS_TO_ACCURACY
+    return {setting: (mean(runs, keys[0]), mean(runs, keys[1])) for setting, runs in seen.items()}
 
 
 def spans(job: Job) -> list[tuple[float, float]]:

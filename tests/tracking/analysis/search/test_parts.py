@@ -117,7 +117,7 @@ def test_a_region_whose_runs_were_all_stopped_is_not_proposed_again() -> None:
     stopped = [run(rate, beyond=14.0) for rate in (0.012, 0.02, 0.03, 0.05, 0.09)]
 
     def proposed(trials: Sequence[SearchTrial]) -> list[float]:
-        points = [(trial.setting, value) for trial, value in zip(trials, expectations(trials), strict=True)]
+        points = [(trial.setting, [value]) for trial, value in zip(trials, expectations(trials), strict=True)]
         return [float(point["lr"]) for seed in range(10) for point in proposals(RATE, points, seed, 3)]
 
     assert max(proposed([*reached, *stopped])) < 0.02  # at most a step into it

@@ -22,10 +22,10 @@ from conf.schema import (
     RunConfig,
     StackConfig,
 )  # fmt: skip
-from tracking.analysis.search import Answer, Axis, SearchTrial
+from tracking.analysis.search import Answer, Axis, SearchTrial, Second
 from tracking.jobs.plan import Job, exit_code, sweep
-from tracking.jobs.search import SearchJobs, pictures, search_of, trace_file, words_of
-from tracking.jobs.search.trial_of_job import trial_of, trials_of
+from tracking.jobs.search import SearchJobs, fronts, pictures, search_of, trace_file, words_of
+from tracking.jobs.search.trial_of_job import cap_sec, trial_of, trials_of
 from tracking.record import Failure, Result, journal, run_folder
 from tracking.request.search_options import Budget, budget_of
 
@@ -257,21 +257,21 @@ def test_its_pictures_are_drawn(tmp_path: Path) -> None:
 
 
 def test_the_front_holds_what_no_other_setting_beats_in_time_and_cost() -> None:
-    def point(gpus: int, seconds: float, usd: float, phase: str = "decide", seed: int = 1) -> pictures.Point:
-        return SearchTrial({"gpus": gpus}, seed, phase), seconds, usd
+    def point(gpus: int, seconds: float, usd: float, phase: str = "decide", seed: int = 1) -> fronts.Point:
+        return fronts.Point(SearchTrial({"gpus": gpus}, seed, phase), seconds, usd)
 
     runs = [
         point(4, 4.0, 5.0), point(4, 6.0, 7.0, seed=2), point(4, 1.0, 1.0, "explore"), point(2, 8.0, 4.0),
         point(3, 9.0, 6.0), point(1, 20.0, 2.0, "explore"),
     ]  # fmt: skip
-    means = pictures.means(runs)
+    means = fronts.means(runs, [])
     assert [(trial.setting["gpus"], seconds) for trial, seconds, _ in means] == [
         (4, 5.0),
         (2, 8.0),
         (3, 9.0),
         (1, 20.0),
     ]
-    assert [trial.setting["gpus"] for trial, _, _ in pictures.front(means)] == [4, 2]  # A lone run of 1 may be lucky.
+    assert [trial.setting["gpus"] for trial, _, _ in fronts.front_of(means)] == [4, 2]  # A lone run of 1 may be lucky.
 
 
 def test_the_front_is_of_what_was_decided_and_no_setting_on_it_missed(tmp_path: Path) -> None:
@@ -279,9 +279,11 @@ def test_the_front_is_of_what_was_decided_and_no_setting_on_it_missed(tmp_path: 
         return SearchTrial({"gpus": gpus}, 1, phase, 1 if phase == "decide" else 0, state=state)
 
     lucky, named, unsteady = of(2, "explore"), of(4, "decide"), of(1, "decide")
-    points = [(lucky, 15.0, 1.0), (named, 15.6, 2.0), (unsteady, 20.0, 0.5)]
-    assert pictures.front(points) == [(named, 15.6, 2.0), (unsteady, 20.0, 0.5)]
-    pictures.write_front(tmp_path, points[1:], [named, unsteady, of(1, "decide", "missed")])
+    points = [fronts.Point(lucky, 15.0, 1.0), fronts.Point(named, 15.6, 2.0), fronts.Point(unsteady, 20.0, 0.5)]
+    assert fronts.front_of(points) == [(named, 15.6, 2.0), (unsteady, 20.0, 0.5)]
+    steady = fronts.means(points[1:], [named, unsteady, of(1, "decide", "missed")])
+    assert steady == points[1:2]
+    pictures.write_front(tmp_path, steady, ("time", "cost"))
     assert not (tmp_path / "search_front.png").exists(), "one setting has no front"
 
 
@@ -548,3 +550,94 @@ def test_without_exploring_the_best_run_that_reached_leads() -> None:
             job.result.metrics = {"target_reached": 0.0, "time/censored_sec": 3.0}
     assert made.answer().leading == {"batch_size": 16}
     assert "batch_size=16 was best in single runs" in made.words()
+
+
+def by_time_and_cost(objective: str = "time,cost") -> SearchJobs:
+    """A search by both, in which a GPU has its price: so the quickest needs two, and the cheapest one."""
+
+    def priced(words: list[str]) -> RunConfig:
+        config = make(words)
+        config.search.objective = objective
+        config.instance.price_per_hour = 36.0 * config.num_gpus()
+        return config
+
+    base = Job(priced([]), ["model=m", "seed=1"])
+    base.config.search.axes = ["gpus=1,2"]
+    return SearchJobs(base, AXES, priced)
+
+
+def run_priced(made: SearchJobs) -> None:
+    while jobs := made.next_jobs():
+        for job in jobs:
+            job.result = result(job)
+            price = (job.config.instance.price_per_hour or 0.0) / 3600
+            metrics = job.result.metrics
+            if "time/to_accuracy_sec" in metrics:
+                metrics["cost/to_accuracy_usd"] = metrics["time/to_accuracy_sec"] * price
+            else:
+                metrics["cost/usd"] = metrics["time/censored_sec"] * price
+
+
+def test_a_search_by_time_and_cost_says_both_wherever_it_says_one(tmp_path: Path) -> None:
+    made = by_time_and_cost()
+    assert "a search for the least time and the least cost over gpus=1,2" in made.begins()
+    run_priced(made)
+    quickest, cheapest = made.answers()
+    assert quickest.named is not None
+    assert cheapest.named is not None
+    assert (quickest.named["gpus"], cheapest.named["gpus"]) == (2, 1)
+    words = made.words()
+    assert "Quickest: gpus=2 batch_size=16" in words
+    assert "Cheapest: gpus=1 batch_size=16" in words
+    assert "USD (" in words
+    assert "times as cheap" in words
+    assert "The front, which nothing decided beats in both: gpus=2" in words
+    made.finish(tmp_path)
+    written = json.loads((tmp_path / "search.json").read_text())
+    assert written["asked"]["objective"] == "time,cost"
+    answer = written["answer"]
+    assert [answer["objective"], answer["second"]["objective"]] == ["time", "cost"]
+    assert [answer["named"]["gpus"], answer["second"]["named"]["gpus"]] == [2, 1]
+    assert [(point["setting"]["gpus"], sorted(point)) for point in answer["front"]] == [
+        (2, ["cost", "setting", "time"]), (1, ["cost", "setting", "time"]),
+    ]  # fmt: skip
+    told = made.told()
+    assert told["second"]["named"]["gpus"] == 1
+    assert told["words"] == words == words_of(tmp_path)
+    look = made.new_look()
+    assert look
+    assert look["second"]["objective"] == "cost"
+    console = Console(width=250, record=True)
+    made.show(console)
+    shown = console.export_text()
+    assert "quickest" in shown
+    assert "cheapest" in shown
+    assert "to the target (USD)" in shown
+    stopped = [trial for trial in made.trials if trial.state == "stopped"]
+    assert stopped
+    assert all(trial.second and trial.second.censored_at and trial.second.cap for trial in stopped)
+    assert best_of_first_axes(tmp_path) == [2, 1]
+
+
+def best_of_first_axes(folder: Path) -> list[Any]:
+    return [setting["gpus"] for setting in trace_file.best_of(folder, AXES[:1])]
+
+
+def test_a_run_of_two_objectives_is_stopped_only_beyond_both_of_its_caps() -> None:
+    job = Job(make(["gpus=1"]), [])  # 0.01 USD a second
+    job.config.search = SearchConfig("quickest", "time,cost", phase="explore", setting={"gpus": 1})
+    trial = SearchTrial({"gpus": 1}, 1, "explore", cap=10.0, second=Second(0.3))
+    assert cap_sec(job, trial) == pytest.approx(30.0)
+    assert cap_sec(job, SearchTrial({"gpus": 1}, 1, "explore", cap=10.0, second=Second(None))) is None
+    job.config.search.objective = "time,energy"
+    assert cap_sec(job, trial) is None, "no clock says what energy it has taken"
+
+
+def test_a_run_without_a_value_by_one_of_both_objectives_has_failed() -> None:
+    job = Job(make([]), [])
+    job.config.search = SearchConfig("quickest", "time,energy", phase="explore", setting={"gpus": 1})
+    job.result = Result("finished", metrics={"time/to_accuracy_sec": 12.0, "target_reached": 1.0})
+    assert trial_of(job, budget_of(job.config.search)).state == "failed"
+    job.result.metrics["energy/to_accuracy_joules"] = 500.0
+    trial = trial_of(job, budget_of(job.config.search))
+    assert (trial.state, trial.value, trial.second) == ("reached", 12.0, Second(value=500.0))

@@ -1,0 +1,33 @@
+"""A search by two objectives: its trials by each of them, and the settings that no other beats in both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from tracking.analysis.search.trials import Rules, SearchTrial, Second
+
+T = TypeVar("T")
+
+
+def views(rules: Rules, trials: Sequence[SearchTrial]) -> list[tuple[Rules, Sequence[SearchTrial]]]:
+    """The rules and the trials of each objective, as a search by it alone has them. Two objectives share the error."""
+    if rules.num_objectives == 1:
+        return [(rules, trials)]
+    each = replace(rules, num_objectives=1, alpha=rules.alpha / rules.num_objectives)
+    return [(each, trials), (each, [by_second(trial) for trial in trials])]
+
+
+def by_second(trial: SearchTrial) -> SearchTrial:
+    """The trial as a search by its second objective has it."""
+    return replace(trial, **vars(trial.second or Second()), second=None)
+
+
+def front(points: Iterable[T], values: Callable[[T], tuple[float, ...]]) -> list[T]:
+    """The points that no other one beats in both of their values, by the first value. Of a single value: the best."""
+    chosen: list[T] = []
+    for point in sorted(points, key=values):
+        if not chosen or values(point)[1:] < values(chosen[-1])[1:]:
+            chosen.append(point)
+    return chosen
