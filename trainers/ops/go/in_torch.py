@@ -30,8 +30,11 @@ def legal(boards: Boards, grid: Grid) -> torch.Tensor:
     now = boards.history.gather(1, boards.moves.long()[:, None])
     after = now + (grid.keys + captured) * own
     repeated = torch.zeros_like(stones, dtype=torch.bool)
-    for earlier in boards.history.split(8, dim=1):
-        repeated |= (after[:, :, None] == earlier[:, None]).any(dim=2)
+    played = boards.history.shape[1]
+    if not stones.is_cuda and len(stones):  # A GPU would have to be waited for.
+        played = int(boards.moves.max()) + 1
+    for earlier in boards.history[:, :played].unbind(dim=1):
+        repeated |= after == earlier[:, None]
     allowed = (stones == 0) & breathes.any(dim=2) & ~repeated & ~boards.over[:, None]
     return pad(allowed, (0, 1), value=True)
 

@@ -201,7 +201,7 @@ def _area(stones, out, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore
 
 def _blocks(size: int) -> dict[str, int]:
     block = triton.next_power_of_2(size**2 + 1)  # points and the pass
-    return {"SIZE": size, "BLOCK": block, "num_warps": max(1, block // 64)}
+    return {"SIZE": size, "BLOCK": block, "num_warps": max(1, block // 32)}
 
 
 def legal(boards: Boards, grid: Grid, size: int) -> torch.Tensor:

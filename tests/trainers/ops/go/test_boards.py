@@ -72,3 +72,5 @@ def test_games_are_taken_out_of_a_batch_and_mixed() -> None:
     mixed = before.where(torch.tensor([False, True, False]), after)
     assert mixed.moves.tolist() == [0, 1, 0]
     assert mixed.recent[:, 0, 1].tolist() == [0, 1, 0]
+    nothing = after.take(torch.tensor([], dtype=torch.int64))
+    assert rules.legal(rules.play(nothing, torch.tensor([], dtype=torch.int64))).shape == (0, 10)
