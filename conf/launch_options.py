@@ -169,6 +169,7 @@ class InstanceConfig:
     region: str = ""  # where the price holds
     date: str = ""  # when the price was read
     source: str = ""  # where the price was read
+    carbon_g_per_kwh: float | None = None  # grams of CO2 of a kilowatt-hour there; with it a run has its CO2
 
 
 @dataclass

@@ -245,6 +245,7 @@ class RunConfig:
         # A direction changes nothing that is measured, and older runs declare none.
         content["model"]["metrics"] = metric.bounds(self.model.metrics)
         content["program"]["metrics"] = self.program.patterns()
+        del content["instance"]["carbon_g_per_kwh"]
         if not self.warm_up:  # A counted run's hash stays what it was before there were others.
             del content["warm_up"]
         if content.pop("program") and self.is_program():

@@ -107,6 +107,11 @@ MEMORY_PEAK_ALLOCATED_BYTES = _key("memory/peak_allocated_bytes", "bytes", LOWER
 ENERGY_JOULES = _key("energy/joules", "J", LOWER)
 ENERGY_JOULES_PER_SAMPLE = _key("energy/joules_per_sample", "J a sample", LOWER)
 ENERGY_TO_ACCURACY_JOULES = _key("energy/to_accuracy_joules", "J", LOWER)
+ENERGY_HOST_JOULES = _key("energy/host_joules", "J", LOWER)
+ENERGY_KWH = _key("energy/kwh", "kWh", LOWER, "energy of a run (kWh)")
+ENERGY_TO_ACCURACY_KWH = _key("energy/to_accuracy_kwh", "kWh", LOWER, "energy to accuracy (kWh)")
+ENERGY_CO2_GRAMS = _key("energy/co2_grams", "g", LOWER, "CO2 of a run (g)")
+ENERGY_TO_ACCURACY_CO2_GRAMS = _key("energy/to_accuracy_co2_grams", "g", LOWER, "CO2 to accuracy (g)")
 COST_USD = _key("cost/usd", "USD", LOWER, "cost of a run (USD)")
 COST_TO_ACCURACY_USD = _key("cost/to_accuracy_usd", "USD", LOWER, "cost to accuracy (USD)", ".4f")
 COST_SWEEP_USD = _key("cost/sweep_usd", "USD", LOWER)
@@ -143,7 +148,7 @@ SYSTEM_CPU_UTILIZATION_PERCENTAGE = _key("system/cpu_utilization_percentage", "%
 # Figures that a run has only once it reached its target.
 TO_ACCURACY = (
     TIME_TO_ACCURACY_SEC, TIME_TO_ACCURACY_TRAIN_SEC, EPOCHS_TO_ACCURACY, EVALUATIONS_TO_ACCURACY,
-    COST_TO_ACCURACY_USD, ENERGY_TO_ACCURACY_JOULES,
+    COST_TO_ACCURACY_USD, ENERGY_TO_ACCURACY_JOULES, ENERGY_TO_ACCURACY_KWH, ENERGY_TO_ACCURACY_CO2_GRAMS,
 )  # fmt: skip
 # The figures of a report's table of settings, in its order.
 OF_A_SETTING = (
@@ -178,9 +183,8 @@ CAUSES = {
     "unknown": "not known",
 }
 # Units in a family without a row above, by how a key ends.
-UNITS = {
-    "_megabytes_per_sec": "MB/s", "_megabytes": "MB", "_percentage": "%", "_watts": "W", "_cores": "cores",
-}  # fmt: skip
+UNITS = {"_megabytes_per_sec": "MB/s", "_megabytes": "MB", "_percentage": "%", "_watts": "W", "_cores": "cores"}
+UNITS |= {"_joules": "J"}
 
 
 def bottleneck(cause: str) -> str:

@@ -137,6 +137,8 @@ def check_dataset(config: RunConfig) -> None:
 def check_surroundings(config: RunConfig) -> None:
     if config.instance.price_per_hour is not None and config.instance.price_per_hour < 0:
         raise ConfigError(f"price_per_hour={config.instance.price_per_hour}: must not be negative")
+    if (grams := config.instance.carbon_g_per_kwh) is not None and grams < 0:
+        raise ConfigError(f"instance.carbon_g_per_kwh={grams:g}: must not be negative")
     if config.instance.currency != "USD":
         raise ConfigError(
             f"instance.currency={config.instance.currency}: costs are reported in USD; convert price_per_hour, and say"

@@ -122,14 +122,22 @@ def throughput(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 
 
 def cost(evidence: Evidence, picture: Picture) -> dict[str, Any]:
-    """The cost of each setting over its time; a bound is no part of it."""
-    costs, times = (_means(evidence, picture["workload"], key) for key in (COST, TIME))
+    return _over_time(evidence, picture, COST, "cost to accuracy (USD)")
+
+
+def energy(evidence: Evidence, picture: Picture) -> dict[str, Any]:
+    return _over_time(evidence, picture, quantities.ENERGY_TO_ACCURACY_KWH, "energy to accuracy (kWh)")
+
+
+def _over_time(evidence: Evidence, picture: Picture, key: str, label: str) -> dict[str, Any]:
+    """What each setting takes over its time; a bound is no part of it."""
+    costs, times = (_means(evidence, picture["workload"], each) for each in (key, TIME))
     lines = {}
-    for name, (_, dollars, error, _) in costs.items():
+    for name, (_, amount, error, _) in costs.items():
         if name in times:
             _, seconds, off, _ = times[name]
-            lines[name] = line([(seconds, dollars, error, False)], COST) | ({"x_error": numbers([off])} if off else {})
-    return {identity({"x": IN_TIME, "y": "cost to accuracy (USD)"}): {"lines": lines}}
+            lines[name] = line([(seconds, amount, error, False)], key) | ({"x_error": numbers([off])} if off else {})
+    return {identity({"x": IN_TIME, "y": label}): {"lines": lines}}
 
 
 def _means(evidence: Evidence, workload: str, key: str) -> dict[str, Point]:

@@ -30,6 +30,7 @@ MADE: Mapping[str, Due] = {
     "throughput": mean_pictures.throughput,
     "stacks": mean_pictures.stacks,
     "cost": mean_pictures.cost,
+    "energy": mean_pictures.energy,
     "roofline": mean_pictures.roofline,
 }
 NUMBERS = ("n", "mean", "bound", "standard_error", "olympic_mean", "text")

@@ -19,6 +19,7 @@ UNTIL_CENSORED: Mapping[str, Sequence[str]] = {
     quantities.EVALUATIONS_TO_ACCURACY: (quantities.EVALUATIONS_CENSORED,),
     quantities.COST_TO_ACCURACY_USD: (quantities.COST_USD,),
     quantities.ENERGY_TO_ACCURACY_JOULES: (quantities.ENERGY_JOULES,),
+    quantities.ENERGY_TO_ACCURACY_KWH: (quantities.ENERGY_KWH,),
 }
 # Runs of older versions lack it. The sum of what was timed then stands for it: it is less, and as true.
 CENSORED = quantities.TIME_CENSORED_SEC

@@ -15,6 +15,7 @@ from tracking.jobs.plan import (
     sweep_report,
     sweep_summary,
     sweep_view,
+    sweep_waste,
 )
 from tracking.jobs.plan.job import Job, exit_code
 from tracking.jobs.plan.opening import own_folder
@@ -25,4 +26,5 @@ from tracking.jobs.plan.sweep import DEFINITION
 __all__ = [
     "DEFINITION", "Job", "earlier_runs", "exit_code", "ordering", "own_folder", "planned", "price", "repair", "resume",
     "run_setup", "sweep", "sweep_report", "sweep_summary", "sweep_view",
+    "sweep_waste",
 ]  # fmt: skip

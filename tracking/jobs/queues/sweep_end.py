@@ -12,7 +12,7 @@ from tracking.base.console import Drawing
 from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH
 from tracking.jobs.follow import price_words, result_table
-from tracking.jobs.plan import Job, sweep, sweep_summary
+from tracking.jobs.plan import Job, sweep, sweep_summary, sweep_waste
 from tracking.jobs.search import SearchJobs
 from tracking.jobs.watch import Alerts
 from tracking.record import checkpoints
@@ -37,6 +37,9 @@ def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: P
     console.print(f"sweep folder: {os.path.relpath(folder)}", soft_wrap=True)
     if (usd := sweep_summary.spent_usd(folder)) is not None:
         console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")
+    with Drawing(console, "what was spent in vain is not known"):
+        if words := sweep_waste.words(sweep_waste.write(folder)):
+            console.print(words, soft_wrap=True)
     alerts = Alerts(console)
     alerts.sweep_ended(jobs, folder)
     alerts.close()

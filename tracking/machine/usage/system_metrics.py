@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tracking.base import quantities
-from tracking.machine.usage import sensors
+from tracking.machine.usage import rapl, sensors
 from tracking.machine.usage.co_tenants import CoTenants
 from tracking.machine.usage.gpu_sensors import gpu_sensors
 from tracking.record import Journal
@@ -31,7 +31,7 @@ class SystemMetrics:
 
     def __init__(
         self, gpu_uuids: list[str], disk_path: Path, node: str = "", infiniband: Path = INFINIBAND,
-        mountstats: Path = MOUNTSTATS, neighbours: CoTenants | None = None,
+        mountstats: Path = MOUNTSTATS, neighbours: CoTenants | None = None, powercap: Path = rapl.POWERCAP,
     ) -> None:  # fmt: skip
         self.failures: dict[str, str] = {}  # by sensor: what it said last
         self._prefix = f"{quantities.SYSTEM}{node}/" if node else quantities.SYSTEM
@@ -52,6 +52,7 @@ class SystemMetrics:
             payload = partial(sensors.infiniband_megabytes, infiniband)
             self._sensors["infiniband"] = lambda: self._rates.per_sec("infiniband", payload())
         self._add("network", lambda: {"network": sensors.network_since_now()})
+        self._add("energy of the host", lambda: {"energy of the host": partial(rapl.joules, rapl.counters(powercap))})
         for uuid in gpu_uuids:
             self._add(uuid, partial(gpu_sensors, uuid, self._rates))
         self.sample()  # rates and the CPU's share are of the time since the sample before

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tracking.base import quantities
-from tracking.measure.bottleneck import activity, advice, ceilings, roofline, time_shares, utilization
+from tracking.measure.bottleneck import activity, advice, ceilings, energy_figures, roofline, time_shares, utilization
 from tracking.measure.bottleneck.advice import Asked
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.training import clock
@@ -66,6 +66,7 @@ def examine(folder: Path) -> Findings:
     metrics = {quantities.bottleneck(name): round(share, 4) for name, share in divided.items()}
     metrics |= activity.traffic(sampled, (start.clock_sec, stop.clock_sec))
     metrics |= _traffic_of_other_nodes(folder, start, stop)
+    metrics |= energy_figures.figures(folder, sampled, start, stop)
     metrics |= utilization.figures(means, measured, _indices(folder))
     metrics |= roofline.metrics(roofline.point(events, means, measured))
     asked = Asked.of(params)

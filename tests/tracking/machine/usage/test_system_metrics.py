@@ -46,7 +46,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 
 
 def test_the_machine_is_sampled_under_mlflows_names(tmp_path: Path) -> None:
-    values = SystemMetrics([], tmp_path, infiniband=tmp_path / "none").sample()
+    values = SystemMetrics([], tmp_path, infiniband=tmp_path / "none", powercap=tmp_path / "none").sample()
     assert set(values) - DISK_RATES == MACHINE_KEYS
     assert values["system/disk_available_megabytes"] == pytest.approx(psutil.disk_usage(str(tmp_path)).free / 1e6, 0.05)
 

@@ -111,6 +111,8 @@ class JournalFigures(JournalRun):
             return (self.last_evaluation() or (0.0, 0.0))[0] if quantities.EVALUATIONS_CENSORED in said else None
         if key == quantities.ENERGY_TO_ACCURACY_JOULES:
             return self.said(quantities.ENERGY_JOULES)
+        if key == quantities.ENERGY_TO_ACCURACY_KWH:
+            return self.said(quantities.ENERGY_KWH)
         if key == quantities.COST_TO_ACCURACY_USD and quantities.COST_USD in said:
             return self.usd(self.timed_sec() if self.ended else self.sec_to_last_event())
         return None

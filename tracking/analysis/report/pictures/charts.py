@@ -189,15 +189,15 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
     return front
 
 
-def cost(settings: Mapping[str, Point]) -> Figure:
-    """Cost against time, a mark a setting, and the front of those that no other beats in both.
+def front(settings: Mapping[str, Point], label: str) -> Figure:
+    """Cost or energy against time, a mark a setting, and the front of those that no other beats in both.
 
     Of many settings those on the front are named, then the soonest; the others are grey.
     """
     figure, (axes,) = new_figure(7, 4.5)
     names, points = list(settings), list(settings.values())
-    front = pareto([(point.x, point.y) for point in points])
-    order = dict.fromkeys([*front, *sorted(range(len(points)), key=lambda place: points[place].x)])
+    best = pareto([(point.x, point.y) for point in points])
+    order = dict.fromkeys([*best, *sorted(range(len(points)), key=lambda place: points[place].x)])
     named = sorted(list(order)[:MOST_LINES])
     for place in (place for place in range(len(points)) if place not in named):
         axes.plot(points[place].x, points[place].y, "o", color="#bbbbbb", markersize=4, zorder=1)
@@ -207,14 +207,14 @@ def cost(settings: Mapping[str, Point]) -> Figure:
             point.x, point.y, point.error or None, point.x_error or None, capsize=3, elinewidth=1,
             label=plain(names[place]), **style,
         )  # fmt: skip
-    for sooner, later in pairwise(points[place] for place in front):  # a step: nothing better is known between two
+    for sooner, later in pairwise(points[place] for place in best):  # a step: nothing better is known between two
         axes.plot([sooner.x, later.x, later.x], [sooner.y, sooner.y, later.y], color="#888888", linewidth=1, zorder=0)
-    if len(front) > 1:
+    if len(best) > 1:
         axes.plot([], [], color="#888888", linewidth=1, label="Pareto front")
     if len(named) < len(points):
         axes.plot([], [], "o", color="#bbbbbb", markersize=4, label=f"{len(points) - len(named)} other settings")
     axes.set_xlabel("time to accuracy (s)")
-    axes.set_ylabel("cost to accuracy (USD)")
+    axes.set_ylabel(label)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     add_legend(figure, axes)

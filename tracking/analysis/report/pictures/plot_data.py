@@ -19,7 +19,7 @@ from tracking.store.mirror import RUN_START_TAG
 
 EVALUATION = quantities.EVAL  # begins the keys of evaluated metrics
 TIME, RATE = quantities.TIME_TO_ACCURACY_SEC, quantities.THROUGHPUT_SAMPLES_PER_SEC
-COST = quantities.COST_TO_ACCURACY_USD
+COST, KWH = quantities.COST_TO_ACCURACY_USD, quantities.ENERGY_TO_ACCURACY_KWH
 # A stack's axes in the words of its field.
 NAMES = {"env.cuda": "CUDA", "env.torch": "PyTorch", "env.cudnn": "cuDNN", "env.nccl": "NCCL", "env.python": "Python"}
 PANELS = {words: quantities.SYSTEM + pattern for words, pattern in sensor_headings.HEADINGS.items()}

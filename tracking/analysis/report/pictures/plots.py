@@ -16,6 +16,7 @@ from tracking.analysis.report.pictures.drawing import MOST_BARS, MOST_LINES, Poi
 from tracking.analysis.report.pictures.plot import Panel, Plot, drawn
 from tracking.analysis.report.pictures.plot_data import (
     COST,
+    KWH,
     RATE,
     TIME,
     as_point,
@@ -62,6 +63,7 @@ class Plotter:
                 self.stacks,
                 self._curves.utilisation,
                 self.cost,
+                self.energy,
             )
             for draw in of_a_workload:
                 plot = draw(task)
@@ -154,17 +156,11 @@ class Plotter:
 
     def cost(self, task: Task) -> Plot | None:
         """Cost against time to accuracy, a point a setting."""
-        seconds, dollars = points_of(task, TIME), points_of(task, COST)
-        points = {
-            name: Point(seconds[name].y, dollars[name].y, dollars[name].error, seconds[name].error)
-            for name in dollars
-            if name in seconds
-        }
-        if not points:
-            return None
-        caption = f"cost against time; error bars are standard errors{shares_of(task)}"
-        panel = Panel("time to accuracy (s)", "cost to accuracy (USD)", {name: [at] for name, at in points.items()})
-        return drawn("cost", caption, charts.cost(points), [panel])
+        return against_time(task, "cost", COST, "cost to accuracy (USD)")
+
+    def energy(self, task: Task) -> Plot | None:
+        """Energy against time to accuracy, a point a setting."""
+        return against_time(task, "energy", KWH, "energy to accuracy (kWh)")
 
     def roofline(self) -> Plot | None:
         """The roofline of each kind of GPU, with the runs under it; one picture of all workloads."""
@@ -175,3 +171,18 @@ class Plotter:
         caption = ". ".join([caption, *roofline_chart.absent(self._workloads)])
         panels = [panel for gpu, roofline in by_gpu.items() for panel in roofline_chart.data(gpu, roofline)]
         return drawn(roofline_chart.NAME, caption, roofline_chart.draw(by_gpu), panels)
+
+
+def against_time(task: Task, what: str, key: str, label: str) -> Plot | None:
+    """What each setting takes to accuracy, over the time that it takes."""
+    seconds, amounts = points_of(task, TIME), points_of(task, key)
+    points = {
+        name: Point(seconds[name].y, amounts[name].y, amounts[name].error, seconds[name].error)
+        for name in amounts
+        if name in seconds
+    }
+    if not points:
+        return None
+    caption = f"{what} against time; error bars are standard errors{shares_of(task)}"
+    panel = Panel("time to accuracy (s)", label, {name: [at] for name, at in points.items()})
+    return drawn(what, caption, charts.front(points, label), [panel])

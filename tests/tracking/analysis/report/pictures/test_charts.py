@@ -33,7 +33,7 @@ DRAWN = {
     ),
     "utilisation": charts.utilisation({"GPU utilisation (%)": LINES, "disk (MB/s)": LINES}),
     "means": charts.mean_utilisation({"GPU utilisation (%)": BARS, "disk (MB/s)": BARS}),
-    "cost": charts.cost(BARS),
+    "cost": charts.front(BARS, "cost to accuracy (USD)"),
     "reached": charts.reached(
         {"gpus=1": [Point(2, 0.5), Point(3, 1.0)], "gpus=2": [Point(5, 0.0)]}, {"gpus=2": [Point(5, 0)]}
     ),
@@ -151,7 +151,7 @@ def test_nothing_beats_a_point_of_the_front_and_all_others_are_beaten_or_equalle
 def test_of_many_settings_those_that_nothing_beats_are_named_and_no_look_stands_for_two() -> None:
     settings = {f"setting {place}": Point(1.0 + place, 30.0 - place) for place in range(3)}  # the front
     settings |= {f"other {place}": Point(10.0 + place, 100.0 + place) for place in range(20)}
-    (axes,) = charts.cost(settings).axes
+    (axes,) = charts.front(settings, "cost to accuracy (USD)").axes
     named = {str(label): handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     assert {"setting 0", "setting 1", "setting 2", "other 0", "15 other settings", "Pareto front"} <= named.keys()
     assert len(named) == len(drawing.COLOURS) + 2

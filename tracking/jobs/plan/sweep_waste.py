@@ -1,0 +1,109 @@
+"""What a sweep spent on runs that no mean counts: time, energy and dollars of those that failed, were stopped or ran
+again."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from tracking.analysis.statistics import counted
+from tracking.base import quantities
+from tracking.jobs.plan import sweep_summary
+from tracking.record import Record, documents, failures, files, journal, node_records, run_folder
+
+NAME = "waste.json"
+FAILED, STOPPED, REPEATED = "failed", "stopped", "repeated"
+POWER = re.compile(rf"{quantities.SYSTEM}(?:[^/]+/)?gpu_\d+_power_usage_watts")
+HOST = re.compile(rf"{quantities.SYSTEM}(?:[^/]+/)?host_joules")
+JOULES_PER_KWH = 3.6e6
+
+
+@dataclass
+class Spent:
+    """Of a number of runs. Energy and cost are None where no run's is known."""
+
+    num_runs: int = 0
+    sec: float = 0.0
+    kwh: float | None = None
+    usd: float | None = None
+
+    def add(self, other: Spent) -> None:
+        self.num_runs += other.num_runs
+        self.sec += other.sec
+        self.kwh, self.usd = (
+            mine if theirs is None else (mine or 0.0) + theirs
+            for mine, theirs in ((self.kwh, other.kwh), (self.usd, other.usd))
+        )
+
+    def __str__(self) -> str:
+        parts = [f"{self.sec:,.0f} s"]
+        parts += [] if self.kwh is None else [f"{self.kwh:.3g} kWh"]
+        parts += [] if self.usd is None else [f"{self.usd:,.2f} USD"]
+        return ", ".join(parts)
+
+
+def write(sweep: Path) -> dict[str, Spent]:
+    """Leave what was spent in the sweep's folder, by what it was spent on, with `all`; return it. Raises OSError."""
+    spent = by_kind(sweep)
+    documents.write_json(sweep / NAME, {kind: asdict(each) for kind, each in spent.items()})
+    return spent
+
+
+def words(spent: dict[str, Spent]) -> str:
+    """`no mean counts 2 of 6 runs: 1 failed (12 s, ...), 1 stopped (...)`; empty where each counts."""
+    kinds = {kind: spent[kind] for kind in (FAILED, STOPPED, REPEATED) if spent[kind].sec}
+    parts = [f"{each.num_runs} {kind} ({each})" if each.num_runs else f"{kind} parts ({each})"
+             for kind, each in kinds.items()]  # fmt: skip
+    number = sum(each.num_runs for each in kinds.values())
+    whole = spent["all"]
+    return f"spent in vain: {', '.join(parts)}; {number} of {counted(whole.num_runs, 'run')}, {whole}" if parts else ""
+
+
+def by_kind(sweep: Path) -> dict[str, Spent]:
+    """A run counts as repeated where a later folder has the same config, and the part of a resumed run that it had to
+    train twice does, too."""
+    spent = {kind: Spent() for kind in ("all", FAILED, STOPPED, REPEATED)}
+    later: set[str] = set()
+    for folder in reversed(files.folders(sweep, run_folder.CONFIG)):
+        with suppress(OSError, ValueError):  # `sync` says what is wrong with a folder
+            config_hash, result = run_folder.read_config(folder).config_hash(), run_folder.read_result(folder)
+            own = Spent(1, journal.span_sec(folder / run_folder.JOURNAL), kwh(folder), sweep_summary.job_usd(folder))
+            spent["all"].add(own)
+            failure = result.failure if result else None
+            lost_sec = result.metrics.get(quantities.RESUME_LOST_SEC, 0.0) if result else 0.0
+            if config_hash in later:
+                spent[REPEATED].add(own)
+            elif failure or result is None:
+                spent[STOPPED if failure and failure.kind in failures.STOPPED_BY else FAILED].add(own)
+            elif lost_sec and own.sec:
+                spent[REPEATED].add(part(own, min(1.0, lost_sec / own.sec)))
+            later.add(config_hash)
+    return spent
+
+
+def part(whole: Spent, share: float) -> Spent:
+    """So much of a run that counts."""
+    kwh, usd = (None if value is None else share * value for value in (whole.kwh, whole.usd))
+    return Spent(0, share * whole.sec, kwh, usd)
+
+
+def kwh(folder: Path) -> float | None:
+    """By the samples of the power of its GPUs and the counters of its hosts, on all nodes; None without any."""
+    joules: list[float] = []
+    for file in [run_folder.JOURNAL, *node_records.other_journals(folder)]:
+        joules += amounts([record for record, _ in journal.read(folder / file) if record.kind == "metrics"])
+    return math.fsum(joules) / JOULES_PER_KWH if joules else None
+
+
+def amounts(records: list[Record]) -> Iterator[float]:
+    """Joules between the samples of a node: a GPU's power is that of the time before its sample."""
+    for pattern, is_power in ((POWER, True), (HOST, False)):
+        samples = [(record.clock_sec, sum(value for key, value in record.values.items() if pattern.fullmatch(key)))
+                   for record in records if any(map(pattern.fullmatch, record.values))]  # fmt: skip
+        for (before, low), (now, high) in pairwise(samples):
+            yield max(0.0, high * (now - before) if is_power else high - low)
