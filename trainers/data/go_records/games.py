@@ -1,0 +1,94 @@
+"""Records of games whose moves are all legal, and the positions in which they were played."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from conf.schema import ConfigError
+from trainers.data.go_records.sgf import Record, records_of
+from trainers.ops.go import Boards, Rules
+
+PROFESSIONAL = Path(__file__).with_name("professional.sgf")
+
+
+def read(path: Path | str, size: int = 0) -> list[Record]:
+    """The games of an SGF file, or of all `*.sgf` of a folder in the order of their names.
+
+    Raises ConfigError, with the file and the move, if a file is missing or torn, a board is not of `size` rows (0 for
+    any), komi is no half, or a move is illegal.
+    """
+    path = Path(path).expanduser()
+    files = sorted(path.glob("*.sgf")) if path.is_dir() else [path]
+    if not files:
+        raise ConfigError(f"dataset.path={path}: holds no *.sgf")
+    records: list[Record] = []
+    for file in files:
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise ConfigError(f"dataset.path={file}: cannot be read ({error.strerror})") from None
+        for record in records_of(text, str(file)):
+            checked(record, f"{file}, game {record.name}", size)
+            records.append(record)
+    return records
+
+
+def professional_games() -> list[Record]:
+    """The four games of MLPerf v0.5's MiniGo: 9x9, komi 7.5, 181 moves together."""
+    return read(PROFESSIONAL, size=9)
+
+
+def checked(record: Record, where: str, size: int) -> None:
+    """Raises ConfigError where the board is another than `size`, komi is no half, or a move is illegal."""
+    if size and record.size != size:
+        raise ConfigError(f"{where}: is played on {record.size}x{record.size}; this needs {size}x{size}")
+    try:
+        rules = Rules(record.size, record.komi, max_moves=len(record.moves) + 1)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    boards = rules.start(1)
+    for turn, move in enumerate(record.moves, start=1):
+        if not rules.legal(boards)[0, move] or boards.over[0]:
+            raise ConfigError(f"{where}, move {turn}: {named(move, record.size)} is illegal{_why(boards, move)}")
+        boards = rules.play(boards, torch.tensor([move]))
+
+
+def _why(boards: Boards, move: int) -> str:
+    if boards.over[0]:
+        return ": both have passed before"
+    if boards.stones[0, move]:
+        return ": a stone lies there"
+    return ": suicide, or a position that has been before"
+
+
+def named(move: int, size: int) -> str:
+    """A move as players say it: a column's letter without I, and a row from below; `pass`."""
+    if move == size * size:
+        return "pass"
+    row, column = divmod(move, size)
+    return f"{'ABCDEFGHJKLMNOPQRST'[column]}{size - row}"
+
+
+def positions(records: Sequence[Record], rules: Rules) -> tuple[Boards, torch.Tensor]:
+    """Every position in which a move was played, game after game, and that move, int64 [positions].
+
+    Raises ConfigError where a record's board or komi is not that of the rules, or its moves are too many for them.
+    """
+    before = [rules.start(0)]
+    for record in records:
+        if (record.size, record.komi) != (rules.size, rules.komi):
+            raise ConfigError(
+                f"game {record.name}: is on {record.size}x{record.size} with komi={record.komi:g}; the rules have"
+                f" {rules.size}x{rules.size} and komi={rules.komi:g}"
+            )
+        if len(record.moves) > rules.max_moves:
+            raise ConfigError(f"game {record.name}: has {len(record.moves)} moves; max_moves={rules.max_moves}")
+        boards = rules.start(1)
+        for move in record.moves:
+            before.append(boards)
+            boards = rules.play(boards, torch.tensor([move]))
+    moves = torch.tensor([move for record in records for move in record.moves], dtype=torch.int64)
+    return Boards(*map(torch.cat, zip(*before, strict=True))), moves

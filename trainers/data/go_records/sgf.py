@@ -1,0 +1,113 @@
+"""The main lines of SGF files (FF[4], https://www.red-bean.com/sgf): a worker's environment need not have a library.
+
+Of what a file holds, the size, the komi, the name and the moves are read; comments, clocks and variations are not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from conf.schema import ConfigError
+
+TOKEN = re.compile(r"\s*(?:(?P<sign>[();])|(?P<key>[A-Za-z]+)|\[(?P<value>(?:[^\]\\]|\\.)*)\])", re.DOTALL)
+SETUP = {"AB", "AW", "AE", "PL"}
+BLACK, WHITE = 1, -1
+
+
+@dataclass(frozen=True)
+class Record:
+    """A game from an empty board, black first. A move is row * size + column, size * size for a pass."""
+
+    name: str
+    size: int
+    komi: float
+    moves: tuple[int, ...]
+
+
+def digest(records: Iterable[Record]) -> str:
+    """SHA-256 of the records' sizes, komi and moves: the same wherever the files lie and whatever else they say."""
+    said = "\n".join(f"{record.size} {record.komi:g} {' '.join(map(str, record.moves))}" for record in records)
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+def records_of(text: str, source: str) -> list[Record]:
+    """The games of an SGF text. Raises ConfigError, with the source and the move, for what cannot be read."""
+    games = [record(nodes, source, number) for number, nodes in enumerate(main_lines(text, source), start=1)]
+    if not games:
+        raise ConfigError(f"{source}: no game of Go; an SGF file begins with (;")
+    return games
+
+
+Node = dict[str, list[str]]
+
+
+def main_lines(text: str, source: str) -> list[list[Node]]:
+    """The nodes of each game, by their properties; at a branch the first variation is followed."""
+    begin = text.find("(;")  # What comes before is not SGF's.
+    games: list[list[Node]] = []
+    branches: list[int] = []  # of each open parenthesis, the variations so far
+    off_line, place, key = 0, max(begin, 0), ""
+    while begin >= 0 and text[place:].strip():
+        token = TOKEN.match(text, place)
+        if token is None:
+            raise ConfigError(f"{source}: torn at character {place}, near {text[place : place + 20].strip()!r}")
+        place = token.end()
+        sign, name, value = token["sign"], token["key"], token["value"]
+        if sign == "(":
+            if not branches:
+                games.append([])
+            elif off_line or branches[-1]:
+                off_line += 1
+            if branches:
+                branches[-1] += 1
+            branches.append(0)
+        elif not branches:
+            raise ConfigError(f"{source}: {text[place - 1 : place + 20].strip()!r} stands outside of a game")
+        elif sign == ")":
+            branches.pop()
+            off_line = max(off_line - 1, 0)
+        elif not off_line and sign == ";":
+            games[-1].append({})
+        elif name:
+            key = "".join(letter for letter in name if letter.isupper())
+        elif value is not None and not off_line and games[-1]:
+            games[-1][-1].setdefault(key, []).append(value)
+    if branches:
+        raise ConfigError(f"{source}: torn after {len(games[-1])} nodes of game {len(games)}: a parenthesis is open")
+    return games
+
+
+def record(nodes: list[Node], source: str, number: int) -> Record:
+    root = nodes[0] if nodes else {}
+    name = root.get("GN", [str(number)])[0]
+    where = f"{source}, game {name}"
+    if root.get("GM", ["1"])[0].strip() != "1":
+        raise ConfigError(f"{where}: GM[{root['GM'][0]}] is another game than Go, which has GM[1]")
+    if any(SETUP & {*node} for node in nodes):
+        raise ConfigError(f"{where}: has stones that were set up ({', '.join(sorted(SETUP))}); games start empty")
+    try:
+        size, komi = int(root.get("SZ", ["19"])[0]), float(root.get("KM", ["7.5"])[0])
+    except ValueError:
+        raise ConfigError(
+            f"{where}: SZ={root.get('SZ')}, KM={root.get('KM')}: a size is one number, as is komi"
+        ) from None
+    played = [(colour, value[0]) for node in nodes for colour, value in node.items() if colour in ("B", "W")]
+    moves = []
+    for turn, (colour, point) in enumerate(played, start=1):
+        if colour != ("B", "W")[(turn - 1) % 2]:
+            raise ConfigError(f"{where}, move {turn}: {colour}[{point}] is not the turn of {colour}; black begins")
+        moves.append(move_of(point, size, f"{where}, move {turn}: {colour}[{point}]"))
+    return Record(name, size, komi, tuple(moves))
+
+
+def move_of(point: str, size: int, where: str) -> int:
+    """The move at a column and a row, as letters from `a` on; nothing, or `tt` on boards up to 19, passes."""
+    if point == "" or (point == "tt" and size <= 19):
+        return size * size
+    places = [ord(letter) - ord("a") for letter in point]
+    if len(places) != 2 or not all(0 <= place < size for place in places):
+        raise ConfigError(f"{where} lies on no board of {size}x{size}")
+    return places[1] * size + places[0]
