@@ -10,6 +10,7 @@ import torch
 from conf.schema import ConfigError
 from trainers.data.go_records.sgf import Record, records_of
 from trainers.ops.go import Boards, Rules
+from trainers.ops.go.vertices import vertex
 
 PROFESSIONAL = Path(__file__).with_name("professional.sgf")
 
@@ -52,7 +53,7 @@ def checked(record: Record, where: str, size: int) -> None:
     boards = rules.start(1)
     for turn, move in enumerate(record.moves, start=1):
         if not rules.legal(boards)[0, move] or boards.over[0]:
-            raise ConfigError(f"{where}, move {turn}: {named(move, record.size)} is illegal{_why(boards, move)}")
+            raise ConfigError(f"{where}, move {turn}: {vertex(move, record.size)} is illegal{_why(boards, move)}")
         boards = rules.play(boards, torch.tensor([move]))
 
 
@@ -62,14 +63,6 @@ def _why(boards: Boards, move: int) -> str:
     if boards.stones[0, move]:
         return ": a stone lies there"
     return ": suicide, or a position that has been before"
-
-
-def named(move: int, size: int) -> str:
-    """A move as players say it: a column's letter without I, and a row from below; `pass`."""
-    if move == size * size:
-        return "pass"
-    row, column = divmod(move, size)
-    return f"{'ABCDEFGHJKLMNOPQRST'[column]}{size - row}"
 
 
 def positions(records: Sequence[Record], rules: Rules) -> tuple[Boards, torch.Tensor]:
