@@ -21,7 +21,8 @@ LAYERS = {"conf": {"conf"}, "tracking": {"conf", "tracking"}, "trainers": {"conf
 ROOMS = (
     "tracking.base", "tracking.request", "tracking.record",
     "tracking.machine.environment", "tracking.machine.usage", "tracking.machine.stacks", "tracking.machine.compiled",
-    "tracking.measure.programs", "tracking.measure.kernels", "tracking.measure.training", "tracking.measure.bottleneck",
+    "tracking.measure.programs", "tracking.measure.kernels", "tracking.measure.steps", "tracking.measure.training",
+    "tracking.measure.bottleneck",
     "tracking.store.server", "tracking.store.mirror",
     "tracking.analysis.results", "tracking.analysis.statistics", "tracking.analysis.compare",
     "tracking.analysis.search",
@@ -70,6 +71,7 @@ WITH_MLFLOW = {
     "tracking/store/server/server_errors.py",
 }
 WITH_TORCH = {
+    "tracking.measure.steps",
     "tracking.measure.training",
     "tracking.api",
     "tracking.lightning",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 import weakref
@@ -20,7 +19,7 @@ from tracking.api.loop import RATES
 from tracking.api.machines import nodes_of
 from tracking.api.metric_names import MetricNames
 from tracking.api.options import TrialOptions, checked
-from tracking.api.samples import count, decimal, first_dimension, processes_per_batch
+from tracking.api.samples import count, decimal, first_dimension, loss_of, number, processes_per_batch
 from tracking.api.script_run import ScriptRun, write_failure
 from tracking.api.trained_epochs import Epochs
 from tracking.api.training_setup import Callback, setup_of
@@ -32,7 +31,6 @@ from tracking.record import attempts, journal
 if TYPE_CHECKING:
     import pytorch_lightning as pl
 
-NAN = torch.tensor(math.nan)
 # Modules that were trained, and by which callback each was timed last.
 TRAINED: weakref.WeakKeyDictionary[pl.LightningModule, weakref.ref[TimeTrial]] = weakref.WeakKeyDictionary()
 
@@ -148,6 +146,12 @@ class TimeTrial(Callback):
         )  # Another one counts this batch.
         self._meter.batch_ready(0 if num is None or shared else count(num, "what samples= returned for a batch"))
 
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        if self._meter is not None:
+            self._meter.update_begins(optimizer)
+
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -216,6 +220,7 @@ class TimeTrial(Callback):
             return
         TRAINED[pl_module] = weakref.ref(self)
         meter.note_energy(quantities.ENERGY_JOULES)
+        meter.end()
         targets = self._options.target
         meter.event("run_stop", status="success" if self._reached or not targets else "aborted")
         without = () if self._counted else RATES
@@ -246,14 +251,3 @@ class TimeTrial(Callback):
 def goes_on(trial: TimeTrial, pl_module: pl.LightningModule) -> bool:
     """Whether this callback has timed a training of this module before: another Trainer counts from 0 again."""
     return pl_module in TRAINED and TRAINED[pl_module]() is trial
-
-
-def loss_of(outputs: Any) -> torch.Tensor:
-    """A copy of a training step's loss; NaN where manual optimisation returns none."""
-    loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-    return loss.detach().clone() if isinstance(loss, torch.Tensor) and loss.numel() == 1 else NAN
-
-
-def number(batches: float) -> int:
-    """How many batches; 0 for a loader that does not say."""
-    return int(batches) if math.isfinite(batches) else 0

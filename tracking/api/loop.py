@@ -22,6 +22,7 @@ from tracking.api.script_run import ScriptRun, write_failure
 from tracking.base import quantities
 from tracking.machine.environment import Collector, fingerprint
 from tracking.measure.programs import EvaluationPlaces
+from tracking.measure.steps import batches, optimizer_steps
 from tracking.measure.training import Meter, Ranks, summary
 from tracking.record import attempts, journal
 
@@ -57,14 +58,16 @@ class Trial:
         if not self._meter.is_open:
             self._begin()
         self._num_steps += 1
-        self._meter.batch_ready(num)
+        if self._meter.step == 0:  # How long steps wait for data is known of a loop over a DataLoader.
+            self._meter.knows_waits = self._meter.has_fetched
+        self._meter.batch_ready(num, now=False)
         self._meter.step_done(None if kept is None else kept.clone(), self._num_steps)
 
     @property
     def without(self) -> tuple[str, ...]:
         """Which figures the loop does not say enough for; asked at its end, while its last steps are open."""
-        # How long a step waited for its data a loop does not say, nor where its epochs end if it counts none.
-        unknown = (quantities.THROUGHPUT_DATA_WAIT_FRACTION, *(() if self.rated else RATES))
+        # Where its epochs end a loop does not say if it counts none.
+        unknown = () if self.rated else RATES
         if not self.counted:
             return (*unknown, quantities.EPOCHS, quantities.TIME_EPOCH_SEC)
         whole = self.whole and not self._num_steps
@@ -179,7 +182,8 @@ def time_trial(
     try:
         meter.start()
         trial._begin()
-        yield trial
+        with batches(meter.batch_fetched), optimizer_steps(meter.update_begins):
+            yield trial
         end(trial, meter, run, options)
     except BaseException as error:
         if run is not None:
@@ -216,6 +220,7 @@ def end(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions
     without = trial.without
     trial.end_of_steps()
     meter.note_energy(quantities.ENERGY_JOULES)
+    meter.end()
     meter.event("run_stop", status="success" if trial.reached or not options.target else "aborted")
     if run is not None:
         if trial.params:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 from conf.schema import ConfigError
 
+NAN = torch.tensor(math.nan)
 NARROW = {torch.float32: np.float32, torch.float16: np.float16}
 
 
@@ -53,3 +55,14 @@ def processes_per_batch(strategy: Any, world_size: int) -> int:
     """
     sampler = getattr(strategy, "distributed_sampler_kwargs", None) or {}
     return max(1, world_size // int(sampler.get("num_replicas") or world_size))
+
+
+def loss_of(outputs: Any) -> torch.Tensor:
+    """A copy of a training step's loss; NaN where manual optimisation returns none."""
+    loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+    return loss.detach().clone() if isinstance(loss, torch.Tensor) and loss.numel() == 1 else NAN
+
+
+def number(batches: float) -> int:
+    """How many batches; 0 for a loader that does not say."""
+    return int(batches) if math.isfinite(batches) else 0

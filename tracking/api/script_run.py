@@ -26,6 +26,7 @@ from tracking.api.script_process import THIS_PROCESS, ScriptProcess
 from tracking.base import installation
 from tracking.base.secrets import strip_credentials
 from tracking.machine.environment import fingerprint
+from tracking.measure import bottleneck
 from tracking.measure.training import Meter, classify, node_spread, summary
 from tracking.record import (
     Failure,
@@ -187,6 +188,9 @@ class ScriptRun:
         result = run_folder.read_result(self.folder)
         words = "" if result is None else result.failure.message if result.failure else headline(result)
         say(f"{words or 'ended'}; {self.folder}")
+        if result is not None and result.failure is None:
+            for line in bottleneck.told(self.folder):
+                say(line)
         offline = self.config.tracking.offline
         upload = "nothing is uploaded (offline=True)" if offline else "upload goes on without the script"
         say(f"{upload}; what is missing: {installation.TRACKING} sync {self.folder}")

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from conf.metric import HIGHER, LOWER, NO_DIRECTIONS
 from tracking.base import sensor_headings
+from tracking.base.causes import CAUSES as CAUSES
+from tracking.base.goodput_parts import GOODPUT_PARTS as GOODPUT_PARTS
 from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
 
 
@@ -48,10 +50,11 @@ EVAL, TEST, BEST = "eval/", "test/", "eval/best_"
 SYSTEM, BOTTLENECK, UTILIZATION = "system/", "bottleneck/", "utilization/"
 CEILINGS, ROOFLINE, TRAFFIC = "ceilings/", "roofline/", "traffic/"
 TIME, EPOCHS, EVALUATIONS, THROUGHPUT = "time/", "epochs/", "evaluations/", "throughput/"
+GOODPUT = "goodput/"
 COST, ENERGY, MEMORY, RESUME, CHECKPOINT = "cost/", "energy/", "memory/", "resume/", "checkpoint/"
 # No script, program or log gives a metric of its own a key that begins so.
 RESERVED = (
-    BOTTLENECK, CHECKPOINT, COST, ENERGY, EPOCHS, EVALUATIONS, MEMORY, RESUME, SYSTEM, TEST, THROUGHPUT, TIME,
+    BOTTLENECK, CHECKPOINT, COST, ENERGY, EPOCHS, EVALUATIONS, GOODPUT, MEMORY, RESUME, SYSTEM, TEST, THROUGHPUT, TIME,
 )  # fmt: skip
 FAMILIES = (*RESERVED, UTILIZATION, CEILINGS, ROOFLINE, TRAFFIC)
 
@@ -168,20 +171,6 @@ RATIOS = {
     TIME_TO_ACCURACY_SEC: ("speed-up", "efficiency", "speed-up over fp32"),
     THROUGHPUT_SAMPLES_PER_SEC: ("speed-up of the rate", "efficiency of the rate", "speed-up of the rate over fp32"),
 }
-# What limits a run, by the name in the metric's key.
-CAUSES = {
-    "data": "waiting for data",
-    "host": "the GPU without work from the host",
-    "exchange": "exchange of gradients",
-    "evaluation": "evaluation",
-    "checkpoint": "checkpoints",
-    "dram": "traffic of the GPU's memory",
-    "tensor": "tensor cores",
-    "fp32": "cores for fp32",
-    "power": "a clock that power or heat kept down",
-    "processor": "the cores of the CPU",
-    "unknown": "not known",
-}
 # Units in a family without a row above, by how a key ends.
 UNITS = {"_megabytes_per_sec": "MB/s", "_megabytes": "MB", "_percentage": "%", "_watts": "W", "_cores": "cores"}
 UNITS |= {"_joules": "J"}
@@ -190,6 +179,11 @@ UNITS |= {"_joules": "J"}
 def bottleneck(cause: str) -> str:
     """The key of a cause's share of a run's time."""
     return f"{BOTTLENECK}{cause}_fraction"
+
+
+def goodput(part: str) -> str:
+    """The key of a part's share of the time from submission to the end."""
+    return f"{GOODPUT}{part}_fraction"
 
 
 def init_part(part: str) -> str:
@@ -204,6 +198,8 @@ def compile_part(part: str) -> str:
 
 for _start_key in (*map(init_part, INIT_PARTS), *map(compile_part, COMPILE_PARTS)):
     _key(_start_key, "s", LOWER)
+for _part, _words in GOODPUT_PARTS.items():
+    _key(goodput(_part), "", HIGHER if _part == "train" else LOWER, f"{_words} (% of all)", scale=100.0)
 for _cause, _words in CAUSES.items():
     _key(bottleneck(_cause), heading=f"{_words} (%)", scale=100.0)
 

@@ -112,6 +112,8 @@ class Result:
     # What limited the run: cause, words, shares (of its time, by cause), evidence and missing
     # (tracking.measure.bottleneck).
     bottleneck: dict[str, Any] = field(default_factory=dict)
+    # Where the time from submission to the end went: seconds, shares, and start (seconds by its parts).
+    goodput: dict[str, Any] = field(default_factory=dict)
     # By what a start is compared with another run's (tracking.measure.training.summary.start_facts).
     start: dict[str, Any] = field(default_factory=dict)
 

@@ -24,11 +24,16 @@ DIRECTIONS = {
     "bottleneck/evaluation_fraction": None,
     "bottleneck/exchange_fraction": None,
     "bottleneck/fp32_fraction": None,
+    "bottleneck/gc_fraction": None,
     "bottleneck/host_fraction": None,
+    "bottleneck/imbalance_fraction": None,
+    "bottleneck/kernels_fraction": None,
+    "bottleneck/neighbours_fraction": None,
     "bottleneck/power_fraction": None,
     "bottleneck/processor_fraction": None,
     "bottleneck/tensor_fraction": None,
     "bottleneck/unknown_fraction": None,
+    "bottleneck/update_fraction": None,
     "ceilings/slowest_pair_megabytes_per_sec": None,
     "checkpoint/num_failed": "lower",
     "cost/sweep_usd": "lower",
@@ -47,6 +52,16 @@ DIRECTIONS = {
     "epochs/trained": "lower",
     "evaluations/censored": None,
     "evaluations/to_accuracy": "lower",
+    "goodput/checkpoint_fraction": LOWER,
+    "goodput/compile_fraction": LOWER,
+    "goodput/data_fraction": LOWER,
+    "goodput/end_fraction": LOWER,
+    "goodput/evaluation_fraction": LOWER,
+    "goodput/idle_fraction": LOWER,
+    "goodput/lost_fraction": LOWER,
+    "goodput/queue_fraction": LOWER,
+    "goodput/start_fraction": LOWER,
+    "goodput/train_fraction": HIGHER,
     "memory/peak_allocated_bytes": "lower",
     "resume/count": "lower",
     "resume/down_sec": "lower",
@@ -106,7 +121,7 @@ DIRECTIONS = {
 }
 # What the documentation has no row of by itself: families, and what only published figures have.
 IN_FAMILIES = (
-    *(quantities.BOTTLENECK, quantities.UTILIZATION, quantities.ROOFLINE, quantities.SYSTEM),
+    *(quantities.BOTTLENECK, quantities.GOODPUT, quantities.UTILIZATION, quantities.ROOFLINE, quantities.SYSTEM),
     quantities.THROUGHPUT_TOKENS_PER_SEC_PER_DEVICE,
 )
 
@@ -119,7 +134,7 @@ def test_every_key_has_the_direction_of_the_list_written_by_hand() -> None:
 def test_a_constant_is_named_like_its_key() -> None:
     of_parts = {*map(quantities.init_part, INIT_PARTS), *map(quantities.compile_part, COMPILE_PARTS)}
     for key in CATALOGUE.keys() - of_parts:
-        if not key.startswith(quantities.BOTTLENECK):
+        if not key.startswith((quantities.BOTTLENECK, quantities.GOODPUT)):
             assert getattr(quantities, key.upper().replace("/", "_")) == key
 
 

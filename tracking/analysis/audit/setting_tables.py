@@ -62,10 +62,10 @@ def limits(content: Content, workload: str) -> Rows:
 
 
 def largest(means: Mapping[str, float]) -> str:
-    """The known cause that took most, if that is a quarter of the time."""
+    """The known cause that took most, if that is a twentieth of the time."""
     unknown = "not known"
     causes = sorted((share, name) for name, share in means.items() if name != unknown)
-    enough = causes and causes[-1][0] >= 0.25
+    enough = causes and causes[-1][0] >= 0.05
     return causes[-1][1] if enough else unknown
 
 

@@ -74,7 +74,7 @@ def end(folder: Path, config: RunConfig, pid: int, neighbours: str) -> None:
         failure = failures.killed(folder, KILLED, message)
     with suppress(OSError):
         outcome.record_given_up(folder, config, failure)
-    outcome.end(folder, failure, neighbours, explain(folder))
+    outcome.end(folder, failure, neighbours, explain(folder, neighbours))
 
 
 def process_of(pid: int) -> psutil.Process | None:

@@ -13,6 +13,7 @@ from conf.target import text
 from tracking.base import quantities
 from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
 from tracking.measure import kernels
+from tracking.measure.bottleneck import goodput
 from tracking.record import Result, checkpoints, evaluations, files, run_folder
 
 LAST_LINES = 10  # of what a failed run printed
@@ -66,11 +67,7 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
     if result.nodes:
         took = ", ".join(f"{row['node']} {row['step_ms']:.3g} ms" for row in result.nodes)
         rows.append(("a step, by node", took))
-    if result.bottleneck:
-        rows.append(("limited by", result.bottleneck["words"]))
-        told = (("why", result.bottleneck.get("why")), ("try first", result.bottleneck.get("next")))
-        rows += [(heading, words) for heading, words in told if words]  # A run of an older version has neither.
-        rows += [("not measured", words) for words in result.bottleneck.get("missing", ())]
+    rows += limit_rows(result)
     if result.neighbours:
         rows.append(("neighbours", result.neighbours))
     rows.append(
@@ -87,6 +84,22 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         rows.append(
             ("test set", ", ".join(f"{key.removeprefix(quantities.TEST)} {value:.4g}" for key, value in tests.items()))
         )
+    return rows
+
+
+def limit_rows(result: Result) -> list[tuple[str, str]]:
+    """What limited the run, by which evidence, and what to try first; and where its time went."""
+    limits, rows = result.bottleneck, []
+    if limits:
+        rows.append(("limited by", limits["words"]))
+        told = (("why", limits.get("why")), ("try first", limits.get("next")))
+        rows += [(heading, words) for heading, words in told if words]  # A run of an older version has neither.
+        slow = limits.get("slow_rank", {}).get("words", "")
+        if slow and slow not in str(limits.get("why")):
+            rows.append(("slow rank", slow))
+        rows += [("not measured", words) for words in limits.get("missing", ())]
+    if words := goodput.words(result.goodput.get("seconds", {})):
+        rows.append(("goodput", words))
     return rows
 
 

@@ -120,7 +120,7 @@ def train(part: Part) -> Result:
         failure = failures.short_of_memory(folder, failure)
     with suppress(OSError):  # a full disk: then a comparison has to do without
         outcome.record_given_up(folder, config, failure)
-    result = outcome.end(folder, failure, neighbours.tag(), explain(folder))
+    result = outcome.end(folder, failure, neighbours.tag(), explain(folder, neighbours.tag()))
     if others is None:  # else another node's worker may still be writing there
         kernels.remove_scratch(folder)
     outcome.describe(folder)

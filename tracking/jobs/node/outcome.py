@@ -10,6 +10,7 @@ from typing import Any
 from conf.schema import RunConfig
 from tracking.base import quantities
 from tracking.jobs.node.signals import Interrupted
+from tracking.measure.bottleneck import account
 from tracking.measure.training import clock
 from tracking.record import Failure, Journal, Result, failures, journal, run_folder
 
@@ -26,7 +27,10 @@ def end(
     seen: dict[str, Any] = {"neighbours": neighbours, "bottleneck": bottleneck}
     known = {name: value for name, value in seen.items() if value}
     own = run_folder.read_result(folder)
-    if own is not None and (failure is None or own.status == "finished"):
+    stays = own is not None and (failure is None or own.status == "finished")
+    spent = account(folder, finished=stays and own is not None and own.status == "finished")
+    known |= {"goodput": spent} if spent else {}
+    if own is not None and stays:
         if own.failure and (told := failures.with_last_words(folder, own.failure)) != own.failure:
             known["failure"] = told
         if not known:

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
 from tracking.analysis.statistics import counted
+from tracking.base import quantities
 from tracking.base.installation import LAUNCH
 from tracking.base.safe_text import in_markdown
 from tracking.jobs.plan import run_setup, sweep_summary, sweep_view
 from tracking.jobs.plan.job import Job
 from tracking.jobs.trust import ownership
+from tracking.measure.bottleneck import goodput
 from tracking.record import NOTE_TAG, Failure, Journal, Result, checkpoints, documents, files, run_folder, run_lock
 from tracking.request import stored_config
 from tracking.store.mirror import shortened
@@ -182,6 +184,8 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None, ans
     metrics = {"num_finished": float(len(jobs) - len(unfinished))}
     if (usd := sweep_summary.spent_usd(folder)) is not None:
         metrics[sweep_summary.COST] = usd
+    spent = goodput.together(goodput.of_jobs(folder))
+    metrics |= {quantities.goodput(name): round(share, 4) for name, share in goodput.shares(spent).items()}
     result = Result("finished", metrics=metrics)
     if unfinished:
         message = f"{len(unfinished)} of {counted(len(jobs), 'job')} did not finish: {', '.join(unfinished)}"

@@ -15,6 +15,7 @@ from tracking.jobs.follow import price_words, result_table
 from tracking.jobs.plan import Job, sweep, sweep_summary, sweep_waste
 from tracking.jobs.search import SearchJobs
 from tracking.jobs.watch import Alerts
+from tracking.measure.bottleneck import goodput
 from tracking.record import checkpoints
 
 
@@ -34,6 +35,8 @@ def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: P
                 console.print(f"  {jobs[0].name}: {sweep_summary.outcome(jobs[0])}", soft_wrap=True)
             console.print(sweep_summary.table(folder.name, jobs))
             _say_how_far_off(console, folder, len(jobs))
+    if words := goodput.words(goodput.together(goodput.of_jobs(folder))):
+        console.print(f"goodput of all jobs: {words}", soft_wrap=True)
     console.print(f"sweep folder: {os.path.relpath(folder)}", soft_wrap=True)
     if (usd := sweep_summary.spent_usd(folder)) is not None:
         console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")

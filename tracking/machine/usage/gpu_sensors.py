@@ -29,6 +29,8 @@ def gpu_sensors(uuid: str, rates: Rates) -> dict[str, Sensor]:
         f"{gpu} power limit": lambda: _power_of_limit(pynvml, handle, gpu),
         f"{gpu} clock": lambda: _clock(pynvml, handle, gpu),
         f"{gpu} throttling": lambda: _throttled(pynvml, handle, gpu),
+        f"{gpu} link": lambda: _link(pynvml, handle, gpu),
+        f"{gpu} errors": _errors_since_now(pynvml, handle, gpu),
     }
     metrics = gpm.opened(pynvml, handle)
     if metrics is not None:
@@ -77,6 +79,35 @@ def _throttled(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
     except pynvml.NVMLError_FunctionNotFound:  # drivers before 535 have it under its former name
         reasons = int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
     return {f"{gpu}_{cause}_throttled_percentage": 100.0 * bool(reasons & bits) for cause, bits in THROTTLED.items()}
+
+
+def _link(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
+    """What the PCIe link has of its lanes and rate, of the most that GPU and slot could have."""
+    now, most = (
+        getattr(pynvml, f"nvmlDeviceGet{which}PcieLinkWidth")(handle)
+        * 2.0 ** getattr(pynvml, f"nvmlDeviceGet{which}PcieLinkGeneration")(handle)  # each is twice as fast
+        for which in ("Curr", "Max")
+    )
+    return {f"{gpu}_pcie_link_percentage": round(100.0 * now / most, 2)}
+
+
+def _errors_since_now(pynvml: Any, handle: Any, gpu: str) -> Sensor:
+    """Errors of the GPU's memory since this call, corrected ones too."""
+
+    def total() -> int:
+        kinds = (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
+        counter = pynvml.NVML_VOLATILE_ECC
+        return sum(int(pynvml.nvmlDeviceGetTotalEccErrors(handle, kind, counter)) for kind in kinds)
+
+    before: list[int] = []  # It is asked first within `since`: a GPU may not tell.
+
+    def since() -> dict[str, float]:
+        errors = total()
+        if not before:
+            before.append(errors)
+        return {f"{gpu}_ecc_errors": float(errors - before[0])}
+
+    return since
 
 
 def _pcie(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:

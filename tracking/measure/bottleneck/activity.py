@@ -15,6 +15,7 @@ from tracking.record import Record
 Span = tuple[float, float]  # seconds of the monotonic clock
 SYSTEM = quantities.SYSTEM
 GPU = re.compile(r"gpu_\d+_(\w+)")
+OF_GPU = re.compile(r"gpu_(\d+)_")
 RATE = re.compile(r"(?:gpu_\d+_)?(\w+)_megabytes_per_sec")
 LEAST_COVERED = 0.5  # the share of a sample's time that has to be training for the sample to count
 
@@ -40,12 +41,37 @@ def means(records: Sequence[Record], spans: Sequence[Span]) -> dict[str, float]:
 
     Samples count by how much of their time lies in the spans, and only if at least half of it does.
     """
-    totals: dict[str, list[float]] = {}
-    for span, values in samples(records):
+    return _weighed([(covered, _over_gpus(values)) for covered, values in _within(records, spans, "")])
+
+
+def by_gpu(records: Sequence[Record], spans: Sequence[Span], node: str = "") -> dict[int, dict[str, float]]:
+    """By index of a node's GPU the means of its sensors within `spans`, by their names without `gpu_N_`."""
+    rows = list(_within(records, spans, node))
+    indices = {int(match[1]) for _, values in rows for key in values if (match := OF_GPU.match(key))}
+    named = {index: f"gpu_{index}_" for index in sorted(indices)}
+    return {
+        index: _weighed(
+            [
+                (covered, {key.removeprefix(own): value for key, value in values.items() if key.startswith(own)})
+                for covered, values in rows
+            ]
+        )
+        for index, own in named.items()
+    }
+
+
+def _within(records: Sequence[Record], spans: Sequence[Span], node: str) -> Iterator[tuple[float, Mapping[str, float]]]:
+    """Each sample that counts, with the seconds of it that lie in the spans."""
+    for span, values in samples(records, node):
         covered = sum(_overlap(span, other) for other in spans)
-        if not covered or covered < LEAST_COVERED * (span[1] - span[0]):
-            continue
-        for key, value in _over_gpus(values).items():
+        if covered and covered >= LEAST_COVERED * (span[1] - span[0]):
+            yield covered, values
+
+
+def _weighed(rows: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
+    totals: dict[str, list[float]] = {}
+    for covered, values in rows:
+        for key, value in values.items():
             total = totals.setdefault(key, [0.0, 0.0])
             total[0] += covered * value
             total[1] += covered

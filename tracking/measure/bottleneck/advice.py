@@ -46,7 +46,15 @@ def why(cause: str, clock: Clock, means: Mapping[str, float]) -> str:
         "tensor": lambda: f"the tensor cores were busy in {percent('tensor_activity')} of the cycles",
         "fp32": lambda: f"the fp32 cores were busy in {percent('fp32_activity')} of the cycles",
         "power": lambda: f"the clock was at {percent('sm_clock')} of its highest",
+        "kernels": lambda: (
+            f"kernels ran in {percent('engine_activity')} of the training, and kept {percent('sm_activity')} of the "
+            "multiprocessors busy"
+        ),
+        "gc": lambda: f"Python's garbage collection took {clock.gc or 0.0:.3g} s on the process where it took most",
+        "imbalance": lambda: f"the other ranks waited {clock.imbalance or 0.0:.3g} s for one in the exchange",
+        "update": lambda: f"updates of the weights took {clock.update or 0.0:.3g} of {clock.total:.3g} s",
         "processor": lambda: f"the run kept {means.get('run_cpu_percentage', 0.0):.0f} % of the cores busy",
+        "neighbours": lambda: f"others had {means.get('neighbours_cpu_percentage', 0.0):.0f} % of the run's cores",
     }
     return words[cause]() if cause in words else ""
 
@@ -63,7 +71,12 @@ def first_try(cause: str, asked: Asked) -> str:
         "tensor": lambda run: _narrower(run, "more GPUs, or quicker ones: the cores that multiply are the limit"),
         "fp32": lambda run: _narrower(run, "more GPUs, or quicker ones"),
         "power": lambda _: "a higher power limit or better cooling: nvidia-smi -q -d POWER,PERFORMANCE",
+        "kernels": lambda run: "a larger batch_size, so that kernels fill the GPU" if run.compiled else _compile(run),
+        "gc": lambda _: "gc.freeze() before the training, or gc.disable() and gc.collect() every some hundred steps",
+        "imbalance": lambda _: "what the slow rank does otherwise: see its cause",
+        "update": lambda _: "a larger batch_size, so that fewer steps update the weights",
         "processor": lambda run: f"a GPU{' (gpus=1)' * run.ours}, or more cores",
+        "neighbours": lambda _: "cores of its own: end the others, or keep them off (taskset, a scheduler's cpuset)",
         "unknown": lambda run: "a trace of the kernels" + (": profile.steps=20" * run.ours),
     }
     return advices[cause](asked)
@@ -93,6 +106,32 @@ def _compile(asked: Asked) -> str:
     return "compile=true" if asked.ours else "torch.compile, which makes fewer and larger kernels"
 
 
-def lines(cause: str, words: str, clock: Clock, means: Mapping[str, float], asked: Asked) -> dict[str, Any]:
-    """Verdict, why and next, for a run's result."""
-    return {"cause": cause, "words": words, "why": why(cause, clock, means), "next": first_try(cause, asked)}
+AGAINST_SLOW_RANK = {
+    "data": "the data and the loader of that rank first, since the others wait for it",
+    "queued": "that rank on cores of its own: end the others there, or keep them off (taskset, a cpuset)",
+    "quota": "a larger quota of cores for the container of that rank",
+    "co-tenant": "a GPU of its own for that rank: end the other process, or choose another GPU",
+    "power": "a higher power limit for that GPU: nvidia-smi -q -d POWER,PERFORMANCE",
+    "thermal": "better cooling of that GPU: nvidia-smi -q -d TEMPERATURE,PERFORMANCE",
+    "clock": "the clocks of that GPU: nvidia-smi -q -d CLOCK,PERFORMANCE",
+    "ecc": "another GPU for that rank: nvidia-smi -q -d ECC",
+    "links": "another slot or GPU for that rank: nvidia-smi -q | grep -A3 Link",
+    "host": "the host of that rank: its cores, its NUMA node, what else runs there",
+    "samples": "batches of one size for all ranks, as a DistributedSampler or packing makes them",
+    "computing": "the same work for all ranks: what that one does beside, and how long its samples are",
+}
+
+
+def lines(
+    cause: str, words: str, clock: Clock, means: Mapping[str, float], asked: Asked, slow: Mapping[str, Any],
+    neighbours: str = "",
+) -> dict[str, Any]:  # fmt: skip
+    """Verdict, why and next, for a run's result. `slow` is the rank that the others wait for, if there is one."""
+    evidence = why(cause, clock, means)
+    if cause == "neighbours" and neighbours:
+        evidence += f" ({neighbours})"
+    tried = first_try(cause, asked)
+    if slow and cause in ("data", "gc", "imbalance", "exchange", "processor", "unknown"):
+        evidence = "; ".join(filter(None, (evidence, slow["words"])))
+        tried = AGAINST_SLOW_RANK.get(slow["cause"], tried) if cause != "data" else tried
+    return {"cause": cause, "words": words, "why": evidence, "next": tried}

@@ -9,10 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from tracking.base import quantities
-from tracking.measure.bottleneck import activity, advice, ceilings, energy_figures, roofline, time_shares, utilization
+from tracking.measure.bottleneck import (
+    activity,
+    advice,
+    ceilings,
+    energy_figures,
+    rank_limits,
+    roofline,
+    slow_rank,
+    time_shares,
+    utilization,
+)
 from tracking.measure.bottleneck.advice import Asked
 from tracking.measure.bottleneck.ceilings import Ceilings
-from tracking.measure.training import clock
+from tracking.measure.training import clock, spans
 from tracking.record import Journal, Record, attempts, documents, journal, node_records, run_folder
 
 EXCHANGE = "gradient_exchange"  # the event that says how long it takes: tracking.measure.training
@@ -25,21 +35,23 @@ GPU_EVIDENCE = (
 @dataclass(frozen=True)
 class Findings:
     """`metrics` are by MLflow key; `bottleneck` is what result.json keeps: cause, words, why, next, shares,
-    evidence, missing."""
+    evidence, missing; of several ranks also ranks, and slow_rank where one holds up the others."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     bottleneck: dict[str, Any] = field(default_factory=dict)
 
 
-def explain(folder: Path) -> dict[str, Any]:
+def explain(folder: Path, neighbours: str = "") -> dict[str, Any]:
     """What limited the run that has just ended, for its result; its figures are journaled.
+
+    `neighbours` is the tag that says who else computed there.
 
     Nothing where that fails, on a full disk or by a clock that went back: a run needs no why.
     """
     try:
         records = [record for record, _ in journal.read(folder / run_folder.JOURNAL)]
         ceilings.keep_in(folder, _said(records, "tags"))
-        findings = examine(folder)
+        findings = examine(folder, neighbours)
         if findings.metrics:
             log = Journal(folder / run_folder.JOURNAL)
             log.metrics(findings.metrics)
@@ -50,7 +62,17 @@ def explain(folder: Path) -> dict[str, Any]:
     return findings.bottleneck
 
 
-def examine(folder: Path) -> Findings:
+def told(folder: Path) -> list[str]:
+    """Verdict, why and next of a run that has just ended, a line each; none where that is not known."""
+    try:
+        limits = examine(folder).bottleneck
+    except (OSError, ValueError, ArithmeticError):  # The companion says why, in its log.
+        return []
+    headings = (("limited by", "words"), ("why", "why"), ("try first", "next"))
+    return [f"{heading}: {limits[key]}" for heading, key in headings if limits.get(key)]
+
+
+def examine(folder: Path, neighbours: str = "") -> Findings:
     """Nothing where the run never trained. Raises OSError, and ValueError where the folder holds something else."""
     records = [record for record, _ in journal.read(folder / run_folder.JOURNAL)]
     events = attempts.split([record for record in records if record.kind == "event"])[-1]
@@ -60,7 +82,7 @@ def examine(folder: Path) -> Findings:
     tags, params = _said(records, "tags"), _said(records, "params")
     measured = ceilings.kept_in(folder)
     sampled = _newest_attempt(records)
-    spent, means = _clock(events, start, stop), activity.means(sampled, training_spans(events))
+    spent, means = _clock(events, start, stop), activity.means(sampled, spans.training(events))
     divided = time_shares.divide(spent, means, _ceiling_shares(measured, params.get("precision", "")))
     words = time_shares.words(divided)
     metrics = {quantities.bottleneck(name): round(share, 4) for name, share in divided.items()}
@@ -69,9 +91,11 @@ def examine(folder: Path) -> Findings:
     metrics |= energy_figures.figures(folder, sampled, start, stop)
     metrics |= utilization.figures(means, measured, _indices(folder))
     metrics |= roofline.metrics(roofline.point(events, means, measured))
-    asked = Asked.of(params)
+    slow = rank_limits.of_run(folder, records, events, spans.training(events), neighbours)
+    asked, cause = Asked.of(params), time_shares.limit(divided)
     why = {
-        **advice.lines(time_shares.limit(divided), words, spent, means, asked),
+        **advice.lines(cause, words, spent, means, asked, slow.get("slow_rank", {}), neighbours),
+        **slow,
         "shares": {name: round(share, 4) for name, share in divided.items()},
         "evidence": _evidence(means),
         "missing": _missing(tags, params, means, spent, measured) + _no_place(tags, metrics),
@@ -96,19 +120,6 @@ def _traffic_of_other_nodes(folder: Path, start: Record, stop: Record) -> dict[s
     return figures
 
 
-def training_spans(events: Sequence[Record]) -> list[activity.Span]:
-    """From each epoch's start to its end, without evaluations and checkpoints, on the monotonic clock."""
-    spans: list[activity.Span] = []
-    begun: float | None = None
-    for event in events:
-        if event.key in ("epoch_start", "eval_stop", "checkpoint_stop"):
-            begun = event.clock_sec
-        elif event.key in ("epoch_stop", "eval_start", "checkpoint_start", "run_stop") and begun is not None:
-            spans.append((begun, event.clock_sec))
-            begun = None
-    return spans
-
-
 def _clock(events: Sequence[Record], start: Record, stop: Record) -> time_shares.Clock:
     within = [event for event in events if start.clock_sec <= event.clock_sec <= stop.clock_sec]
     windows = [event.values for event in within if event.key == "throughput_window"]
@@ -116,16 +127,33 @@ def _clock(events: Sequence[Record], start: Record, stop: Record) -> time_shares
     evaluation, checkpoint = (
         sum(end - begin for begin, end in clock.intervals(within, name)) for name in ("eval", "checkpoint")
     )
-    exchange = clock.first(events, EXCHANGE)
-    steps = sum(len(values.get("step_ms") or ()) for values in windows)
+    ranks = slow_rank.ranks(windows)
     return time_shares.Clock(
         total=stop.clock_sec - start.clock_sec,
         evaluation=evaluation,
         checkpoint=checkpoint,
-        training=sum(end - begin for begin, end in training_spans(within)),
+        training=sum(end - begin for begin, end in spans.training(within)),
         data=max(waits) / 1e3 if waits else None,
-        exchange=steps * float(exchange.values["mean_ms"]) / 1e3 if exchange else None,
+        exchange=_exchange(events, windows, ranks),
+        gc=_of_most(windows, "rank_gc_ms"),
+        imbalance=slow_rank.imbalance(ranks),
+        update=_of_most(windows, "rank_update_ms"),
     )
+
+
+def _exchange(events: Sequence[Record], windows: slow_rank.Windows, ranks: Sequence[slow_rank.Rank]) -> float | None:
+    """Seconds of the exchange on the rank that waits least for the others, which is the exchange itself."""
+    if any(rank.exchange for rank in ranks):
+        return min(rank.exchange for rank in ranks)
+    timed = clock.first(events, EXCHANGE)  # of an earlier version, or of a graph that runs as a whole
+    steps = sum(len(values.get("step_ms") or ()) for values in windows)
+    return steps * float(timed.values["mean_ms"]) / 1e3 if timed else None
+
+
+def _of_most(windows: slow_rank.Windows, key: str) -> float | None:
+    """Seconds on the rank that has most; None where no window says any."""
+    said = [values[key] for values in windows if values.get(key)]
+    return max(sum(row) for row in zip(*said, strict=False)) / 1e3 if said else None
 
 
 def _ceiling_shares(measured: Ceilings | None, precision: str) -> dict[str, float]:

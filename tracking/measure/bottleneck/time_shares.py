@@ -1,18 +1,20 @@
 """How the time of a run divides among what it waited for, or was busy with. Pure arithmetic; the shares add up to 1.
 
-What passes on the clock comes first: evaluations, checkpoints, waiting for data, the exchange of gradients. What is
-left of the training is divided by the GPU's counters, in this order, each as far as time is left:
+What passes on the clock comes first: evaluations, checkpoints, waiting for data, the exchange of gradients, garbage
+collection, and what one rank took longer than the others. What is left of the training is divided by the GPU's
+counters, in this order, each as far as time is left:
 
-    host     the GPU had no work: 1 - engine activity, less the waits, in which it has none either
+    host     the GPU had no work: 1 - engine activity, less what came before, in which it has none either
     dram     the time that the traffic of the GPU's memory takes at the rate of a copy
     tensor   the time that the tensor cores' work takes at the rate of a matrix product
     fp32     of runs in fp32: the same of the cores that compute in fp32
     power    clock cycles that were missing while power or heat kept the clock down
+    kernels  kernels ran, but not on all multiprocessors: engine activity - SM activity
     unknown  the rest: kernels that reach neither ceiling
 
 The largest of `dram`, `tensor` and `fp32` goes first, since they overlap. In other precisions the fp32 cores work
-beside the memory or the tensor cores, so their share says nothing there. On CPUs `processor` is what the run's
-processes kept of the cores.
+beside the memory or the tensor cores, so their share says nothing there. On CPUs `update` is what a step takes whatever
+the size of its batch, `processor` what the run's processes kept of the cores, and `neighbours` what others had of them.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from dataclasses import dataclass
 
 from tracking.base import quantities
 
-LEAST = 0.25  # a cause that takes less of the time is not named as the limit
-LEAST_NAMED = 0.05  # nor named at all
+LEAST_NAMED = 0.05  # a cause that takes less of the time is not named
 NAMES = quantities.CAUSES
+ON_THE_CLOCK = ("data", "exchange", "gc", "imbalance")  # within the training, in the order in which they are taken
 COUNTERS = {
     "dram": "gpu_dram_bandwidth_percentage",
     "tensor": "gpu_tensor_activity_percentage",
@@ -42,6 +44,9 @@ class Clock:
     training: float  # epochs, less what evaluations and checkpoints took of them
     data: float | None
     exchange: float | None
+    gc: float | None = None
+    imbalance: float | None = None  # what the others waited for the rank that waits least, but for its data and gc
+    update: float | None = None
 
 
 def divide(clock: Clock, means: Mapping[str, float], ceilings: Mapping[str, float]) -> dict[str, float]:
@@ -52,11 +57,13 @@ def divide(clock: Clock, means: Mapping[str, float], ceilings: Mapping[str, floa
     """
     shares = {"evaluation": clock.evaluation / clock.total, "checkpoint": clock.checkpoint / clock.total}
     left = training = clock.training / clock.total
-    for name, seconds in (("data", clock.data), ("exchange", clock.exchange)):
+    for name in ON_THE_CLOCK:
+        seconds = getattr(clock, name)
         if seconds is not None:
             shares[name] = min(left, seconds / clock.total)
             left -= shares[name]
-    for name, share in _busy(means, training, shares.get("data", 0.0), ceilings):
+    waited = shares.get("data", 0.0) + shares.get("gc", 0.0)
+    for name, share in _busy(clock, means, training, waited, ceilings):
         shares[name] = min(left, share)
         left -= shares[name]
     shares = {name: min(1.0, max(0.0, share)) for name, share in shares.items()}
@@ -64,7 +71,7 @@ def divide(clock: Clock, means: Mapping[str, float], ceilings: Mapping[str, floa
 
 
 def _busy(
-    means: Mapping[str, float], training: float, waited: float, ceilings: Mapping[str, float]
+    clock: Clock, means: Mapping[str, float], training: float, waited: float, ceilings: Mapping[str, float]
 ) -> list[tuple[str, float]]:
     """What the counters say of the training, in the order in which it is taken."""
     parts: list[tuple[str, float]] = []
@@ -77,15 +84,30 @@ def _busy(
     if "gpu_sm_clock_percentage" in means:
         throttled = max(means.get(f"gpu_{cause}_throttled_percentage", 0.0) for cause in ("power", "thermal"))
         parts.append(("power", training * throttled / 100.0 * (1.0 - means["gpu_sm_clock_percentage"] / 100.0)))
-    elif "run_cpu_percentage" in means:
-        parts.append(("processor", training * means["run_cpu_percentage"] / 100.0))
+    if "gpu_engine_activity_percentage" in means and "gpu_sm_activity_percentage" in means:
+        unfilled = means["gpu_engine_activity_percentage"] - means["gpu_sm_activity_percentage"]
+        parts.append(("kernels", training * max(0.0, unfilled) / 100.0))
+    if not any(key.startswith("gpu_") for key in means):
+        parts += _on_cores(clock, means, training)
+    return parts
+
+
+def _on_cores(clock: Clock, means: Mapping[str, float], training: float) -> list[tuple[str, float]]:
+    """What the cores did of a run on CPUs. An update of the weights keeps them busy, too."""
+    update = (clock.update or 0.0) / clock.total
+    parts = [] if clock.update is None else [("update", update)]
+    if "run_cpu_percentage" in means:
+        busy = training * means["run_cpu_percentage"] / 100.0
+        parts.append(("processor", max(0.0, busy - update * means["run_cpu_percentage"] / 100.0)))
+    if "neighbours_cpu_percentage" in means:
+        parts.append(("neighbours", training * means["neighbours_cpu_percentage"] / 100.0))
     return parts
 
 
 def limit(shares: Mapping[str, float]) -> str:
-    """The known cause with the largest share; `unknown` where that is below LEAST."""
+    """The known cause with the largest share; `unknown` where no known one is named."""
     cause = max((name for name in shares if name != "unknown"), key=lambda name: shares[name], default="unknown")
-    return cause if shares.get(cause, 0.0) >= LEAST else "unknown"
+    return cause if shares.get(cause, 0.0) >= LEAST_NAMED else "unknown"
 
 
 def words(shares: Mapping[str, float]) -> str:

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tracking.base import installation
-from tracking.measure.training import clock, node_spread, start_times, summary, throughput
+from tracking.measure.training import clock, node_spread, spans, start_times, summary, throughput
 from tracking.measure.training.evaluation_plan import EvaluationPlan, planned
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ __all__ = [
     "epochs_trained",
     "node_spread",
     "planned",
+    "spans",
     "start_times",
     "summary",
     "throughput",

@@ -147,6 +147,7 @@ class MeasuringCallback(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.meter.note_energy(quantities.ENERGY_JOULES)
+        self.meter.end()
         self.meter.event("run_stop", status="success" if self._reached or not self._targets else "aborted")
         self.meter.note_logged()
         self.logged.recording = False
@@ -156,6 +157,11 @@ class MeasuringCallback(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: dict[str, Any], batch_idx: int
     ) -> None:
         self.meter.batch_ready(batch["num_samples"], batch.get("num_tokens", ()))
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        self.meter.update_begins(optimizer)
 
     def on_train_batch_end(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 from tracking.base import quantities
+from tracking.measure.steps import HostWatch, LastGradient, rank_parts
 from tracking.measure.training import throughput
 from tracking.measure.training.energy import EnergyMeter
 from tracking.measure.training.logged import LoggedValues
@@ -45,7 +47,13 @@ class Meter:
         self._window_steps = window_steps
         self._logged = logged
         self._advice = advice
+        self.knows_waits = True  # A loop may not say when its batch was there.
+        self._device = device
         self._timer = StepTimer(device)
+        self._marks_steps = ranks.size > 1 or device.type == "cpu"
+        self._gradient = LastGradient(self._timer.mark)
+        self._host = HostWatch()
+        self._fetched: object = None  # where the batch of the next step was there, if that is known
         self._energy = EnergyMeter(device, ranks)
         self._chunk: Chunk | None = None
         self._waiting: Chunk | None = None  # It is full, and is read when the next one is.
@@ -101,16 +109,40 @@ class Meter:
         epoch, section = self._stretch
         self._stretch = (epoch, section + 1) if epoch == self.epoch_num else (self.epoch_num, 0)
         self._evaluated = after_evaluation
+        self._fetched = None
         self._chunk = Chunk(self._timer.mark())
 
-    def batch_ready(self, samples: int, tokens: tuple[int, ...] = ()) -> None:
-        """The batch of a step is there, with so many real samples, and tokens of source and target where it is text."""
+    def batch_ready(self, samples: int, tokens: tuple[int, ...] = (), now: bool = True) -> None:
+        """The batch of a step is there, with so many real samples, and tokens of source and target where it is text.
+
+        `now`, or since `batch_fetched`; where that was not called, since the step before.
+        """
         assert self._chunk is not None
-        self._chunk.ready.append(self._timer.mark())
+        fetched, self._fetched = self._fetched, None
+        before = self._chunk.done[-1] if self._chunk.done else self._chunk.previous
+        self._chunk.ready.append(fetched or (self._timer.mark() if now else before))
         self._chunk.samples += samples
         if tokens:
             before = self._chunk.tokens or (0,) * len(tokens)
             self._chunk.tokens = tuple(sum(pair) for pair in zip(before, tokens, strict=True))
+
+    @property
+    def has_fetched(self) -> bool:
+        """Whether a loader has said when the next step's batch was there."""
+        return self._fetched is not None
+
+    def batch_fetched(self) -> None:
+        """The loader has just given the next step's first batch, before `batch_ready` says how large it is."""
+        if self._chunk is not None and self._fetched is None:
+            self._fetched = self._timer.mark()
+
+    def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """The gradients are there, of all ranks, and the weights change next."""
+        if self._chunk is None or not self._marks_steps or self._timer.is_capturing():
+            return
+        if self.ranks.size > 1:
+            self._gradient.watch(optimizer)
+        self._chunk.updates.append((len(self._chunk.done), self._gradient.taken(), self._timer.mark()))
 
     def step_done(self, loss: torch.Tensor | None, place: int) -> None:
         """A step is launched, the `place`-th of its epoch. Reads the window before the last where one is full.
@@ -141,6 +173,13 @@ class Meter:
         samples, self._read_samples = self._read_samples, 0
         return samples
 
+    def end(self) -> None:
+        """The training has come to its end: note where the ranks are, and leave its parameters. A collective call."""
+        self._gradient.forget()
+        if self.ranks.size > 1:
+            said = self.ranks.words(json.dumps(rank_parts.place(self._device)))
+            self.event(rank_parts.PLACES, ranks=[json.loads(words) for words in said])
+
     def event(self, key: str, value: float | None = None, **metadata: Any) -> None:
         if self._journal is not None:
             self._journal.event(key, value, **metadata)
@@ -164,24 +203,26 @@ class Meter:
         if chunk is None or not chunk.done:
             return
         own = self._timer.read(chunk)
-        said = [chunk.samples, self.asks_to_stop(), *chunk.tokens]
+        said = [*self._host.seconds(), chunk.samples, self.asks_to_stop(), *chunk.tokens]
         counts = torch.tensor(said, dtype=own.dtype)[:, None].expand(-1, own.shape[1])
         of_ranks = self.ranks.gather(torch.cat([own, counts]))
-        times, waits, losses = of_ranks[:, 0], of_ranks[:, 1], of_ranks[:, 2]
-        self.told_to_stop |= bool(of_ranks[:, 4, 0].any())
+        times, waits, losses, exchanges, updates = of_ranks[:, :5].unbind(dim=1)
+        held, counted = of_ranks[:, 5:9, 0], of_ranks[:, 9:, 0]
+        self.told_to_stop |= bool(counted[:, 1].any())
         if self._advice is not None:
             self._check_losses(losses, step - len(chunk.done))
         window = throughput.Window(
             step,
             self.epoch_num,
-            int(of_ranks[:, 3, 0].sum()),
+            int(counted[:, 0].sum()),
             tuple(times.sum(dim=1).tolist()),
-            tuple(waits.sum(dim=1).tolist()),
+            tuple(waits.sum(dim=1).tolist()) if self.knows_waits else (),
             throughput.slowest(times.tolist()),
-            throughput.slowest(waits.tolist()),
-            tuple(int(count) for count in of_ranks[:, 5:, 0].sum(dim=0)),
+            throughput.slowest(waits.tolist()) if self.knows_waits else (),
+            tuple(int(count) for count in counted[:, 2:].sum(dim=0)),
             self._stretch[1],
             self._evaluated,
+            rank_parts.of_window(times, waits * self.knows_waits, exchanges, updates, held, counted[:, 0]),
         )
         self._evaluated = False
         self.samples += window.samples

@@ -32,3 +32,16 @@ def intervals(events: Sequence[Record], name: str) -> list[tuple[float, float]]:
 def total(spans: Sequence[tuple[float, float]]) -> float:
     """The sum of their seconds."""
     return sum(end - begin for begin, end in spans)
+
+
+def training(events: Sequence[Record]) -> list[tuple[float, float]]:
+    """From each epoch's start to its end, without evaluations and checkpoints, on the monotonic clock."""
+    there: list[tuple[float, float]] = []
+    begun: float | None = None
+    for event in events:
+        if event.key in ("epoch_start", "eval_stop", "checkpoint_stop"):
+            begun = event.clock_sec
+        elif event.key in ("epoch_stop", "eval_start", "checkpoint_start", "run_stop") and begun is not None:
+            there.append((begun, event.clock_sec))
+            begun = None
+    return there

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -56,6 +56,7 @@ class Window:
     tokens: tuple[int, ...] = ()  # all ranks' tokens, of source and target where samples are sentences
     section: int = 0  # how many stretches of this epoch came before its own: an evaluation or a resume ends one
     after_evaluation: bool = False  # whether its first step follows an evaluation within the epoch
+    parts: Mapping[str, Sequence[float]] = field(default_factory=dict)  # what each rank's time went to (rank_parts)
 
     @property
     def seconds(self) -> float:
@@ -120,11 +121,12 @@ def written(window: Window) -> dict[str, Any]:
         "step_ms": window.step_sec,
         "wait_ms": window.wait_sec,
     }
-    numbers = {"step": window.step, "epoch_num": window.epoch_num, "samples": window.samples}
+    numbers: dict[str, Any] = {"step": window.step, "epoch_num": window.epoch_num, "samples": window.samples}
     numbers |= dict(zip(TOKENS if len(window.tokens) > 1 else (ONE_KIND,), window.tokens, strict=False))
     if window.section or window.after_evaluation:
         numbers |= {"section": window.section, "after_evaluation": window.after_evaluation}
-    return numbers | {key: [round(1e3 * value, 4) for value in values] for key, values in times.items()}
+    numbers |= {key: [round(1e3 * value, 4) for value in values] for key, values in times.items()}
+    return numbers | {key: list(values) for key, values in window.parts.items()}
 
 
 def slowest(ranks: Sequence[Sequence[float]]) -> tuple[float, ...]:

@@ -10,6 +10,8 @@ class FakeNvml(types.ModuleType):
 
     NVML_SUCCESS = 0
     NVML_CLOCK_SM = 1
+    NVML_VOLATILE_ECC = 0
+    NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 0, 1
     NVML_DEVICE_MIG_ENABLE = 1
     NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
     NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 138, 139
@@ -23,7 +25,7 @@ class FakeNvml(types.ModuleType):
     def __init__(self) -> None:
         super().__init__("pynvml")
         self.broken: set[str] = {"nvmlDeviceGetDeviceHandleFromMigDeviceHandle"}  # A whole GPU has none.
-        self.nvlink_kib = 0
+        self.nvlink_kib = self.ecc_errors = 0
         self.clock_reasons = 0x1 | 0x4  # idle, and a cap on its power
 
     def __getattribute__(self, name: str) -> object:
@@ -87,6 +89,22 @@ class FakeNvml(types.ModuleType):
 
     def nvmlDeviceGetPcieThroughput(self, handle: int, counter: int) -> int:
         return [7000, 12000][counter]
+
+    def nvmlDeviceGetCurrPcieLinkWidth(self, handle: int) -> int:
+        return 8
+
+    def nvmlDeviceGetMaxPcieLinkWidth(self, handle: int) -> int:
+        return 16
+
+    def nvmlDeviceGetCurrPcieLinkGeneration(self, handle: int) -> int:
+        return 4
+
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle: int) -> int:
+        return 5
+
+    def nvmlDeviceGetTotalEccErrors(self, handle: int, kind: int, counter: int) -> int:
+        self.ecc_errors += kind == self.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+        return self.ecc_errors
 
     def nvmlDeviceGetFieldValues(self, handle: int, fields: list[tuple[int, int]]) -> list[types.SimpleNamespace]:
         self.nvlink_kib += 1_000_000

@@ -103,6 +103,8 @@ def test_only_the_gpus_in_use_are_sampled_under_their_own_index(nvml: FakeNvml, 
         "system/gpu_2_power_throttled_percentage": 100.0,
         "system/gpu_2_thermal_throttled_percentage": 0.0,
         "system/gpu_2_sm_clock_percentage": 75.0,
+        "system/gpu_2_pcie_link_percentage": 25.0,
+        "system/gpu_2_ecc_errors": 2.0,  # since the first sample
     }
     nvml.broken.clear()  # now GPU-1 is a MIG device of the GPU with the index 3
     assert "system/node_1/gpu_3_memory_usage_megabytes" in SystemMetrics(["GPU-1"], tmp_path, node="node_1").sample()
@@ -123,7 +125,7 @@ def test_a_failing_sensor_is_left_out_and_comes_back(
         patch.setattr(psutil, "disk_io_counters", lambda: None)
         values = metrics.sample()
     assert {"system/gpu_0_power_usage_watts", "system/cpu_utilization_percentage"} < set(values)
-    assert not any("pcie" in key or "nvlink" in key or "gpu_0_util" in key or "disk" in key for key in values)
+    assert not any("_pcie_receive" in key or "nvlink" in key or "gpu_0_util" in key or "disk" in key for key in values)
     assert metrics.failures["disk space"] == "OSError: stale file handle"
     assert metrics.failures["gpu_0 PCIe"] == "NVMLError: Not Supported"
     nvml.broken.clear()

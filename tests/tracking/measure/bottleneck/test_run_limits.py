@@ -159,7 +159,7 @@ def test_without_ceilings_the_counters_count_against_all_there_is_and_it_says_so
 
 def test_a_run_that_is_too_short_for_a_sample_names_no_limit_of_the_gpu(tmp_path: Path) -> None:
     why = explain(folder_of(tmp_path, GPU, sample(90, **BUSY)))
-    assert why["cause"] == "unknown"
+    assert why["cause"] == "evaluation"
     assert any("no sample of the GPU" in words for words in why["missing"])
 
 

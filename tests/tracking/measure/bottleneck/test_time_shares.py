@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +15,9 @@ percent = st.floats(0, 100)
 SENSORS = (
     "gpu_engine_activity_percentage", "gpu_dram_bandwidth_percentage", "gpu_tensor_activity_percentage",
     "gpu_fp32_activity_percentage", "gpu_sm_clock_percentage", "gpu_power_throttled_percentage",
-    "gpu_thermal_throttled_percentage", "run_cpu_percentage",
+    "gpu_thermal_throttled_percentage", "gpu_sm_activity_percentage",
 )  # fmt: skip
+CORES = ("run_cpu_percentage", "neighbours_cpu_percentage")
 CLOCK = Clock(total=100.0, evaluation=10.0, checkpoint=0.0, training=90.0, data=9.0, exchange=None)
 
 
@@ -22,12 +25,11 @@ CLOCK = Clock(total=100.0, evaluation=10.0, checkpoint=0.0, training=90.0, data=
 def clocks(draw: st.DrawFn) -> Clock:
     evaluation, checkpoint, training = (draw(st.floats(0, 30)) for _ in range(3))
     total = evaluation + checkpoint + training + draw(st.floats(0.001, 10))
-    data, exchange = (draw(st.none() | st.floats(0, 40)) for _ in range(2))
-    return Clock(total, evaluation, checkpoint, training, data, exchange)
+    return Clock(total, evaluation, checkpoint, training, *(draw(st.none() | st.floats(0, 40)) for _ in range(5)))
 
 
 @given(
-    clocks(), st.dictionaries(st.sampled_from(SENSORS), percent),
+    clocks(), st.dictionaries(st.sampled_from((*SENSORS, *CORES)), percent),
     st.dictionaries(st.sampled_from(list(time_shares.COUNTERS)), st.floats(10, 100)),
 )  # fmt: skip
 def test_the_shares_add_up_whatever_was_measured(
@@ -77,7 +79,8 @@ def test_cycles_that_power_took_count_by_how_far_the_clock_was_down() -> None:
 @pytest.mark.parametrize(
     ("divided", "named"),
     [
-        ({"data": 0.24, "unknown": 0.1}, "unknown"),  # below a quarter
+        ({"data": 0.04, "unknown": 0.96}, "unknown"),
+        ({"data": 0.06, "unknown": 0.94}, "data"),
         ({"data": 0.3, "unknown": 0.4}, "data"),  # What is not known cannot be acted on.
         ({"data": 0.3, "dram": 0.4, "unknown": 0.3}, "dram"),
         ({"unknown": 1.0}, "unknown"),
@@ -89,7 +92,34 @@ def test_a_limit_is_named_where_it_is_large_enough(divided: dict[str, float], na
 
 def test_every_cause_has_a_name() -> None:
     everything = divide(CLOCK, dict.fromkeys(SENSORS, 1.0), dict.fromkeys(time_shares.COUNTERS, 100.0))
-    assert everything.keys() | {"exchange", "processor"} == time_shares.NAMES.keys()
+    on_cores = divide(replace(CLOCK, exchange=1.0, gc=1.0, imbalance=1.0, update=1.0), dict.fromkeys(CORES, 1.0), {})
+    assert everything.keys() | on_cores.keys() == time_shares.NAMES.keys()
+
+
+def test_others_on_the_cores_are_a_cause_and_an_update_is_no_second_time_the_processors() -> None:
+    means = {"run_cpu_percentage": 50.0, "neighbours_cpu_percentage": 40.0}
+    divided = divide(replace(CLOCK, update=18.0), means, {})
+    assert divided == pytest.approx(
+        {"evaluation": 0.1, "checkpoint": 0.0, "data": 0.09, "update": 0.18, "processor": 0.36, "neighbours": 0.27,
+         "unknown": 0.0}
+    )  # fmt: skip
+
+
+def test_kernels_that_leave_multiprocessors_idle_are_known() -> None:
+    means = {
+        "gpu_engine_activity_percentage": 90.0, "gpu_sm_activity_percentage": 60.0,
+        "gpu_dram_bandwidth_percentage": 45.0,
+    }  # fmt: skip
+    divided = divide(CLOCK, means, {"dram": 90.0})
+    assert divided["kernels"] == pytest.approx(0.9 * 0.3)
+    assert divided["unknown"] < 0.1
+
+
+def test_what_one_rank_takes_longer_and_collections_are_on_the_clock() -> None:
+    divided = divide(replace(CLOCK, gc=20.0, imbalance=30.0), {"gpu_engine_activity_percentage": 50.0}, {})
+    # The GPU has no work while its host collects, which is said once.
+    assert (divided["gc"], divided["imbalance"]) == (0.2, 0.3)
+    assert divided["host"] == pytest.approx(0.9 * 0.5 - 0.09 - 0.2)
 
 
 def test_what_is_not_known_is_named_last() -> None:

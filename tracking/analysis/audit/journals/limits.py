@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tracking.analysis.audit.journals import waits
 from tracking.base import quantities
 
 PREFIX = quantities.BOTTLENECK
@@ -24,6 +25,11 @@ UTILIZATION = {
     quantities.UTILIZATION_RUN_CPU_PERCENTAGE: "run_cpu",
     quantities.UTILIZATION_CPU_MEMORY_MEGABYTES_PER_SEC: "cpu_memory_megabytes_per_sec",
 }
+# Sensors that only a run on GPUs has.
+ON_GPU = {
+    "utilization", "memory_usage", "power_usage", "engine_activity", "sm_activity", "dram_bandwidth", "tensor_activity",
+    "sm_clock", "power_throttled", "thermal_throttled", "fp32_activity",
+}  # fmt: skip
 Row = Mapping[str, Any]
 Spans = list[tuple[float, float]]
 
@@ -37,7 +43,10 @@ def shares(rows: Sequence[Row], folder: Path) -> dict[str, float]:
     training = sum(end - start for start, end in spans) / total
     taken = {name: _between(timed, key) / total for name, key in (("evaluation", "eval"), ("checkpoint", "checkpoint"))}
     left = training
+    noted = {key for row in rows if row["kind"] == "metrics" for key in row["values"] if key.startswith(PREFIX)}
     for name, share in _in_order(timed, events, rows, folder, spans, training, total):
+        if noted and quantities.bottleneck(name) not in noted:  # An earlier version did not know the cause.
+            continue
         taken[name] = max(0.0, min(left, share))
         left -= taken[name]
     taken["unknown"] = max(0.0, 1.0 - sum(taken.values()))
@@ -104,14 +113,22 @@ def _in_order(
     total: float,
 ) -> Iterator[tuple[str, float]]:  # fmt: skip
     windows = [row["values"] for row in timed if row["key"] == "throughput_window"]
-    waits = [sum(waited) for waited in zip(*(window.get("rank_wait_ms") or [] for window in windows), strict=False)]
-    if waits:
-        yield "data", max(waits) / 1e3 / total
+    late = waits.sums(windows, "rank_wait_ms")
+    if late:
+        yield "data", max(late) / 1e3 / total
     exchanged = [row["values"]["mean_ms"] for row in events if row["key"] == "gradient_exchange"]
-    if exchanged:
+    there = waits.exchanges(windows)
+    if any(there):
+        yield "exchange", min(there) / 1e3 / total
+    elif exchanged:
         yield "exchange", exchanged[0] * sum(len(window.get("step_ms") or []) for window in windows) / 1e3 / total
+    collected, updated = (waits.sums(windows, f"rank_{name}_ms") for name in ("gc", "update"))
+    if collected:
+        yield "gc", max(collected) / 1e3 / total
+    if there:
+        yield "imbalance", waits.waited_in_vain(windows) / 1e3 / total
     said = _means(rows, spans)
-    waited = min(training, max(waits, default=0.0) / 1e3 / total)
+    waited = min(training, (max(late, default=0.0) + max(collected, default=0.0)) / 1e3 / total)
     if "engine_activity" in said:
         yield "host", training * (1 - said["engine_activity"] / 100) - waited
     work = {"dram": "dram_bandwidth", "tensor": "tensor_activity", "fp32": "fp32_activity"}
@@ -121,8 +138,17 @@ def _in_order(
     if "sm_clock" in said:
         held = max(said.get("power_throttled", 0.0), said.get("thermal_throttled", 0.0))
         yield "power", training * held / 100 * (1 - said["sm_clock"] / 100)
-    elif "run_cpu" in said:
-        yield "processor", training * said["run_cpu"] / 100
+    if {"engine_activity", "sm_activity"} <= said.keys():
+        yield "kernels", max(0.0, training * (said["engine_activity"] - said["sm_activity"]) / 100)
+    if ON_GPU & said.keys():
+        return
+    update = max(updated, default=0.0) / 1e3 / total
+    if updated:
+        yield "update", update
+    if "run_cpu" in said:
+        yield "processor", (training - update) * said["run_cpu"] / 100
+    if "neighbours_cpu" in said:
+        yield "neighbours", training * said["neighbours_cpu"] / 100
 
 
 def _training(timed: Sequence[Row]) -> Spans:

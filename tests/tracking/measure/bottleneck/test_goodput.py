@@ -1,0 +1,85 @@
+"""Where the time from a run's submission to its end went: each second once, whatever became of the run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tracking.base import quantities
+from tracking.measure.bottleneck import account, goodput
+from tracking.record import Journal, Record, RunInfo, documents, journal, run_folder
+
+
+def event(at: float, key: str, **values: Any) -> Record:
+    return Record("event", int(1e3 * (1000 + at)), at, key, values=values)
+
+
+def waited(at: float, *ms: float) -> Record:
+    return event(at, "throughput_window", samples=8, rank_wait_ms=list(ms), rank_ms=[1000.0] * len(ms))
+
+
+# Submitted at 0; 10 s queue, 5 s start of which 2 s are launching, 8 s compiling, 40 s on the clock, 4 s after it.
+RUN = [
+    event(12, "init_start", since_command_sec=2.0), event(15, "warmup_start"), event(23, "warmup_stop"),
+    event(23, "run_start"), event(23, "epoch_start", epoch_num=1), waited(30, 3000.0, 1000.0),
+    event(33, "checkpoint_start"), event(34, "checkpoint_stop"), event(43, "epoch_stop", epoch_num=1),
+    event(43, "eval_start"), event(53, "eval_stop"), event(56, "epoch_start", epoch_num=2),
+    event(63, "epoch_stop", epoch_num=2), event(63, "run_stop"), event(67, "test_stop"),
+]  # fmt: skip
+SPENT = {
+    "queue": 10, "start": 5, "compile": 8, "data": 3, "train": 23, "evaluation": 10, "checkpoint": 1, "lost": 0,
+    "end": 4, "idle": 3,
+}  # fmt: skip
+
+
+def test_each_second_is_counted_once() -> None:
+    parts = goodput.seconds(RUN, created_ms=1_000_000, ended_ms=1_067_000, finished=True)
+    assert parts == pytest.approx(SPENT)
+    assert sum(goodput.shares(parts).values()) == pytest.approx(1.0)
+    assert parts.keys() == quantities.GOODPUT_PARTS.keys()
+    assert goodput.words(parts).startswith("34 % of 67.0 s trained; ")
+    assert "queue 15 %, evaluation 15 %, compiling and warming up 12 %" in goodput.words(parts)
+
+
+def test_an_interruption_loses_what_is_done_again_and_the_time_between() -> None:
+    first = [record for record in RUN if record.clock_sec < 55]
+    again = [
+        event(100, "resume", epoch_num=1), event(105, "init_start"), event(110, "run_start"),
+        event(110, "epoch_start", epoch_num=2), event(130, "epoch_stop", epoch_num=2), event(130, "run_stop"),
+    ]  # fmt: skip
+    lost = [event(53, "epoch_start", epoch_num=2), event(60, "checkpoint_saved")]
+    parts = goodput.seconds([*first, *lost, *again], 1_000_000, 1_130_000, finished=True)
+    assert parts["lost"] == pytest.approx(110 - 53)  # 7 s of the second epoch, and 50 s until it trains again
+    assert parts["train"] == pytest.approx(20 - 1 - 3 + 20)
+    assert sum(parts.values()) == pytest.approx(130)
+
+
+def test_nothing_that_a_failed_run_did_counts() -> None:
+    parts = goodput.seconds(RUN[:7], 1_000_000, 1_033_000, finished=False)
+    assert parts == pytest.approx({"queue": 10, "lost": 23})
+    assert goodput.seconds([], 0, 1, finished=False) == {}
+
+
+def test_a_sweep_adds_up_the_seconds_of_its_jobs_and_failed_ones_too() -> None:
+    together = goodput.together([SPENT, {"queue": 10.0, "lost": 23.0}])
+    assert together["lost"] == 23
+    assert sum(goodput.shares(together).values()) == pytest.approx(1.0)
+    assert goodput.together([]) == {}
+    assert goodput.words({}) == ""
+
+
+def test_the_result_and_mlflow_have_it(tmp_path: Path) -> None:
+    documents.write_json(tmp_path / run_folder.RUN, RunInfo("run", "experiment", "uri", created_ms=1_000_000))
+    log = Journal(tmp_path / run_folder.JOURNAL)
+    for record in RUN:
+        log.append(record)
+    log.close()
+    told = account(tmp_path, finished=True)
+    assert told["seconds"] == pytest.approx(SPENT)
+    assert sum(told["shares"].values()) == pytest.approx(1.0, abs=1e-3)
+    last = [record for record, _ in journal.read(tmp_path / run_folder.JOURNAL)][-1]
+    assert last.values["goodput/train_fraction"] == told["shares"]["train"]
+    assert json.dumps(told)

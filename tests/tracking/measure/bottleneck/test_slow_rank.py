@@ -1,0 +1,72 @@
+"""The rank that waits least in the exchange is named, with what explains it; and none where all wait alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tracking.analysis.audit.journals import waits as audited
+from tracking.measure.bottleneck import slow_rank
+
+NODES = [{"node": "a"}, {"node": "a"}, {"node": "b"}, {"node": "b"}]
+ALIKE = {
+    "rank_ms": [100.0] * 4, "rank_wait_ms": [1.0] * 4, "rank_exchange_ms": [61.0, 60.0, 62.0, 10.0],
+    "rank_core_ms": [40.0, 40.0, 40.0, 88.0], "step_ms": [10.0] * 10,
+}  # fmt: skip
+
+
+def said(**values: Any) -> dict[str, Any]:
+    return ALIKE | values
+
+
+def verdict(windows: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
+    return slow_rank.verdict(slow_rank.ranks(windows), NODES, options.pop("gpus", {}), **options)
+
+
+def test_a_late_loader_is_named_with_its_rank_and_node() -> None:
+    window = said(rank_wait_ms=[1.0, 1.0, 1.0, 48.0], rank_late=[0, 0, 0, 3])
+    slow = verdict([window, said(rank_wait_ms=[1.0, 1.0, 1.0, 48.0], rank_late=[0, 0, 0, 4])])
+    assert (slow["rank"], slow["node"], slow["cause"], slow["waited"]) == (3, "b", "data", 0.51)
+    assert slow["words"] == (
+        "rank 3 on node b waits least in the exchange, and the others wait 51 % of the time for it: "
+        "its loader is late in 35 % of steps"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "cause"),
+    [
+        ({"rank_gc_ms": [0, 0, 0, 45.0]}, {}, "gc"),
+        ({"rank_queued_ms": [0, 0, 0, 45.0]}, {}, "queued"),
+        ({"rank_core_ms": [38.0, 38.0, 38.0, 40.0]}, {}, "queued"),  # a kernel that does not count the queue
+        ({"rank_quota_ms": [0, 0, 0, 45.0]}, {}, "quota"),
+        ({"rank_samples": [8.0, 8.0, 8.0, 16.0]}, {}, "samples"),
+        ({}, {}, "computing"),
+        ({}, {"co_tenants": "1 process"}, "co-tenant"),
+        ({}, {"gpus": {0: {"power_throttled_percentage": 0.0}, 3: {"power_throttled_percentage": 80.0}}}, "power"),
+        ({}, {"gpus": {0: {"sm_clock_percentage": 98.0}, 3: {"sm_clock_percentage": 60.0}}}, "clock"),
+        ({}, {"gpus": {0: {"ecc_errors": 0.0}, 3: {"ecc_errors": 2.0}}}, "ecc"),
+        ({}, {"gpus": {0: {"pcie_link_percentage": 100.0}, 3: {"pcie_link_percentage": 25.0}}}, "links"),
+    ],
+)
+def test_each_cause_has_its_evidence(values: dict[str, Any], options: dict[str, Any], cause: str) -> None:
+    slow = verdict([said(**values)], **options)
+    assert (slow["rank"], slow["cause"]) == (3, cause)
+
+
+def test_no_rank_is_named_where_all_wait_alike_or_where_nothing_is_known() -> None:
+    assert not verdict([said(rank_exchange_ms=[60.0, 61.0, 60.0, 58.0])])
+    assert not verdict([{"rank_ms": [100.0] * 4}])
+    assert slow_rank.imbalance(slow_rank.ranks([said(rank_exchange_ms=[60.0, 61.0, 60.0, 58.0])])) == 0.0
+
+
+def test_a_delay_that_wanders_from_rank_to_rank_names_none() -> None:
+    windows = [said(rank_exchange_ms=[50.0 - 40.0 * (rank == late) for rank in range(4)]) for late in range(4)]
+    assert not verdict(windows)
+
+
+@pytest.mark.parametrize("values", [{}, {"rank_gc_ms": [0, 0, 0, 20.0]}, {"rank_wait_ms": [1.0, 1.0, 1.0, 48.0]}])
+def test_the_audit_comes_to_the_same_wait(values: dict[str, Any]) -> None:
+    windows = [said(**values), {"rank_ms": [1.0] * 4}]
+    assert audited.waited_in_vain(windows) / 1e3 == pytest.approx(slow_rank.imbalance(slow_rank.ranks(windows)))

@@ -1,0 +1,38 @@
+"""What the ranks of a run waited for, once more, from the windows in its journal: sums in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Windows = Sequence[Mapping[str, Any]]
+
+
+def sums(windows: Windows, field: str) -> list[float]:
+    """A rank's sum over the windows that have the field; empty where none has it."""
+    rows = [window[field] for window in windows if window.get(field)]
+    return [sum(column) for column in zip(*rows, strict=False)]
+
+
+def exchanges(windows: Windows) -> list[float]:
+    """Each rank's time in the exchange; empty of one process."""
+    several = [window for window in windows if len(window.get("rank_exchange_ms") or []) > 1]
+    return sums(several, "rank_exchange_ms")
+
+
+def waited_in_vain(windows: Windows) -> float:
+    """What the others wait for the rank that waits least, less what its data and its collections take longer."""
+    several = [window for window in windows if len(window.get("rank_exchange_ms") or []) > 1]
+    there = sums(several, "rank_exchange_ms")
+    slow = there.index(min(there))
+
+    def beyond(field: str) -> float:
+        values = sums([window for window in several if len(window.get(field) or []) == len(there)], field)
+        others = [value for rank, value in enumerate(values) if rank != slow]
+        return values[slow] - sum(others) / len(others) if others else 0.0
+
+    waited = -beyond("rank_exchange_ms")
+    if waited < 0.05 * sum(window["rank_ms"][slow] for window in several):
+        return 0.0
+    named = sum(max(0.0, beyond(field)) for field in ("rank_wait_ms", "rank_gc_ms"))
+    return max(0.0, waited - named)

@@ -1,0 +1,16 @@
+"""What the time from a run's submission to its end went to, by the name in its key (see `quantities.goodput`)."""
+
+from __future__ import annotations
+
+GOODPUT_PARTS = {
+    "train": "training",
+    "queue": "queue",
+    "start": "start",
+    "compile": "compiling and warming up",
+    "data": "waiting for data",
+    "evaluation": "evaluation",
+    "checkpoint": "checkpoints",
+    "lost": "lost to interruptions",
+    "end": "test, saving and upload at the end",
+    "idle": "idle",
+}

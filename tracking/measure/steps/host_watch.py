@@ -1,0 +1,85 @@
+"""What held up the host of one process: Python's garbage collection, other processes on its core, its quota.
+
+Garbage collections are timed as they happen; the rest are counters of the kernel, read once a window.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+import weakref
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+NAMES = ("gc", "queued", "quota", "core")  # the order of `HostWatch.seconds`
+THREAD = Path("/proc/thread-self/schedstat")  # ns on a core, ns runnable without a core, time slices
+CGROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(eq=False)  # Another watch's is not the same one.
+class Collections:
+    """A callback of the garbage collector that adds up what it takes."""
+
+    seconds: float = 0.0
+    since: float = 0.0
+
+    def __call__(self, phase: str, info: dict[str, Any]) -> None:
+        if phase == "start":
+            self.since = time.perf_counter()
+        elif self.since:
+            self.seconds += time.perf_counter() - self.since
+
+
+class HostWatch:
+    """`seconds` since the call before, by NAMES: in collections; runnable without a core; halted by the container's
+    quota; and what the calling thread computed. A counter that this machine lacks stays 0."""
+
+    def __init__(self, thread: Path = THREAD, cgroup: Path = CGROUP) -> None:
+        self._collections = Collections()
+        self._files = [_opened(thread), _opened(cgroup / _own_group() / "cpu.stat") or _opened(cgroup / "cpu.stat")]
+        gc.callbacks.append(self._collections)
+        weakref.finalize(self, _release, self._collections, self._files)  # A training may end by any error.
+        self._before = self._counted()
+
+    def seconds(self) -> list[float]:
+        now = self._counted()
+        since, self._before = self._before, now
+        return [max(0.0, after - before) for after, before in zip(now, since, strict=True)]
+
+    def _counted(self) -> tuple[float, ...]:
+        thread, quota = (_read(file).split() for file in self._files)
+        halted = quota[quota.index("throttled_usec") + 1] if "throttled_usec" in quota else "0"
+        queued = thread[1] if len(thread) == 3 and thread[0] != "0" else "0"  # a kernel that does not count says 0
+        return self._collections.seconds, int(queued) / 1e9, int(halted) / 1e6, time.thread_time()
+
+
+def _release(collections: Collections, opened: list[int | None]) -> None:
+    with suppress(ValueError):
+        gc.callbacks.remove(collections)
+    for file in opened:
+        if file is not None:
+            os.close(file)
+
+
+def _opened(path: Path) -> int | None:
+    with suppress(OSError):
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return None
+
+
+def _read(file: int | None) -> str:
+    with suppress(OSError):
+        return os.pread(file, 4096, 0).decode() if file is not None else ""
+    return ""
+
+
+def _own_group() -> str:
+    """The process's own control group of version 2; empty where there is none."""
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            if line.startswith("0::/"):
+                return line.removeprefix("0::/")
+    return ""
