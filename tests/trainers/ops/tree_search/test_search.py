@@ -1,0 +1,116 @@
+"""The flat trees against the plain search, visit for visit; noise, memory, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from conf.schema import ConfigError
+from tests.trainers.ops.tree_search.plain_search import PlainSearch
+from trainers.ops.go import Boards, Rules
+from trainers.ops.tree_search import Dice, Search, Settings, Trees, node_bytes
+
+CPU = torch.device("cpu")
+RULES = Rules(size=3, komi=0.5)
+GAMES = 5
+
+
+def table(rules: Rules, seed: int = 0) -> object:
+    """An evaluation that follows from the planes alone: sums of random quarters, which have no rounding errors."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.randint(-8, 9, (17 * rules.num_points, rules.num_moves + 1), generator=generator) / 8
+
+    def evaluate(planes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        sums = planes.float().flatten(1) @ weights
+        return sums[:, :-1], (sums[:, -1] / 8).round().clamp(-6, 6) / 8
+
+    return evaluate
+
+
+def opened(rules: Rules, games: int) -> Boards:
+    """Games with 0, 1, 2, ... random legal moves."""
+    boards, generator = rules.start(games, CPU), torch.Generator().manual_seed(3)
+    for number in range(games - 1):
+        moves = torch.multinomial(rules.legal(boards).float(), 1, generator=generator)[:, 0]
+        boards = boards.where(torch.arange(games) > number, rules.play(boards, moves))
+    return boards
+
+
+@pytest.mark.parametrize(("readouts", "leaves"), [(24, 1), (24, 4), (40, 8)])
+def test_the_trees_grow_as_the_plain_search_has_it_visit_for_visit_and_move_for_move(readouts: int, leaves: int) -> None:
+    evaluate, settings = table(RULES), Settings(readouts, leaves)
+    search = Search(RULES, evaluate, settings, GAMES, CPU)
+    boards, every = opened(RULES, GAMES), torch.ones(GAMES, dtype=torch.bool)
+    search.restart(every, boards)
+    plain = [PlainSearch(RULES, evaluate, settings, boards.take(torch.tensor([game]))) for game in range(GAMES)]
+    dice = Dice(torch.arange(GAMES), 1)
+    for _ in range(6):
+        active = ~search.trees.roots().over
+        search.run(active, dice)
+        for game in active.nonzero()[:, 0].tolist():
+            assert search.counts()[game].tolist() == plain[game].run().tolist()
+            assert search.trees.totals[game, 0].tolist() == plain[game].root.totals.tolist()
+        moves = search.counts().argmax(dim=1)
+        search.advance(moves, active)
+        for game in active.nonzero()[:, 0].tolist():
+            plain[game].advance(int(moves[game]))
+    assert search.trees.counts.max() > 1
+
+
+def test_a_move_keeps_the_tree_below_it_and_games_that_are_left_out_keep_theirs() -> None:
+    search = Search(RULES, table(RULES), Settings(16, 4), 2, CPU)
+    search.run(torch.tensor([True, True]), Dice(torch.arange(2), 1))
+    before = search.counts().clone()
+    moves = before.argmax(dim=1)
+    search.advance(moves, torch.tensor([True, False]))
+    assert search.counts()[0].sum() == before[0, moves[0]] - 1  # The first visit evaluated the node itself.
+    assert search.counts()[1].tolist() == before[1].tolist()
+    assert search.trees.roots().moves.tolist() == [1, 0]
+
+
+def test_a_tree_keeps_no_more_nodes_than_there_is_room_for() -> None:
+    settings = Settings(4, 2)
+    search = Search(RULES, table(RULES), settings, 3, CPU)
+    every = torch.ones(3, dtype=torch.bool)
+    for _ in range(5):
+        search.run(every & ~search.trees.roots().over, Dice(torch.arange(3), 1))
+        search.advance(search.counts().argmax(dim=1), every & ~search.trees.roots().over)
+        assert search.trees.counts.max() <= settings.kept
+
+
+def test_noise_is_a_games_own_wherever_it_is_played() -> None:
+    def noisy(games: list[int]) -> torch.Tensor:
+        search = Search(RULES, table(RULES), Settings(16, 4, noise=True), len(games), CPU)
+        search.run(torch.ones(len(games), dtype=torch.bool), Dice(torch.tensor(games), 7))
+        return search.trees.priors[:, 0]
+
+    both = noisy([4, 9])
+    assert torch.equal(both[1], noisy([9])[0])
+    assert not torch.equal(both[0], both[1])
+    torch.testing.assert_close(both.clamp(min=0).sum(dim=1), torch.ones(2))
+
+
+def test_the_noise_has_the_mean_and_the_spread_of_a_dirichlet_distribution() -> None:
+    legal = torch.ones(20_000, 5, dtype=torch.bool)
+    legal[:, 4] = False
+    drawn = Dice(torch.arange(20_000), 1).dirichlet(torch.zeros(20_000), legal, 0.4)
+    assert (drawn[:, 4] == 0).all()
+    torch.testing.assert_close(drawn[:, :4].mean(dim=0), torch.full((4,), 0.25), atol=0.01, rtol=0)
+    variance = 0.25 * 0.75 / (4 * 0.4 + 1)
+    torch.testing.assert_close(drawn[:, :4].var(dim=0), torch.full((4,), variance), atol=0.005, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("readouts", "leaves", "words"),
+    [(4, 8, "readouts=4: 8 leaves"), (12, 8, "such as 8"), (0, 1, "readouts=0"), (8, 0, "leaves=0")],
+)
+def test_readouts_that_make_no_whole_steps_are_refused(readouts: int, leaves: int, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Settings(readouts, leaves)
+
+
+def test_the_memory_of_a_tree_is_known_before_it_is_made() -> None:
+    rules = Rules()
+    trees = Trees.empty(rules, 3, 7, CPU)
+    held = sum(tensor.numel() * tensor.element_size() for tensor in (*trees.boards, *trees[1:-1]))
+    assert held == 3 * 7 * node_bytes(rules)

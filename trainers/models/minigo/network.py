@@ -1,0 +1,99 @@
+"""The network of MLPerf v0.5's MiniGo: a residual tower with a policy head and a value head.
+
+Sizes are those of the reference (mlcommons/training, reinforcement/tensorflow/minigo/dual_net.py), on 9x9: 32 filters, 9
+blocks, a dense layer of 64. The architecture is AlphaGo Zero's (D. Silver et al. 2017, doi:10.1038/nature24270).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+PLANES = 17
+POLICY_FILTERS, VALUE_FILTERS = 2, 1
+MOMENTUM = 0.05  # of the running statistics; TensorFlow calls it .95
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """`board` is N; `dense` the width of the value head's hidden layer."""
+
+    board: int = 9
+    filters: int = 32
+    blocks: int = 9
+    dense: int = 64
+
+    @property
+    def num_moves(self) -> int:
+        return self.board**2 + 1
+
+
+class Outputs(NamedTuple):
+    logits: torch.Tensor  # [B, N*N + 1], of the policy, the pass last
+    values: torch.Tensor  # [B], from -1 to 1: what the player to move can expect
+
+
+class Convolution(nn.Sequential):
+    """A convolution without a bias, and batch normalisation."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
+        normalisation = nn.BatchNorm2d(outputs, momentum=MOMENTUM)
+        super().__init__(nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False), normalisation)
+        nn.init.xavier_uniform_(self[0].weight)
+
+
+class Block(nn.Module):
+    """Two convolutions, and the input added to what comes out of them."""
+
+    def __init__(self, filters: int) -> None:
+        super().__init__()
+        self.first, self.second = Convolution(filters, filters, 3), Convolution(filters, filters, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.second(F.relu(self.first(inputs))) + inputs)
+
+
+class GoNet(nn.Module):
+    """Planes [B, 17, N, N] to Outputs."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.sizes = sizes
+        points, filters = sizes.board**2, sizes.filters
+        self.stem = Convolution(PLANES, filters, 3)
+        self.blocks = nn.ModuleList(Block(filters) for _ in range(sizes.blocks))
+        self.policy = Convolution(filters, POLICY_FILTERS, 1)
+        self.to_moves = nn.Linear(POLICY_FILTERS * points, sizes.num_moves)
+        self.value = Convolution(filters, VALUE_FILTERS, 1)
+        self.hidden = nn.Linear(VALUE_FILTERS * points, sizes.dense)
+        self.to_value = nn.Linear(sizes.dense, 1)
+
+    def forward(self, planes: torch.Tensor) -> Outputs:
+        features = F.relu(self.stem(planes))
+        for block in self.blocks:
+            features = block(features)
+        logits = self.to_moves(F.relu(self.policy(features)).flatten(1))
+        hidden = F.relu(self.hidden(F.relu(self.value(features)).flatten(1)))
+        return Outputs(logits.float(), self.to_value(hidden).float().tanh()[:, 0])
+
+    def convolutions(self) -> Iterator[Convolution]:
+        yield from (part for part in self.modules() if isinstance(part, Convolution))
+
+
+def flops(sizes: Sizes) -> int:
+    """FLOPs of one evaluation: 2 for each product of a weight; 27.7 million at the reference's sizes."""
+    points, filters = sizes.board**2, sizes.filters
+    tower = 9 * filters * (PLANES + 2 * sizes.blocks * filters)
+    heads = filters * (POLICY_FILTERS + VALUE_FILTERS)
+    dense = POLICY_FILTERS * points * sizes.num_moves + VALUE_FILTERS * points * sizes.dense + sizes.dense
+    return 2 * (points * (tower + heads) + dense)
+
+
+def training_flops(sizes: Sizes) -> int:
+    """FLOPs of a training step a position: forward, and twice that backward, but no gradient of the planes."""
+    return 3 * flops(sizes) - 2 * sizes.board**2 * 9 * sizes.filters * PLANES
