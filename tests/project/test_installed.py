@@ -167,6 +167,7 @@ def test_a_script_and_another_python_find_ours_alone(installed: Installed) -> No
     assert Path(done.stdout.strip()) == Path(path).parent / "tracking" / "record" / "__init__.py", done.stderr
 
 
+MODELS = "gnmt gpt linear maskrcnn minigo ncf program resnet50 ssd transformer vgg"
 COMPLETE = """
     source <(timetrial --print-completion bash)
     function_name=$(complete -p timetrial | sed 's/.*-F \\([^ ]*\\) .*/\\1/')
@@ -184,7 +185,7 @@ COMPLETE = """
         ("timetrial gate --ma", "--max-slowdown --markdown"),
         ("timetrial run -m seed=1,2 precision=b", "bf16"),  # behind the `=`, at which bash cuts
         ("timetrial run --config-dir co", "conf"),
-        ("timetrial run --config-dir conf model=", "gnmt gpt linear maskrcnn ncf program resnet50 ssd transformer vgg"),
+        ("timetrial run --config-dir conf model=", MODELS),
     ],
 )
 def test_bash_completes_commands_options_and_overrides(installed: Installed, line: str, offered: str) -> None:

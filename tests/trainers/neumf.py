@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import torch
 
-from trainers.data.loading.counters import key_of
 from trainers.data.ratings import draws_triton
 from trainers.data.ratings.draws import rated_items
 from trainers.data.ratings.loader import NUM_NEGATIVES, groups
 from trainers.models.ncf import fused
 from trainers.models.ncf.network import NeuMF
+from trainers.ops.chance.counters import key_of
 
 
 class Sampled(NamedTuple):

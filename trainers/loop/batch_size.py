@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from conf.schema import ConfigError, RunConfig
+from trainers.data.selfplay import SelfPlayData
 from trainers.workload import Data, Grouped, InTokens, Shard
 
 
@@ -44,7 +45,7 @@ def _checked_tokens(data: InTokens, config: RunConfig) -> int:
 
 def num_eval_samples(data: Data, shard: Shard) -> int:
     """The number of samples that an evaluation goes through; 0 where nothing is evaluated."""
-    if isinstance(data, InTokens):
+    if isinstance(data, InTokens | SelfPlayData):
         return data.num_eval
     loader = data.eval_loader(1, Shard(0, 1, shard.device))
     return 0 if loader is None else len(loader)

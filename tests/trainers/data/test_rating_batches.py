@@ -11,7 +11,6 @@ import torch
 from conf.schema import ConfigError
 from tests.support.composing import composed
 from tests.trainers.processes import ALONE, CPU
-from trainers.data.loading.counters import key_of, random_bits, shuffled
 from trainers.data.loading.types import Shard
 from trainers.data.ratings.data import RatingsData
 from trainers.data.ratings.draws import rated_items
@@ -19,6 +18,7 @@ from trainers.data.ratings.interactions import Interactions, leave_last_out
 from trainers.data.ratings.loader import GROUP, NUM_CANDIDATES, NUM_NEGATIVES
 from trainers.data.ratings.synthetic import SyntheticRatings
 from trainers.loop.batch_size import checked_train_samples
+from trainers.ops.chance.counters import key_of, random_bits, shuffled
 
 USERS, ITEMS = 13, 60
 

@@ -17,7 +17,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from conf.schema import ConfigError
 from tests.trainers import synchronization
 from tests.trainers.processes import ALONE, CPU
-from trainers.data.loading.counters import key_of, random_bits
 from trainers.data.loading.types import Shard
 from trainers.data.ratings import RatingsData, SyntheticRatings, ratings
 from trainers.data.ratings.draws import rated_items
@@ -25,6 +24,7 @@ from trainers.data.ratings.loader import CANDIDATES, NUM_CANDIDATES, candidates
 from trainers.models.ncf.module import Ncf, evaluate, training_loss
 from trainers.models.ncf.network import NeuMF
 from trainers.models.ncf.ranking import TOP, hits_and_gains, ranks
+from trainers.ops.chance.counters import key_of, random_bits
 
 SIZES = {"factors": 8, "layers": [16, 12, 6]}
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")

@@ -11,9 +11,9 @@ from conf.schema import ConfigError
 from trainers.data.language.data import SEQUENCE_LENGTH, LanguageData, check_counts, num_sequences
 from trainers.data.language.grammar import BRANCHES, EXAMPLE, ORDER, TRAIN, VALIDATION, VOCABULARY, Grammar
 from trainers.data.language.loader import Rows
-from trainers.data.loading.counters import key_of
 from trainers.data.loading.prefetch import to_device
 from trainers.data.loading.version import digest
+from trainers.ops.chance.counters import key_of
 
 MOST_ORDER = 8
 TRAIN_TOKENS = 3_250 * 524_288  # the steps and the batch of the published training of GPT-2's size

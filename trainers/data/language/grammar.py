@@ -21,7 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
-from trainers.data.loading.counters import FIRST, GAMMA, SECOND, key_of
+from trainers.ops.chance.counters import FIRST, GAMMA, SECOND, key_of
 
 FORMAT = 1  # The version of what is generated. Raise it when that changes.
 VOCABULARY = 50_257  # GPT-2's
@@ -84,7 +84,7 @@ class Grammar:
 
 
 def mixed(counters: np.ndarray, key: int) -> np.ndarray:
-    """trainers.data.loading.counters.random_bits, of uint64."""
+    """trainers.ops.chance.counters.random_bits, of uint64."""
     bits = counters * np.uint64(GAMMA) + np.uint64(key % 2**64)
     bits = (bits ^ bits >> np.uint64(30)) * np.uint64(FIRST)
     bits = (bits ^ bits >> np.uint64(27)) * np.uint64(SECOND)

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from trainers.data.loading.counters import FIRST, GAMMA, SECOND, WORD, signed
+from trainers.ops.chance.counters import FIRST, GAMMA, SECOND, WORD, signed
 
 if TYPE_CHECKING:
     from trainers.data.language.grammar import Grammar

@@ -9,9 +9,9 @@ import torch
 
 from trainers.data.language.data import SEQUENCE_LENGTH, LanguageData, check_counts
 from trainers.data.language.loader import Rows
-from trainers.data.loading.counters import key_of
 from trainers.data.loading.synthetic_loader import NUM_BATCHES
 from trainers.data.loading.version import digest
+from trainers.ops.chance.counters import key_of
 
 VOCABULARY = 50_257  # GPT-2's
 SIZE = 512 * 40  # sequences of an epoch

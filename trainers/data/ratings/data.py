@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from trainers.data.latent_factors.model import ML_20M
-from trainers.data.loading.counters import key_of
 from trainers.data.loading.version import digest
 from trainers.data.ratings import generated, movielens_files
 from trainers.data.ratings.draws import RatedItems, rated_items
 from trainers.data.ratings.interactions import Interactions
 from trainers.data.ratings.loader import GROUP, NEGATIVES, EvalLoader, TrainLoader, groups
 from trainers.data.ratings.synthetic import example_batch
+from trainers.ops.chance.counters import key_of
 
 if TYPE_CHECKING:
     from trainers.data.loading.types import Batch, Shard

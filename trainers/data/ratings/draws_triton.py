@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from trainers.data.loading.counters import FIRST, GAMMA, SECOND, signed
+from trainers.ops.chance.counters import FIRST, GAMMA, SECOND, signed
 
 if TYPE_CHECKING:
     from trainers.data.ratings.draws import RatedItems

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from conf.schema import ConfigError
-from trainers.data.loading.counters import key_of, random_bits, shuffled
 from trainers.data.loading.order import EvalOrder, TrainOrder
 from trainers.data.loading.position import Positioned
 from trainers.data.ratings.draws import RatedItems
+from trainers.ops.chance.counters import key_of, random_bits, shuffled
 
 if TYPE_CHECKING:
     from trainers.data.loading.types import Batch, Shard

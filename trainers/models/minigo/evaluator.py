@@ -13,7 +13,7 @@ Weights = list[torch.Tensor]
 
 
 class Evaluator:
-    """Planes to Outputs, with weights of its own that `take` sets in place: a CUDA graph that reads them stays valid."""
+    """Planes to Outputs. `take` sets its weights in place, so that a CUDA graph that reads them goes on."""
 
     def __init__(self, net: GoNet, dtype: torch.dtype = torch.float32, compile: bool = False) -> None:
         self.dtype = dtype
@@ -36,15 +36,10 @@ class Evaluator:
 def folded(net: GoNet, dtype: torch.dtype) -> Weights:
     """Weight and bias of every layer, in the order in which `evaluate` uses them."""
     weights: Weights = []
-    layers = [net.stem]
-    for block in net.blocks:
-        layers += [block.first, block.second]  # type: ignore[list-item]
-    for convolution, normalisation in (*layers, net.policy, net.value):
-        scale = normalisation.weight * (normalisation.running_var + normalisation.eps).rsqrt()
-        weight = (convolution.weight * scale[:, None, None, None]).to(dtype)
+    for layer in net.convolutions():
+        weight, bias = (tensor.to(dtype) for tensor in layer.folded())
         on_gpu = weight.device.type == "cuda"
-        weights.append(weight.contiguous(memory_format=torch.channels_last) if on_gpu else weight)
-        weights.append((normalisation.bias - normalisation.running_mean * scale).to(dtype))
+        weights += [weight.contiguous(memory_format=torch.channels_last) if on_gpu else weight, bias]
     for dense in (net.to_moves, net.hidden, net.to_value):
         weights += [dense.weight.to(dtype), dense.bias.to(dtype)]
     return [tensor.detach() for tensor in weights]
@@ -53,7 +48,8 @@ def folded(net: GoNet, dtype: torch.dtype) -> Weights:
 def evaluate(planes: torch.Tensor, weights: Weights) -> Outputs:
     """As GoNet in evaluation mode, with the weights of `folded`."""
     pairs = list(zip(weights[::2], weights[1::2], strict=True))
-    (stem, *tower), (policy, value, to_moves, hidden, to_value) = pairs[:-5], pairs[-5:]
+    stem, *tower = pairs[:-5]
+    policy, value, to_moves, hidden, to_value = pairs[-5:]
     features = F.relu(F.conv2d(planes, *stem, padding=1))
     for first, second in zip(tower[::2], tower[1::2], strict=True):
         inner = F.relu(F.conv2d(features, *first, padding=1))

@@ -1,6 +1,6 @@
 """The network of MLPerf v0.5's MiniGo: a residual tower with a policy head and a value head.
 
-Sizes are those of the reference (mlcommons/training, reinforcement/tensorflow/minigo/dual_net.py), on 9x9: 32 filters, 9
+Sizes are those of the reference (mlcommons/training, reinforcement/tensorflow/minigo/dual_net.py): 9x9, 32 filters, 9
 blocks, a dense layer of 64. The architecture is AlphaGo Zero's (D. Silver et al. 2017, doi:10.1038/nature24270).
 """
 
@@ -38,13 +38,26 @@ class Outputs(NamedTuple):
     values: torch.Tensor  # [B], from -1 to 1: what the player to move can expect
 
 
-class Convolution(nn.Sequential):
+class Convolution(nn.Module):
     """A convolution without a bias, and batch normalisation."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
-        normalisation = nn.BatchNorm2d(outputs, momentum=MOMENTUM)
-        super().__init__(nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False), normalisation)
-        nn.init.xavier_uniform_(self[0].weight)
+        super().__init__()
+        self.convolution = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False)
+        self.normalisation = nn.BatchNorm2d(outputs, momentum=MOMENTUM)
+        nn.init.xavier_uniform_(self.convolution.weight)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        features: torch.Tensor = self.normalisation(self.convolution(inputs))
+        return features
+
+    def folded(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weight and bias of a convolution that is the same as both together in evaluation mode."""
+        norm = self.normalisation
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
+        return self.convolution.weight * scale[:, None, None, None], norm.bias - norm.running_mean * scale
 
 
 class Block(nn.Module):
@@ -82,7 +95,20 @@ class GoNet(nn.Module):
         return Outputs(logits.float(), self.to_value(hidden).float().tanh()[:, 0])
 
     def convolutions(self) -> Iterator[Convolution]:
+        """From the stem to the last block, then the policy's and the value's."""
         yield from (part for part in self.modules() if isinstance(part, Convolution))
+
+
+class Predictor(nn.Module):
+    """Planes, float32 [n, 17, N, N], to the probabilities of moves, float32 [n, N*N + 1]."""
+
+    def __init__(self, net: GoNet) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, planes: torch.Tensor) -> torch.Tensor:
+        probabilities: torch.Tensor = self.net(planes)[0].softmax(dim=1)
+        return probabilities
 
 
 def flops(sizes: Sizes) -> int:

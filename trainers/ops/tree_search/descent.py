@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from trainers.ops.tree_search.trees import ABSENT, EXPANDED, Trees
+from trainers.ops.tree_search.flat_trees import ABSENT, EXPANDED, Trees
 
 
 def select(trees: Trees, active: torch.Tensor, num_leaves: int, c_puct: float) -> torch.Tensor:

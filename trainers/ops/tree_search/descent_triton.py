@@ -1,4 +1,4 @@
-"""The GPU's side of trainers.ops.tree_search.descent: a program a game goes down and up its tree, a leaf after the other.
+"""The GPU's side of trainers.ops.tree_search.descent: a program a game, which takes its leaves one after the other.
 
 Operation by operation it is what `descent` computes, so that both visit the same nodes.
 """
@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from trainers.ops.tree_search.trees import EXPANDED, Trees
+from trainers.ops.tree_search.flat_trees import EXPANDED, Trees
 
 
 @triton.jit
@@ -24,7 +24,7 @@ def _select(  # type: ignore[no-untyped-def]
     inside = move_at < num_moves
     playing = tl.load(active + game) != 0
     count = tl.load(counts + game)
-    for leaf in range(0, num_leaves):
+    for leaf in range(num_leaves):
         node = tl.zeros([], tl.int32)
         going = playing
         while going:
@@ -62,7 +62,7 @@ def _back_up(totals, parents, moves, leaves, values, nodes, num_moves, num_leave
     """Takes the values of one game's leaves up to its root."""
     game = tl.program_id(0).to(tl.int64)
     own = game * nodes
-    for leaf in range(0, num_leaves):
+    for leaf in range(num_leaves):
         node = tl.load(leaves + game * num_leaves + leaf)
         value = tl.load(values + game * num_leaves + leaf)
         while node > 0:

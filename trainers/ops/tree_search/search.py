@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from conf.schema import ConfigError
+from trainers.ops.chance.dice import Dice
 from trainers.ops.go import Boards, Rules
-from trainers.ops.tree_search.dice import Dice
-from trainers.ops.tree_search.trees import ENDED, EXPANDED, ILLEGAL, PENDING, Trees, node_bytes
+from trainers.ops.tree_search.flat_trees import ENDED, EXPANDED, ILLEGAL, PENDING, Trees, node_bytes
 
 C_PUCT = 1.38  # MLPerf v0.5's, as what follows
 ALPHA_POINTS = 0.03 * 361  # Dirichlet noise has a concentration of .03 on 19x19, and in proportion on others
@@ -85,7 +85,10 @@ class Search:
 
     @torch.no_grad()
     def run(self, active: torch.Tensor, dice: Dice) -> None:
-        """Search in the games of the mask, bool [G], from their roots, none of which is over."""
+        """Search in the games of the mask, bool [G], from their roots, none of which is over.
+
+        Before a game is searched again, it is advanced or restarted: trees have room for one search.
+        """
         self._active.copy_(active)
         self._evaluate_roots()
         if self.settings.noise:

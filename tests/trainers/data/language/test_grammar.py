@@ -15,8 +15,8 @@ from tests.trainers import triton_on_cpu
 from tests.trainers.processes import ALONE, CPU
 from trainers.data.language import LanguageData, grammar
 from trainers.data.language.grammar import Grammar, mixed
-from trainers.data.loading.counters import key_of, random_bits
 from trainers.data.loading.types import Shard
+from trainers.ops.chance.counters import key_of, random_bits
 
 
 def conditional_entropy(rows: np.ndarray, order: int) -> tuple[float, Counter[tuple[int, ...]]]:

@@ -18,7 +18,7 @@ class Node:
     boards: Boards  # of one game
     parent: Node | None = None
     move: int = -1
-    value: F = F(0)
+    value: np.float32 = F(0)  # noqa: RUF009  it never changes
     evaluated: bool = False
     priors: np.ndarray = field(default_factory=lambda: np.zeros(0))
     visits: np.ndarray = field(default_factory=lambda: np.zeros(0))

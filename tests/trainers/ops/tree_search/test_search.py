@@ -8,14 +8,14 @@ import torch
 from conf.schema import ConfigError
 from tests.trainers.ops.tree_search.plain_search import PlainSearch
 from trainers.ops.go import Boards, Rules
-from trainers.ops.tree_search import Dice, Search, Settings, Trees, node_bytes
+from trainers.ops.tree_search import Dice, Evaluate, Search, Settings, Trees, node_bytes
 
 CPU = torch.device("cpu")
 RULES = Rules(size=3, komi=0.5)
 GAMES = 5
 
 
-def table(rules: Rules, seed: int = 0) -> object:
+def table(rules: Rules, seed: int = 0) -> Evaluate:
     """An evaluation that follows from the planes alone: sums of random quarters, which have no rounding errors."""
     generator = torch.Generator().manual_seed(seed)
     weights = torch.randint(-8, 9, (17 * rules.num_points, rules.num_moves + 1), generator=generator) / 8
@@ -37,7 +37,7 @@ def opened(rules: Rules, games: int) -> Boards:
 
 
 @pytest.mark.parametrize(("readouts", "leaves"), [(24, 1), (24, 4), (40, 8)])
-def test_the_trees_grow_as_the_plain_search_has_it_visit_for_visit_and_move_for_move(readouts: int, leaves: int) -> None:
+def test_the_trees_grow_as_the_plain_search_has_it_visit_for_visit(readouts: int, leaves: int) -> None:
     evaluate, settings = table(RULES), Settings(readouts, leaves)
     search = Search(RULES, evaluate, settings, GAMES, CPU)
     boards, every = opened(RULES, GAMES), torch.ones(GAMES, dtype=torch.bool)

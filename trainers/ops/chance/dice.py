@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from trainers.data.loading.counters import key_of, random_bits
+from trainers.ops.chance.counters import key_of, random_bits
 
 MOST_MOVES, MOST_DRAWS = 1 << 12, 1 << 13
 TRIES = 4  # of rejection sampling: it accepts 95 % and more each time

@@ -1,0 +1,77 @@
+"""How strong the networks are that played for the next ones, by the matches between them."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SCALE = 400.0
+
+
+@dataclass(frozen=True)
+class Gated:
+    """A generation's match: `elo` is the new network's, counted from the first network's 0."""
+
+    generation: int
+    games: int
+    wins: int
+    promoted: bool
+    elo: float
+
+
+def difference(wins: int, games: int) -> float:
+    """Elo that the winner of so many games is ahead. Half a game stands for what a match of this length cannot tell."""
+    share = min(max(wins, 0.5), games - 0.5) / games
+    return SCALE * math.log10(share / (1 - share))
+
+
+@dataclass
+class History:
+    """The matches so far. `best` is the Elo of the network that plays the games."""
+
+    rows: list[Gated] = field(default_factory=list)
+
+    @property
+    def generation(self) -> int:
+        return len(self.rows)
+
+    @property
+    def best(self) -> float:
+        return next((row.elo for row in reversed(self.rows) if row.promoted), 0.0)
+
+    def add(self, wins: int, games: int, promoted: bool) -> None:
+        """Note the match of the next generation's network against the best one."""
+        self.rows.append(Gated(self.generation + 1, games, wins, promoted, self.best + difference(wins, games)))
+
+
+def write_csv(history: list[Gated], path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["generation", "games", "wins", "promoted", "elo"])
+        for row in history:
+            writer.writerow([row.generation, row.games, row.wins, int(row.promoted), f"{row.elo:.1f}"])
+
+
+def plot(history: list[Gated], path: Path) -> None:
+    """Draw Elo against generation as PNG; nothing in a stack without matplotlib, which no training needs."""
+    if importlib.util.find_spec("matplotlib") is None:
+        print(f"{path.name} is not drawn: this stack has no matplotlib")
+        return
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # imported here: it takes a second
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.plot([row.generation for row in history], [row.elo for row in history], color="tab:blue", linewidth=1)
+    for promoted, marker, label in ((True, "o", "plays the next games"), (False, "x", "does not")):
+        rows = [row for row in history if row.promoted == promoted]
+        axes.plot([row.generation for row in rows], [row.elo for row in rows], marker, color="tab:blue", label=label)
+    axes.set_xlabel("generation")
+    axes.set_ylabel("Elo over the first network")
+    axes.set_title(f"Matches of {history[0].games} games against the best network so far", fontsize=10)
+    axes.legend()
+    figure.savefig(path, dpi=150)

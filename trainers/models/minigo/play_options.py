@@ -1,0 +1,95 @@
+"""How MiniGo plays, trains and is judged: its options, checked, and what they take of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from conf.schema import ConfigError
+from trainers.models.minigo.positions import position_bytes
+from trainers.models.minigo.self_play import Customs
+from trainers.models.schedule import is_count, require
+from trainers.ops.go import Rules
+from trainers.ops.tree_search import Settings
+
+OPPONENTS = ("random", "one_ply", "frozen")
+USABLE = 0.8  # of the memory that is free; the rest is the network's, the allocator's waste and the training's
+
+
+@dataclass(frozen=True)
+class Options:
+    """Numbers of games are those of all processes together."""
+
+    rules: Rules
+    customs: Customs
+    games: int  # a generation
+    games_at_once: int  # on a device
+    search: Settings  # of self-play
+    match: Settings  # of the gate, and of games against opponents
+    gate_games: int
+    gate: float  # the share of them that a new network has to win
+    opponents: tuple[str, ...]
+    eval_games: int  # against each
+    seed: int = 0
+    window: int = 2_000_000  # positions
+
+    def __post_init__(self) -> None:
+        check_counts(
+            games=self.games, games_at_once=self.games_at_once, gate_games=self.gate_games, eval_games=self.eval_games,
+            window=self.window,
+        )  # fmt: skip
+        check_shares(never_resign=self.customs.never_resign, gate=self.gate)
+        resign = self.customs.resign_at
+        require("resign", resign, -1 <= resign < 1, "from -1, which is never, to below 1")
+
+    def slots(self, world_size: int) -> int:
+        return min(self.games_at_once, -(-self.games // world_size))
+
+    def check_memory(self, available: int, world_size: int) -> None:
+        """Raise ConfigError where trees and positions do not fit; it says how many games at once would."""
+        kept = (self.window + self.games * self.rules.max_moves) // world_size
+        matches = 2 * -(-max(self.gate_games, self.eval_games) // world_size) * self.match.bytes_per_game(self.rules)
+        per_game = self.search.bytes_per_game(self.rules)
+        room = int(USABLE * available) - kept * position_bytes(self.rules) - matches
+        slots = self.slots(world_size)
+        if slots * per_game <= room:
+            return
+        fits = max(0, room // per_game)
+        advice = f"about model.hparams.games_at_once={fits} would fit" if fits else "not one would fit"
+        raise ConfigError(
+            f"model.hparams.games_at_once={self.games_at_once}: the trees of {slots:,} games with"
+            f" {self.search.readouts} readouts take {slots * per_game / 1e9:,.1f} GB, and {max(0, room) / 1e9:,.1f} GB"
+            f" are left for them; {advice}, or give fewer model.hparams.readouts"
+        )
+
+
+def check_counts(**counts: Any) -> None:
+    for name, value in counts.items():
+        require(name, value, is_count(value) and value >= 1, "a whole number, 1 or more")
+
+
+def check_shares(**shares: Any) -> None:
+    for name, value in shares.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        require(name, value, number and 0 <= value <= 1, "a share, from 0 to 1")
+
+
+def check_schedule(momentum: Any, decay_steps: Any) -> None:
+    check_shares(momentum=momentum)
+    steps = isinstance(decay_steps, Sequence) and all(map(is_count, decay_steps))
+    ascends = steps and list(decay_steps) == sorted(decay_steps)
+    require("decay_steps", decay_steps, ascends, "ascending numbers of steps")
+
+
+def checked_opponents(opponents: Sequence[str], frozen: str | None) -> tuple[str, ...]:
+    """Raises ConfigError for an opponent that there is not, and for a frozen network without its file, or the other
+    way round."""
+    known = isinstance(opponents, Sequence) and not isinstance(opponents, str) and set(opponents) <= {*OPPONENTS}
+    require("opponents", opponents, known, f"a list of some of {', '.join(OPPONENTS)}")
+    if ("frozen" in opponents) != (frozen is not None):
+        raise ConfigError(
+            f"model.hparams.frozen={frozen}: give the model.pt of the network to play against where"
+            " model.hparams.opponents has frozen, and only there"
+        )
+    return tuple(dict.fromkeys(opponents))
