@@ -237,7 +237,7 @@ def prepare_hydra() -> None:
     # Hydra takes these groups without a plus only, since they are in the defaults list.
     for group in ("target_set=", "search="):
         sys.argv[1:] = [re.sub(rf"^\+{{1,2}}{group}", group, argument) for argument in sys.argv[1:]]
-    sys.argv[1:] = map(launch_options.spelled_out, sys.argv[1:])
+    sys.argv[1:] = launch_options.recipes_of_sizes([launch_options.spelled_out(word) for word in sys.argv[1:]])
     # Hydra refuses options on both sides of a flag, as in `gpus=1 -m seed=1,2`: flags go first.
     sys.argv[1:] = sorted(
         map(program_command.quoted, sys.argv[1:]), key=lambda argument: argument not in ("-m", "--multirun")

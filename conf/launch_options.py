@@ -161,6 +161,16 @@ def spelled_out(argument: str) -> str:
     return f"{match[1]}.steps={','.join(PROFILE_STEPS.get(value, value) for value in match[2].split(','))}"
 
 
+def recipes_of_sizes(arguments: list[str]) -> list[str]:
+    """`size=1.5b` beside `model=gpt` is `recipe=gpt_1.5b`: a size is a recipe of one model."""
+    models = [word.removeprefix("model=") for word in arguments if word.startswith("model=")]
+    if len(models) != 1 or "," in models[0]:
+        return arguments
+    sizes = {word: word.removeprefix("size=").split(",") for word in arguments if word.startswith("size=")}
+    recipes = {word: ",".join(f"{models[0]}_{size}" for size in of_word) for word, of_word in sizes.items()}
+    return [f"recipe={recipes[word]}" if word in recipes else word for word in arguments]
+
+
 @dataclass
 class InstanceConfig:
     name: str = "none"  # what runs and reports show

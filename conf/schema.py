@@ -77,6 +77,7 @@ class ModelConfig:
     hparams: dict[str, Any] = field(default_factory=dict)  # bound to the constructor's signature of the model
     group_size: int = 1  # samples that are never parted, as a positive and its negatives; batch_size is a multiple
     global_batch: bool = False  # batch_size is that of all devices together, which stays while their number grows
+    fp8: bool = False  # whether it has layers for precision=fp8
     exportable: bool = True  # false of a model that is no single network: log_model=true is refused before a start
     eval_every_steps: int | None = None  # where the root says nothing of when to evaluate, this and what follows hold
     eval_every_samples: int | None = None  # as the root's
@@ -86,7 +87,7 @@ class ModelConfig:
 
 @dataclass
 class PrecisionConfig:
-    name: str = REQUIRED  # fp32 | tf32 | bf16 | fp16: what matrix products run in, observed before training
+    name: str = REQUIRED  # fp32 | tf32 | bf16 | fp16 | fp8: what matrix products run in, observed before training
     trainer: str = REQUIRED  # Lightning's precision argument
     tf32: bool = False  # matrix units may round fp32 inputs to tf32 (10 bits of mantissa)
     needs_gpu: bool = False  # CPUs are refused
@@ -145,6 +146,7 @@ class RunConfig:
     global_batch_size: int | None = None  # in place of batch_size: that of all devices together
     limit_train_batches: int | None = None  # steps an epoch, for a quick look
     compile: bool | None = None  # torch.compile the model; default: on GPUs only
+    strategy: str = "ddp"  # ddp: each process has the whole model | fsdp: each has a part, and gathers layer by layer
     overlap_grad_reduce: bool | None = None  # exchange gradients during backward; default: not over one node's NVLink
     log_every_n_steps: int = 50  # length of a measured window, in steps
     eval_every_steps: int | None = None  # evaluate after so many steps and the last; default: after every epoch
@@ -205,6 +207,10 @@ class RunConfig:
         power = LR_SCALING[optimizer.lr_scaling]
         return optimizer.lr * (self.samples_per_step() / optimizer.base_batch_size) ** power if power else optimizer.lr
 
+    def sharded(self) -> bool:
+        """Whether each process has a part of the model."""
+        return self.strategy == "fsdp"
+
     def compiled(self) -> bool:
         return self.on_gpu() if self.compile is None else self.compile
 
@@ -238,7 +244,7 @@ class RunConfig:
         content = dataclasses.asdict(self)
         for key in (*NOT_MEASURED, "global_batch_size"):  # The checks make a device's batch of it.
             del content[key]
-        for key in ("group_size", "exportable", "global_batch"):  # Older runs have none.
+        for key in ("group_size", "exportable", "global_batch", "fp8"):  # Older runs have none.
             del content["model"][key]
         without_defaults(content, content["model"])
         without_unset(content["dataset"])
@@ -246,8 +252,9 @@ class RunConfig:
         content["model"]["metrics"] = metric.bounds(self.model.metrics)
         content["program"]["metrics"] = self.program.patterns()
         del content["instance"]["carbon_g_per_kwh"]
-        if not self.warm_up:  # A counted run's hash stays what it was before there were others.
-            del content["warm_up"]
+        for key, before in {"strategy": "ddp", "warm_up": False}.items():  # Older runs' hashes stay what they were.
+            if content[key] == before:
+                del content[key]
         if content.pop("program") and self.is_program():
             content["program"] = self.program.hashed()
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]

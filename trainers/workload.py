@@ -48,6 +48,8 @@ class TrialModule(pl.LightningModule):
 
     max_epochs: int  # the length of the schedule
     max_steps: int | None = None  # the same in steps, where it is not in epochs (trainers.loop.evaluation_times)
+    sharded_methods: tuple[str, ...] = ()  # those of the network that call its parts, beside `forward`
+    multiply: Callable[..., torch.Tensor] = staticmethod(nn.functional.linear)  # its products, as they are observed
     logged: Any = None  # what takes the values of `log`; the measuring callback sets it
     view: Any = (
         None  # how the images are to be cut, where the data leave that open (trainers.data.loading.types.Viewable)
@@ -110,6 +112,19 @@ class TrialModule(pl.LightningModule):
     def drop_compiled(self) -> None:
         """Have steps run as before `compile_hot_path`, where `torch.compiler.reset()` does not see to that, and free
         what it keeps; called where the memory did not suffice."""
+
+    def sharded_parts(self) -> list[Any]:
+        """What `strategy=fsdp` cuts: the network, and then the parts of it that are gathered one after the other.
+
+        Each has a method `draw()`, which gives its own parameters, without those of the others, their first values.
+        All computing is in calls of these parts, or of the network's `sharded_methods`. Every process makes the same
+        ones, also in an evaluation. Raises ConfigError where there are none.
+        """
+        raise ConfigError(f"strategy=fsdp: {type(self).__name__} has no sharded_parts(); give strategy=ddp")
+
+    def use_fp8(self) -> None:
+        """Have the linear layers computed in fp8 from now on, and `multiply` so. Raises ConfigError where none can."""
+        raise ConfigError(f"precision=fp8: {type(self).__name__} has no layers for it; give precision=bf16")
 
     def metrics(self) -> dict[str, float]:
         """The metrics over all processes of what was evaluated since the last call; a collective call."""

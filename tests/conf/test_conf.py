@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf.errors import OmegaConfBaseException
 
+from conf import launch_options
 from conf.dataset_options import DatasetConfig
 from conf.launch_options import InstanceConfig, TrackingConfig
 from conf.schema import ConfigError, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, StackConfig
@@ -45,6 +46,8 @@ def test_every_choice_composes_with_every_model_and_passes_the_checks(model: str
     if group == "dataset" and choice not in targets_of(model):
         pytest.skip(f"{model} is not trained on {choice}")
     config = composed(overrides(model, f"{group}={choice}"))
+    if choice == "fp8" and not config.model.fp8:
+        pytest.skip(f"{model} has no layers for it")
     assert getattr(config, group).name == choice  # the name that runs are found by is the file's
     assert checks.check_run(config, EIGHT_GPUS).gpus == 1
     if not config.precision.needs_gpu:
@@ -248,3 +251,48 @@ def test_what_cannot_be_traced_is_refused(asked: list[str], words: str) -> None:
     with pytest.raises(ConfigError) as refused:
         checks.check_run(composed(asked), [])
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["gpus=1"], "strategy=fsdp: shards a model over several processes, and this run has one; give gpus=2"),
+        (["gpus=0"], r"\(cpu_processes=2 on a CPU\), or strategy=ddp"),
+        (["gpus=2", "precision=fp16"], "precision=fp16: strategy=fsdp does not take it; give precision=bf16"),
+        (["gpus=2", "log_model=true"], "log_model=true: strategy=fsdp does not take it; give save_model=final"),
+        (["gpus=2", "overlap_grad_reduce=true"], "overlap_grad_reduce=True: strategy=fsdp does not take it"),
+        (["gpus=2", "strategy=zero"], "strategy=zero: allowed: ddp, fsdp"),
+    ],
+)
+def test_what_cannot_be_sharded_is_refused(options: list[str], words: str) -> None:
+    config = composed(["model=gpt", "recipe=gpt_cpu", "strategy=fsdp", *options])
+    with pytest.raises(ConfigError, match=words):
+        checks.check_run(config, EIGHT_GPUS)
+
+
+def test_a_strategy_is_part_of_what_is_measured() -> None:
+    config = composed(["model=gpt", "gpus=2"])
+    assert composed(["model=gpt", "gpus=2", "strategy=ddp"]).config_hash() == config.config_hash()
+    assert composed(["model=gpt", "gpus=2", "strategy=fsdp"]).config_hash() != config.config_hash()
+
+
+@pytest.mark.parametrize(
+    ("options", "capability", "words"),
+    [
+        (["model=gpt", "gpus=0"], 9.0, "precision=fp8: this CPU cannot train in it; on the CPU give fp32 or bf16"),
+        (["model=gpt", "gpus=1"], 8.0, "precision=fp8: needs compute capability 8.9, .* or bf16 from 8.0 on"),
+        (["model=vgg", "gpus=1"], 9.0, "precision=fp8: model=vgg has no layers for it"),
+    ],
+)
+def test_fp8_is_refused_where_the_gpu_or_the_model_has_none(options: list[str], capability: float, words: str) -> None:
+    gpus = [dataclasses.replace(gpu, compute_capability=capability) for gpu in EIGHT_GPUS]
+    with pytest.raises(ConfigError, match=words):
+        checks.check_run(composed([*options, "precision=fp8"]), gpus)
+
+
+def test_a_size_is_a_recipe_of_the_model() -> None:
+    given = ["model=gpt", "size=1.5b", "gpus=2"]
+    assert launch_options.recipes_of_sizes(given) == ["model=gpt", "recipe=gpt_1.5b", "gpus=2"]
+    assert launch_options.recipes_of_sizes(["-m", "model=llama", "size=1b,8b"])[2] == "recipe=llama_1b,llama_8b"
+    assert launch_options.recipes_of_sizes(["size=8b"]) == ["size=8b"]  # Nothing says of which model.
+    assert composed(["model=gpt", "recipe=gpt_1.5b"]).model.hparams["layers"] == 48

@@ -13,7 +13,11 @@ from conf.schema import ConfigError
 from tests.launch.test_resume import only_folder
 from tests.support.commands import HANGS_SEC, Launched, begin, events, launch
 from tests.trainers.models.test_gpt import model
+from tests.trainers.processes import ALONE
 from tracking.record import checkpoints, journal, run_folder
+from trainers.loop.build import make_data
+from trainers.loop.load_model import load_model
+from trainers.workload import load_workload
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +56,25 @@ def test_the_schedules_steps_are_trained_over_as_many_epochs_as_they_take(run: L
     assert [event.values["samples"] for event in events(run.folder, "epoch_stop")] == [16 * 1024, 8 * 1024]
     assert [evaluation["step"] for evaluation in run.result["evaluations"]] == [8, 16, 24]
     assert run.result["evaluations"][-1]["metrics"]["loss"] < losses(run)[0]
+
+
+def test_a_sharded_run_has_the_losses_and_leaves_the_model_of_one_that_is_not(run: Launched, tmp_path: Path) -> None:
+    options = ("cpu_processes=2", "seed=2", "strategy=fsdp", "save_model=final", "checkpoint_every_steps=10")
+    sharded = launch(tmp_path, *OPTIONS, *options, **ONE_THREAD)
+    assert sharded.code == 0, sharded.output
+    assert losses(sharded) == pytest.approx(losses(run), abs=1e-4)
+    ours, others = (each.result["evaluations"][-1] for each in (sharded, run))
+    assert ours["metrics"]["loss"] == pytest.approx(others["metrics"]["loss"], abs=1e-4)
+    assert [event.values["samples"] for event in events(sharded.folder, "epoch_stop")] == [16 * 1024, 8 * 1024]
+    assert sharded.result["metrics"]["world_size"] == 2
+    assert not [event for event in events(sharded.folder, "checkpoint_saved") if "error" in event.values]
+    config = run_folder.read_config(sharded.folder)
+    data = make_data(load_workload(config), config.dataset)
+    module = load_model(sharded.folder / run_folder.MODEL, data)
+    with torch.no_grad():
+        for batch in data.eval_loader(1024, ALONE) or ():
+            module.validation_step(batch, 0)
+    assert module.metrics()["loss"] == pytest.approx(ours["metrics"]["loss"], abs=1e-4)
 
 
 @pytest.mark.exhaustive

@@ -15,11 +15,13 @@ from tracking.base.installation import LAUNCH
 from tracking.request.batch_checks import check_groups, check_whose_batch, resolve_batch
 from tracking.request.closed_rules import check_target_set
 from tracking.request.evaluation_checks import check_evaluation
+from tracking.request.gpu_memory import check_memory
 from tracking.request.metric_checks import check_best, check_directions, check_target
 from tracking.request.name_checks import check_names, check_secrets, check_text
 from tracking.request.node_options import VisibleGpu, check_nodes, resolve_at_once, resolve_gpus
 from tracking.request.program_command import check_program, check_seed
 from tracking.request.search_options import check_search
+from tracking.request.strategy_checks import check_strategy
 
 
 def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
@@ -40,6 +42,8 @@ def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
     check_program(config)
     check_evaluation(config)
     check_precision(config, gpus)
+    check_strategy(config)
+    check_memory(config, gpus)
     check_optimizer(config)
     check_dataset(config)
     check_directions(config)
@@ -99,6 +103,8 @@ def check_counts(config: RunConfig) -> None:
 
 def check_precision(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
     precision = config.precision
+    if precision.name == "fp8" and not config.model.fp8:
+        raise ConfigError(f"precision=fp8: model={config.model.name} has no layers for it (fp8: true); give bf16")
     if not config.on_gpu():
         if precision.needs_gpu:
             raise ConfigError(
@@ -110,6 +116,7 @@ def check_precision(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
             raise ConfigError(
                 f"precision={precision.name}: needs compute capability {precision.min_compute_capability}, and GPU"
                 f" {gpu.index} ({gpu.name}) has {gpu.compute_capability}; give fp32, or fp16 from 7.0 on"
+                + (", or bf16 from 8.0 on" if precision.name == "fp8" else "")
             )
 
 

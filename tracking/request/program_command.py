@@ -17,7 +17,8 @@ PLACEHOLDERS = ("seed", "gpus", "processes", "batch_size", "lr", "max_epochs", "
 NO_RATE = 1.0  # the learning rate of conf/model/program.yaml, where none is given
 # Options of a training of ours, of which a program hears nothing.
 WITHOUT_EFFECT = (
-    "compile", "overlap_grad_reduce", "limit_train_batches", "checkpoint_every_epochs", "checkpoint_every_steps",
+    "compile", "strategy", "overlap_grad_reduce", "limit_train_batches", "checkpoint_every_epochs",
+    "checkpoint_every_steps",
 )  # fmt: skip
 # Options that launch.py takes as they are, without Hydra's quotes.
 WORDS = {f"program.{key}" for key in ("command", "samples", "epoch", "step", "start")}
@@ -162,7 +163,7 @@ def check_expression(key: str, text: str, groups: int) -> None:
 
 def check_effects(config: RunConfig, names: set[str]) -> None:
     for key in WITHOUT_EFFECT:
-        if getattr(config, key) is not None:
+        if getattr(config, key) != getattr(RunConfig(), key):
             raise ConfigError(f"{key}={getattr(config, key)}: has no effect on a program; put it into program.command")
     if config.save_model != "none" or config.resume:
         raise ConfigError("save_model and resume: have no effect on a program, which keeps its weights itself")

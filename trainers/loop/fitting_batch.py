@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from trainers.loop.batch_size import group_size
+from trainers.ops.sharding import sharded
 from trainers.workload import Data, InTokens, TrialModule
 
 PROBE = 2  # A second try has twice as many samples, and the difference is what a sample takes.
@@ -29,6 +30,10 @@ def naming_the_batch_that_fits(
     except torch.OutOfMemoryError as error:
         message = str(error).splitlines()[0]
     key, size = module.held_at_once(batch_size)
+    if any(map(sharded.is_sharded, module.parameters())):  # No process can try a step alone.
+        raise torch.OutOfMemoryError(
+            f"{key}={size} does not fit into the GPU's memory; give a smaller one, or more GPUs. {message}"
+        )
     # Out of the handler, whose traceback holds the step's tensors.
     try:
         fits = module.largest_held(batch_that_fits(module, data, device, context), batch_size)

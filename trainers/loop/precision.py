@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytorch_lightning as pl
 import torch
+from torch.nn import functional
 
 from conf.schema import PrecisionConfig
 
@@ -25,22 +27,28 @@ def apply(config: PrecisionConfig) -> None:
     os.environ["TORCH_COMPILE_CACHE_KEY_TAG"] = config.name
 
 
-def observe(device: torch.device) -> str:
-    """The precision that matrix products run in under the surrounding context: fp32, tf32, bf16 or fp16.
+def observe(device: torch.device, multiply: Callable[..., torch.Tensor] = functional.linear) -> str:
+    """The precision that matrix products run in under the surrounding context: fp32, tf32, bf16, fp16 or fp8.
 
-    1 + 2^-12 needs 12 bits of mantissa: fp32 keeps it, tf32 with its 10 bits rounds it to 1.
+    1 + 2^-12 needs 12 bits of mantissa: fp32 keeps it, tf32 with its 10 bits rounds it to 1. 1 - 2^-5 needs 5, and
+    beside 1 fp8 rounds it to that.
     """
     values = torch.full((64, 64), 1 + 2.0**-12, device=device)
     product = values @ torch.eye(64, device=device)
-    if product.dtype in (torch.bfloat16, torch.float16):
-        return "bf16" if product.dtype is torch.bfloat16 else "fp16"
+    if product.dtype is torch.bfloat16:
+        coarse = torch.full((64, 64), 1 - 2.0**-5, device=device, dtype=torch.bfloat16)
+        coarse[0, 0] = 1
+        rounded = multiply(coarse, torch.eye(64, device=device, dtype=torch.bfloat16))
+        return "fp8" if bool((rounded == 1).all()) else "bf16"
+    if product.dtype is torch.float16:
+        return "fp16"
     return "fp32" if torch.equal(product, values) else "tf32"
 
 
 def check_steps(trainer: pl.Trainer, config: PrecisionConfig, device: torch.device) -> None:
     """Raise AssertionError where the trainer's steps would not run in the precision that was asked for."""
     with trainer.precision_plugin.train_step_context():
-        observed = observe(device)
+        observed = observe(device, getattr(trainer.lightning_module, "multiply", functional.linear))
     assert observed == config.name, f"precision={config.name} was asked for, but matrix products run in {observed}"
 
 

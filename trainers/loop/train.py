@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -26,7 +27,7 @@ from trainers.loop.kernel_profile import profile_at_the_end
 from trainers.loop.off_the_clock import OffTheClock, dispensable
 from trainers.loop.saving import CheckpointCallback
 from trainers.loop.start import part_of_start
-from trainers.loop.trained_model import BestWeights, best_weights, save
+from trainers.loop.trained_model import BestWeights, best_weights, save, whole_weights
 from trainers.workload import Data, Loader, Shard, TrialModule, Workload, load_workload, viewed
 
 logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
@@ -72,9 +73,10 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     told = told_epochs(train_loader), told_epochs(eval_loader)
     trainer.fit(module, *told, ckpt_path=continued(run_dir, callback), weights_only=True)
 
+    weights = whole_weights(module, log is not None) if config.save_model == "final" else {}
     if log:
         checkpoints.remove(run_dir)
-        keep_model(config, run_dir, log, module, data, best, environment)
+        keep_model(config, run_dir, log, module, data, best, environment, weights)
     dist.destroy_process_group()
 
 
@@ -113,7 +115,14 @@ def build(workload: Workload, config: RunConfig, shard: Shard, log: Journal | No
     pl.seed_everything(config.seed, verbose=False)
     data = read_index(workload, config.dataset, log)
     with part_of_start(log, "model"):
-        module = make_module(workload, data, config)
+        with torch.device("meta") if config.sharded() else nullcontext():
+            module = make_module(workload, data, config)
+        if config.precision.name == "fp8":
+            module.use_fp8()
+        if config.sharded():
+            from trainers.loop import fsdp  # It takes a while, and older PyTorch lacks it.
+
+            fsdp.shard_module(module, shard, config.precision.name)
         module.check_batch(config.device_batch_size())
         module.check_targets(config.targets())
         data = viewed(data, module)
@@ -143,6 +152,12 @@ def loaders(
 
 def strategy(config: RunConfig, shard: Shard, environment: Mapping[str, str], log: Journal | None) -> Strategy:
     """How gradients are exchanged: not at all, beside the backward pass, or after it."""
+    if config.sharded():
+        from trainers.loop import fsdp
+
+        if log:
+            log.tags({"strategy": config.strategy})
+        return fsdp.Sharded()
     if shard.world_size == 1:
         return SingleDeviceStrategy(shard.device)
     overlap = ddp.overlaps(config.overlap_grad_reduce, environment.get("env.topology", ""), config.nodes)
@@ -214,12 +229,12 @@ def write_result(
 
 def keep_model(
     config: RunConfig, run_dir: Path, log: Journal, module: TrialModule, data: Data, best: BestWeights | None,
-    environment: Mapping[str, str],
+    environment: Mapping[str, str], weights: Mapping[str, Any],
 ) -> None:  # fmt: skip
     """Leave what was trained in the run's folder, as asked; the run has its result by now, so no error here ends it."""
     if config.save_model != "none":
         with dispensable("model"):
-            save(config, run_dir, log, module, best, environment)
+            save(config, run_dir, log, best, environment, weights)
     if config.log_model:
         with dispensable("logged model"):
             export_model.export(config, run_dir, log, module, data, best)

@@ -19,6 +19,7 @@ from conf.schema import ConfigError, RunConfig
 from tracking.measure.training import epochs_trained
 from tracking.record import Journal, evaluations, run_folder
 from trainers.loop.saving import WholeFiles
+from trainers.ops.sharding import sharded
 from trainers.workload import TrialModule
 
 COMPILED = "_orig_mod."  # Names in a module that torch.compile wraps begin with it.
@@ -27,7 +28,7 @@ COMPILED = "_orig_mod."  # Names in a module that torch.compile wraps begin with
 class BestWeights(pl.Callback):
     """Holds the weights of the best evaluation so far on the host; a checkpoint has them too.
 
-    Each process has one, and the first one's holds them: all train the same weights.
+    Each process has one, and the first one's holds them: all train the same weights, or parts of the same.
     """
 
     def __init__(self, config: RunConfig, holds: bool) -> None:
@@ -46,7 +47,9 @@ class BestWeights(pl.Callback):
         of_checkpoint, self.weights = self.weights, {}
         for name, value in module.state_dict().items():
             if isinstance(value, torch.Tensor):
-                self.weights[name] = torch.empty_like(value, device="cpu", pin_memory=value.is_cuda)
+                room = torch.empty if sharded.is_sharded(value) else torch.empty_like
+                shape: Any = value.shape if sharded.is_sharded(value) else value
+                self.weights[name] = room(shape, dtype=value.dtype, device="cpu", pin_memory=value.is_cuda)
         self._hold(of_checkpoint)
 
     def _hold(self, weights: Mapping[str, Any]) -> None:
@@ -59,12 +62,15 @@ class BestWeights(pl.Callback):
     def evaluated(self, trainer: pl.Trainer, module: TrialModule, metrics: Mapping[str, float]) -> None:
         """Copy the weights if these metrics are the best so far; waits for the device, which is idle anyway."""
         score = evaluations.score(metrics, self._targets, self._metric, self._directions)
-        if not self._holds or score <= self._score:
+        if score <= self._score:
             return
         self._score = score
+        weights = whole_weights(module, self._holds)
+        if not self._holds:
+            return
         values = evaluations.finite(metrics)
         self.evaluation = {"epoch_num": epochs_trained(trainer), "step": trainer.global_step, "metrics": values}
-        self._hold(module.state_dict())
+        self._hold(weights)
         if module.device.type == "cuda":
             torch.cuda.current_stream(module.device).synchronize()
 
@@ -90,17 +96,19 @@ def best_weights(config: RunConfig, holds: bool, evaluate: bool) -> BestWeights 
 
 
 def save(
-    config: RunConfig, run_dir: Path, log: Journal, module: TrialModule, best: BestWeights | None,
-    versions: Mapping[str, str],
+    config: RunConfig, run_dir: Path, log: Journal, best: BestWeights | None, versions: Mapping[str, str],
+    final: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Write the model that is asked for, and journal that it is there or why not. Raises OSError of the journal alone.
+    """Write the best weights, or the `final` ones, and journal that the file is there or why not.
+
+    Raises OSError of the journal alone.
 
     The file is a dictionary of tensors and plain values, which torch.load reads with weights_only=True.
     """
     if best is not None and not best.evaluation:
         log.event("model_saved", error="no evaluation had a value of its metric")
         return
-    weights = best.weights if best is not None else module.state_dict()
+    weights = best.weights if best is not None else final
     content = {
         "state_dict": {name.replace(COMPILED, ""): on_host(value) for name, value in weights.items()},
         "model": config.model.name,
@@ -112,6 +120,12 @@ def save(
     files = WholeFiles()
     files.save_checkpoint(content, run_dir / run_folder.MODEL)
     log.event("model_saved", **({"error": files.error} if files.error else {"file": run_folder.MODEL}))
+
+
+def whole_weights(module: TrialModule, holds: bool) -> dict[str, Any]:
+    """The state of a module, on the process that holds it whole, also where it is sharded: then a collective call."""
+    weights: dict[str, Any] = sharded.whole(module.state_dict(), holds)
+    return weights
 
 
 def on_host(value: Any) -> Any:

@@ -17,6 +17,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.optim.adamw import adamw
 
+from trainers.ops.sharding import sharded
+
 COEFFICIENTS = (2.0, -1.5, 0.5)  # of x, x^3 and x^5; with them the iteration converges to 1
 NUM_ITERATIONS = 12
 EPSILON = 1e-7
@@ -49,7 +51,8 @@ class MuonAdamW(torch.optim.Optimizer):
     """Matrices are parameters [rows, columns], or several of one shape, [n, rows, columns].
 
     A process makes its part of the matrices orthogonal, and gets the others' parts. Gradients must be the same on all
-    processes. Each keeps all of the momentum, so that the first one's state is the whole one.
+    processes. Each keeps all of the momentum, so that the first one's state is the whole one. Of parameters that are
+    sharded, all parameters being so, a process keeps its part of the momentum, too. A step spends the gradients.
     """
 
     def __init__(
@@ -71,26 +74,28 @@ class MuonAdamW(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         muon, *others = self.param_groups
-        shared = _Shared(muon["params"], self._updates(muon))
+        way = _Exchanged if any(map(sharded.is_sharded, muon["params"])) else _Shared
+        shared = way(muon["params"], self._updates(muon))
         for group in others:  # while the parts of the matrices are on their way
             self._adamw(group)
-        factors = {id(parameter): scale(parameter) for parameter in muon["params"]}
         for parameter, update in shared.received():
-            parameter.mul_(1 - muon["lr"] * muon["weight_decay"])
-            parameter.add_(update.view_as(parameter), alpha=-muon["lr"] * factors[id(parameter)])
+            own = sharded.local(parameter)
+            own.mul_(1 - muon["lr"] * muon["weight_decay"])
+            own.add_(update.view_as(own), alpha=-muon["lr"] * scale(parameter))
         return loss
 
     def _updates(self, group: dict[str, Any]) -> list[torch.Tensor]:
-        """The gradients with Nesterov's momentum, of which that of each parameter is brought up to date."""
-        gradients = [parameter.grad for parameter in group["params"]]
+        """The gradients with Nesterov's momentum, in their own memory; the momenta are brought up to date."""
+        gradients = [sharded.local(parameter.grad) for parameter in group["params"]]
         momenta = []
         for parameter in group["params"]:
             state = self.state[parameter]
             if not state:
                 state["momentum"] = torch.zeros_like(parameter)
-            momenta.append(state["momentum"])
+            momenta.append(sharded.local(state["momentum"]))
         torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
-        return list(torch._foreach_lerp(gradients, momenta, group["momentum"]))
+        torch._foreach_lerp_(gradients, momenta, group["momentum"])
+        return gradients
 
     def _adamw(self, group: dict[str, Any]) -> None:
         parameters = group["params"]
@@ -100,10 +105,11 @@ class MuonAdamW(torch.optim.Optimizer):
                 state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
                 state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
         states = [self.state[parameter] for parameter in parameters]
-        gradients = [parameter.grad for parameter in parameters]
-        first, second = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        gradients = [sharded.local(parameter.grad) for parameter in parameters]
+        first, second = ([sharded.local(state[name]) for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        own = [sharded.local(parameter) for parameter in parameters]
         adamw(
-            parameters, gradients, first, second, [], [state["step"] for state in states], fused=True, amsgrad=False,
+            own, gradients, first, second, [], [state["step"] for state in states], fused=True, amsgrad=False,
             beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"], weight_decay=group["weight_decay"],
             eps=group["eps"], maximize=False,
         )  # fmt: skip
@@ -156,7 +162,56 @@ class _Shared:
                 start += number
 
 
+class _Exchanged:
+    """Updates of sharded matrices: a process puts a whole matrix together, and gives each its part of the result.
+
+    It is done for as many parameters of one shape at a time as there are processes, so that few are ever whole.
+    """
+
+    def __init__(self, parameters: Sequence[torch.Tensor], updates: Sequence[torch.Tensor]) -> None:
+        self._updates = list(zip(parameters, updates, strict=True))
+        self._rank, self._world_size = dist.get_rank(), dist.get_world_size()
+
+    def received(self) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
+        """Each parameter with this process's part of its update."""
+
+        def alike(pair: tuple[torch.Tensor, torch.Tensor]) -> tuple[int, ...]:
+            return (sharded.dimension(pair[0]), *pair[0].shape)
+
+        for _, group in groupby(sorted(self._updates, key=alike), key=alike):
+            pairs = list(group)
+            for start in range(0, len(pairs), self._world_size):
+                yield from self._in_turn(pairs[start : start + self._world_size])
+
+    def _in_turn(
+        self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]
+    ) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
+        first, update = pairs[0]
+        dim, rows = sharded.dimension(first), first.shape[sharded.dimension(first)]
+        padded = list(first.shape)
+        padded[dim] = -(-rows // self._world_size)  # The last processes may have less, and send zeros behind it.
+        sent = update.new_zeros((self._world_size, *padded))
+        for to, (_, part) in zip(sent, pairs, strict=False):
+            to.narrow(dim, 0, part.shape[dim]).copy_(part)
+        parts = self._traded(sent)
+        results = torch.zeros_like(parts, dtype=torch.bfloat16 if parts.is_cuda else parts.dtype)
+        if self._rank < len(pairs):
+            whole = torch.cat(parts.unbind(0), dim).narrow(dim, 0, rows)
+            turned = orthogonal(wide(whole))
+            result = (turned.mT if whole.shape[-2] > whole.shape[-1] else turned).reshape(whole.shape)
+            for to, part in zip(results, result.split(padded[dim], dim), strict=False):
+                to.narrow(dim, 0, part.shape[dim]).copy_(part)
+        for (parameter, own), result in zip(pairs, self._traded(results), strict=False):
+            yield parameter, result.narrow(dim, 0, own.shape[dim]).to(own.dtype)
+
+    def _traded(self, sent: torch.Tensor) -> torch.Tensor:
+        """From each process what it has at this one's place."""
+        received = torch.empty_like(sent)
+        dist.all_to_all_single(received, sent)
+        return received
+
+
 def wide(matrices: torch.Tensor) -> torch.Tensor:
     """[n, rows, columns], rows <= columns."""
-    stacked = matrices.view(-1, *matrices.shape[-2:])
+    stacked = matrices.reshape(-1, *matrices.shape[-2:])
     return stacked.mT if stacked.shape[-2] > stacked.shape[-1] else stacked

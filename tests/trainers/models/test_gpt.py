@@ -15,7 +15,8 @@ from conf.schema import ConfigError
 from tests.trainers.processes import ALONE
 from trainers.data.language import IGNORED, LanguageData, grammar
 from trainers.models.gpt import LanguageModel
-from trainers.models.gpt.network import GPT, PLAIN, Sizes, flops_per_token
+from trainers.models.gpt.layers import Sizes
+from trainers.models.gpt.network import GPT, flops_per_token
 from trainers.workload import Batch
 
 SIZES = {"layers": 2, "width": 32, "heads": 2, "vocabulary": 48}
@@ -202,7 +203,8 @@ def test_nothing_is_seen_of_what_comes_later() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layers", "width", "heads", "millions"), [(12, 768, 6, 162), (24, 1024, 8, 405), (36, 1280, 10, 838)]
+    ("layers", "width", "heads", "millions"),
+    [(12, 768, 6, 162), (24, 1024, 8, 405), (36, 1280, 10, 838), (48, 1600, 25, 1637)],
 )
 def test_the_sizes_are_gpt_2s_with_a_head_of_its_own(layers: int, width: int, heads: int, millions: int) -> None:
     with torch.device("meta"):
@@ -288,10 +290,16 @@ def test_rates_stay_and_then_fall_to_zero() -> None:
         ({"width": 20}, "model.hparams.width=20: give a multiple of 4"),
         ({"steps": 0}, "model.hparams.steps=0: give a whole number, 1 or more"),
         ({"cooldown": 1.5}, "model.hparams.cooldown=1.5: give from 0 to 1"),
+        ({"activation_checkpointing": 1}, "model.hparams.activation_checkpointing=1: give true or false"),
+        ({"clip_norm": 0}, "model.hparams.clip_norm=0: give a norm above 0, or null"),
+        ({"architecture": "bert"}, "model.hparams.architecture=bert: give gpt or llama"),
+        ({"kv_heads": 1}, "model.hparams.kv_heads=1: give a divisor of heads=2, of architecture=llama alone"),
+        ({"kv_heads": 3, "architecture": "llama"}, "model.hparams.kv_heads=3: give a divisor of heads=2"),
+        ({"hidden": 0}, "model.hparams.hidden=0: give a number above 0"),
         ({"cap": 100.0}, "model.hparams.cap=100.0: give above 0 and up to 60"),
         ({"head_rate": 0.0}, "model.hparams.head_rate=0.0: give a number above 0"),
         ({"vector_rate": "x"}, "model.hparams.vector_rate=x: give a number above 0"),
-        ({"attention_scale": None}, "model.hparams.attention_scale=None: give a number above 0"),
+        ({"attention_scale": "x"}, "model.hparams.attention_scale=x: give a number above 0"),
         ({"cooldown": "x"}, "model.hparams.cooldown=x: give from 0 to 1"),
         ({"momentum": None}, "model.hparams.momentum=None: give from 0 to below 1"),
         ({"cap": "15"}, "model.hparams.cap=15: give above 0"),
@@ -365,8 +373,9 @@ def test_one_compiled_layer_serves_all_of_them() -> None:
     expected.backward()
     gradients = [parameter.grad for parameter in module.parameters()]
     counted = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
-    compiled = torch.compile(PLAIN.layer, backend=counted, fullgraph=True, dynamic=False)
-    module.net._parts = PLAIN._replace(layer=compiled)
+    plain = module.net._parts
+    compiled = torch.compile(plain.layer, backend=counted, fullgraph=True, dynamic=False)
+    module.net._parts = plain._replace(layer=compiled)
     loss = module.training_step(batch, 0)
     loss.backward()
     torch.testing.assert_close(loss, expected)

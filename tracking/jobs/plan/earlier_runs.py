@@ -52,7 +52,7 @@ class Asked:
             config.model.name, config.program.command, config.dataset.name, config.dataset.size, config.precision.name,
             config.dataset.train_tokens, config.dataset.sequence_length,
             config.on_gpu(), config.processes_per_node(), config.nodes, config.stack.name, config.compiled(),
-            config.cluster.kind, config.cluster.partition, config.sweep.jobs_at_once,
+            config.strategy, config.cluster.kind, config.cluster.partition, config.sweep.jobs_at_once,
             config.targets(), config.stop_at_target, config.max_epochs, config.limit_train_batches,
             config.warm_up, config.profiled(),
         )  # fmt: skip

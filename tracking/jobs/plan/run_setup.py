@@ -16,10 +16,12 @@ from conf.target import text
 from tracking.analysis.results import BETTER_TAG, EXPLORING, PAIRED_TAG, UNCOUNTED_TAG
 from tracking.jobs.trust import ownership
 from tracking.record import Journal, RunInfo, documents, journal, run_folder, run_lock
+from tracking.request import gpu_memory
 from tracking.request.program_command import used
 
 # The keys of a config whose values are in a run's name.
 IN_RUN_NAME = ("model", "dataset", "precision", "gpus", "cpu_processes", "seed")
+MEMORY_TAG = "memory.predicted"  # what the run takes of a GPU, by arithmetic
 MOST_CHARS = 500  # the part of a program's command that a table of params shows
 
 
@@ -79,6 +81,7 @@ def compared(config: RunConfig) -> dict[str, str]:
     tags = {UNCOUNTED_TAG: "warm-up"} if config.warm_up else {}
     tags |= {UNCOUNTED_TAG: EXPLORING} if config.search.phase == "explore" else {}
     tags |= {PAIRED_TAG: "seed"} if config.sweep.paired else {}
+    tags |= {MEMORY_TAG: said} if (said := gpu_memory.words(config)) else {}
     return tags | ({BETTER_TAG: metric.written(directions)} if (directions := config.directions()) else {})
 
 
@@ -103,6 +106,7 @@ def params(config: RunConfig) -> dict[str, journal.Scalar]:
         "global_batch_size": config.samples_per_step(),
         "limit_train_batches": config.limit_train_batches,
         "compile": config.compiled(),
+        "strategy": config.strategy if config.sharded() else None,
         "optimizer/lr": optimizer.lr,
         "optimizer/lr_scaling": optimizer.lr_scaling,
         "optimizer/weight_decay": optimizer.weight_decay,

@@ -13,6 +13,7 @@ from tracking.jobs.plan import Job, price, sweep
 from tracking.jobs.queues import batch_script
 from tracking.jobs.worker_command import worker_command
 from tracking.machine.stacks import RefusedStacks, ready, summary
+from tracking.request import gpu_memory
 
 
 def show(jobs: Sequence[Job], refused: RefusedStacks, gpus: Sequence[Any], console: Console) -> None:
@@ -23,6 +24,8 @@ def show(jobs: Sequence[Job], refused: RefusedStacks, gpus: Sequence[Any], conso
     for number, job in enumerate(jobs, 1):
         console.print(f"job {number} of {len(jobs)}: {' '.join(job.overrides) or 'defaults'}", style="bold")
         console.print(preview(job, refused), soft_wrap=True, markup=False)
+        if memory := gpu_memory.words(job.config):
+            console.print(f"  memory: {memory}", soft_wrap=True)
         if estimates:
             console.print(f"  {price_words.of_job(job, estimates[number - 1])}", soft_wrap=True)
     if search:

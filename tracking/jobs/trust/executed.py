@@ -44,7 +44,7 @@ EXECUTED = {
 HARMLESS = (
     "model.name", "model.batch_size", "model.metrics", "model.targets", "model.optimizer.lr",
     "model.optimizer.lr_scaling", "model.optimizer.base_batch_size", "model.optimizer.weight_decay", "model.group_size",
-    "model.global_batch",
+    "model.global_batch", "model.fp8",
     "model.exportable", "model.eval_every_steps", "model.eval_every_samples", "model.eval_at_epochs",
     "model.eval_after_steps", "eval_every_steps", "eval_every_samples", "eval_at_epochs", "eval_after_steps",
     "dataset.name", "dataset.size", "dataset.num_classes", "dataset.num_objects", "dataset.year", "dataset.decode",
@@ -67,7 +67,7 @@ HARMLESS = (
     "profile.trace_megabytes", "gpus", "nodes",
     "node_rank", "rendezvous_timeout_sec", "detach", "cpu_processes", "seed", "target", "target_set", "stop_at_target",
     "max_epochs", "batch_size", "global_batch_size", "limit_train_batches", "compile", "overlap_grad_reduce",
-    "log_every_n_steps", "checkpoint_every_epochs", "checkpoint_every_steps", "save_model", "log_model",
+    "strategy", "log_every_n_steps", "checkpoint_every_epochs", "checkpoint_every_steps", "save_model", "log_model",
     "register_model", "price_per_hour", "timeout_sec", "warm_up", "resume", "trust", "runs_dir", "dry_run",
 )  # fmt: skip
 

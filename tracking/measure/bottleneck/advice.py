@@ -11,7 +11,7 @@ from typing import Any
 
 from tracking.measure.bottleneck.time_shares import Clock
 
-TWO_BYTES = ("bf16", "fp16")
+TWO_BYTES = ("bf16", "fp16", "fp8")
 DECODED = ("shapes", "imagenet", "coco")  # datasets whose threads `dataset.num_threads` counts
 
 

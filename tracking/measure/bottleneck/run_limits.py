@@ -195,6 +195,8 @@ def _no_exchange(tags: Mapping[str, str], params: Mapping[str, str]) -> list[str
     """Nothing of one process. Of a program's, which has no such tag, nodes and the first one's GPUs are known."""
     overlap = tags.get("overlap_grad_reduce")
     several = max(int(tags.get("env.gpu_count") or 0), int(params.get("nodes") or 0)) > 1
+    if tags.get("strategy") == "fsdp":
+        return ["the exchange of weights and gradients runs beside both passes, and was not timed (profile=true)"]
     if overlap == "false":
         return ["there were too few steps for an exchange of gradients to be timed"]
     return ["the exchange of gradients runs beside the backward pass, and was not timed"] if overlap or several else []

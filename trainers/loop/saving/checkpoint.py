@@ -24,6 +24,7 @@ from trainers.data.loading.position import Positionable
 from trainers.loop.saving.background import Job, Writer, has_room, in_words, num_bytes
 from trainers.loop.saving.random_states import random_states, set_random_states
 from trainers.loop.saving.stopping import SavedAndEnded, Stopping
+from trainers.ops.sharding import sharded
 from trainers.workload import Loader, Shard
 
 
@@ -120,7 +121,11 @@ class CheckpointCallback(Checkpoint):
 
     def _note_memory(self, module: pl.LightningModule) -> None:
         """Decide, on all processes alike, whether copies fit, and say what they take."""
-        self._copy_bytes = num_bytes(module.state_dict()) + self._optimizer_bytes()
+        weights = module.state_dict()
+        self._copy_bytes = num_bytes(weights) + self._optimizer_bytes()
+        if any(map(sharded.is_sharded, weights.values())):
+            self._note_beside(False, "are put together of all processes' parts")
+            return
         room = torch.tensor(float(has_room(self._copy_bytes, self._shard.device)))
         if self._shard.world_size > 1:
             dist.all_reduce(room, dist.ReduceOp.MIN)
@@ -236,7 +241,9 @@ class CheckpointCallback(Checkpoint):
             self._journal.event(key, **values)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._own = {key: of_ranks[self._shard.rank] for key, of_ranks in state_dict.items()}
+        # On another number of processes none goes on where it was: each has random states, and so buffers, of its own.
+        if all(len(of_ranks) == self._shard.world_size for of_ranks in state_dict.values()):
+            self._own = {key: of_ranks[self._shard.rank] for key, of_ranks in state_dict.items()}
 
 
 def measuring_callback(trainer: pl.Trainer) -> MeasuringCallback | None:

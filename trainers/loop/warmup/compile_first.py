@@ -31,11 +31,11 @@ FOLDER = "timetrial"  # in Inductor's own, so that it is carried with what was c
 def compile_in_turn(config: RunConfig, run_dir: Path, shard: Shard, compile_alone: Callable[[], None]) -> None:
     """Have the first process of each node call `compile_alone` while the others wait; a collective call.
 
-    `compile_alone` must not make one, as no step of our own models does. A user's may (a loss over all processes), so
-    processes compile theirs at once. Who compiles holds a lock, which the kernel takes back should it be killed. After
-    LONGEST_WAIT_SEC the others go on by themselves.
+    `compile_alone` must not make one, as no step of our own models does. A user's may (a loss over all processes), and
+    a sharded model's gathers its layers, so processes compile theirs at once. Who compiles holds a lock, which the
+    kernel takes back should it be killed. After LONGEST_WAIT_SEC the others go on by themselves.
     """
-    if shard.world_size == 1 or not config.model.workload.startswith(OUR_OWN):
+    if shard.world_size == 1 or config.sharded() or not config.model.workload.startswith(OUR_OWN):
         return
     lasting = torch.tensor(float(was_compiled(config, shard.device)), device=shard.device)
     dist.all_reduce(lasting, dist.ReduceOp.MIN)  # Caches of nodes differ, and all decide alike.

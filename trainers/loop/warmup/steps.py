@@ -13,9 +13,11 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from trainers.loop.saving import num_bytes
+from trainers.ops.sharding import sharded
 from trainers.workload import Batch, TrialModule
 
 NUM_STEPS = 3  # One compiles, one allocates what the optimizer keeps, one runs as all others will.
+LARGE_BYTES = 2**30  # of a module's state
 NUM_EVALUATIONS = 2  # At a function's first call PyTorch compiles it, at the second it records its CUDA graph.
 
 
@@ -67,7 +69,9 @@ def _forward_backward(trainer: pl.Trainer, optimizer: torch.optim.Optimizer, bat
 @contextmanager
 def untouched(trainer: pl.Trainer, module: TrialModule) -> Iterator[None]:
     """Restore, in place, all that training changes."""
-    tensors = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    state = module.state_dict()
+    large = num_bytes(state) > LARGE_BYTES
+    tensors = {name: copied(tensor, large) for name, tensor in state.items()}
     optimizers = [copy.deepcopy(optimizer.state_dict()) for optimizer in trainer.optimizers]
     precision = copy.deepcopy(trainer.precision_plugin.state_dict())
     devices = [module.device] if module.device.type == "cuda" else []
@@ -75,11 +79,17 @@ def untouched(trainer: pl.Trainer, module: TrialModule) -> Iterator[None]:
         yield
     with torch.no_grad():
         for name, tensor in module.state_dict().items():
-            tensor.copy_(tensors[name])  # What was compiled still points at it.
+            sharded.local(tensor).copy_(tensors[name])  # What was compiled still points at it.
     for optimizer, state in zip(trainer.optimizers, optimizers, strict=True):
         optimizer.load_state_dict(state)
         optimizer.zero_grad()
     trainer.precision_plugin.load_state_dict(precision)
+
+
+def copied(tensor: torch.Tensor, large: bool) -> torch.Tensor:
+    """A copy; on the host of a large model, which may leave no room for a second one, and of one that is sharded."""
+    own = sharded.local(tensor)
+    return own.to("cpu", copy=True) if large or sharded.is_sharded(tensor) else own.clone()
 
 
 @contextmanager

@@ -1,7 +1,8 @@
-"""The cross entropy of a linear layer's capped logits, chunk by chunk, so that no step holds all logits.
+"""The cross entropy of a linear layer's logits, chunk by chunk, so that no step holds all logits.
 
-A logit l becomes cap * l / sqrt(l^2 + cap^2), which lies within the cap. PyTorch's `linear_cross_entropy` knows no cap.
-The gradients of a chunk are made right behind its logits, in their memory: what is kept is the size of the inputs.
+With a cap a logit l becomes cap * l / sqrt(l^2 + cap^2), which lies within it. PyTorch's `linear_cross_entropy` knows
+none. The gradients of a chunk are made right behind its logits, in their memory: what is kept has the size of the
+inputs.
 """
 
 from __future__ import annotations
@@ -17,35 +18,43 @@ LARGEST_CAP = 60.0  # Sums of exponentials are then far from float32's end, and 
 Parts = tuple[torch.Tensor, torch.Tensor]
 
 
-def losses(logits: torch.Tensor, targets: torch.Tensor, cap: float) -> torch.Tensor:
+def losses(logits: torch.Tensor, targets: torch.Tensor, cap: float | None) -> torch.Tensor:
     """The cross entropy in nats of each row, float32 [n]; 0 where the target is below 0."""
-    capped = cap * logits.float() * (logits.float().square() + cap * cap).rsqrt()
-    there = targets >= 0
+    capped, logs, _ = _capped(logits, cap)
     of_target = capped.gather(1, targets.clamp(min=0)[:, None])[:, 0]
-    return torch.where(there, capped.exp().sum(dim=1).log() - of_target, 0.0)
+    return torch.where(targets >= 0, logs - of_target, 0.0)
 
 
-def losses_and_slopes(logits: torch.Tensor, targets: torch.Tensor, cap: float) -> Parts:
+def losses_and_slopes(logits: torch.Tensor, targets: torch.Tensor, cap: float | None) -> Parts:
     """The same, and of their sum the gradient by the logits, in the logits' type."""
-    wide = logits.float()
-    inverse = (wide.square() + cap * cap).rsqrt()
-    capped = cap * wide * inverse
-    logs = capped.exp().sum(dim=1).log()
+    capped, logs, inverse = _capped(logits, cap)
     there = targets >= 0
     of_target = capped.gather(1, targets.clamp(min=0)[:, None])[:, 0]
     is_target = torch.arange(logits.shape[1], device=logits.device) == targets[:, None]
-    slopes = ((capped - logs[:, None]).exp() - is_target.float()) * (cap * inverse) ** 3
+    slopes = (capped - logs[:, None]).exp() - is_target.float()
+    if cap is not None:
+        slopes = slopes * (cap * inverse) ** 3
     return torch.where(there, logs - of_target, 0.0), torch.where(there[:, None], slopes, 0.0).to(logits.dtype)
 
 
-class CappedCrossEntropy:
-    """The sum of the losses of inputs [n, width], by a head of weight [tokens, width] and bias [tokens].
+def _capped(logits: torch.Tensor, cap: float | None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Logits in float32, the logarithms of the sums of their exponentials, and what the slope of a cap is made of."""
+    wide = logits.float()
+    if cap is None:
+        return wide, wide.logsumexp(dim=1), wide
+    inverse = (wide.square() + cap * cap).rsqrt()
+    capped = cap * wide * inverse
+    return capped, capped.exp().sum(dim=1).log(), inverse
 
-    The head is float32, and computes in the inputs' type. Raises AssertionError for a cap beyond LARGEST_CAP.
+
+class CrossEntropy:
+    """The sum of the losses of inputs [n, width], by a head of weight [tokens, width] and bias [tokens], or none.
+
+    The head computes in the inputs' type. Raises AssertionError for a cap beyond LARGEST_CAP.
     """
 
-    def __init__(self, cap: float) -> None:
-        assert 0 < cap <= LARGEST_CAP
+    def __init__(self, cap: float | None) -> None:
+        assert cap is None or 0 < cap <= LARGEST_CAP
         self.cap = cap
         self._losses: Callable[..., torch.Tensor] = losses
         self._slopes: Callable[..., Parts] = losses_and_slopes
@@ -59,13 +68,13 @@ class CappedCrossEntropy:
         self._losses, self._slopes = losses, losses_and_slopes
 
     def __call__(
-        self, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor
+        self, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor
     ) -> torch.Tensor:
         """A scalar, float32. Targets are int64 [n]; one below 0 counts for nothing."""
         if torch.is_grad_enabled():
             total: torch.Tensor = _Summed.apply(inputs, weight, bias, targets, self._slopes, self.cap)
             return total
-        half, half_bias = weight.to(inputs.dtype), bias.to(inputs.dtype)
+        half, half_bias = weight.to(inputs.dtype), None if bias is None else bias.to(inputs.dtype)
         pieces = _chunks(inputs, targets, len(weight))
         return torch.stack([self._losses(F.linear(x, half, half_bias), t, self.cap).sum() for x, t in pieces]).sum()
 
@@ -81,12 +90,13 @@ def _chunks(inputs: torch.Tensor, targets: torch.Tensor, num_tokens: int) -> lis
 class _Summed(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor,
-        slopes_of: Callable[..., Parts], cap: float,
+        ctx: Any, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor,
+        slopes_of: Callable[..., Parts], cap: float | None,
     ) -> torch.Tensor:  # fmt: skip
-        half, half_bias = weight.to(inputs.dtype), bias.to(inputs.dtype)
+        half, half_bias = weight.to(inputs.dtype), None if bias is None else bias.to(inputs.dtype)
         of_inputs = torch.empty_like(inputs)
-        of_weight, of_bias, total = None, torch.zeros_like(bias), inputs.new_zeros((), dtype=torch.float32)
+        of_weight, total = None, inputs.new_zeros((), dtype=torch.float32)
+        of_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         pieces = _chunks(inputs, targets, len(weight))
         for (x, target), out in zip(pieces, of_inputs.split(len(pieces[0][0])), strict=True):
             own, slopes = slopes_of(F.linear(x, half, half_bias), target, cap)
@@ -94,12 +104,15 @@ class _Summed(torch.autograd.Function):
             torch.mm(slopes, half, out=out)
             product = slopes.t() @ x
             of_weight = product.float() if of_weight is None else of_weight.add_(product)
-            of_bias += slopes.sum(dim=0, dtype=torch.float32)
+            if of_bias is not None:
+                of_bias += slopes.sum(dim=0, dtype=torch.float32)
         ctx.save_for_backward(of_inputs, of_weight, of_bias)
+        ctx.dtype = weight.dtype
         return total
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         of_inputs, of_weight, of_bias = ctx.saved_tensors
         (gradient,) = gradients
-        return of_inputs * gradient.to(of_inputs.dtype), of_weight * gradient, of_bias * gradient, None, None, None
+        of_head = (None if part is None else (part * gradient).to(ctx.dtype) for part in (of_weight, of_bias))
+        return of_inputs * gradient.to(of_inputs.dtype), *of_head, None, None, None

@@ -6,8 +6,7 @@ processes exchange the sums once.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -16,14 +15,15 @@ from torch import nn
 from conf.schema import ConfigError
 from trainers.data.language import LanguageData, code, grammar, synthetic, text, tokens
 from trainers.data.language.loader import rows_in
-from trainers.models.gpt.cross_entropy import LARGEST_CAP
-from trainers.models.gpt.network import GPT, Sizes, flops_per_token
-from trainers.models.schedule import is_count, require
+from trainers.models.gpt import fp8
+from trainers.models.gpt.layers import Sizes
+from trainers.models.gpt.network import GPT, flops_per_token
+from trainers.models.gpt.option_checks import check_counts, check_network, check_optimizer, check_training, fitting
 from trainers.ops.distributed_sum import DistributedSum
 from trainers.ops.muon import AdamWGroup, MuonAdamW
+from trainers.ops.sharding import clip
 from trainers.workload import Batch, TrialModule, Workload
 
-ALIGNMENT = 64  # Matrix units want the head's rows to be a multiple of it.
 NATS_PER_BIT = 0.6931471805599453
 
 
@@ -31,12 +31,14 @@ class LanguageModel(TrialModule):
     """`steps` steps, in the last share `cooldown` of which the rates fall to zero in a line.
 
     The learning rate is that of the matrices; those of embedding, head and vectors (norms and biases) are so many times
-    it. Without a `vocabulary` it is the data's, rounded up. `micro_batch_size` is in tokens. Raises ConfigError for
-    options that cannot be, and a vocabulary that the data's does not fit into.
+    it. Without a `vocabulary` it is the data's, rounded up. `micro_batch_size` is in tokens. A step's gradients have a
+    norm of `clip_norm` at most. Raises ConfigError for options that cannot be, and a vocabulary that the data's does
+    not fit into.
     """
 
     max_epochs = 1
     max_steps: int
+    sharded_methods = ("summed_loss",)
 
     def __init__(
         self,
@@ -49,10 +51,14 @@ class LanguageModel(TrialModule):
         layers: int = 12,
         width: int = 768,
         heads: int = 6,
-        hidden: int = 4,
+        hidden: float = 4,
         vocabulary: int | None = 50_304,
-        attention_scale: float = 0.12,
-        cap: float = 15.0,
+        attention_scale: float | None = 0.12,
+        cap: float | None = 15.0,
+        architecture: str = "gpt",
+        kv_heads: int | None = None,
+        activation_checkpointing: bool = False,
+        clip_norm: float | None = None,
         momentum: float = 0.95,
         embedding_rate: float = 28.0,
         head_rate: float = 0.16,
@@ -63,22 +69,17 @@ class LanguageModel(TrialModule):
     ) -> None:
         super().__init__()
         rates = {"embedding_rate": embedding_rate, "head_rate": head_rate, "vector_rate": vector_rate}
-        check_counts(steps=steps, micro_batch_size=micro_batch_size, layers=layers, heads=heads, hidden=hidden)
-        require(
-            "width", width, is_count(width) and width % (4 * heads) == 0 < width, f"a multiple of 4 * heads={heads}"
-        )
-        require("cooldown", cooldown, is_number(cooldown) and 0 <= cooldown <= 1, "from 0 to 1")
-        require("momentum", momentum, is_number(momentum) and 0 <= momentum < 1, "from 0 to below 1")
-        require("cap", cap, is_number(cap) and 0 < cap <= LARGEST_CAP, f"above 0 and up to {LARGEST_CAP:g}")
-        for name, value in (rates | {"attention_scale": attention_scale, "epsilon": epsilon}).items():
-            require(name, value, is_number(value) and value > 0, "a number above 0")
+        check_counts(steps=steps, micro_batch_size=micro_batch_size, layers=layers, heads=heads)
+        check_network(width, heads, hidden, cap, attention_scale, architecture, kv_heads, activation_checkpointing)
+        check_training(cooldown, momentum, clip_norm, rates | {"epsilon": epsilon})
         check_optimizer(betas, adamw_weight_decay, weight_decay)
         self.max_steps, self.cooldown, self.micro_batch_size = steps, cooldown, micro_batch_size
+        self.clip_norm = clip_norm
         self.learning_rate, self.weight_decay, self.momentum, self.rates = learning_rate, weight_decay, momentum, rates
         self.betas, self.epsilon, self.adamw_weight_decay = (betas[0], betas[1]), epsilon, adamw_weight_decay
         self.length, self.bytes_per_token, self.data_name = data.sequence_length, data.bytes_per_token, data.name
-        sizes = Sizes(layers, width, heads, fitting(vocabulary, data.vocabulary, data.name), hidden)
-        self.net = GPT(sizes, self.length, attention_scale, cap)
+        sizes = Sizes(layers, width, heads, fitting(vocabulary, data.vocabulary, data.name), hidden, kv_heads)
+        self.net = GPT(sizes, self.length, attention_scale, cap, activation_checkpointing, architecture)
         self._sums = DistributedSum()
 
     def check_batch(self, batch_size: int) -> None:
@@ -118,6 +119,28 @@ class LanguageModel(TrialModule):
 
     def drop_compiled(self) -> None:
         self.net.drop_compiled()
+
+    def use_fp8(self) -> None:
+        """Have the layers' products in fp8; the head's stay as they are."""
+        sizes = self.net.sizes
+        of_keys = sizes.width * (sizes.kv_heads or sizes.heads) // sizes.heads
+        sides = {"model.hparams.width": sizes.width, "model.hparams.hidden * width": sizes.hidden_units}
+        sides |= {"model.hparams.kv_heads * width / heads": of_keys, "dataset.sequence_length": self.length}
+        for name, side in sides.items():
+            if side % fp8.MULTIPLE:
+                raise ConfigError(f"{name}={side}: precision=fp8 wants a multiple of {fp8.MULTIPLE}")
+        self.multiply = self.net.multiply = fp8.linear
+        self.net.drop_compiled()
+
+    def sharded_parts(self) -> list[nn.Module]:
+        return [self.net, *self.net.layers]
+
+    def configure_gradient_clipping(self, optimizer: Any, gradient_clip_val: Any = None, *_: Any, **__: Any) -> None:
+        """Clip by the norm of all gradients, without the host's knowing it. A scaler's are clipped as they are."""
+        if self.clip_norm is not None:
+            scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+            scale = 1.0 if scaler is None else scaler._get_scale_async()
+            clip([parameter.grad for parameter in self.parameters()], self.clip_norm * scale)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         net, lr = self.net, self.learning_rate
@@ -186,7 +209,7 @@ class LanguageModel(TrialModule):
 
     def flops_per_sample(self) -> float:
         """Of a token, which is a sample here."""
-        return flops_per_token(self.net.sizes, self.length)
+        return flops_per_token(self.net.sizes, self.length, self.net.architecture)
 
     def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:
         inputs = batch["inputs"].long()
@@ -202,40 +225,6 @@ class Predictor(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return self.net.logits(inputs)
-
-
-def check_counts(**counts: int) -> None:
-    for name, value in counts.items():
-        require(name, value, is_count(value) and value >= 1, "a whole number, 1 or more")
-
-
-def check_optimizer(betas: Sequence[float], adamw_weight_decay: float, weight_decay: float) -> None:
-    pair = isinstance(betas, Sequence) and not isinstance(betas, str) and len(betas) == 2
-    there = pair and all(is_number(beta) and 0 <= beta < 1 for beta in betas)
-    require("betas", betas, there, "two numbers from 0 to below 1, as [0.8, 0.95]")
-    decays = {"model.hparams.adamw_weight_decay": adamw_weight_decay, "model.optimizer.weight_decay": weight_decay}
-    for key, value in decays.items():
-        if not is_number(value) or value < 0:
-            raise ConfigError(f"{key}={value}: give a number, 0 or more")
-
-
-def is_number(value: Any) -> bool:
-    """Whether it is an int or a float that is finite."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def fitting(vocabulary: int | None, of_data: int, name: str) -> int:
-    """The number of tokens that the model knows. Raises ConfigError where the data have more."""
-    if vocabulary is None:
-        return -(-of_data // ALIGNMENT) * ALIGNMENT
-    there = is_count(vocabulary) and vocabulary >= 1
-    require("vocabulary", vocabulary, there, "a whole number of tokens, 1 or more, or null for the data's")
-    if of_data > vocabulary:
-        raise ConfigError(
-            f"model.hparams.vocabulary={vocabulary}: dataset={name} has {of_data:,} tokens; give {of_data} or more, or"
-            " null for the data's"
-        )
-    return vocabulary
 
 
 DATA: Any = {"grammar": grammar, "tokens": tokens, "text": text, "code": code, "synthetic": synthetic}

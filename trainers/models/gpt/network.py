@@ -3,80 +3,30 @@
 The definition is that of modded-nanogpt's plain script (records/track_3_optimization/train_gpt_simple.py): its first
 weights, half of each head's width rotated, attention scaled by 0.12, logits capped at 15, biases everywhere.
 
-What a layer adds last is added by the next one: the sum is then made where it is normalised, in one kernel, although
-the compiler sees one layer alone. All layers share one compiled function.
+`architecture` llama has Llama 3's layers in the place of these (llama.py), and neither caps nor biases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from trainers.models.gpt.cross_entropy import CappedCrossEntropy
+from trainers.models.gpt.cross_entropy import CrossEntropy
+from trainers.models.gpt.layers import DRAWN_ON_DEVICE, Multiply, Sizes, Weights, draw, empty, linear, norm
+from trainers.models.gpt.llama import LlamaWeights
 
-BASE = 1024.0  # The slowest of the rotations has this wave length, in tokens, over 2 pi.
-INITIAL_VARIANCE = 0.33  # of a weight, times the inputs it sums over
-
-
-@dataclass(frozen=True)
-class Sizes:
-    layers: int = 12
-    width: int = 768
-    heads: int = 6
-    vocabulary: int = 50304
-    hidden: int = 4  # times the width
+ARCHITECTURES: dict[str, Any] = {"gpt": Weights, "llama": LlamaWeights}
+LLAMA_STD = 0.02
 
 
-def rotations(length: int, width: int) -> torch.Tensor:
-    """Cosines and sines of each place, float32 [2, length, 1, width / 2]; the second half of them does not turn."""
-    rates = (1 / BASE) ** torch.linspace(0, 1, width // 4, dtype=torch.float32)
-    rates = torch.cat((rates, torch.zeros(width // 4)))
-    angles = torch.outer(torch.arange(length, dtype=torch.float32), rates)[:, None]
-    return torch.stack((angles.cos(), angles.sin()))
-
-
-def rotated(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
-    """[n, length, heads, width], each place turned by its own angles."""
-    first, second = x.float().chunk(2, dim=-1)
-    cos, sin = turns
-    return torch.cat((first * cos + second * sin, second * cos - first * sin), dim=-1).to(x.dtype)
-
-
-def norm(x: torch.Tensor, gains: torch.Tensor | None = None) -> torch.Tensor:
-    return F.rms_norm(x, x.shape[-1:], None if gains is None else gains.to(x.dtype))
-
-
-def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    return F.linear(x, weight.to(x.dtype), bias.to(x.dtype))
-
-
-def layer(
-    x: torch.Tensor, added: torch.Tensor, turns: torch.Tensor, heads: int, scale: float,
-    norm1: torch.Tensor, parts: torch.Tensor, parts_bias: torch.Tensor, out: torch.Tensor, out_bias: torch.Tensor,
-    norm2: torch.Tensor, widen: torch.Tensor, widen_bias: torch.Tensor, narrow: torch.Tensor, narrow_bias: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """What flows between layers, [n, length, width], and what is still to be added to it.
-
-    A function of tensors and no module: the compiler makes one of it, whichever layer they are of.
-    """
-    x = x + added
-    split = linear(norm(x, norm1), parts.flatten(0, 1), parts_bias.flatten()).unflatten(2, (3, heads, -1))
-    query, key, value = split.unbind(2)
-    query, key = rotated(norm(query), turns), rotated(norm(key), turns)
-    query, key, value = (part.transpose(1, 2) for part in (query, key, value))
-    seen = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
-    x = x + linear(seen.transpose(1, 2).flatten(2), out, out_bias)
-    hidden = linear(norm(x, norm2), widen, widen_bias).relu().square()
-    return x, linear(hidden, narrow, narrow_bias)
-
-
-def first(table: torch.Tensor, gains: torch.Tensor, inputs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return norm(F.embedding(inputs, table).to(dtype), gains)
+def first(table: torch.Tensor, gains: torch.Tensor | None, inputs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What the first layer is given: the embedding, which is normalised where there are gains."""
+    looked_up = F.embedding(inputs, table).to(dtype)
+    return looked_up if gains is None else norm(looked_up, gains)
 
 
 def last(x: torch.Tensor, added: torch.Tensor, gains: torch.Tensor) -> torch.Tensor:
@@ -89,31 +39,7 @@ class Parts(NamedTuple):
     first: Callable[..., torch.Tensor]
     layer: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     last: Callable[..., torch.Tensor]
-
-
-PLAIN = Parts(first, layer, last)
-
-
-class Weights(nn.Module):
-    """What a layer learns. Query, key and value are three matrices [width, width] behind one another."""
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.Parameter(torch.ones(width)), nn.Parameter(torch.ones(width))
-        self.parts, self.parts_bias = drawn(3, width, width), zeros(3, width)
-        self.out, self.out_bias = zeros(width, width), zeros(width)
-        self.widen, self.widen_bias = drawn(hidden, width), zeros(hidden)
-        self.narrow, self.narrow_bias = zeros(width, hidden), zeros(width)
-
-    def tensors(self) -> tuple[torch.Tensor, ...]:
-        """In the order of `layer`'s arguments."""
-        return (
-            self.norm1, self.parts, self.parts_bias, self.out, self.out_bias,
-            self.norm2, self.widen, self.widen_bias, self.narrow, self.narrow_bias,
-        )  # fmt: skip
-
-    def matrices(self) -> list[nn.Parameter]:
-        return [self.parts, self.out, self.widen, self.narrow]
+    multiply: Multiply = linear  # what the layer computes its products with
 
 
 class GPT(nn.Module):
@@ -121,28 +47,56 @@ class GPT(nn.Module):
 
     turns: torch.Tensor
 
-    def __init__(self, sizes: Sizes, length: int, scale: float = 0.12, cap: float = 15.0) -> None:
-        """`length` is that of the longest sequence."""
+    def __init__(
+        self, sizes: Sizes, length: int, scale: float | None = 0.12, cap: float | None = 15.0,
+        activation_checkpointing: bool = False, architecture: str = "gpt",
+    ) -> None:  # fmt: skip
+        """`length` is that of the longest sequence. Without a `scale` attention has 1 / sqrt(a head's width)."""
         super().__init__()
-        self.sizes, self.scale = sizes, scale
-        self.embedding = nn.Parameter(torch.empty(sizes.vocabulary, sizes.width).normal_())
-        self.embedding_norm, self.last_norm = (nn.Parameter(torch.ones(sizes.width)) for _ in range(2))
-        hidden = sizes.hidden * sizes.width
-        self.layers = nn.ModuleList(Weights(sizes.width, hidden) for _ in range(sizes.layers))
-        self.head, self.head_bias = zeros(sizes.vocabulary, sizes.width), zeros(sizes.vocabulary)
-        self.register_buffer("turns", rotations(length, sizes.width // sizes.heads), persistent=False)
-        self.cross_entropy = CappedCrossEntropy(cap)
+        self.sizes, self.architecture, self.activation_checkpointing = sizes, architecture, activation_checkpointing
+        self.scale = scale or (sizes.width / sizes.heads) ** -0.5
+        block, ours = ARCHITECTURES[architecture], architecture == "gpt"
+        self.on_device = num_parameters(sizes, architecture) >= DRAWN_ON_DEVICE
+        self.embedding = empty(sizes.vocabulary, sizes.width)
+        self.embedding_norm = empty(sizes.width) if ours else None
+        self.last_norm = empty(sizes.width)
+        self.head = empty(sizes.vocabulary, sizes.width)
+        self.head_bias = empty(sizes.vocabulary) if ours else None
+        self.register_buffer("turns", torch.empty(2, length, 1, sizes.width // sizes.heads // 2), persistent=False)
+        self.draw()
+        self.layers = nn.ModuleList(block(sizes, self.on_device) for _ in range(sizes.layers))
+        self.cross_entropy = CrossEntropy(cap)
+        self.multiply: Multiply = linear
         self.drop_compiled()
+
+    @torch.no_grad()
+    def draw(self) -> None:
+        """Give the parameters, but for those of layers, their first values."""
+        ours = self.architecture == "gpt"
+        draw(self.embedding, 1.0 if ours else LLAMA_STD, self.on_device)
+        for gains in (self.embedding_norm, self.last_norm):
+            if gains is not None:
+                gains.fill_(1)
+        if self.head_bias is None:
+            draw(self.head, self.sizes.width**-0.5, self.on_device)
+        else:
+            self.head.zero_()
+            self.head_bias.zero_()
+        turns = ARCHITECTURES[self.architecture].turns
+        self.turns.copy_(turns(self.turns.shape[1], 2 * self.turns.shape[-1]))
 
     def compile_parts(self) -> None:
         """Compile a layer, once for all of them, and what is before the first one and behind the last."""
-        made: list[Any] = [torch.compile(part, dynamic=False) for part in PLAIN]
-        self._parts = Parts(*made)
+        made: list[Any] = [torch.compile(part, dynamic=False) for part in self._plain()[:3]]
+        self._parts = Parts(*made)._replace(multiply=self.multiply)
         self.cross_entropy.compile()
 
     def drop_compiled(self) -> None:
-        self._parts = PLAIN
+        self._parts = self._plain(self.multiply)
         self.cross_entropy.drop_compiled()
+
+    def _plain(self, multiply: Multiply = linear) -> Parts:
+        return Parts(first, ARCHITECTURES[self.architecture].function, last, multiply)
 
     def forward(self, inputs: torch.Tensor, parts: Parts | None = None) -> torch.Tensor:
         """What the head is given, [n, length, width], of ids [n, length]; in the type that autocast asks for."""
@@ -155,37 +109,50 @@ class GPT(nn.Module):
             added = torch.zeros_like(x, requires_grad=x.requires_grad)
             turns = self.turns[:, : inputs.shape[1]]
             for weights in self.layers:
-                x, added = parts.layer(x, added, turns, self.sizes.heads, self.scale, *weights.tensors())  # type: ignore[operator]
+                x, added = weights(
+                    x,
+                    added,
+                    turns,
+                    self.sizes.heads,
+                    self.scale,
+                    parts.multiply,
+                    parts.layer,
+                    self.activation_checkpointing,
+                )
             return parts.last(x, added, self.last_norm)
 
     def summed_loss(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The sum of the cross entropies in nats, a float32 scalar, of ids [n, length] each; targets below 0 have
         none."""
-        hidden = self(inputs)
+        hidden = self.forward(inputs)  # FSDP has gathered for this method what `forward` takes.
         with torch.autocast(inputs.device.type, enabled=False):
             return self.cross_entropy(hidden.flatten(0, 1), self.head, self.head_bias, targets.flatten())
 
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         """Capped logits of what follows, float32 [n, length, vocabulary]. Nothing compiled is called, for an export."""
         cap = self.cross_entropy.cap
-        logits = linear(self(inputs, PLAIN), self.head, self.head_bias).float()
-        return cap * logits * (logits.square() + cap * cap).rsqrt()
+        logits = linear(self.forward(inputs, self._plain()), self.head, self.head_bias).float()
+        return logits if cap is None else cap * logits * (logits.square() + cap * cap).rsqrt()
 
 
-def flops_per_token(sizes: Sizes, length: int) -> float:
+def weights_of_layer(sizes: Sizes, architecture: str) -> int:
+    """Those of its matrices."""
+    shared = (sizes.kv_heads or sizes.heads) / sizes.heads
+    attention, hidden = (2 + 2 * shared) * sizes.width**2, sizes.hidden_units * sizes.width
+    return round(attention + (3 if architecture == "llama" else 2) * hidden)
+
+
+def num_parameters(sizes: Sizes, architecture: str) -> int:
+    """Without norms and biases."""
+    return sizes.layers * weights_of_layer(sizes, architecture) + 2 * sizes.vocabulary * sizes.width
+
+
+def flops_per_token(sizes: Sizes, length: int, architecture: str = "gpt") -> float:
     """FLOPs of a training step a token: 6 a weight of a matrix, and attention.
 
     A multiplication with an addition counts as two, and the backward pass twice the forward one. Attention counts
     whole, as if no token were hidden; embedding, norms and biases do not count.
     """
-    of_layer = (4 + 2 * sizes.hidden) * sizes.width**2
     attention = 2 * length * sizes.width  # multiplications: with the keys, and of the values
-    return 6.0 * (sizes.layers * (of_layer + attention) + sizes.vocabulary * sizes.width)
-
-
-def drawn(*shape: int) -> nn.Parameter:
-    return nn.Parameter(torch.empty(shape).normal_(std=(INITIAL_VARIANCE / shape[-1]) ** 0.5))
-
-
-def zeros(*shape: int) -> nn.Parameter:
-    return nn.Parameter(torch.zeros(shape))
+    of_layers = sizes.layers * (weights_of_layer(sizes, architecture) + attention)
+    return 6.0 * (of_layers + sizes.vocabulary * sizes.width)

@@ -1,0 +1,202 @@
+"""What a language model's training takes of a GPU's memory, before anything is trained.
+
+It is arithmetic on the shapes of `trainers.models.gpt`, so that a refusal takes a second. What a layer keeps for its
+backward pass was counted by autograd's hooks for saved tensors, in bf16, by PyTorch 2.15.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from conf.schema import ConfigError, RunConfig
+from tracking.request.node_options import VisibleGpu
+from tracking.request.strategy_checks import STRATEGIES
+
+MODULE = "trainers.models.gpt:"  # how the workloads begin that it knows
+FLOAT, HALF = 4, 2  # bytes
+MOST_LOGITS = 2**30  # of a chunk: trainers.models.gpt.cross_entropy
+MOST_GPUS = 4096
+SEQUENCE_LENGTH = 1024  # where none is given
+FREE = 0.95  # of a GPU's memory; CUDA itself and the allocator's gaps take the rest
+
+
+class Kept(NamedTuple):
+    """What a layer keeps of a token: so many times its width, keys' and values' shared part of it, and hidden units."""
+
+    width: float
+    shared: float
+    hidden: float
+
+
+COMPILED = {"gpt": Kept(10, 0, 2), "llama": Kept(6, 3, 3)}
+EAGER = {"gpt": Kept(20, 0, 2), "llama": Kept(12, 3, 4)}
+SPARED = 0.5  # of the width, and of hidden units: in fp8 a product keeps its inputs in half the bytes
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Numbers of weights: of a layer's matrices, and of embedding and head each."""
+
+    layers: int
+    width: int
+    layer: int
+    table: int
+    hidden_units: int
+    shared: float  # heads of keys, by heads of queries
+    vocabulary: int
+    architecture: str
+
+    @property
+    def matrices(self) -> int:
+        return self.layers * self.layer
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Bytes of a GPU."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    activations: float
+    copies: float  # weights in the type of computing, what of a sharded model is whole, the exchange's buffer
+
+    @property
+    def total(self) -> float:
+        return float(sum(dataclasses.astuple(self)))
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{key} {value / 1e9:,.1f}" for key, value in dataclasses.asdict(self).items() if value)
+        return f"{self.total / 1e9:,.1f} GB a GPU ({parts})"
+
+
+def shapes_of(hparams: Mapping[str, Any], vocabulary: int) -> Shapes:
+    width, heads, architecture = hparams["width"], hparams["heads"], hparams["architecture"]
+    shared, hidden = (hparams["kv_heads"] or heads) / heads, round(hparams["hidden"] * width)
+    layer = round((2 + 2 * shared) * width**2) + (3 if architecture == "llama" else 2) * hidden * width
+    return Shapes(hparams["layers"], width, layer, vocabulary * width, hidden, shared, vocabulary, architecture)
+
+
+def needed(config: RunConfig, strategy: str, num_gpus: int) -> Needed | None:
+    """What a GPU needs at a step's peak; None for a model whose shapes are not known here, or options not yet right."""
+    hparams = config.model.hparams
+    vocabulary: Any = hparams.get("vocabulary") or config.dataset.vocabulary
+    try:
+        shapes = shapes_of(hparams, vocabulary)
+        tokens = config.samples_per_step() // num_gpus
+        kept = (COMPILED if config.compiled() else EAGER)[shapes.architecture]
+        if config.precision.name == "fp8":
+            kept = Kept(kept.width - SPARED, kept.shared, kept.hidden - SPARED)
+        unit = FLOAT if config.precision.name in ("fp32", "tf32") else HALF
+        return _needed(shapes, hparams, tokens, strategy, num_gpus, unit, kept)
+    except (KeyError, TypeError, ZeroDivisionError):
+        return None
+
+
+def _needed(
+    shapes: Shapes, hparams: Mapping[str, Any], tokens: int, strategy: str, num_gpus: int, unit: int, of_layer: Kept
+) -> Needed:
+    parts = num_gpus if strategy == "fsdp" else 1
+    weights = shapes.matrices + 2 * shapes.table
+    kept = FLOAT * weights / parts
+    optimizer = FLOAT * (shapes.matrices + 4 * shapes.table) / parts
+    micro = max(1, min(hparams["micro_batch_size"], tokens))
+    before = tokens > micro  # Gradients of earlier micro-batches are there when the next one's activations are.
+    again = hparams["activation_checkpointing"]
+    activations = _activations(shapes, micro, again, unit, of_layer)
+    copies = _gathered(shapes, parts, unit) if parts > 1 else _copied(shapes, num_gpus, again, unit)
+    in_loss = activations + _loss(shapes, micro, unit)
+    in_step = _orthogonalising(shapes, num_gpus, parts)
+    # At the loss all activations are there, and at a step's end all gradients.
+    at_loss = (kept if before else 0.0) + in_loss
+    at_end = kept + in_step
+    if at_loss >= at_end:
+        return Needed(kept, kept if before else 0.0, optimizer, in_loss, copies)
+    return Needed(kept, kept, optimizer, in_step, copies)
+
+
+def _activations(shapes: Shapes, tokens: int, again: bool, unit: int, kept: Kept) -> float:
+    """What layers keep; with `again` their inputs, and all of one layer."""
+    of_layer = (kept.width + kept.shared * shapes.shared) * shapes.width + kept.hidden * shapes.hidden_units
+    between = 2 * shapes.width
+    of_all = shapes.layers * between + of_layer if again else shapes.layers * of_layer
+    return unit * tokens * of_all
+
+
+def _loss(shapes: Shapes, tokens: int, unit: int) -> float:
+    """A chunk of logits and their slopes, and the head's gradient with a product that is added to it."""
+    logits = min(tokens * shapes.vocabulary, MOST_LOGITS)
+    return 2 * unit * logits + (2 * FLOAT + unit) * shapes.table + 2 * unit * tokens * shapes.width
+
+
+def _gathered(shapes: Shapes, parts: int, unit: int) -> float:
+    """Embedding and head while a step is computed, and three layers: one that computes, one that comes, one that
+    goes."""
+    return unit * (2 * shapes.table + 3 * shapes.layer) + FLOAT * shapes.layer * (1 + 1 / parts)
+
+
+def _copied(shapes: Shapes, num_gpus: int, again: bool, unit: int) -> float:
+    """Layers' weights in a half type, which stay for the backward pass, and the buffer of the exchange."""
+    narrow = 0.0 if unit == FLOAT else unit * (shapes.layer if again else shapes.matrices)
+    return narrow + (FLOAT * (shapes.matrices + 2 * shapes.table) if num_gpus > 1 else 0.0)
+
+
+def _orthogonalising(shapes: Shapes, num_gpus: int, parts: int) -> float:
+    """What Muon holds of its largest group of matrices, and what it has of all others."""
+    hidden = 2 * shapes.hidden_units * shapes.width
+    if parts > 1:  # one parameter of each process at a time
+        return 10.0 * hidden
+    largest = max(hidden, shapes.layer - hidden) * shapes.layers / num_gpus
+    return 10.0 * largest + HALF * shapes.matrices
+
+
+def fewest(config: RunConfig, memory: float) -> int | None:
+    """The fewest GPUs that share a batch's sequences and on which a sharded training fits; None where none do."""
+    sequences = config.samples_per_step() // (config.dataset.sequence_length or SEQUENCE_LENGTH)
+    for number in range(2, MOST_GPUS + 1):
+        need = needed(config, "fsdp", number) if sequences % number == 0 else None
+        if need is not None and need.total <= FREE * memory:
+            return number
+    return None
+
+
+def words(config: RunConfig) -> str:
+    """What the run takes, and what it would by the other strategy; empty where it is not known."""
+    if not known(config):
+        return ""
+    number, own = config.world_size(), needed(config, config.strategy, config.world_size())
+    if own is None:
+        return ""
+    others = [way for way in STRATEGIES if way != config.strategy and number > 1]
+    would = [(way, needed(config, way, number)) for way in others]
+    return f"{own} by strategy={config.strategy}" + "".join(f"; {way}: {need}" for way, need in would)
+
+
+def known(config: RunConfig) -> bool:
+    return config.model.workload.startswith(MODULE) and config.on_gpu()
+
+
+def check_memory(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
+    """Raise ConfigError for a size that does not fit on the chosen GPUs, with the fewest on which it does."""
+    sizes = [size for gpu in config.chosen(gpus) if (size := getattr(gpu, "memory_bytes", None))]
+    own = needed(config, config.strategy, config.world_size()) if known(config) and sizes else None
+    if own is None or own.total <= min(sizes):
+        return
+    memory = min(sizes)
+    sharded = needed(config, "fsdp", config.world_size()) if config.world_size() > 1 else None
+    hparams = config.model.hparams
+    if config.strategy != "fsdp" and sharded is not None and sharded.total <= FREE * memory:
+        advice = f"strategy=fsdp takes {sharded.total / 1e9:,.1f}"
+    elif number := fewest(config, memory):
+        advice = f"strategy=fsdp on {number} such GPUs is the fewest on which it fits"
+    elif not hparams["activation_checkpointing"]:
+        advice = "it fits on no number of them; give model.hparams.activation_checkpointing=true"
+    else:
+        advice = "it fits on no number of them; give a smaller model.hparams.micro_batch_size, or shorter sequences"
+    raise ConfigError(
+        f"model={config.model.name}: takes {own} by strategy={config.strategy}, and a GPU here has"
+        f" {memory / 1e9:,.1f} GB; {advice}"
+    )

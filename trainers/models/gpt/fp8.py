@@ -1,0 +1,62 @@
+"""Linear layers in fp8, by PyTorch's scaled matrix product, with a scale for each tensor that is found anew each time.
+
+Values and weights have 3 bits of mantissa (e4m3), and gradients 2 and more range (e5m2), as Micikevicius et al. 2022,
+https://arxiv.org/abs/2209.05433. Sums are in float32. Where there are no such matrix units, a product of the rounded
+numbers in float32 stands for it, which tests compare with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+VALUES, GRADIENTS = torch.float8_e4m3fn, torch.float8_e5m2
+SMALLEST = 1e-12  # A tensor of zeros has a scale, too.
+MULTIPLE = 16  # of which the matrix units want every side to be one
+Scaled = tuple[torch.Tensor, torch.Tensor]
+
+
+def scaled(x: torch.Tensor, dtype: torch.dtype) -> Scaled:
+    """In `dtype`, its largest number at the end of the range, and what to multiply by to have it back, a scalar."""
+    most = torch.finfo(dtype).max
+    scale = most / x.abs().amax().float().clamp(min=SMALLEST)
+    narrow = (x.float() * scale).clamp(-most, most).to(dtype)
+    return narrow.contiguous(), scale.reciprocal()
+
+
+def product(left: Scaled, right: Scaled, dtype: torch.dtype, fast: bool) -> torch.Tensor:
+    """left @ right.t() of [m, k] and [n, k], both in rows. `fast` sums with fewer bits, as for values it may."""
+    (a, of_a), (b, of_b) = left, right
+    if not a.is_cuda:
+        return (a.float() @ b.float().t() * (of_a * of_b)).to(dtype)
+    result: torch.Tensor = torch._scaled_mm(a, b.t(), scale_a=of_a, scale_b=of_b, out_dtype=dtype, use_fast_accum=fast)
+    return result
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        values, weights = scaled(x, VALUES), scaled(weight, VALUES)
+        ctx.save_for_backward(*values, *weights)
+        return product(values, weights, x.dtype, fast=True)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        values, of_values, weights, of_weights = ctx.saved_tensors
+        narrow, of_gradient = scaled(gradients[0], GRADIENTS)
+        dtype = gradients[0].dtype
+        of_x = product((narrow, of_gradient), (turned(weights), of_weights), dtype, fast=False)
+        of_weight = product((turned(narrow), of_gradient), (turned(values), of_values), dtype, fast=False)
+        return of_x, of_weight
+
+
+def turned(x: torch.Tensor) -> torch.Tensor:
+    return x.t().contiguous()
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """[..., inputs] by [outputs, inputs], in the inputs' type. All sides are multiples of MULTIPLE."""
+    rows: Any = _Linear.apply(x.flatten(0, -2), weight.to(x.dtype))
+    whole: torch.Tensor = rows.unflatten(0, x.shape[:-1])
+    return whole if bias is None else whole + bias.to(x.dtype)

@@ -1,0 +1,76 @@
+"""What a language model's options may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from conf.schema import ConfigError
+from trainers.models.gpt.cross_entropy import LARGEST_CAP
+from trainers.models.schedule import is_count, require
+
+ARCHITECTURES = ("gpt", "llama")
+ALIGNMENT = 64  # Matrix units want the head's rows to be a multiple of it.
+
+
+def check_counts(**counts: int) -> None:
+    for name, value in counts.items():
+        require(name, value, is_count(value) and value >= 1, "a whole number, 1 or more")
+
+
+def check_network(
+    width: int, heads: int, hidden: float, cap: float | None, attention_scale: float | None, architecture: str,
+    kv_heads: int | None, activation_checkpointing: bool,
+) -> None:  # fmt: skip
+    require("width", width, is_count(width) and width % (4 * heads) == 0 < width, f"a multiple of 4 * heads={heads}")
+    capped = cap is None or (is_number(cap) and 0 < cap <= LARGEST_CAP)
+    require("cap", cap, capped, f"above 0 and up to {LARGEST_CAP:g}, or null for none")
+    check_above_zero(hidden=hidden, **({} if attention_scale is None else {"attention_scale": attention_scale}))
+    require("architecture", architecture, architecture in ARCHITECTURES, " or ".join(ARCHITECTURES))
+    shared = kv_heads is None or (architecture == "llama" and is_count(kv_heads) and kv_heads > 0 == heads % kv_heads)
+    require("kv_heads", kv_heads, shared, f"a divisor of heads={heads}, of architecture=llama alone, or null for that")
+    again = activation_checkpointing
+    require("activation_checkpointing", again, isinstance(again, bool), "true or false")
+
+
+def check_training(cooldown: float, momentum: float, clip_norm: float | None, positive: Mapping[str, float]) -> None:
+    require("cooldown", cooldown, is_number(cooldown) and 0 <= cooldown <= 1, "from 0 to 1")
+    require("momentum", momentum, is_number(momentum) and 0 <= momentum < 1, "from 0 to below 1")
+    check_above_zero(**positive)
+    clips = clip_norm is None or (is_number(clip_norm) and clip_norm > 0)
+    require("clip_norm", clip_norm, clips, "a norm above 0, or null")
+
+
+def check_above_zero(**values: float) -> None:
+    for name, value in values.items():
+        require(name, value, is_number(value) and value > 0, "a number above 0")
+
+
+def check_optimizer(betas: Sequence[float], adamw_weight_decay: float, weight_decay: float) -> None:
+    pair = isinstance(betas, Sequence) and not isinstance(betas, str) and len(betas) == 2
+    there = pair and all(is_number(beta) and 0 <= beta < 1 for beta in betas)
+    require("betas", betas, there, "two numbers from 0 to below 1, as [0.8, 0.95]")
+    decays = {"model.hparams.adamw_weight_decay": adamw_weight_decay, "model.optimizer.weight_decay": weight_decay}
+    for key, value in decays.items():
+        if not is_number(value) or value < 0:
+            raise ConfigError(f"{key}={value}: give a number, 0 or more")
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is an int or a float that is finite."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def fitting(vocabulary: int | None, of_data: int, name: str) -> int:
+    """The number of tokens that the model knows. Raises ConfigError where the data have more."""
+    if vocabulary is None:
+        return -(-of_data // ALIGNMENT) * ALIGNMENT
+    there = is_count(vocabulary) and vocabulary >= 1
+    require("vocabulary", vocabulary, there, "a whole number of tokens, 1 or more, or null for the data's")
+    if of_data > vocabulary:
+        raise ConfigError(
+            f"model.hparams.vocabulary={vocabulary}: dataset={name} has {of_data:,} tokens; give {of_data} or more, or"
+            " null for the data's"
+        )
+    return vocabulary
