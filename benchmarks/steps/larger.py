@@ -1,0 +1,222 @@
+"""Steps of models larger than a GPU: rates in bf16 and fp8, by DDP and sharded, and memory beside its forecast.
+
+    python benchmarks/steps/larger.py --commit $(git rev-parse --short HEAD)     # on two H100s, about four minutes
+    python benchmarks/steps/larger.py --only one                                # on one GPU: 1.5b, and 100 losses
+    python benchmarks/steps/larger.py --only llama_8b
+
+GPT-2 XL's size, in sequences of 1,024, on one GPU: bf16 on the first and fp8 on the second at the same time. Each also
+trains 100 steps of the 124m size on the same batches, whose losses are compared. Then on both GPUs together: 1.5b by
+DDP and sharded, and Llama 3 8B sharded in sequences of 8,192, with activation checkpointing. A case that does not fit
+says so, and the cases of another size go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+import torch
+import torch.distributed as dist
+
+from benchmarks.steps.run_alone import composed
+from conf.schema import RunConfig
+from tracking.request import gpu_memory
+from trainers.loop import ddp, fsdp, precision
+from trainers.loop.build import make_data, make_module
+from trainers.loop.train import join
+from trainers.ops.sharding import clip
+from trainers.workload import Shard, TrialModule, load_workload
+
+LOSSES, LOSS_TOKENS = 100, 32_768
+
+
+class Case(NamedTuple):
+    recipe: str
+    precision: str
+    strategy: str
+    tokens: int  # a step, of all GPUs
+    steps: int = 3  # that are timed
+
+
+ONE = [Case("gpt_1.5b", name, "ddp", 131_072) for name in ("bf16", "fp8")]
+TWO = [
+    *(Case("gpt_1.5b", name, way, 131_072) for way, name in (("ddp", "bf16"), ("fsdp", "bf16"), ("fsdp", "fp8"))),
+    *(Case("llama_8b", name, "fsdp", 131_072, 2) for name in ("bf16", "fp8")),
+]
+
+
+def config_of(case: Case, num_gpus: int, dataset: str = "synthetic") -> RunConfig:
+    model = case.recipe.partition("_")[0]
+    words = [f"model={model}", f"recipe={case.recipe}", f"dataset={dataset}", f"precision={case.precision}"]
+    config = composed([*words, f"strategy={case.strategy}", f"gpus={num_gpus}"])
+    return dataclasses.replace(config, batch_size=case.tokens // num_gpus)
+
+
+def trained(config: RunConfig, shard: Shard) -> tuple[Callable[[], torch.Tensor], TrialModule]:
+    """A step, which returns its loss, and the module."""
+    precision.apply(config.precision)
+    torch.manual_seed(1)
+    workload = load_workload(config)
+    data = make_data(workload, config.dataset)
+    with torch.device("meta") if config.sharded() else shard.device:
+        module = make_module(workload, data, config)
+    if config.precision.name == "fp8":
+        module.use_fp8()
+    if config.sharded():
+        fsdp.shard_module(module, shard, config.precision.name)
+    module.compile_hot_path()
+    optimizer: Any = module.configure_optimizers()
+    gradients = ddp.Gradients(module) if shard.world_size > 1 and not config.sharded() else None
+    batches: Iterator[Any] = iter(data.train_loader(config.device_batch_size(), 1, shard))
+
+    def step() -> torch.Tensor:
+        with torch.autocast("cuda", torch.bfloat16):
+            loss: Any = module.training_step(next(batches), 0)
+        loss.backward()
+        if gradients is not None:
+            gradients.average()
+        if (most := config.model.hparams["clip_norm"]) is not None:
+            clip([parameter.grad for parameter in module.parameters()], most)
+        optimizer.step()
+        return torch.as_tensor(loss.detach())
+
+    return step, module
+
+
+def measure(case: Case, shard: Shard) -> None:
+    config = config_of(case, shard.world_size)
+    length = config.dataset.sequence_length or 1024
+    name = f"{case.recipe} {case.precision} {case.strategy} on {shard.world_size}, sequence {length:,}"
+    predicted = gpu_memory.needed(config, case.strategy, shard.world_size)
+    assert predicted is not None
+    gc.collect()  # A sharded module refers to itself.
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    begun = time.perf_counter()
+    step, module = trained(config, shard)
+    step()  # compiles
+    step()
+    torch.cuda.synchronize()
+    warm = time.perf_counter() - begun
+    seconds, losses = [], []
+    for _ in range(case.steps):
+        dist.barrier()
+        begun = time.perf_counter()
+        losses.append(step())
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - begun)
+    rates = [case.tokens / each / shard.world_size for each in seconds]
+    flops = (module.flops_per_sample() or 0.0) * mean(rates)
+    peak = torch.cuda.max_memory_allocated()
+    if shard.rank == 0:
+        spread = f" ± {stdev(rates) / len(rates) ** 0.5:,.0f}" if len(rates) > 1 else ""
+        print(
+            f"{name}: {mean(rates):,.0f}{spread} tokens/s a GPU (n={len(rates)} steps of {case.tokens:,} tokens),"
+            f" {flops / 1e12:.0f} model TFLOP/s; warm after {warm:.0f} s; loss {float(losses[-1]):.3f}\n"
+            f"    memory: measured {peak / 1e9:.1f} GB, predicted {predicted} ({predicted.total / peak - 1:+.1%})",
+            flush=True,
+        )
+
+
+def first_losses(name: str, shard: Shard) -> list[float]:
+    case = Case("gpt_124m", name, "ddp", LOSS_TOKENS)
+    step, _ = trained(config_of(case, 1, "grammar"), shard)
+    return [float(loss) for loss in torch.stack([step() for _ in range(LOSSES)])]
+
+
+def process(asked: argparse.Namespace) -> None:
+    """One process: the cases of its group, and the first losses where it is alone."""
+    world_size = int(os.environ["WORLD_SIZE"])
+    cases = [Case(*case) for case in json.loads(asked.cases)]
+    shard = join(config_of(cases[0], world_size))
+    for case in cases:
+        try:
+            measure(case, shard)
+        except torch.OutOfMemoryError as error:
+            print(f"{case.recipe} {case.precision} {case.strategy}: does not fit: {str(error)[:150]}", flush=True)
+            if world_size > 1:
+                os._exit(1)  # The other process waits for this one within a step.
+        torch._dynamo.reset()
+    if world_size == 1:
+        Path(asked.losses).write_text(json.dumps(first_losses(cases[0].precision, shard)))
+    dist.destroy_process_group()
+
+
+def group(cases: list[Case], gpus: list[int], port: int, losses: Path) -> list[subprocess.Popen[bytes]]:
+    """Start the processes of a group, each of which sees its own GPU alone."""
+    command = [sys.executable, __file__, "--cases", json.dumps(cases), "--losses", str(losses)]
+    started = []
+    for rank, gpu in enumerate(gpus):
+        own = {"RANK": rank, "LOCAL_RANK": 0, "WORLD_SIZE": len(gpus), "MASTER_PORT": port, "CUDA_VISIBLE_DEVICES": gpu}
+        environment = os.environ | {"MASTER_ADDR": "127.0.0.1"} | {key: str(value) for key, value in own.items()}
+        started.append(subprocess.Popen(command, env=environment))
+    return started
+
+
+def finish(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Wait for all; where one fails, those that it exchanged with would wait for it without end."""
+    while any(each.poll() is None for each in processes):
+        if any(each.poll() for each in processes):
+            for each in processes:
+                each.kill()
+        time.sleep(0.2)
+
+
+def alone(folder: Path, num_gpus: int) -> None:
+    files = [folder / f"{case.precision}.json" for case in ONE]
+    waiting = []
+    for number, (case, file) in enumerate(zip(ONE, files, strict=True)):
+        waiting += group([case], [number % num_gpus], 29520 + number, file)
+        if num_gpus == 1:
+            finish(waiting)
+    finish(waiting)
+    if all(file.exists() for file in files):
+        wide, narrow = (json.loads(file.read_text()) for file in files)
+        gaps = [abs(a - b) for a, b in zip(wide, narrow, strict=True)]
+        for number in (0, 9, 24, 49, 74, 99):
+            print(f"gpt_124m, step {number + 1}: bf16 {wide[number]:.4f}, fp8 {narrow[number]:.4f}")
+        print(f"largest difference of {LOSSES} losses {max(gaps):.4f}, mean {mean(gaps):.4f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("one", "two", "gpt_1.5b", "llama_8b"), help="some of the cases alone")
+    parser.add_argument("--commit", default="unknown", help="what was measured, for the heading")
+    parser.add_argument("--cases", help=argparse.SUPPRESS)
+    parser.add_argument("--losses", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.cases:
+        process(asked)
+        return
+    num_gpus = torch.cuda.device_count()
+    if not num_gpus:
+        parser.error("needs an NVIDIA GPU")
+    print(
+        f"{num_gpus} x {torch.cuda.get_device_name()}, PyTorch {torch.__version__}, commit {asked.commit}", flush=True
+    )
+    with tempfile.TemporaryDirectory(prefix="larger_") as folder:
+        if asked.only in (None, "one"):
+            alone(Path(folder), num_gpus)
+        chosen = [case for case in TWO if asked.only in (None, "two", case.recipe)]
+        for recipe in ("gpt_1.5b", "llama_8b"):
+            cases = [case for case in chosen if case.recipe == recipe]
+            if num_gpus >= 2 and cases:
+                finish(group(cases, [0, 1], 29530 + len(recipe), Path(folder) / "none"))
+
+
+if __name__ == "__main__":
+    main()
