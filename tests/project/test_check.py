@@ -15,7 +15,7 @@ PROGRAMS = ("bash", "dirname", "cat")
 SERVICES = {
     "nginx": "nginx", "openssl": "openssl", "chromium": "chromium", "podman": "podman", "runc": "runc",
     "busybox": "busybox-static", "sbatch": "slurm-wlm", "munged": "munge", "slurmdbd": "slurmdbd",
-    "mariadbd": "mariadb-server",
+    "mariadbd": "mariadb-server", "gnugo": "gnugo",
 }  # fmt: skip
 
 
@@ -37,7 +37,7 @@ class FreshMachine:
     def set_up(self, *arguments: str) -> tuple[list[str], str]:
         """How programs were called, and what was printed."""
         script = (ROOT / ".ci/set-up").read_text()
-        script = script.replace('cd "$(dirname "$0")/.."', "").replace("PATH=$PATH:/usr/sbin:/sbin", "")
+        script = script.replace('cd "$(dirname "$0")/.."', "").replace("PATH=$PATH:/usr/sbin:/sbin:/usr/games", "")
         script = script.replace("/usr/lib/postgresql", str(self.folder / "postgresql"))
         done = subprocess.run(
             [str(self.folder / "bash"), "-c", script, "set-up", *arguments],

@@ -21,7 +21,8 @@ OWN = {"benchmarks", "conf", "deploy", "docs", "hatch_build", "launch", "tests",
 READ = {"scikit-learn"}  # A file of its is read, and it is not imported, because that takes seconds.
 BROUGHT = {"triton": "torch"}  # Its version is the one that this PyTorch was made with, on machines that have it.
 WITH_MLFLOW = {"click", "cryptography", "packaging"}  # The tests of a server import these parts of one.
-APART = {"nvidia"}  # NVIDIA DALI's module; the benchmark that compares with it says how it is installed.
+# NVIDIA DALI's module, and the engines that Go's rules are timed beside; the benchmarks say how they are installed.
+APART = {"nvidia", "jax", "pgx", "pyspiel"}
 OF_USERS = {"keras", "transformers"}  # A callback for one of them is imported by who has it.
 TOOLS = {
     "flask-wtf",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
-import numpy as np
 import pyspiel
 import torch
 
@@ -13,21 +13,29 @@ from trainers.ops.go import Boards, Rules
 PASSES = 0.01  # a pass's share of the moves while there are others
 
 
-def random_moves(rules: Rules, boards: Boards, generator: torch.Generator) -> torch.Tensor:
-    chances = rules.legal(boards).float()
+def random_moves(legal: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    chances = legal.float()
     others = chances[:, :-1].sum(dim=1)
     chances[:, -1] = torch.where(others > 0, others * PASSES, 1)
     return torch.multinomial(chances, 1, generator=generator)[:, 0]
 
 
-def random_games(rules: Rules, batch: int, seed: int) -> Iterator[tuple[Boards, torch.Tensor, Boards]]:
-    """Boards, the moves played on them, and the boards afterwards, until all games are over."""
+class Turn(NamedTuple):
+    boards: Boards
+    legal: torch.Tensor
+    moves: torch.Tensor
+    after: Boards
+
+
+def random_games(rules: Rules, batch: int, seed: int) -> Iterator[Turn]:
+    """The turns of random games, until all are over."""
     generator = torch.Generator().manual_seed(seed)
     boards = rules.start(batch)
     while not bool(boards.over.all()):
-        moves = random_moves(rules, boards, generator)
+        legal = rules.legal(boards)
+        moves = random_moves(legal, generator)
         after = rules.play(boards, moves)
-        yield boards, moves, after
+        yield Turn(boards, legal, moves, after)
         boards = after
 
 
@@ -38,24 +46,26 @@ def agree_with_open_spiel(rules: Rules, batch: int, seed: int) -> tuple[int, int
     difference between what is legal here and there.
     """
     words = {"board_size": rules.size, "komi": rules.komi, "max_game_length": rules.max_moves}
-    states = [pyspiel.load_game("go", words).new_initial_state() for _ in range(batch)]
+    oracle = pyspiel.load_game("go", words)
+    states = [oracle.new_initial_state() for _ in range(batch)]
     compared = repetitions = 0
-    for boards, moves, after in random_games(rules, batch, seed):
-        legal, scores = rules.legal(boards).int().tolist(), rules.area_score(after).tolist()
-        stones, over, chosen = after.stones.numpy(), after.over.tolist(), moves.tolist()
+    for turn in random_games(rules, batch, seed):
+        legal, over, chosen = turn.legal.numpy(), turn.after.over.tolist(), turn.moves.tolist()
+        scores = rules.area_score(turn.after).tolist() if any(over) else []
+        stones = torch.cat([turn.after.stones == colour for colour in (1, -1)], dim=1).tolist()
         for game, state in enumerate(states):
             if state.is_terminal():
                 continue
-            ours = {move for move, allowed in enumerate(legal[game]) if allowed}
-            theirs = set(state.legal_actions())
-            assert ours <= theirs, f"game {game}, {theirs} but not {ours} on\n{state}"
-            for move in theirs - ours:
-                assert state.child(move).is_terminal(), f"game {game}, move {move} is legal on\n{state}"
-                repetitions += 1
+            ours, theirs = legal[game].nonzero()[0].tolist(), state.legal_actions()
+            if ours != theirs:
+                assert {*ours} <= {*theirs}, f"game {game}, {theirs} but not {ours} on\n{state}"
+                for move in {*theirs} - {*ours}:
+                    assert state.child(move).is_terminal(), f"game {game}, move {move} is legal on\n{state}"
+                    repetitions += 1
             state.apply_action(chosen[game])
             compared += 1
-            black, white = np.array(state.observation_tensor(0), dtype=np.int8).reshape(4, -1)[:2]
-            assert (black - white == stones[game]).all(), f"game {game}: {stones[game]} and\n{state}"
+            black_and_white = state.observation_tensor(0)[: 2 * rules.num_points]
+            assert black_and_white == stones[game], f"game {game}: {stones[game]} and\n{state}"
             assert over[game] == state.is_terminal()
             if over[game]:
                 assert (scores[game] > 0) == (state.returns()[0] > 0), f"{scores[game]} on\n{state}"

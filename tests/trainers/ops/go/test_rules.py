@@ -14,6 +14,13 @@ def test_random_games_are_open_spiels_move_by_move(size: int, batch: int) -> Non
     assert compared > batch * size**2 / 2
 
 
+@pytest.mark.exhaustive
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100))
+def test_100_000_random_games_are_open_spiels(seed: int) -> None:
+    assert agree_with_open_spiel(Rules(), 1000, seed=1000 + seed)[0] > 100_000
+
+
 def beside(point: int, size: int) -> list[int]:
     row, column = divmod(point, size)
     steps = ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1))
@@ -50,8 +57,7 @@ def test_superko_forbids_every_position_that_has_been_before(size: int, batch: i
     rules = Rules(size, max_moves=80)
     positions: list[set[tuple[int, ...]]] = [{(0,) * size**2} for _ in range(batch)]
     forbidden = 0
-    for boards, _, after in random_games(rules, batch, seed=1):
-        legal = rules.legal(boards)
+    for boards, legal, _, after in random_games(rules, batch, seed=1):
         for game in (~boards.over).nonzero()[:, 0].tolist():
             board, colour = tuple(boards.stones[game].tolist()), int(boards.to_play[game])
             for point in range(size**2):
