@@ -86,7 +86,7 @@ MODELS = ", ".join(sorted(path.stem for path in (ROOT / "conf/model").glob("*.ya
 @pytest.mark.parametrize(("override", "meant"), [
     ("model=vg", f"did you mean vgg? (allowed: {MODELS})"),
     ("dataset=digit", "did you mean digits?"),
-    ("precision=xyz", "there is no such choice; allowed: bf16, fp16, fp32, tf32."),
+    ("precision=xyz", "there is no such choice; allowed: bf16, fp16, fp32, fp8, tf32."),
     ("+study=scalig", "did you mean scaling?"),
 ])  # fmt: skip
 def test_a_choice_that_is_not_there_is_told_with_the_nearest(override: str, meant: str) -> None:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 REFUSED = {
     "modle=vgg": ["modle", "did you mean model"],
-    "model=vg": ["model=vg", "did you mean vgg?", "allowed: gnmt, gpt, maskrcnn, minigo, ncf, program"],
+    "model=vg": ["model=vg", "did you mean vgg?", "allowed: gnmt, gpt, llama, maskrcnn, minigo, ncf, program"],
     "-m study=scaling": ["study: it is added with a plus", "-m +study=NAME"],
     "+max_epoch=1": ["max_epoch: there is no such option; did you mean max_epochs"],
     "++tracking.url=sqlite:///a.db": ["tracking.url: there is no such option", "tracking.uri"],
