@@ -1,9 +1,10 @@
 """python -m tracking mlperf: MLPerf's own score of runs, from their mlperf.log.
 
 JSON: `scores`, each with `setting` (what the logs say of their runs, as words), `num_needed` (0 where no rules of the
-benchmark are known), `num_missing`,
-`num_missed`, `seconds` (the olympic mean; null where there is none), `verdict`, `runs` (`name`, `seconds`, `reached`)
-and `left_out`, names; `without_log`, the names of runs that have no such log.
+benchmark are known), `num_missing`, `num_missed`, `convergence` (null without --rcp; else `epochs`, `batch`, `ruleset`,
+`reference`, `least`, `good`, each null where nothing is known, and `verdict`), `seconds` (the olympic mean; null where
+there is none), `verdict`, `runs` (`name`, `seconds`, `reached`) and `left_out`, names; `without_log`, the names of runs
+that have no such log.
 """
 
 from __future__ import annotations
@@ -16,17 +17,21 @@ from tracking.cli import store_options
 from tracking.cli.command_type import WELL, WRONG, Answer, Command, Refused
 
 if TYPE_CHECKING:
-    from tracking.analysis.mlperf import Score
+    from tracking.analysis.mlperf import Convergence, Score
     from tracking.analysis.results import Run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUNS", help="a sweep, an experiment, a run's id, name or folder")
+    parser.add_argument(
+        "--rcp", action="store_true", help="check the epochs against MLPerf's reference convergence points"
+    )
     store_options.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> Answer:
-    """Exit code 0 where every setting has a score, 1 where one has none; refused where no run has a log."""
+    """Exit code 0 where every setting has a score, 1 where one has none, or with --rcp has too few epochs to be true;
+    refused where no run has a log."""
     from tracking.analysis import mlperf
     from tracking.store.server import TrackingUnavailable
 
@@ -48,9 +53,12 @@ def run(arguments: argparse.Namespace) -> Answer:
             " maskrcnn, transformer and gnmt with a target have one, unless they were resumed"
         )
     scores = mlperf.scores(logs)
-    code = WELL if all(score.seconds is not None for score in scores) else WRONG
-    document = {"scores": [plain(score) for score in scores], "without_log": without}
-    return Answer(code, document, lambda: show(scores, without))
+    checked = [mlperf.convergence(score) for score in scores] if arguments.rcp else [None] * len(scores)
+    scored = all(score.seconds is not None for score in scores)
+    code = WELL if scored and all(each is None or each.good is not False for each in checked) else WRONG
+    rows = [*zip(scores, checked, strict=True)]
+    document = {"scores": [plain(*row) for row in rows], "without_log": without}
+    return Answer(code, document, lambda: show(rows, without))
 
 
 def unsaid_in_log(run: Run) -> dict[str, str]:
@@ -60,11 +68,11 @@ def unsaid_in_log(run: Run) -> dict[str, str]:
     return {"submission_benchmark": run.tags.get("program.benchmark", ""), "gpus": str(run.params.get("gpus", ""))}
 
 
-def show(scores: Sequence[Score], without: Sequence[str]) -> None:
+def show(rows: Sequence[tuple[Score, Convergence | None]], without: Sequence[str]) -> None:
     from tracking.base.console import make_console
 
     console = make_console()
-    for score in scores:
+    for score, checked in rows:
         said = score.setting
         words = [said["submission_benchmark"], said.get("submission_division"), said.get("submission_platform")]
         batch = said.get("global_batch_size")
@@ -73,6 +81,8 @@ def show(scores: Sequence[Score], without: Sequence[str]) -> None:
         for each in score.counted:
             missed = "" if each.reached else ", target missed"
             console.print(f"  {each.name}: {each.seconds:,.2f} s{missed}", markup=False, soft_wrap=True)
+        if checked:
+            console.print(f"  {checked.verdict}", markup=False, soft_wrap=True)
         if score.left_out:
             names = ", ".join(each.name for each in score.left_out)
             console.print(f"  left out, since they started later: {names}", markup=False, soft_wrap=True)
@@ -80,12 +90,14 @@ def show(scores: Sequence[Score], without: Sequence[str]) -> None:
         console.print(f"no MLPerf log: {', '.join(without)}", markup=False, soft_wrap=True)
 
 
-def plain(score: Score) -> dict[str, Any]:
+def plain(score: Score, checked: Convergence | None) -> dict[str, Any]:
+    keys = ("epochs", "batch", "ruleset", "reference", "least", "good", "verdict")
     return {
         "setting": score.setting,
         "num_needed": score.num_needed,
         "num_missing": score.num_missing,
         "num_missed": score.num_missed,
+        "convergence": None if checked is None else {key: getattr(checked, key) for key in keys},
         "seconds": score.seconds,
         "verdict": score.verdict,
         "runs": [{"name": each.name, "seconds": each.seconds, "reached": each.reached} for each in score.counted],

@@ -6,6 +6,7 @@ What goes into a log is read from the run's folder alone. Nothing here starts, t
 from __future__ import annotations
 
 from tracking.analysis.mlperf.log import LOG, lines, write
+from tracking.analysis.mlperf.rcp import Convergence, convergence
 from tracking.analysis.mlperf.score import Score, Scored, scores
 
-__all__ = ["LOG", "Score", "Scored", "lines", "scores", "write"]
+__all__ = ["LOG", "Convergence", "Score", "Scored", "convergence", "lines", "scores", "write"]

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracking.analysis.statistics import olympic_mean, verb
-from tracking.measure.programs import SUCCESS, Benchmark, MLPerfLog, read_log
+from tracking.measure.programs import EVALUATIONS, SUCCESS, Benchmark, MLPerfLog, read_log
+from tracking.record import typed_json
 
 NO_PART_OF_SETTING = ("seed",)
 # What tells submissions apart. The repeats of one may differ in what else they say, as in which optimizer's name.
@@ -33,6 +34,7 @@ class Scored:
     setting: tuple[tuple[str, str], ...]  # key and value of what the log says of it before the clock starts
     start_ms: int
     benchmark: Benchmark
+    epochs: float | None = None  # those of its last evaluation, where the log counts epochs
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,14 @@ def read(name: str, text: str, known: Mapping[str, str] | None = None) -> Scored
     part = said.keys() & OF_SUBMISSION if known else said.keys() - set(NO_PART_OF_SETTING)
     setting = tuple(sorted((key, said[key]) for key in part))
     reached = log.status == SUCCESS
-    return Scored(name, _seconds(log), reached, setting, round(log.start.time_ms), log.submission.benchmark)
+    benchmark = log.submission.benchmark
+    return Scored(name, _seconds(log), reached, setting, round(log.start.time_ms), benchmark, _epochs(log, benchmark))
+
+
+def _epochs(log: MLPerfLog, benchmark: Benchmark) -> float | None:
+    said = [entry.metadata.get("epoch_num") for entry in log.entries if entry.key in EVALUATIONS]
+    last = next((value for value in reversed(said) if typed_json.is_number(value)), None)
+    return None if last is None or not benchmark.has_epochs else float(last)
 
 
 def _seconds(log: MLPerfLog) -> float:

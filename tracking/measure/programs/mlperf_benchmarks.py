@@ -59,6 +59,11 @@ class Benchmark:
     def converged(self) -> int:
         return FIRST_CONVERGED.get(self.name, 0)
 
+    def holds_in(self, round_: float) -> bool:
+        """Whether the row is of this round of MLPerf, as 2.0."""
+        first, last = _span(self.rounds) if self.rounds else (0.0, 0.0)
+        return first <= round_ <= last
+
     def may_be(self, round_: str, opt_name: str, batch: int, year: int) -> bool:
         """Whether a log may be of the row; its `round_` is empty for v0.7 and later, its `batch` 0 where not said."""
         first, last = _span(self.rounds)
