@@ -30,6 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from conf import launch_options, schema
+from conf.instance_prices import prices
 from conf.schema import ConfigError, RunConfig
 from tracking.base import installation, secrets
 from tracking.base.console import LastingStream
@@ -98,7 +99,7 @@ def launched(events: EventStream) -> tuple[int, str]:
         with ahead(sys.argv[1:]) as waiting:
             with tempfile.TemporaryDirectory() as scratch:
                 os.environ["TIMETRIAL_SCRATCH"] = scratch  # where conf/config.yaml sends Hydra's own output folders
-                request = collect(events)
+                request = on_real_data(collect(events))
             if request.refusals:
                 raise ConfigError(request.refusals[0])
             return launch(request, waiting) if request.jobs else 0, ""  # --help and --cfg job ask for none
@@ -202,6 +203,14 @@ def composed(request: Request, words: list[str]) -> RunConfig:
         return OmegaConf.to_object(hydra.compose("config", [*request.before, *words]))  # type: ignore[return-value]
 
 
+def on_real_data(request: Request) -> Request:
+    """With study.data=real, each job on its model's own dataset."""
+    for place, (config, words, params) in enumerate(request.jobs):
+        if name := checks.real_dataset(config, words):
+            request.jobs[place] = composed(request, [*words, f"dataset={name}"]), [*words, f"dataset={name}"], params
+    return request
+
+
 def axes_of(words: list[str]) -> list[str]:
     """The words of a command line that are axes of a search; empty where it asks for no search."""
     if not any(SEARCHES.fullmatch(word) for word in words):
@@ -226,6 +235,8 @@ def parsed_axis(word: str) -> tuple[str, object, list[Any]]:
 def prepare_hydra() -> None:
     """Register the options with Hydra, and bring the command line into a form that it parses."""
     ConfigStore.instance().store("schema", schema.RunConfig)
+    for name, price in prices().items():
+        ConfigStore.instance().store(name, price, group="instance", package="instance")
     if not __debug__:  # Hydra's parser reads on within assertions, which PYTHONOPTIMIZE leaves out.
         source = compile(inspect.getsource(overrides_visitor), overrides_visitor.__file__, "exec", optimize=0)
         exec(source, vars(overrides_visitor))

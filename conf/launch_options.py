@@ -123,6 +123,10 @@ class StudyConfig:
     by: list[str] = field(default_factory=list)  # axes of its report
     reference: list[str] = field(default_factory=list)  # published figures that its report shows beside
     smaller: str = ""  # overrides that cut it down to two CPU cores and minutes
+    # a device's batch by number of devices, {1: 512, 4: 416, 8: 208}; or by model such a table
+    batch_size: dict[Any, Any] = field(default_factory=dict)
+    batch_factor: float | None = None  # times the batch of the model, in place of batch_size
+    data: str = ""  # real: each model trains on its own dataset (imagenet, coco, wmt, ...), in its dataset.path
 
 
 OBJECTIVES = ("time", "cost", "energy")
@@ -150,11 +154,12 @@ class SearchConfig:
 def spelled_out(argument: str) -> str:
     """An argument of launch.py in the words that Hydra takes: `profile=true` is a number of steps.
 
-    No field of Python's is called `from`.
+    No field of Python's is called `from`. To Hydra, a table's rows are new keys.
     """
     argument = re.sub(r"^search\.from=", "search.source=", argument)
     # Unquoted, Hydra would sweep over two objectives.
     argument = re.sub(r"^search\.objective=\[?([\w ]*,[\w ,]*)\]?$", r'search.objective="\1"', argument)
+    argument = re.sub(r"^study\.batch_size=", "+study.batch_size=", argument)
     match = re.fullmatch(r"(\+{0,2}profile)=(.+)", argument)
     if not match:
         return argument

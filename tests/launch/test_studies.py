@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from benchmarks.steps import in_calls, scaling, why
+from conf.instance_prices import prices
 from conf.launch_options import spelled_out
 from conf.schema import ConfigError, RunConfig
 from tests.support.commands import Launched, launch
@@ -26,6 +27,7 @@ from tracking.analysis.published import studies
 from tracking.jobs.plan.job import Job
 from tracking.jobs.plan.ordering import with_warm_ups
 from tracking.jobs.plan.sweep_summary import flat, job_usd
+from tracking.machine.environment.nvml import Gpu
 from tracking.record import run_folder
 from tracking.request import checks
 
@@ -39,13 +41,14 @@ def study(name: str) -> dict[str, Any]:
 
 
 def test_there_is_one_for_each_question() -> None:
-    assert STUDIES == ["fashion_mnist", "nodes", "precision", "scaling", "stacks", "topology"]
+    assert STUDIES == ["batches", "fashion_mnist", "nodes", "precision", "scaling", "stacks", "topology"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "number"),
     [
+        ("batches", 5 * MODELS * 3),
         ("fashion_mnist", 3 * 2),  # augmented epochs, repeats
         ("nodes", 4 * 3),
         ("precision", 4 * MODELS * 3),
@@ -218,6 +221,70 @@ def test_an_instances_price_has_a_source(path: Path) -> None:
     assert (instance.price_per_hour is None) == (not instance.source)
 
 
+def test_prices_of_cloud_machines_are_choices_with_where_when_and_who() -> None:
+    there = prices()
+    assert len(there) > 30
+    assert all(price["price_per_hour"] > 0 and price["date"] and price["source"] for price in there.values())
+    instance = checks.check_run(composed(["instance=p5_48xlarge"]), []).instance
+    assert (instance.name, instance.price_per_hour, instance.region) == ("p5_48xlarge", 55.04, "us-east-1")
+    assert not {path.stem for path in (ROOT / "conf/instance").glob("*.yaml")} & there.keys()
+
+
+DGX1 = "study.batch_size={resnet50:{1:512,4:416,8:208},ssd:{1:152,4:38,8:19}}"
+
+
+def test_the_batch_goes_with_the_gpus_by_a_table() -> None:
+    def batch(*words: str) -> tuple[int, int]:
+        config = checks.check_run(composed(["gpus=4", *map(spelled_out, words)]), EIGHT_GPUS)
+        return config.device_batch_size(), config.samples_per_step()
+
+    assert batch("model=resnet50", DGX1) == (416, 1664)
+    assert batch("model=ssd", DGX1) == (38, 152)
+    assert batch("model=vgg", DGX1) == (64, 256)  # It is not in the table.
+    assert batch("model=vgg", "study.batch_size={4:16}") == (16, 64)
+    assert batch("model=vgg", "study.batch_factor=0.5") == (32, 128)
+    with pytest.raises(ConfigError, match=r"study\.batch_size: has no batch of model=vgg on 4 devices, only on 1, 8"):
+        batch("model=vgg", "study.batch_size={1:16,8:2}")
+    with pytest.raises(ConfigError, match="give one"):
+        batch("model=vgg", "study.batch_size={4:16}", "batch_size=8")
+
+
+def test_real_data_is_each_models_own() -> None:
+    names = ("resnet50", "ssd", "maskrcnn", "gnmt", "transformer", "ncf")
+    own = {name: checks.real_dataset(composed([f"model={name}", "study.data=real"]), []) for name in names}
+    assert own == dict(zip(names, ("imagenet", "coco", "coco", "wmt", "wmt", "movielens"), strict=True))
+    vgg = composed(["study.data=real"])
+    assert checks.real_dataset(vgg, ["dataset=digits"]) is None
+    assert checks.real_dataset(composed([]), []) is None
+    with pytest.raises(ConfigError, match=r"study\.data=all: may be real"):
+        checks.real_dataset(composed(["study.data=all"]), [])
+
+
+# Memory in GiB and compute capability by NVIDIA's names.
+SYSTEMS = {
+    "Tesla P100-PCIE-16GB": (16, 6.0), "Tesla V100-SXM2-32GB": (32, 7.0), "Tesla T4": (15, 7.5),
+    "NVIDIA A100-SXM4-80GB": (80, 8.0), "NVIDIA L40S": (45, 8.9), "NVIDIA B200": (180, 10.0),
+}  # fmt: skip
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_grid_passes_the_checks_on_other_gpus_or_says_what_to_leave_out(name: str, system: str) -> None:
+    """GPUs before the A100 run it in fp16, and a P100 in fp32; each refusal names the precision."""
+    memory, capability = SYSTEMS[system]
+    gpus = [Gpu(index, system, f"GPU-{index}", memory * 2**30, capability) for index in range(8)]
+    old = capability < 8
+    fitting = "precision=fp32" if capability < 7 else "precision=fp32,fp16"
+    precision = [fitting] if old and name != "fashion_mnist" else []
+    if old and precision:
+        with pytest.raises(ConfigError, match="precision="):
+            [checks.check_run(composed(words), gpus) for words in jobs([f"+study={name}", "seed=1"])]
+    for words in jobs([f"+study={name}", "seed=1", *precision]):
+        checks.check_run(composed(words), gpus)
+
+
 def study_of(launched: Launched) -> str:
     return run_folder.read_config(launched.folders[0]).study.name
 
@@ -239,7 +306,7 @@ def cut_down() -> dict[str, list[str]]:
 
 
 # One trains on a cluster (test_cluster.py), and one on two processes; their reports are of no kind of their own.
-TRAINED = [name for name in STUDIES if name not in ("nodes", "topology")]
+TRAINED = [name for name in STUDIES if name not in ("batches", "nodes", "topology")]
 
 
 @pytest.fixture(scope="module", params=TRAINED)

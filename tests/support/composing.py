@@ -16,6 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from conf import schema
+from conf.instance_prices import prices
 from conf.schema import RunConfig
 from tracking.machine.environment.nvml import Gpu
 
@@ -26,6 +27,8 @@ EIGHT_GPUS = [Gpu(index, "NVIDIA H200", f"GPU-{index}", 140 * 2**30, 9.0) for in
 @functools.cache
 def register_schema() -> None:
     ConfigStore.instance().store("schema", schema.RunConfig)
+    for name, price in prices().items():
+        ConfigStore.instance().store(name, price, group="instance", package="instance")
 
 
 def composed(overrides: Sequence[str], config_dir: Path | None = None) -> RunConfig:

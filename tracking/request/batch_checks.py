@@ -8,10 +8,11 @@ from conf.schema import ConfigError, RunConfig
 def resolve_batch(config: RunConfig) -> int | None:
     """A device's batch, where that of all devices is given; groups and sequences stay whole. Raises ConfigError."""
     key, given, devices = "global_batch_size", config.global_batch_size, config.world_size()
+    of_study = batch_of_study(config)
     if given is None:
         if config.batch_size is not None or not config.model.global_batch:
-            return config.batch_size
-        key, given = "model.batch_size", config.model.batch_size
+            return config.batch_size if of_study is None else of_study
+        key, given = "model.batch_size", config.model.batch_size if of_study is None else of_study
     elif config.batch_size is not None:
         raise ConfigError(f"global_batch_size={given} batch_size={config.batch_size}: give one of them")
     group, sequence = config.model.group_size, length_of_sequences(config)
@@ -21,6 +22,39 @@ def resolve_batch(config: RunConfig) -> int | None:
         near = devices * below(given // devices, group * sequence, config)
         raise ConfigError(f"{key}={given}: is no multiple of {of}; give one, such as {near}")
     return given // devices
+
+
+def batch_of_study(config: RunConfig) -> int | None:
+    """The batch that a study's table or factor gives; None where it has neither of this model. Raises ConfigError.
+
+    It is a device's, or that of all devices where the model's own is.
+    """
+    study, devices = config.study, config.world_size()
+    if not study.batch_size and study.batch_factor is None:
+        return None
+    if study.batch_size and study.batch_factor is not None:
+        raise ConfigError("study.batch_size and study.batch_factor: each gives a batch; leave one of them out")
+    if config.batch_size is not None or config.global_batch_size is not None:
+        raise ConfigError("study.batch_size or study.batch_factor beside batch_size or global_batch_size: give one")
+    if study.batch_factor is not None:
+        size, group = study.batch_factor * config.model.batch_size, config.model.group_size
+        if size < 1:
+            raise ConfigError(
+                f"study.batch_factor={study.batch_factor:g}: leaves no sample of {config.model.batch_size}"
+            )
+        return below(int(size), group * length_of_sequences(config), config)
+    by_model = any(isinstance(table, dict) for table in study.batch_size.values())
+    table = study.batch_size.get(config.model.name, {}) if by_model else study.batch_size
+    if not table:
+        return None
+    size = {str(number): batch for number, batch in table.items()}.get(str(devices))
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        there, who = ", ".join(map(str, table)), f"model={config.model.name}"
+        raise ConfigError(
+            f"study.batch_size: has no batch of {who} on {devices} devices, only on {there}; add it, or leave these"
+            " devices out"
+        )
+    return size
 
 
 def length_of_sequences(config: RunConfig) -> int:

@@ -224,6 +224,21 @@ def check_study(study: StudyConfig, overrides: Sequence[str], params: Iterable[s
         )
 
 
+REAL_DATA = ("imagenet", "coco", "wmt", "movielens", "fashion_mnist", "tokens")
+
+
+def real_dataset(config: RunConfig, overrides: Sequence[str]) -> str | None:
+    """The dataset that study.data=real asks for: the one that the model's published target is on.
+
+    None where nothing asks for it, a dataset is named, or the model has none. Raises ConfigError for another word.
+    """
+    if config.study.data not in ("", "real"):
+        raise ConfigError(f"study.data={config.study.data}: may be real; leave it out for the models' small datasets")
+    if not config.study.data or any(word.startswith("dataset=") for word in overrides):
+        return None
+    return next((name for name in config.model.targets if name in REAL_DATA), None)
+
+
 def check_job(
     config: RunConfig, overrides: Sequence[str], params: Iterable[str], gpus: Sequence[VisibleGpu]
 ) -> RunConfig:

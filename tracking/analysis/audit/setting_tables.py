@@ -33,7 +33,8 @@ def settings(content: Content, workload: str) -> Rows:
     for setting in evidence.settings(workload):
         ended = list(evidence.ended(workload, setting).values())
         counting, every = evidence.counting(workload, setting), evidence.all_of(workload, setting)
-        row: Rows = {**setting, "n": f"{len(counting)} of {len(every)}"}
+        full = [run for run in every.values() if run.failure == "oom"]
+        row: Rows = {**setting, "n": f"{len(counting)} of {len(every)}{f'; {len(full)} out of memory' if full else ''}"}
         row["devices"] = these({f"{size:g}" for run in ended if (size := run.devices()) is not None})
         row |= {heading: facts_of(ended, key) for heading, key in FACTS.items() if key not in evidence.axes}
         row |= {"reached": evidence.ends(workload, setting)} if shares else {}

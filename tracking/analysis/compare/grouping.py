@@ -13,6 +13,7 @@ from tracking.analysis.statistics import Share, Times, finite, share
 from tracking.base import quantities
 
 DEVICES = ("gpus", "nodes", "cpu_processes")
+OUT_OF_MEMORY = "oom"  # the kind of a failure
 MISSED = "target missed"  # why a run is excluded that trained to its end
 SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
 STACK_AXES = {"stack", "stack.name", "env.stack_id", "env.image"} | {
@@ -35,6 +36,7 @@ class Setting:
     diverged: Sequence[Run] = ()
     stopped: Sequence[Run] = ()
     directions: Mapping[str, str] = field(default_factory=dict)  # which way metrics are better, of the whole workload
+    num_out_of_memory: int = 0
 
     @classmethod
     def of(cls, labels: Mapping[str, str], every: Sequence[Run], averaged: Sequence[Run]) -> Setting:
@@ -43,7 +45,8 @@ class Setting:
             [run for run in every if run.end is end and is_censored(run)]
             for end in (End.MISSED, End.DIVERGED, End.STOPPED)
         )
-        return cls(labels, averaged, len(every), missed, diverged, stopped)
+        full = sum(run.failure == OUT_OF_MEMORY for run in every)
+        return cls(labels, averaged, len(every), missed, diverged, stopped, num_out_of_memory=full)
 
     @property
     def name(self) -> str:

@@ -56,7 +56,7 @@ def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Reporte
     headings += [heading for key in ratios for heading in RATIOS[key]]
     rows = []
     for setting in task.settings:
-        cells = [*setting.labels.values(), f"{len(setting.runs)} of {setting.total}"]
+        cells = [*setting.labels.values(), f"{len(setting.runs)} of {setting.total}{out_of_memory(setting)}"]
         cells += [_fact(setting, key) for key in facts]
         cells += [shown_share(setting) for _ in shares]
         for quantity in shown:
@@ -79,6 +79,11 @@ def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Reporte
     note += AT_LEAST if any(mean.bound == "≥" for mean in shown_means) else ""
     note += "Speed-up and efficiency are over the fewest devices." if ratios else ""
     return Table(task.title, dict.fromkeys(headings, ""), rows, note.strip(), "settings", task.title), figures
+
+
+def out_of_memory(setting: Setting) -> str:
+    """How many of its runs did not fit into the memory; "" where all did."""
+    return f"; {setting.num_out_of_memory} out of memory" if setting.num_out_of_memory else ""
 
 
 def quantities_of(task: Task) -> list[Quantity]:

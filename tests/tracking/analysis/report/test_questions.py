@@ -124,6 +124,18 @@ def test_systems_stand_beside_each_other(tmp_path: Path) -> None:
     assert (other["GPUs"], other["form factor"]) == ("4 x Tesla V100-PCIE-16GB", "PCIe")
 
 
+def test_batches_that_do_not_fit_are_marked(tmp_path: Path) -> None:
+    """As +study=batches ends where the memory does, with the published pairs beside it."""
+    sweep = make_sweep(tmp_path / "runs", "20260101-000000-resnet50-0003", URI, 4)
+    for seed in (1, 2):
+        make_run(sweep, config(model="resnet50", batch_size=256, seed=seed), URI, step_sec=0.1 + seed / 100)
+        make_run(sweep, config(model="resnet50", batch_size=512, seed=seed), URI, failure="oom")
+    report = reported(tmp_path, "--by", "batch_size", "--reference", "dell")
+    rows = {row["batch_size"]: row for row in table(report, "settings")}
+    assert (rows["256"]["n"], rows["512"]["n"]) == ("2 of 2", "0 of 2; 2 out of memory")
+    assert any("TensorFlow" in row[""] for row in table(report, "beside"))
+
+
 def test_every_workload_of_the_dgx1_report_is_told_what_fits_in_a_working_day(dgx1: Path) -> None:
     report = reported(dgx1, "--by", "gpus", "--within", "8h,2h", "--over", "gpus=1")
     rows = {(row["workload"].split()[0], row["within"]): row for row in table(report, "within")}
