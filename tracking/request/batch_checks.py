@@ -47,14 +47,14 @@ def batch_of_study(config: RunConfig) -> int | None:
     table = study.batch_size.get(config.model.name, {}) if by_model else study.batch_size
     if not table:
         return None
-    size = {str(number): batch for number, batch in table.items()}.get(str(devices))
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+    own = {str(number): batch for number, batch in table.items()}.get(str(devices))
+    if not isinstance(own, int) or isinstance(own, bool) or own < 1:
         there, who = ", ".join(map(str, table)), f"model={config.model.name}"
         raise ConfigError(
             f"study.batch_size: has no batch of {who} on {devices} devices, only on {there}; add it, or leave these"
             " devices out"
         )
-    return size
+    return own
 
 
 def length_of_sequences(config: RunConfig) -> int:

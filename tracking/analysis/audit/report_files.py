@@ -13,7 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from tracking.analysis.audit import curves, mean_pictures
+from tracking.analysis.audit import curves, mean_pictures, workload_pictures
 from tracking.analysis.audit.audit import audited
 from tracking.analysis.audit.evidence import AuditResult, Evidence, by_identity, compare
 from tracking.base.safe_text import in_csv, in_markdown, visible
@@ -32,6 +32,8 @@ MADE: Mapping[str, Due] = {
     "cost": mean_pictures.cost,
     "energy": mean_pictures.energy,
     "roofline": mean_pictures.roofline,
+    "workloads": workload_pictures.workloads,
+    "busy": workload_pictures.busy,
 }
 NUMBERS = ("n", "mean", "bound", "standard_error", "olympic_mean", "text")
 

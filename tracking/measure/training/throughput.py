@@ -11,33 +11,23 @@ rank to rank, since the others wait for it in the exchange of gradients.
 
 from __future__ import annotations
 
+import csv
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError
 from tracking.base import quantities
 from tracking.record import Record
 
-# NVIDIA's datasheets have the dense peak of the matrix units in FLOP/s, without sparsity; keys are NVML's device name
-# and the precision. A device that is not here has no utilisation figure, rather than another device's.
-PEAK_FLOPS: dict[str, dict[str, float]] = {
-    "NVIDIA H200": {"fp32": 67e12, "tf32": 494.7e12, "bf16": 989.4e12, "fp16": 989.4e12},
-    "NVIDIA H100 80GB HBM3": {"fp32": 67e12, "tf32": 494.7e12, "bf16": 989.4e12, "fp16": 989.4e12},
-    "NVIDIA H100 PCIe": {"fp32": 51.2e12, "tf32": 378e12, "bf16": 756e12, "fp16": 756e12},
-    "NVIDIA A100-SXM4-40GB": {"fp32": 19.5e12, "tf32": 156e12, "bf16": 312e12, "fp16": 312e12},
-    "NVIDIA A100-SXM4-80GB": {"fp32": 19.5e12, "tf32": 156e12, "bf16": 312e12, "fp16": 312e12},
-    "NVIDIA A100 80GB PCIe": {"fp32": 19.5e12, "tf32": 156e12, "bf16": 312e12, "fp16": 312e12},
-    "NVIDIA L4": {"fp32": 30.3e12, "tf32": 60.5e12, "bf16": 121e12, "fp16": 121e12},
-    "Tesla V100-SXM2-16GB": {"fp32": 15.7e12, "fp16": 125e12},
-    "Tesla V100-SXM2-32GB": {"fp32": 15.7e12, "fp16": 125e12},
-    "Tesla T4": {"fp32": 8.1e12, "fp16": 65e12},
-}
-
-
+# The dense peak of the matrix units (of P100s, of the cores) in TFLOP/s, without sparsity, by NVML's name of a device
+# and the precision, each with its source. A device or precision that is not there has no utilisation figure.
+PEAKS = Path(__file__).with_name("peak_flops.csv")
 TOKENS, ONE_KIND = ("source_tokens", "target_tokens"), "tokens"  # keys of a window of text
 NUM_COLD = 2  # The first window is one step, the second what follows it up to the next edge.
 
@@ -237,6 +227,17 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
+@cache
+def peak_flops() -> dict[str, dict[str, float]]:
+    """By device and precision, in FLOP/s."""
+    with PEAKS.open(encoding="utf-8", newline="") as file:
+        rows = {row.pop("gpu"): row for row in csv.DictReader(file)}
+    return {
+        gpu: {key: 1e12 * float(value) for key, value in row.items() if key != "source" and value}
+        for gpu, row in rows.items()
+    }
+
+
 def model_flops_utilization(
     flops_per_sample: float, samples_per_sec: float, gpu: str, num_gpus: int, precision: str
 ) -> float | None:
@@ -244,5 +245,5 @@ def model_flops_utilization(
 
     None for a device or precision whose peak is not known.
     """
-    peak = PEAK_FLOPS.get(gpu, {}).get(precision)
+    peak = peak_flops().get(gpu, {}).get(precision)
     return None if peak is None else flops_per_sample * samples_per_sec / (peak * num_gpus)

@@ -13,6 +13,7 @@ from tests.support.published_tables import import_dgx1
 from tests.support.studied import config, make_run, make_sweep
 from tracking.__main__ import main
 from tracking.analysis.statistics import proven_share
+from tracking.measure.bottleneck import explain
 
 URI = "sqlite:///none.db"
 
@@ -149,3 +150,23 @@ def test_every_workload_of_the_dgx1_report_is_told_what_fits_in_a_working_day(dg
     scores = {(row["workload"].split()[0], row["setting"]): row["score"] for row in table(report, "over")}
     assert scores["gnmt", "gpus=8"] == "10.41"  # 39.98 x 5 / (6.4 x 3)
     assert scores["resnet50", "gpus=4"] == "4.683"
+
+
+def test_one_picture_has_all_workloads_of_the_dgx1_report(dgx1: Path) -> None:
+    reported(dgx1, "--by", "gpus")
+    picture = json.loads((dgx1 / "out" / "report-workloads.json").read_text())
+    times, ups, efficiencies = picture["panels"]
+    assert len(times["lines"]) == len(ups["lines"]) == len(efficiencies["lines"]) == 6
+    (gnmt,) = [line for line in ups["lines"] if line["name"].startswith("gnmt")]
+    assert gnmt["x"] == [1.0, 4.0, 8.0]
+    assert gnmt["y"] == pytest.approx([1.0, 3.248, 10.411], rel=1e-3)
+
+
+def test_utilisation_stands_over_devices(tmp_path: Path) -> None:
+    sweep = make_sweep(tmp_path / "runs", "20260101-000000-vgg-0004", URI, 4)
+    for gpus in (1, 2):
+        for seed in (1, 2):
+            explain(make_run(sweep, config(gpus=gpus, seed=seed), URI, step_sec=0.1 / gpus + seed / 100))
+    reported(tmp_path, "--by", "gpus")
+    (panel,) = json.loads((tmp_path / "out" / "report-busy.json").read_text())["panels"]
+    assert (panel["y"], panel["lines"][0]["x"]) == ("GPU utilisation (%)", [1.0, 2.0])

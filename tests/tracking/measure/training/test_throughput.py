@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import random
 from collections.abc import Sequence
@@ -144,6 +145,14 @@ def test_utilization_is_absent_where_the_peak_is_unknown() -> None:
     assert known == pytest.approx(2.34e14 / (2 * 989.4e12))
     assert throughput.model_flops_utilization(2.34e9, 100_000, "NVIDIA GeForce 9999", 1, "bf16") is None
     assert throughput.model_flops_utilization(2.34e9, 100_000, "Tesla T4", 1, "bf16") is None
+    assert throughput.model_flops_utilization(1e9, 56_000, "Tesla V100-PCIE-16GB", 1, "fp16") == pytest.approx(0.5)
+    assert throughput.model_flops_utilization(1e9, 56_000, "NVIDIA B200", 1, "fp32") is None  # its data sheets differ
+
+
+def test_every_peak_has_its_source() -> None:
+    rows = list(csv.DictReader(throughput.PEAKS.read_text(encoding="utf-8").splitlines()))
+    assert len(rows) == len({row["gpu"] for row in rows}) == len(throughput.peak_flops())
+    assert all(row["source"] for row in rows)
 
 
 def test_tokens_are_of_source_target_and_both_and_absent_where_samples_have_none() -> None:

@@ -29,6 +29,7 @@ from tracking.analysis.report.pictures.plot_data import (
     share_of,
     shares_of,
 )
+from tracking.analysis.report.pictures.workload_charts import busy_over_devices, times_of_all
 from tracking.analysis.results import Runs
 from tracking.analysis.statistics import reached_by
 from tracking.base import quantities
@@ -73,8 +74,9 @@ class Plotter:
                     yield replace(plot, name=name, caption=caption, about=task.title)
         if plot := self._curves.mean_utilisation():
             yield plot
-        if plot := self.roofline():
-            yield plot
+        for over_all in (self.roofline(), times_of_all(self._workloads), busy_over_devices(self._workloads)):
+            if over_all:
+                yield over_all
 
     def reached(self, task: Task) -> Plot | None:
         """The share of runs that has reached the target over time, a line a setting."""

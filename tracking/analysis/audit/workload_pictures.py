@@ -1,0 +1,83 @@
+"""What a report's pictures of all workloads should show: times, gains and utilisation over devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tracking.analysis.audit.arithmetic import moments_of, ratio
+from tracking.analysis.audit.curves import Picture, first, identity
+from tracking.analysis.audit.evidence import Evidence, Labels, name_of, without_devices
+from tracking.analysis.audit.mean_pictures import Point, line
+from tracking.base import quantities
+
+TIME = quantities.TIME_TO_ACCURACY_SEC
+COUNT = "devices (number)"
+BUSY = {
+    "GPU utilisation (%)": quantities.UTILIZATION_GPU_UTILIZATION_PERCENTAGE,
+    "CPU cores busy (%)": quantities.UTILIZATION_RUN_CPU_PERCENTAGE,
+    "NVLink, out of a GPU (MB/s)": quantities.UTILIZATION_GPU_NVLINK_TRANSMIT_MEGABYTES_PER_SEC,
+    "PCIe, out of a GPU (MB/s)": quantities.UTILIZATION_GPU_PCIE_TRANSMIT_MEGABYTES_PER_SEC,
+}
+
+
+def workloads(evidence: Evidence, picture: Picture) -> dict[str, Any]:
+    """Times of all, and of those on several numbers of devices what these gain."""
+    times = _by_name(evidence, lambda workload, setting: _mean(evidence, workload, setting, TIME))
+    ups, shares = (
+        _by_name(evidence, lambda workload, setting, grown=grown: _ratio(evidence, workload, setting, grown))
+        for grown in (False, True)
+    )
+    several = {
+        y: {name: points[name] for name in times if len(points.get(name, ())) > 1}
+        for y, points in (("speed-up", ups), ("efficiency", shares))
+    }
+    return _panels({"time to accuracy (s)": (times, TIME), **{y: (points, TIME) for y, points in several.items()}})
+
+
+def busy(evidence: Evidence, picture: Picture) -> dict[str, Any]:
+    """Means over the training, of what is on several numbers of devices."""
+    panels = {}
+    for heading, key in BUSY.items():
+        points = _by_name(evidence, lambda workload, setting, key=key: _mean(evidence, workload, setting, key))
+        several = {name: line for name, line in points.items() if len({point[0] for point in line}) > 1}
+        if any(point[1] for line in several.values() for point in line):
+            panels[heading] = (several, key)
+    return _panels(panels)
+
+
+def _panels(of: Mapping[str, tuple[Mapping[str, list[Point]], str]]) -> dict[str, Any]:
+    return {
+        identity({"x": COUNT, "y": y}): {"key": key, "lines": {name: line(points[name], key) for name in points}}
+        for y, (points, key) in of.items()
+        if points
+    }
+
+
+def _by_name(evidence: Evidence, point: Callable[..., Point | None]) -> dict[str, list[Point]]:
+    lines: dict[str, list[Point]] = {}
+    for workload in evidence.workloads():
+        for setting in evidence.settings(workload):
+            rest = without_devices(setting)
+            if made := point(workload, setting):
+                lines.setdefault(f"{workload}: {name_of(rest)}" if rest else workload, []).append(made)
+    return first({name: sorted(points, key=lambda each: each[0]) for name, points in lines.items()})
+
+
+def _mean(evidence: Evidence, workload: str, setting: Labels, key: str) -> Point | None:
+    sample, devices = evidence.sample(workload, setting, key), evidence.devices(workload, setting)
+    moments = moments_of(sample)
+    return (devices, moments[1], moments[2] or 0.0, bool(sample.num_short)) if moments and devices else None
+
+
+def _ratio(evidence: Evidence, workload: str, setting: Labels, grown: bool) -> Point | None:
+    base = evidence.base(workload, setting, evidence.settings(workload))
+    devices, fewest = (evidence.devices(workload, each) if each else None for each in (setting, base))
+    if base is None or not devices or not fewest:
+        return None
+    own, other = (evidence.sample(workload, each, TIME) for each in (setting, base))
+    quotient = ratio(TIME, own, other, devices / fewest if grown else 1.0, setting == base)
+    if quotient is None:
+        return None
+    (_, factor, error, _), sign = quotient
+    return devices, factor, error or 0.0, bool(sign)
