@@ -37,7 +37,7 @@ from tracking.base.console import LastingStream
 from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH, PREFIX
 from tracking.jobs.handover import SupervisorProcess, ahead
-from tracking.request import checks, program_command, refusal
+from tracking.request import checks, program_command, refusal, study_checks
 
 if TYPE_CHECKING:
     from tracking.jobs.plan import Job
@@ -206,7 +206,7 @@ def composed(request: Request, words: list[str]) -> RunConfig:
 def on_real_data(request: Request) -> Request:
     """With study.data=real, each job on its model's own dataset."""
     for place, (config, words, params) in enumerate(request.jobs):
-        if name := checks.real_dataset(config, words):
+        if name := study_checks.real_dataset(config, words):
             request.jobs[place] = composed(request, [*words, f"dataset={name}"]), [*words, f"dataset={name}"], params
     return request
 

@@ -29,7 +29,7 @@ from tracking.jobs.plan.ordering import with_warm_ups
 from tracking.jobs.plan.sweep_summary import flat, job_usd
 from tracking.machine.environment.nvml import Gpu
 from tracking.record import run_folder
-from tracking.request import checks
+from tracking.request import checks, study_checks
 
 STUDIES = sorted(path.stem for path in (ROOT / "conf/study").glob("*.yaml"))
 MODELS = len(list((ROOT / "conf/model").glob("*.yaml"))) - 1  # a program is none before one is named
@@ -251,13 +251,13 @@ def test_the_batch_goes_with_the_gpus_by_a_table() -> None:
 
 def test_real_data_is_each_models_own() -> None:
     names = ("resnet50", "ssd", "maskrcnn", "gnmt", "transformer", "ncf")
-    own = {name: checks.real_dataset(composed([f"model={name}", "study.data=real"]), []) for name in names}
+    own = {name: study_checks.real_dataset(composed([f"model={name}", "study.data=real"]), []) for name in names}
     assert own == dict(zip(names, ("imagenet", "coco", "coco", "wmt", "wmt", "movielens"), strict=True))
     vgg = composed(["study.data=real"])
-    assert checks.real_dataset(vgg, ["dataset=digits"]) is None
-    assert checks.real_dataset(composed([]), []) is None
+    assert study_checks.real_dataset(vgg, ["dataset=digits"]) is None
+    assert study_checks.real_dataset(composed([]), []) is None
     with pytest.raises(ConfigError, match=r"study\.data=all: may be real"):
-        checks.real_dataset(composed(["study.data=all"]), [])
+        study_checks.real_dataset(composed(["study.data=all"]), [])
 
 
 # Memory in GiB and compute capability by NVIDIA's names.

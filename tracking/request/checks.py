@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from conf.launch_options import AlertConfig, InstanceConfig, ProfileConfig, StudyConfig
+from conf.launch_options import AlertConfig, InstanceConfig, ProfileConfig
 from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, RunConfig
 from tracking.base.installation import LAUNCH
 from tracking.request.batch_checks import check_groups, check_whose_batch, resolve_batch
@@ -22,6 +22,7 @@ from tracking.request.node_options import VisibleGpu, check_nodes, resolve_at_on
 from tracking.request.program_command import check_program, check_seed
 from tracking.request.search_options import check_search
 from tracking.request.strategy_checks import check_strategy
+from tracking.request.study_checks import check_study
 
 
 def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
@@ -209,34 +210,6 @@ def check_alert(alert: AlertConfig) -> None:
         raise ConfigError(
             f"alert.command={alert.command}: there is no such program here; give one on the PATH, or its path"
         )
-
-
-def check_study(study: StudyConfig, overrides: Sequence[str], params: Iterable[str]) -> None:
-    """Raise ConfigError for a study whose grid was not gone through.
-
-    `overrides` are those of one job, `params` the keys of the grid: Hydra turns the second into the first only with -m,
-    and only for one study at a time.
-    """
-    if study.name and not all(any(override.startswith(f"{key}=") for override in overrides) for key in params):
-        raise ConfigError(
-            f"+study={study.name}: a study is a sweep, and one at a time: {LAUNCH} -m +study={study.name}"
-            " (dry_run=true shows its jobs)"
-        )
-
-
-REAL_DATA = ("imagenet", "coco", "wmt", "movielens", "fashion_mnist", "tokens")
-
-
-def real_dataset(config: RunConfig, overrides: Sequence[str]) -> str | None:
-    """The dataset that study.data=real asks for: the one that the model's published target is on.
-
-    None where nothing asks for it, a dataset is named, or the model has none. Raises ConfigError for another word.
-    """
-    if config.study.data not in ("", "real"):
-        raise ConfigError(f"study.data={config.study.data}: may be real; leave it out for the models' small datasets")
-    if not config.study.data or any(word.startswith("dataset=") for word in overrides):
-        return None
-    return next((name for name in config.model.targets if name in REAL_DATA), None)
 
 
 def check_job(
