@@ -22,7 +22,7 @@ class Gated:
     elo: float
 
 
-def difference(wins: int, games: int) -> float:
+def difference(wins: float, games: int) -> float:
     """Elo that the winner of so many games is ahead. Half a game stands for what a match of this length cannot tell."""
     share = min(max(wins, 0.5), games - 0.5) / games
     return SCALE * math.log10(share / (1 - share))

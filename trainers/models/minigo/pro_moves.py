@@ -10,23 +10,12 @@ from collections.abc import Sequence
 import torch
 
 from conf.schema import ConfigError
+from trainers.data.go_records import professional_games
 from trainers.ops.go import Boards, Rules, Symmetries
 from trainers.ops.tree_search import Dice, Evaluate, Search, Settings
 
 TRIES = 2
 READOUTS, LEAVES = 1000, 8
-# The games' moves in SGF's coordinates, black first. Moves are facts; the records are those of mlcommons/training at
-# 7788f8d7, reinforcement/tensorflow/minigo/benchmark_sgf/9x9_pro_<name>.sgf.
-SIZE, KOMI = 9, 7.5
-GAMES = {
-    "IYHN": ("fcefggddfeecehfbeddbdggccecddebegebfbhhdcgigihiehgfdeeifgdhh"),
-    "IYMD": (
-        "fdcfegdddcccdecdedhecebedfbfhdgegdggdbcbcgbgghfhhhfgeheidifihgdhchcibhfffehfidbiahefdgeediigaiih"
-        "fbhiagabbdbcaeadafbdcabadaie"
-    ),
-    "YKSH": ("fddeefdfdgegffcgdhedfcehchggfgfhgfbhcfbgddcddcceghhhhggigghicceeecbcbbbdihciabfegeac"),
-    "YSIY": ("eececfdfdecgbfcddcccdgefffegdhehchfefdgegfgdecbebgfbfhdbfgebhfddeiedhdheiegchchbibhaifafagaeid"),
-}
 
 
 class ProMoves:
@@ -89,15 +78,11 @@ class TurnedSearch(Search):
 
 def pro_games(rules: Rules) -> list[list[int]]:
     """The moves of MLPerf v0.5's four games. Raises ConfigError for another board than theirs."""
-    if (rules.size, rules.komi) != (SIZE, KOMI):
+    records = professional_games()
+    size, komi = records[0].size, records[0].komi
+    if (rules.size, rules.komi) != (size, komi):
         raise ConfigError(
-            f"model.hparams.board={rules.size} with komi={rules.komi:g}: the professional games are on 9x9 with"
-            f" komi={KOMI}; give model.hparams.pro_moves=false, and targets against opponents"
+            f"model.hparams.board={rules.size} with komi={rules.komi:g}: the professional games are on {size}x{size}"
+            f" with komi={komi:g}; give model.hparams.pro_moves=false, and targets against opponents"
         )
-    return [[move_of(game[at : at + 2]) for at in range(0, len(game), 2)] for game in GAMES.values()]
-
-
-def move_of(point: str) -> int:
-    """The move at SGF's coordinates: a column and a row, from `a` on."""
-    column, row = (ord(letter) - ord("a") for letter in point)
-    return row * SIZE + column
+    return [list(record.moves) for record in records]
