@@ -55,6 +55,7 @@ class ProfileConfig:
     steps: int = 0  # training steps that are traced; profile=true is profile.steps=20
     seed: int | None = None  # trace only a sweep's runs of this seed
     trace_megabytes: float = 200.0  # fewer steps are traced where those of a rank would be more than this, not packed
+    nvtx: bool = False  # name epochs, steps, data, exchange and evaluation for Nsight Systems, all through the training
 
 
 PER_STEP = ("samples_per_step", "tokens_per_step")

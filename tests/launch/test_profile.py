@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from conf.schema import RunConfig
 from tests.support.commands import TINY, Launched, launch
 from tracking.__main__ import main
 from tracking.measure import kernels
+from tracking.measure.kernels import merged_trace
 from tracking.measure.training import clock
 from tracking.record import documents, journal, run_folder
 
@@ -76,6 +78,25 @@ def test_of_a_sweep_the_runs_of_one_seed_are_traced_on_every_rank(sweep: Launche
 
 
 @pytest.mark.slow
+def test_one_trace_has_the_steps_of_every_rank_on_one_time_axis(sweep: Launched) -> None:
+    folder = of_seed(sweep, 1)
+    assert merged_trace.NAME in kernels.read((folder / kernels.PROFILE).read_text()).traces
+    events = json.loads(gzip.decompress((folder / merged_trace.NAME).read_bytes()))["traceEvents"]
+    named = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert len({event["pid"] for event in events}) >= 2
+    steps: dict[str, list[tuple[float, float]]] = {}
+    for event in events:
+        if event["name"].startswith("ProfilerStep#") and event.get("cat") == "user_annotation":
+            rank = named[event["pid"]].split(":")[0]
+            steps.setdefault(rank, []).append((event["ts"], event["ts"] + event["dur"]))
+    assert {rank: len(spans) for rank, spans in steps.items()} == {"rank 0": 3, "rank 1": 3}
+    # Ranks wait for each other in the exchange of gradients, so their steps lie side by side.
+    begins, ends = ({rank: pick(steps[rank]) for rank in steps} for pick in (min, max))
+    assert max(begin for begin, _ in begins.values()) < min(end for _, end in ends.values())
+    assert not list(folder.glob(".profile*"))
+
+
+@pytest.mark.slow
 def test_the_clock_has_stopped(sweep: Launched) -> None:
     """Whatever is measured is in the journal before the first step is traced, and no figure changes by it."""
     folder = of_seed(sweep, 1)
@@ -84,7 +105,7 @@ def test_the_clock_has_stopped(sweep: Launched) -> None:
     began = keys.index("profile_start")
     assert keys.index("run_stop") < began < keys.index("profile_stop")
     late = {key for record in records[began:] if record.kind == "metrics" for key in record.values}
-    assert {key.split("/")[0] for key in late} <= {"system", "bottleneck", "traffic", "roofline"}
+    assert {key.split("/")[0] for key in late} <= {"system", "bottleneck", "traffic", "roofline", "energy"}
     assert {record.key for record in records[began:] if record.kind == "event"} == {"profile_start", "profile_stop"}
     metrics = documents.read_json(folder / run_folder.RESULT)["metrics"]
     events = [record for record in records[: keys.index("run_stop") + 1] if record.kind == "event"]

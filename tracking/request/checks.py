@@ -190,6 +190,10 @@ def check_profile(config: RunConfig) -> None:
         value = getattr(profile, key)
         if not profile.steps and value != getattr(ProfileConfig, key):
             raise ConfigError(f"profile.{key}={value}: has no effect without profile=true; give both, or neither")
+    if profile.nvtx and (config.is_program() or not config.on_gpu()):
+        raise ConfigError(
+            "profile.nvtx=true: names ranges of a workload's training on GPUs; give gpus=1, or leave it out"
+        )
     if profile.steps and config.is_program():
         raise ConfigError(f"profile.steps={profile.steps}: a program's steps are its own to trace; leave it out")
 

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from torch.profiler import record_function
 
 from conf.schema import RunConfig
 from tracking.measure import kernels
-from tracking.measure.kernels import MARK
+from tracking.measure.kernels import MARK, merged_trace
 from tracking.measure.training import Ranks
 from tracking.record import Journal, documents
 from trainers.loop.warmup import untouched
@@ -74,21 +74,41 @@ class StepProfiler:
                 num_steps = self._fitting(path.stat().st_size)
                 if num_steps:
                     self._record(num_steps, batches, path)
-            profile = self._profile(num_steps, path) if num_steps else self._nothing()
+            parts = run_dir / f"{kernels.SCRATCH}parts"
+            profile = self._profile(num_steps, path, parts) if num_steps else self._nothing()
             if kernels.trace_name(self.rank) in profile.traces:
                 pack(path, run_dir / kernels.trace_name(self.rank))
         if self.rank == 0:
+            profile = self._merged(profile, run_dir, parts)
             kernels.write(run_dir, profile)
         return profile
+
+    def _merged(self, profile: kernels.Profile, run_dir: Path, parts: Path) -> kernels.Profile:
+        """Leave one trace of all ranks, as far as it is not too large; the profile with its name."""
+        if self.config.world_size() == 1 or not profile.num_steps:
+            return profile
+        first = [0, profile.slowest]
+        order = dict.fromkeys([*first, *range(self.config.world_size())])
+        limit = self.config.profile.trace_megabytes
+        merged = merged_trace.write(run_dir, [parts / f"{rank}.json" for rank in order], limit * 1e6)
+        shutil.rmtree(parts, ignore_errors=True)
+        few = f"{merged_trace.NAME} has {merged} of {len(order)} ranks: more are larger than trace_megabytes={limit:g}"
+        notes = [*profile.notes, few] if merged < len(order) else profile.notes
+        return replace(profile, traces=[*profile.traces, merged_trace.NAME], notes=notes)
 
     def _fitting(self, bytes_of_a_step: int) -> int:
         """As many steps as were asked for, or fewer, whose trace is not too large on any rank."""
         fitting = int(self.config.profile.trace_megabytes * 1e6 / bytes_of_a_step)
         return min(self.config.profile.steps, -int(self._ranks.largest(-fitting)))
 
-    def _profile(self, num_steps: int, path: Path) -> kernels.Profile:
+    def _profile(self, num_steps: int, path: Path, parts: Path) -> kernels.Profile:
         asked, limit = self.config.profile.steps, self.config.profile.trace_megabytes
-        own = kernels.summarize(kernels.parse(json.loads(path.read_bytes()))).plain()
+        document = json.loads(path.read_bytes())
+        own = kernels.summarize(kernels.parse(document)).plain()
+        if self.config.world_size() > 1:
+            with suppress(OSError):  # The disk is full: the merged trace lacks this rank.
+                parts.mkdir(exist_ok=True)
+                documents.write_json(parts / f"{self.rank}.json", merged_trace.part(document, self.rank))
         summaries = [json.loads(words) for words in self._ranks.words(json.dumps(own))]
         slowest = kernels.slowest(summaries)
         shown = sorted({0, slowest})

@@ -13,7 +13,7 @@ from conf.target import text
 from tracking.base import quantities
 from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
 from tracking.measure import kernels
-from tracking.measure.bottleneck import goodput
+from tracking.measure.bottleneck import goodput, possible
 from tracking.record import Result, checkpoints, evaluations, files, run_folder
 
 LAST_LINES = 10  # of what a failed run printed
@@ -97,6 +97,8 @@ def limit_rows(result: Result) -> list[tuple[str, str]]:
         slow = limits.get("slow_rank", {}).get("words", "")
         if slow and slow not in str(limits.get("why")):
             rows.append(("slow rank", slow))
+        own = [row for row in limits.get("possible", ()) if row["cause"] == limits.get("cause")]
+        rows += [("without it", possible.words(row, limits["total_sec"])) for row in own]
         rows += [("not measured", words) for words in limits.get("missing", ())]
     if words := goodput.words(result.goodput.get("seconds", {})):
         rows.append(("goodput", words))

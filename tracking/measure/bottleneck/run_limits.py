@@ -14,6 +14,7 @@ from tracking.measure.bottleneck import (
     advice,
     ceilings,
     energy_figures,
+    possible,
     rank_limits,
     roofline,
     slow_rank,
@@ -98,6 +99,8 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
         **slow,
         "shares": {name: round(share, 4) for name, share in divided.items()},
         "evidence": _evidence(means),
+        "total_sec": round(spent.total, 4),
+        "possible": possible.rows(divided, spent.total, means, measured, params.get("precision", ""), metrics),
         "missing": _missing(tags, params, means, spent, measured) + _no_place(tags, metrics),
     }
     return Findings(metrics, why)

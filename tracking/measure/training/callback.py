@@ -10,6 +10,8 @@ import torch
 
 from conf.schema import RunConfig
 from tracking.base import quantities
+from tracking.measure.steps import nvtx_ranges
+from tracking.measure.training.exchange import ExchangeTimer
 from tracking.measure.training.logged import LoggedValues
 from tracking.measure.training.meter import Meter
 from tracking.measure.training.ranks import Ranks
@@ -42,6 +44,7 @@ class MeasuringCallback(pl.Callback):
         self.logged = LoggedValues(device, config.world_size(), keeps=journal is not None)
         ranks, steps = Ranks(config.world_size()), config.log_every_n_steps
         self.meter = Meter(device, ranks, journal, steps, self.logged, against_divergence(config))
+        self.meter.ranges = nvtx_ranges(config.profile.nvtx)
         self._reached = self._in_epoch = False
         self._epoch_samples = 0
         self._gathered: dict[str, Any] = {}  # of all processes, for the next checkpoint
@@ -82,6 +85,8 @@ class MeasuringCallback(pl.Callback):
                     "optimizer/learning_rate": self._config.learning_rate(),
                 }
             )
+        if isinstance(exchange := getattr(trainer.strategy, "exchange", None), ExchangeTimer):
+            exchange.ranges = self.meter.ranges
         self.meter.event("trainer_stop")
         self.meter.event("warmup_start")
         pl_module.logged = self.logged  # type: ignore[assignment]  # It is a TrialModule.

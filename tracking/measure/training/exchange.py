@@ -11,6 +11,7 @@ from collections import deque
 
 import torch
 
+from tracking.measure.steps import Ranges
 from tracking.measure.training.ranks import Ranks
 from tracking.measure.training.step_timer import StepTimer
 
@@ -26,8 +27,10 @@ class ExchangeTimer:
         self._spans: deque[tuple[object, object]] = deque(maxlen=KEPT)
         self._calls = 0
         self._start: object = None
+        self.ranges = Ranges()
 
     def __enter__(self) -> None:
+        self.ranges.enter("exchange")
         self._calls += 1
         if self._calls % TIMED_EVERY == 0:
             self._start = self._timer.mark()
@@ -35,6 +38,7 @@ class ExchangeTimer:
     def __exit__(self, *_: object) -> None:
         if self._calls % TIMED_EVERY == 0:
             self._spans.append((self._start, self._timer.mark()))
+        self.ranges.leave("exchange")
 
     def forget(self) -> None:
         """Leave out what came so far: in a warm-up, processes wait in the exchange for each other's compilers."""

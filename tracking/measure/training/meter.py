@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tracking.base import quantities
-from tracking.measure.steps import HostWatch, LastGradient, rank_parts
+from tracking.measure.steps import HostWatch, LastGradient, Ranges, rank_parts
 from tracking.measure.training import throughput
 from tracking.measure.training.energy import EnergyMeter
 from tracking.measure.training.logged import LoggedValues
@@ -43,6 +43,7 @@ class Meter:
         self.ranks = ranks
         self.asks_to_stop: Callable[[], bool] = lambda: False  # One process may be told; all know it a window later.
         self.told_to_stop = False
+        self.ranges = Ranges()
         self._journal = journal
         self._window_steps = window_steps
         self._logged = logged
@@ -111,6 +112,7 @@ class Meter:
         self._evaluated = after_evaluation
         self._fetched = None
         self._chunk = Chunk(self._timer.mark())
+        self.ranges.begin_epoch(self.epoch_num)
 
     def batch_ready(self, samples: int, tokens: tuple[int, ...] = (), now: bool = True) -> None:
         """The batch of a step is there, with so many real samples, and tokens of source and target where it is text.
@@ -121,6 +123,7 @@ class Meter:
         fetched, self._fetched = self._fetched, None
         before = self._chunk.done[-1] if self._chunk.done else self._chunk.previous
         self._chunk.ready.append(fetched or (self._timer.mark() if now else before))
+        self.ranges.begin_step(self.step + 1)
         self._chunk.samples += samples
         if tokens:
             before = self._chunk.tokens or (0,) * len(tokens)
@@ -154,6 +157,7 @@ class Meter:
         if loss is not None:
             chunk.losses.append(loss)
         chunk.done.append(self._timer.mark())
+        self.ranges.end_step()
         self.step += 1
         if self._first_step or place % self._window_steps == 0:
             self._first_step = False
@@ -165,6 +169,7 @@ class Meter:
         """Read what is left, waiting for the device; return the samples since the last call."""
         chunk = self._chunk
         assert chunk is not None
+        self.ranges.leave("epoch")
         if chunk.done:
             self._take_logged(chunk)
         self._read(self._waiting, self.step - len(chunk.done))
@@ -181,6 +186,7 @@ class Meter:
             self.event(rank_parts.PLACES, ranks=[json.loads(words) for words in said])
 
     def event(self, key: str, value: float | None = None, **metadata: Any) -> None:
+        self.ranges.note(key)
         if self._journal is not None:
             self._journal.event(key, value, **metadata)
 
