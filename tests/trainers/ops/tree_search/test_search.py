@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
 from conf.schema import ConfigError
+from tests.trainers import triton_on_cpu
+from tests.trainers.ops.tree_search.descent_triton_on_cpu import searched
 from tests.trainers.ops.tree_search.plain_search import PlainSearch
-from trainers.ops.go import Boards, Rules
-from trainers.ops.tree_search import Dice, Evaluate, Search, Settings, Trees, node_bytes
-
-CPU = torch.device("cpu")
-RULES = Rules(size=3, komi=0.5)
-GAMES = 5
-
-
-def table(rules: Rules, seed: int = 0) -> Evaluate:
-    """An evaluation that follows from the planes alone: sums of random quarters, which have no rounding errors."""
-    generator = torch.Generator().manual_seed(seed)
-    weights = torch.randint(-8, 9, (17 * rules.num_points, rules.num_moves + 1), generator=generator) / 8
-
-    def evaluate(planes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        sums = planes.float().flatten(1) @ weights
-        return sums[:, :-1], (sums[:, -1] / 8).round().clamp(-6, 6) / 8
-
-    return evaluate
-
-
-def opened(rules: Rules, games: int) -> Boards:
-    """Games with 0, 1, 2, ... random legal moves."""
-    boards, generator = rules.start(games, CPU), torch.Generator().manual_seed(3)
-    for number in range(games - 1):
-        moves = torch.multinomial(rules.legal(boards).float(), 1, generator=generator)[:, 0]
-        boards = boards.where(torch.arange(games) > number, rules.play(boards, moves))
-    return boards
+from tests.trainers.ops.tree_search.tables import CPU, GAMES, RULES, opened, table
+from trainers.ops.go import Rules
+from trainers.ops.tree_search import Dice, Search, Settings, Trees, descent, node_bytes
 
 
 @pytest.mark.parametrize(("readouts", "leaves"), [(24, 1), (24, 4), (40, 8)])
@@ -55,6 +35,34 @@ def test_the_trees_grow_as_the_plain_search_has_it_visit_for_visit(readouts: int
         for game in active.nonzero()[:, 0].tolist():
             plain[game].advance(int(moves[game]))
     assert search.trees.counts.max() > 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+def test_the_kernels_grow_the_same_trees() -> None:
+    kernels = triton_on_cpu.results("tests.trainers.ops.tree_search.descent_triton_on_cpu")
+    for name, tensor in searched(descent).items():
+        assert torch.equal(kernels[name], tensor), name
+
+
+def counted(device: torch.device) -> list[list[list[int]]]:
+    """The roots' visits at three moves in succession."""
+    search = Search(RULES, table(RULES, device=device), Settings(24, 4), GAMES, device)
+    boards = opened(RULES, GAMES).map(lambda tensor: tensor.to(device))
+    search.restart(torch.ones(GAMES, dtype=torch.bool, device=device), boards)
+    visits = []
+    for _ in range(3):
+        active = ~search.trees.roots().over
+        search.run(active, Dice(torch.arange(GAMES, device=device), 1))
+        visits.append(search.counts().tolist())
+        search.advance(search.counts().argmax(dim=1), active)
+    return visits
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_a_captured_search_on_a_gpu_visits_what_the_cpus_does() -> None:
+    assert counted(torch.device("cuda")) == counted(CPU)
 
 
 def test_a_move_keeps_the_tree_below_it_and_games_that_are_left_out_keep_theirs() -> None:
