@@ -114,6 +114,29 @@ def _gnmt(config: RunConfig, steps: int) -> Values:
     return values
 
 
+def _minigo(config: RunConfig, steps: int) -> Values:
+    """The keys of versions 0.7 and, from virtual_losses on, 0.6. Every generation plays as many games."""
+    hparams, rate = config.model.hparams, config.learning_rate()
+    boundaries, games = list(hparams.get("decay_steps") or ()), hparams.get("games")
+    return {
+        "train_batch_size": config.samples_per_step(),
+        "lr_boundaries": boundaries,
+        "lr_rates": [rate / 10**number for number in range(len(boundaries) + 1)],
+        "min_selfplay_games_per_generation": games,
+        "actual_selfplay_games_per_generation": games,
+        "virtual_losses": hparams.get("leaves"),
+        "num_readouts": hparams.get("readouts"),
+        "resign_threshold": hparams.get("resign"),
+        "gating_win_rate": hparams.get("gate"),
+        "eval_games": hparams.get("eval_games"),
+    }
+
+
+def _right_or_won(metrics: Mapping[str, float]) -> Any:
+    """The professionals' moves that are found, or the games won against a network, whichever a run measures."""
+    return metrics.get("pro_moves", metrics.get("wins_frozen"))
+
+
 def _fraction(metrics: Mapping[str, float]) -> Any:
     """BLEU as MLPerf has it, 0 to 1."""
     return metrics["bleu"] / 100 if "bleu" in metrics else None
@@ -131,5 +154,6 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "trainers.models.ssd:WORKLOAD": Benchmark("ssd", _ssd, lambda metrics: metrics.get("box_map")),
     "trainers.models.maskrcnn:WORKLOAD": Benchmark("maskrcnn", _mask_rcnn, _boxes_and_masks),
     "trainers.models.transformer:WORKLOAD": Benchmark("transformer", _transformer, _fraction, LONGER),
+    "trainers.models.minigo:WORKLOAD": Benchmark("minigo", _minigo, _right_or_won),
     "trainers.models.gnmt:WORKLOAD": Benchmark("gnmt", _gnmt, _fraction, LONGER),
 }

@@ -29,6 +29,10 @@ SHOWN = (
 OWN_RATES = (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.THROUGHPUT_SAMPLES_PER_SEC_PER_DEVICE)
 # These studies published ratios alone, of this model, which no row of a run can stand beside: their tables are shown.
 MODEL_OF_RATIOS = {"stacks": "maskrcnn", "c4140": "resnet50"}
+# What is published of these models is of another board or opponent than ours can have: no row of ours is beside it.
+OF_ANOTHER_TASK = {
+    "minigo": "Each row is of its own board and target, a network of MLPerf's that is not to be had, and none of yours.",
+}
 NOTE = (
     "Published rows are of other hardware, data, targets and software than yours unless they say so, and of as many"
     " runs as their source says. Your batch is the global one; theirs is what their source calls the batch size. Yours:"
@@ -73,7 +77,7 @@ def beside_published(tasks: Sequence[Task], names: Sequence[str]) -> tuple[list[
     for task in tasks:
         model = model_of(task)
         rows = reference_rows(asked, model)
-        tables += [beside_table(task, rows)] if rows else []
+        tables += [apart(task, rows) if model in OF_ANOTHER_TASK else beside_table(task, rows)] if rows else []
         there = {row.name for row in rows} | {name for name in of_ratios if MODEL_OF_RATIOS[name] == model}
         if absent := [name for name in asked if name not in there]:
             sentences.append(f"{task.title}: nothing is published of {model} in {', '.join(absent)}")
@@ -107,6 +111,15 @@ def beside_table(task: Task, published: Sequence[Reference]) -> Table:
     return Table(
         f"{task.title}, beside published figures", dict.fromkeys(headings, ""), rows, NOTE, "beside", task.title
     )
+
+
+def apart(task: Task, published: Sequence[Reference]) -> Table:
+    """The published rows by themselves."""
+    table, title = (
+        beside_table(replace(task, settings=[]), published),
+        f"{task.title}, published figures of other tasks",
+    )
+    return replace(table, title=title, note=OF_ANOTHER_TASK[model_of(task)], kind="published")
 
 
 def own_row(setting: Setting, shown: Sequence[Quantity]) -> list[Cell]:

@@ -77,7 +77,8 @@ RECORDED = [
     "maskrcnn A100 1 24", "ssd300 H200 1 946", "ssd300 A100 1 724.4", "gnmt H200 1 570504", "gnmt A100 40GB 1 140909",
     "transformer A100 1 82059", "ncf H200 1 84800000", "ncf A100 1 34080000", "cifar10_to_94_percent A100 1 2.59",
     "retinanet H200 8 33.39", "retinanet B200 8 21.99", "bert H100 8 5.51", "bert B200 8 3.38", "minigo V100 8 27.39",
-    "minigo A100 8 161.6", "minigo H100 8 174.6", "gpt2_124m H100 8 1.23", "gpt2_124m H100 8 448000",
+    "minigo A100 8 299.7", "minigo A100 8 161.6", "minigo H100 8 174.6", "gpt2_124m H100 8 1.23",
+    "gpt2_124m H100 8 448000",
     "gpt2_124m H200 1 490000", "llama3_8b H100 8 6667", "llama3_8b H100 8 8532",
 ]  # fmt: skip
 
@@ -233,6 +234,19 @@ def test_published_rows_stand_beside_ones_own(
     assert main(["report", "pair", "--reference", "dgx9", *where]) == 2
     assert main(["report"]) == 2
     assert "--reference-only" in capsys.readouterr().err
+
+
+def test_published_figures_of_another_task_stand_by_themselves(tmp_path: Path) -> None:
+    sweep = make_sweep(tmp_path, "go", "sqlite:///none.db", 2)
+    for seed in (1, 2):
+        make_run(sweep, config(seed=seed, model="minigo"), "sqlite:///none.db", 0.1)
+    store = FolderRuns([tmp_path])
+    tasks = report.make(store, ["go"], store.find(["go"]), ["precision"]).tasks
+    (table,), sentences = beside_published(tasks, ["mlperf"])
+    assert table.kind == "published"
+    assert not sentences
+    assert [str(row[-1]) for row in table.rows] == ["27.39", "299.7", "161.6", "174.6"]
+    assert "its own board and target" in table.note
 
 
 def test_a_study_without_anything_of_a_workload_is_named_also_beside_one_that_has_something(tmp_path: Path) -> None:
