@@ -31,7 +31,7 @@ OWN_RATES = (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.THROUGHPUT_SAMPLE
 MODEL_OF_RATIOS = {"stacks": "maskrcnn", "c4140": "resnet50"}
 # What is published of these models is of another board or opponent than ours can have: no row of ours is beside it.
 OF_ANOTHER_TASK = {
-    "minigo": "Each row is of its own board and target, a network of MLPerf's that is not to be had, and none of yours.",
+    "minigo": "Each row is of its own board and target: a network of MLPerf's that is not to be had. None is yours.",
 }
 NOTE = (
     "Published rows are of other hardware, data, targets and software than yours unless they say so, and of as many"
@@ -115,10 +115,8 @@ def beside_table(task: Task, published: Sequence[Reference]) -> Table:
 
 def apart(task: Task, published: Sequence[Reference]) -> Table:
     """The published rows by themselves."""
-    table, title = (
-        beside_table(replace(task, settings=[]), published),
-        f"{task.title}, published figures of other tasks",
-    )
+    table = beside_table(replace(task, settings=[]), published)
+    title = f"{task.title}, published figures of other tasks"
     return replace(table, title=title, note=OF_ANOTHER_TASK[model_of(task)], kind="published")
 
 

@@ -1,0 +1,82 @@
+"""MiniGo from the command line, over two processes: what a generation leaves in the journal and in the folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.support.commands import Launched, events, launch
+from tests.support.composing import composed
+from tests.trainers.models.test_minigo import RULES, minigo
+from trainers.models.minigo.positions import Positions
+
+HPARAMS = {
+    "board": 3, "filters": 4, "blocks": 1, "dense": 8, "games": 5, "readouts": 4, "leaves": 2, "examples": 64,
+    "gate_games": 4, "match_readouts": 4, "match_leaves": 2, "eval_games": 4, "opponents": "[random]",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    folder = tmp_path_factory.mktemp("minigo")
+    hparams = [f"model.hparams.{name}={value}" for name, value in HPARAMS.items()]
+    return launch(
+        folder, "model=minigo", "recipe=minigo_cpu", "batch_size=8", "max_epochs=2", "target=1.0", "gpus=0",
+        "cpu_processes=2", "~model.targets.selfplay.wins_one_ply", "checkpoint_every_epochs=1",
+        "tracking.offline=true", "tracking.system_metrics_interval_sec=0", *hparams,
+        TIMETRIAL_CACHE=str(folder / "cache"),
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_generation_is_an_epoch_and_its_rates_have_names_of_their_own(run: Launched) -> None:
+    assert run.code == 0, run.output
+    assert [event.values["samples"] for event in events(run.folder, "epoch_stop")] == [64, 64]
+    assert [event.value for event in events(run.folder, "eval_samples")] == [4]
+    assert [evaluation["metrics"].keys() for evaluation in run.result["evaluations"]] == [{"wins_random"}] * 2
+    assert run.result["unit"] == "positions"
+    lines = [json.loads(line) for line in (run.folder / "journal.jsonl").read_text().splitlines()]
+    logged = [line["values"] for line in lines if line["kind"] == "metrics" and "selfplay/sec" in line["values"]]
+    assert len(logged) == 2
+    for values in logged:
+        seconds = values["selfplay/sec"]
+        assert values["selfplay/games_per_sec"] * seconds == pytest.approx(5)
+        moves = values["selfplay/moves_per_sec"] * seconds
+        assert values["selfplay/moves_per_game"] == pytest.approx(moves / 5)
+        assert values["selfplay/evaluations_per_sec"] * seconds >= 4 * moves - 1e-6
+    gates = [line["values"] for line in lines if line["kind"] == "metrics" and "gate/sec" in line["values"]]
+    assert all(0 <= values["gate/win_rate"] <= 1 for values in gates)
+
+
+@pytest.mark.slow
+def test_the_folder_has_elo_against_generation(run: Launched) -> None:
+    rows = (run.folder / "elo.csv").read_text().splitlines()
+    assert [row.split(",")[0] for row in rows] == ["generation", "1", "2"]
+    assert (run.folder / "mlperf.log").read_text().count('"train_batch_size"') == 1
+
+
+def test_a_checkpoint_holds_the_window_and_the_matches(tmp_path: Path) -> None:
+    before, after = minigo(), minigo()
+    positions = Positions.room(7, RULES, torch.device("cpu"))
+    before._window.add(positions._replace(outcomes=torch.arange(7, dtype=torch.int8)))
+    before.history.add(3, 6, promoted=True)
+    content = {"state_dict": before.state_dict()}
+    before.on_save_checkpoint(content)
+    torch.save(content, tmp_path / "checkpoint")
+    after.on_load_checkpoint(torch.load(tmp_path / "checkpoint", weights_only=True))
+    after._window.restore(after._restored, torch.device("cpu"))
+    assert after._window.content()["outcomes"].tolist() == list(range(7))
+    assert after.history.rows == before.history.rows
+
+
+def test_the_definitions_defaults_are_mlperfs() -> None:
+    config = composed(["model=minigo"])
+    assert config.dataset.name == "selfplay"
+    assert config.targets() == {"pro_moves": 0.4}
+    assert config.model.hparams["pro_moves"] is True
+    assert composed(["model=minigo", "recipe=minigo_cpu"]).targets() == {"wins_random": 0.9, "wins_one_ply": 0.9}
+    frozen = composed(["model=minigo", "recipe=minigo_frozen", "model.hparams.frozen=m"])
+    assert frozen.targets() == {"wins_frozen": 0.5}
