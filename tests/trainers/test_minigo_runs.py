@@ -26,6 +26,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     return launch(
         folder, "model=minigo", "recipe=minigo_cpu", "batch_size=8", "max_epochs=2", "target=1.0", "gpus=0",
         "cpu_processes=2", "~model.targets.selfplay.wins_one_ply", "checkpoint_every_epochs=1",
+        "eval_at_epochs=[2]",
         "tracking.offline=true", "tracking.system_metrics_interval_sec=0", *hparams,
         TIMETRIAL_CACHE=str(folder / "cache"),
     )  # fmt: skip
@@ -36,7 +37,7 @@ def test_a_generation_is_an_epoch_and_its_rates_have_names_of_their_own(run: Lau
     assert run.code == 0, run.output
     assert [event.values["samples"] for event in events(run.folder, "epoch_stop")] == [64, 64]
     assert [event.value for event in events(run.folder, "eval_samples")] == [4]
-    assert [evaluation["metrics"].keys() for evaluation in run.result["evaluations"]] == [{"wins_random"}] * 2
+    assert [evaluation["metrics"].keys() for evaluation in run.result["evaluations"]] == [{"wins_random"}]
     assert run.result["unit"] == "positions"
     lines = [json.loads(line) for line in (run.folder / "journal.jsonl").read_text().splitlines()]
     logged = [line["values"] for line in lines if line["kind"] == "metrics" and "selfplay/sec" in line["values"]]

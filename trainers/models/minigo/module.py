@@ -147,9 +147,10 @@ class MiniGo(TrialModule):
         names = ("planes", "policies", "outcomes", "weights")
         return self._training_loss(self.net, *(batch[name] for name in names))
 
-    def on_validation_epoch_start(self) -> None:
-        super().on_validation_epoch_start()
-        self._gate()
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        if batch_idx + 1 == self.trainer.num_training_batches:
+            average_running_statistics(self)
+            self._gate()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         if "planes" in batch:  # an example, before the clock starts
@@ -158,26 +159,26 @@ class MiniGo(TrialModule):
             self._sums.add(self.arena().evaluate(batch["cases"], self.current_epoch))
             self._evaluated = True
 
-    def on_train_epoch_end(self) -> None:
-        if self.history.generation <= self.current_epoch:  # This generation was not evaluated.
-            average_running_statistics(self)
-            self._gate()
-
     def _gate(self) -> None:
         """Have the trained network play the champion, and take its place where it wins often enough."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # once a generation, for the time that the training took
         began = time.monotonic()
-        self.log("train/generation_sec", began - self._trains_since)
+        trained = began - self._trains_since
         wins = self.arena().gate(self.current_epoch)
         (number,) = self._totals(int(wins.sum()))
         promoted = number >= self.options.gate * self.options.gate_games
         if promoted:
             self.champion.load_state_dict(self.net.state_dict())
         self.history.add(int(number), self.options.gate_games, promoted)
-        self.log("gate/win_rate", number / self.options.gate_games)
-        self.log("gate/elo", self.history.rows[-1].elo)
-        self.log("gate/sec", time.monotonic() - began)
+        figures = {
+            "train/generation_sec": trained,
+            "gate/win_rate": number / self.options.gate_games,
+            "gate/elo": self.history.rows[-1].elo,
+            "gate/sec": time.monotonic() - began,
+        }
+        for name, value in figures.items():
+            self.log(name, value, on_step=False, on_epoch=True)
 
     def metrics(self) -> dict[str, float]:
         if not self._evaluated:
