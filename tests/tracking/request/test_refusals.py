@@ -55,7 +55,7 @@ REFUSED = {
     "+program.metrics.eval/a=(x)": ["put it in quotes: '+program.metrics={eval/a: \"(x)\"}'"],
     "seed=abc": ["seed", "'abc'", "allowed: int"],
     "seed=-1": ["seed=-1", "from 0"],
-    "precision=fp31": ["precision=fp31", "did you mean fp32", "allowed: bf16, fp16, fp32, tf32"],
+    "precision=fp31": ["precision=fp31", "did you mean fp32", "allowed: bf16, fp16, fp32, fp8, tf32"],
     "gpus=8": ["gpus=8", "visible on this machine", "give auto"],
     "gpus=-1": ["gpus=-1", "give auto"],
     "gpus=some": ["gpus=some", "give auto"],
