@@ -159,6 +159,7 @@ class RunConfig:
     log_model: bool = False  # the weights of the end, or those of save_model=best, become a model of MLflow's
     register_model: str | None = None  # name under which MLflow registers a version of that model
     price_per_hour: float | None = None  # USD for a node; default: the instance's
+    price_per_gpu_hour: float | None = None  # in its place: USD for each GPU that a run uses
     timeout_sec: float | None = None  # stop the run, as failed, after this long
     warm_up: bool = False  # this run only fills caches: no mean counts it
     resume: str | None = None  # folder of an interrupted run: continue it after its newest checkpoint, as it was
@@ -252,7 +253,8 @@ class RunConfig:
         content["model"]["metrics"] = metric.bounds(self.model.metrics)
         content["program"]["metrics"] = self.program.patterns()
         del content["instance"]["carbon_g_per_kwh"]
-        for key, before in {"strategy": "ddp", "warm_up": False}.items():  # Older runs' hashes stay what they were.
+        # Older runs' hashes stay what they were.
+        for key, before in {"strategy": "ddp", "warm_up": False, "price_per_gpu_hour": None}.items():
             if content[key] == before:
                 del content[key]
         if content.pop("program") and self.is_program():

@@ -35,9 +35,9 @@ def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
     config = dataclasses.replace(
         config,
         gpus=resolve_gpus(config.gpus, gpus, config.cpu_processes, config.cluster.kind != "none"),
-        instance=resolve_price(config.instance, config.price_per_hour),
         checkpoint_every_epochs=resolve_checkpoints(config),
     )
+    config = dataclasses.replace(config, instance=resolve_price(config))
     config = dataclasses.replace(config, batch_size=resolve_batch(config), global_batch_size=None)
     check_counts(config)
     check_program(config)
@@ -67,11 +67,20 @@ def check_finite(prefix: str, value: Any) -> None:
         raise ConfigError(f"{prefix}={value}: must be a finite number; put quotes around it if it is a word")
 
 
-def resolve_price(instance: InstanceConfig, price_per_hour: float | None) -> InstanceConfig:
-    """The instance with the price that was given for it; where and when its own was read then says nothing."""
-    if price_per_hour is None:
-        return instance
-    return dataclasses.replace(instance, price_per_hour=price_per_hour, region="", date="", source="price_per_hour")
+def resolve_price(config: RunConfig) -> InstanceConfig:
+    """The instance with the price that was given for it; where and when its own was read then says nothing.
+
+    By a price of a GPU, a run pays for the GPUs of a node that it uses.
+    """
+    price, key, per_gpu = config.price_per_hour, "price_per_hour", config.price_per_gpu_hour
+    if per_gpu is not None:
+        if price is not None or not config.num_gpus():
+            why = f"price_per_hour={price} is given, too; leave one out" if price is not None else "gpus=0 uses none"
+            raise ConfigError(f"price_per_gpu_hour={per_gpu}: {why}")
+        price, key = per_gpu * config.num_gpus(), "price_per_gpu_hour"
+    if price is None:
+        return config.instance
+    return dataclasses.replace(config.instance, price_per_hour=price, region="", date="", source=key)
 
 
 def resolve_checkpoints(config: RunConfig) -> int | None:

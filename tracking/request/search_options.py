@@ -17,7 +17,8 @@ ASK = "-m +search=quickest batch_size=16,32,64 'model.optimizer.lr=interval(0.01
 # What a search decides itself, or what would change the question that it answers.
 NO_AXES = (
     "seed", "recipe", "closed", "target", "max_epochs", "stop_at_target", "limit_train_batches",
-    "instance", "price_per_hour", "warm_up", "model.targets", "model.metrics", "program.metrics", "hydra",
+    "instance", "price_per_hour", "price_per_gpu_hour", "warm_up", "model.targets", "model.metrics", "program.metrics",
+    "hydra",
     "checkpoint_every_steps", "checkpoint_every_epochs", "save_model",
     "eval_every_steps", "eval_every_samples", "eval_at_epochs", "eval_after_steps", *NOT_MEASURED,
 )  # fmt: skip

@@ -105,6 +105,21 @@ def test_objectives_are_typed_with_a_comma(word: str) -> None:
     assert objectives_of(config.search) == (("time",) if word == "time" else ("time", "cost"))
 
 
+def test_a_price_of_a_gpu_is_paid_for_each_gpu_that_a_run_uses() -> None:
+    words = [*SEARCH, "precision=bf16", "price_per_gpu_hour=4", "search.objective=cost"]
+    prices = [
+        checks.check_job(composed([*words, f"gpus={gpus}"]), [*words, f"gpus={gpus}"], [], EIGHT_GPUS).instance
+        for gpus in (1, 4)
+    ]
+    assert [(price.price_per_hour, price.source) for price in prices] == [
+        (4.0, "price_per_gpu_hour"), (16.0, "price_per_gpu_hour"),
+    ]  # fmt: skip
+    for more, said in (("gpus=0", "gpus=0 uses none"), ("price_per_hour=3", "price_per_hour=3.0 is given, too")):
+        given_words = ["model=vgg", "dataset=digits", "gpus=1", "price_per_gpu_hour=4", more]
+        with pytest.raises(ConfigError, match=f"price_per_gpu_hour=4.0: {said}"):
+            checks.check_job(composed(given_words), given_words, [], EIGHT_GPUS)
+
+
 @pytest.mark.parametrize("text", ["", "30", "min", "-1min", "0h", "1 day", "1e3s", "nanh"])
 def test_a_budget_without_its_unit_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="30min, 2h, 2gpu-hours, 5usd"):

@@ -57,8 +57,8 @@ class Asked:
             config.warm_up, config.profiled(),
         )  # fmt: skip
         same = dataclasses.replace(
-            config, seed=0, price_per_hour=None, instance=InstanceConfig(), batch_size=config.device_batch_size(),
-            compile=config.compiled(), gpus=config.num_gpus(),
+            config, seed=0, price_per_hour=None, price_per_gpu_hour=None, instance=InstanceConfig(),
+            batch_size=config.device_batch_size(), compile=config.compiled(), gpus=config.num_gpus(),
         )  # fmt: skip
         return cls(work, config.device_batch_size(), same.config_hash())
 

@@ -52,7 +52,13 @@ class Machine(Queue):
         most = max(config.num_gpus() for config in configs)
         self._divides_gpus = most > 0 and any(config.search.name for config in configs)
         each = (len(gpus), 1) if self._divides_gpus else (self.at_once, most)
-        self._shares = machine_shares.cut(each[0], machine_shares.cores_here(), gpus, each[1])
+        cores = machine_shares.cores_here()
+        if self._divides_gpus and len(cores) < len(gpus):
+            raise ConfigError(
+                f"{asked}: a search cuts the machine into a part for each of its {len(gpus)} GPUs, and"
+                f" {len(cores)} cores are there; give sweep.jobs_at_once=1"
+            )
+        self._shares = machine_shares.cut(each[0], cores, gpus, each[1])
         on_cpu = [config for config in configs if not (self._divides_gpus and config.on_gpu())]
         widest = max((config.cpu_processes for config in on_cpu), default=0)
         if widest > len(self._shares[0].threads):

@@ -122,13 +122,17 @@ class SearchJobs:
         return made
 
     def _lost(self) -> list[Job]:
-        """New jobs for runs that were lost to a node, a disk or a signal. One that crashes each time is given up."""
+        """New jobs for runs that were lost to a node, a disk or a signal, while the budget lasts. One that crashes each
+        time is given up."""
         made: list[Job] = []
+        is_spent = sum(trial.cost for trial in self.trials) >= self._budget.amount
         for place, job in enumerate(self.jobs):
             if job.result is None or job.settled:
                 continue
             num_lost = self._num_lost[job.config.search.trial] = self._num_lost.get(job.config.search.trial, 0) + 1
-            if num_lost <= MOST_TRIES:  # Who followed the lost run has its job as it ended.
+            if num_lost <= MOST_TRIES and is_spent:
+                self.trouble = "The budget is spent, so a run that was lost is not made again."
+            elif num_lost <= MOST_TRIES:  # Who followed the lost run has its job as it ended.
                 self.jobs[place] = again = dataclasses.replace(job, lost=list(job.lost))
                 again.start_anew()
                 made.append(again)

@@ -57,7 +57,8 @@ def trial_of(job: Job, budget: Budget, parts_sec: Sequence[float] | None = None)
     """
     search, result = job.config.search, job.result
     alone = [budget.of(job.config, length) for _, length in spans(job)]
-    shared = budget.unit == "seconds" or (budget.unit == "usd" and job.config.cluster.kind == "none")
+    node_is_paid = job.config.cluster.kind == "none" and job.config.price_per_gpu_hour is None
+    shared = budget.unit == "seconds" or (budget.unit == "usd" and node_is_paid)
     costs = [budget.of(job.config, part) for part in parts_sec] if shared and parts_sec is not None else alone
     objectives = objectives_of(search)
     caps = [in_unit(job, objective, search.cap_sec) for objective in objectives]

@@ -181,6 +181,9 @@ def test_of_the_time_that_runs_have_in_common_each_costs_its_part(tmp_path: Path
 
     assert costs("seconds") == pytest.approx([7.5, 7.5, 10])
     assert costs("usd") == pytest.approx([0.075, 0.075, 0.1]), "the machine is paid for once"
+    for each in jobs:
+        each.config.price_per_gpu_hour = 36.0
+    assert costs("usd") == pytest.approx([0.1, 0.1, 0.1]), "each pays for its own GPUs"
     assert costs("gpu-hours") == pytest.approx([10 / 3600, 10 / 3600, 20 / 3600])
     assert costs("runs") == [1, 1, 1]
     assert [trial.cost_alone for trial in trials_of(jobs, Budget(1.0, "seconds"))] == pytest.approx([10, 10, 10])
@@ -432,6 +435,16 @@ def test_a_run_that_was_lost_is_made_again_and_says_nothing_of_its_setting() -> 
     assert made.next_jobs() == [], "a machine that loses every run is not tried for ever"
     assert exit_code(made.jobs) == 1
     assert "interrupted" in made.words()
+
+
+def test_a_run_that_is_lost_is_not_made_again_once_the_budget_is_spent() -> None:
+    base = Job(make([]), ["model=m"])
+    base.config.search.budget = "1runs"
+    made = SearchJobs(base, AXES, make)
+    [job] = made.next_jobs()
+    lose(job)
+    assert made.next_jobs() == []
+    assert made.words().startswith("The budget is spent, so a run that was lost is not made again.")
 
 
 def lose_each(made: SearchJobs, kind: str) -> None:
