@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.reports import search_rates
+from benchmarks.reports import search_from, search_rates
 from benchmarks.reports.landscapes import SETTINGS, landscape
 from benchmarks.reports.search_peers import by_grid
 from tracking.analysis.search import SearchTrial
@@ -51,3 +51,15 @@ def test_the_tables_have_a_row_for_each_cell_and_way_and_a_search_that_is_stored
     rows = [line for line in tables[1].splitlines() if line.startswith("| ")]
     assert len(rows) == 2 + len(search_rates.CELLS) * (1 + len(search_rates.WAYS))
     assert tables[0] != tables[1] == tables[2]
+
+
+@pytest.mark.slow
+def test_a_search_from_an_earlier_one_has_a_row_beside_one_from_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["search_from.py", "--searches", "2"])
+    assert search_from.main() == 0
+    assert [line.split(" | ")[0] for line in capsys.readouterr().out.splitlines()[2:]] == [
+        "| nothing",
+        "| the best before",
+    ]
