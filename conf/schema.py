@@ -249,13 +249,11 @@ class RunConfig:
             del content["model"][key]
         without_defaults(content, content["model"])
         without_unset(content["dataset"])
-        # A direction changes nothing that is measured, and older runs declare none.
-        content["model"]["metrics"] = metric.bounds(self.model.metrics)
+        content["model"]["metrics"] = metric.bounds(self.model.metrics)  # A direction changes nothing measured.
         content["program"]["metrics"] = self.program.patterns()
         del content["instance"]["carbon_g_per_kwh"]
-        # Older runs' hashes stay what they were.
         for key, before in {"strategy": "ddp", "warm_up": False, "price_per_gpu_hour": None}.items():
-            if content[key] == before:
+            if content[key] == before:  # Older runs' hashes stay what they were.
                 del content[key]
         if content.pop("program") and self.is_program():
             content["program"] = self.program.hashed()
