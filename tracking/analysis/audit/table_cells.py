@@ -26,11 +26,26 @@ MOST_PAIRS = 15  # in the table; of more, those of one setting
 OWN = "yours: "  # how the rows of one's own begin beside published ones
 PUBLISHED = "published"  # the kind of a table that no run is in
 OPTIONAL = {PUBLISHED, "beside"}
-OF_ALL = {"excluded", "speed-ups", "within", "over", "shapes", "systems"}  # one table for all workloads
+OF_ALL = {
+    "excluded",
+    "speed-ups",
+    "within",
+    "over",
+    "shapes",
+    "systems",
+    "gains",
+    "gaps",
+    "jobs",
+    "traffic",
+}  # one table for all workloads
 KEYS: dict[str, Sequence[str]] = {
     "pairs": ("better mean", "worse mean"),
     "speed-ups": ("workload", "setting"),
     "systems": ("system",),
+    "gains": ("workload", "setting"),
+    "gaps": ("workload",),
+    "jobs": ("workload", "setting", "devices"),
+    "traffic": ("workload", "setting", "nodes"),
     "within": ("workload", "within"),
     "over": ("workload", "setting"),
     "shapes": ("workload", "setting", "devices"),
@@ -183,6 +198,10 @@ MADE: dict[str, Callable[[Content, str, Claimed | None], Rows]] = {
     "over": lambda content, _, __: questions.over(content),
     "shapes": lambda content, _, __: questions.shapes(content),
     "systems": lambda content, _, __: questions.systems(content),
+    "gains": lambda content, _, __: questions.gains(content),
+    "gaps": lambda content, _, __: questions.gaps(content),
+    "jobs": lambda content, _, __: questions.jobs(content),
+    "traffic": lambda content, _, __: questions.traffic(content),
     "missing": lambda content, workload, _: missing.rows(content.evidence, workload),
     "pairs": pairs,
     "excluded": excluded,

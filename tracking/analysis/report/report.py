@@ -29,7 +29,7 @@ from tracking.analysis.report.caveats import caveats, unpaired
 from tracking.analysis.report.comparison_table import comparison_table
 from tracking.analysis.report.limit_tables import limits_table
 from tracking.analysis.report.pictures import Plot, Plotter, roofline_chart
-from tracking.analysis.report.questions import over_table, shapes_table, systems_table, within_table
+from tracking.analysis.report.questions import over_table, tables_over_all, within_table
 from tracking.analysis.report.sentences import Sentence
 from tracking.analysis.report.setting_tables import ReportedFigure
 from tracking.analysis.report.utilization_table import utilization_table
@@ -134,7 +134,7 @@ def make(
         _add_workload(report, task, store)
     if speed_ups := setting_tables.speed_up_table(tasks, report.metric):
         report.tables.append(speed_ups)
-    report.tables += [made for made in _over_all(tasks, report.metric, store) if made]
+    report.tables += tables_over_all(store, tasks, report.metric)
     table, sentence = setting_tables.excluded_table(tasks, len(runs))
     report.tables.append(table)
     report.sentences.append(sentence)
@@ -145,11 +145,6 @@ def make(
     if not any(plot.name == roofline_chart.NAME for plot in report.plots):  # Else its caption says so.
         report.warnings += roofline_chart.absent(tasks)
     return report
-
-
-def _over_all(tasks: Sequence[Task], metric: str, store: Runs) -> list[Table | None]:
-    """The tables over all workloads that need not be asked for."""
-    return [shapes_table(tasks, metric), systems_table(store, tasks)]
 
 
 def add_asked(report: Report, within: Sequence[str], over: Mapping[str, str]) -> None:

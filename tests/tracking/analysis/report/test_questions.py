@@ -14,6 +14,7 @@ from tests.support.studied import config, make_run, make_sweep
 from tracking.__main__ import main
 from tracking.analysis.statistics import proven_share
 from tracking.measure.bottleneck import explain
+from tracking.record import run_folder
 
 URI = "sqlite:///none.db"
 
@@ -170,3 +171,47 @@ def test_utilisation_stands_over_devices(tmp_path: Path) -> None:
     reported(tmp_path, "--by", "gpus")
     (panel,) = json.loads((tmp_path / "out" / "report-busy.json").read_text())["panels"]
     assert (panel["y"], panel["lines"][0]["x"]) == ("GPU utilisation (%)", [1.0, 2.0])
+
+
+def measured(folder: Path, **values: float) -> None:
+    """Have a run say further figures, as it does at its end."""
+    path = folder / run_folder.JOURNAL
+    last = json.loads(path.read_text().splitlines()[-1])
+    row = {"kind": "metrics", "time_ms": last["time_ms"], "clock_sec": last["clock_sec"], "values": values}
+    path.write_text(path.read_text() + json.dumps(row) + "\n")
+
+
+def test_a_precision_gains_memory_time_and_joules(tmp_path: Path) -> None:
+    sweep = make_sweep(tmp_path / "runs", "20260101-000000-vgg-0005", URI, 4)
+    for precision, factor in (("fp32", 1.0), ("fp16", 0.5)):
+        for seed in (1, 2):
+            asked = config(precision=precision, seed=seed)
+            folder = make_run(sweep, asked, URI, step_sec=factor * (0.1 + seed / 100), eval_sec=0.0)
+            measured(folder, **{"memory/peak_allocated_bytes": 8e9 * factor, "energy/to_accuracy_joules": 4e3 * factor})
+    report = reported(tmp_path, "--by", "precision")
+    rows = {row["setting"]: row for row in table(report, "gains")}
+    half = rows["precision=fp16"]
+    assert (half["peak memory (GB)"], half["memory over fp32"]) == ("4.000 ± 0.000", "2.000 ± 0.000")
+    assert (half["time over fp32"][:4], half["energy over fp32"]) == ("2.00", "2.000 ± 0.000")
+    (gap,) = table(report, "gaps")
+    assert (gap["gap of means"], gap["gap of single runs"]) == ("100.0 %", "118.2 %")
+
+
+def test_many_trainings_are_weighed_against_a_quick_one(dgx1: Path) -> None:
+    """Eight ResNet-50s on one GPU each take 22.4 h together; one after the other on eight GPUs, 18.5 h."""
+    rows = {(row["workload"].split()[0], row["devices"]): row for row in table(reported(dgx1, "--by", "gpus"), "jobs")}
+    resnet, ncf = rows["resnet50", "8"], rows["ncf", "8"]
+    assert (resnet["first"], resnet["one job is first up to (trainings)"]) == ("one job", "any number")
+    assert (ncf["first"], ncf["one job is first up to (trainings)"]) == ("jobs at once", "2")
+
+
+def test_traffic_is_summed_over_nodes_with_its_growth(tmp_path: Path) -> None:
+    sweep = make_sweep(tmp_path / "runs", "20260101-000000-vgg-0006", URI, 2)
+    for nodes in (1, 4):
+        folder = make_run(sweep, config(gpus=1, nodes=nodes, seed=nodes), URI)
+        own = {f"traffic/{place}disk_read_total_megabytes": 100.0 for place in ("", "b/", "c/", "d/")[:nodes]}
+        measured(folder, **own, **{"traffic/network_receive_peak_megabytes_per_sec": 3.0 * nodes**2})
+    first, four = table(reported(tmp_path, "--by", "nodes"), "traffic")
+    assert (first["storage total (MB)"], four["storage total (MB)"]) == ("100.0", "400.0")
+    assert (four["storage total (MB), doubling"], four["network peak (MB/s), doubling"]) == ("2.00", "4.00")
+    assert first["storage total (MB), doubling"] == four["network total (MB)"] == ""

@@ -6,6 +6,7 @@ Its arithmetic is its own, as all of the audit's.
 from __future__ import annotations
 
 from tracking.analysis.audit.questions.asked_tables import over, shapes, within
+from tracking.analysis.audit.questions.gains import gains, gaps, jobs, traffic
 from tracking.analysis.audit.questions.systems import systems
 
-__all__ = ["over", "shapes", "systems", "within"]
+__all__ = ["gains", "gaps", "jobs", "over", "shapes", "systems", "traffic", "within"]

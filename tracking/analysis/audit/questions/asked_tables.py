@@ -119,7 +119,7 @@ def over(content: Content) -> Rows:
         for setting in settings:
             same = [other for other in named if _beside(other, long) == _beside(setting, long)]
             held = same[0] if same else named[0] if len(named) == 1 else None
-            score = _gain(evidence, workload, setting, held) if held else ""
+            score = gain_of(evidence, workload, setting, held, evidence.metric) if held else ""
             row = {"workload": workload, "setting": name_of(setting), "base": name_of(held) if held else "none"}
             rows[f"{workload} {name_of(setting)}"] = row | {"score": score}
     return rows
@@ -133,9 +133,8 @@ def _beside(setting: Labels, base: Mapping[str, str]) -> dict[str, str]:
     return {axis: value for axis, value in _long(setting).items() if axis not in base}
 
 
-def _gain(evidence: Evidence, workload: str, setting: Labels, base: Labels) -> That | str:
-    """How many times better, by the report's metric."""
-    key = evidence.metric
+def gain_of(evidence: Evidence, workload: str, setting: Labels, base: Labels, key: str) -> That | str:
+    """How many times better, by a metric."""
     way, own, other = (
         evidence.better(workload, key),
         *(evidence.sample(workload, each, key) for each in (setting, base)),
@@ -197,5 +196,5 @@ def _of_nodes(evidence: Evidence, workload: str, group: Mapping[int, Labels], co
     scale = facts.scale if facts.heading else 1.0
     cells: Rows = {f"{facts.heading or evidence.metric} on {name}": mean_of(sample, scale, evidence.metric)}
     apart = setting is not None and count != fewest
-    gain = _gain(evidence, workload, setting, group[fewest]) if setting and apart else ""
+    gain = gain_of(evidence, workload, setting, group[fewest], evidence.metric) if setting and apart else ""
     return cells | ({f"gain on {name}": gain} if gained else {})

@@ -5,9 +5,24 @@ Each is of all workloads together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tracking.analysis.compare import Task
+from tracking.analysis.report.questions.gain_tables import gains_table, gaps_table, jobs_table
 from tracking.analysis.report.questions.over import axes_with, base_of
 from tracking.analysis.report.questions.over_tables import over_table, shapes_table
 from tracking.analysis.report.questions.systems_table import systems_table
+from tracking.analysis.report.questions.traffic_table import traffic_table
 from tracking.analysis.report.questions.within_table import within_table
+from tracking.analysis.results import Runs, Table
 
-__all__ = ["axes_with", "base_of", "over_table", "shapes_table", "systems_table", "within_table"]
+__all__ = ["axes_with", "base_of", "over_table", "tables_over_all", "within_table"]
+
+
+def tables_over_all(store: Runs, tasks: Sequence[Task], metric: str) -> list[Table]:
+    """Those that need not be asked for, where the runs have what they are made of."""
+    made = (
+        shapes_table(tasks, metric), jobs_table(tasks), gains_table(tasks), gaps_table(tasks, metric),
+        traffic_table(tasks), systems_table(store, tasks),
+    )  # fmt: skip
+    return [table for table in made if table]

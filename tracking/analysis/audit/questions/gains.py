@@ -1,0 +1,136 @@
+"""What precisions gain, gaps between runs, many trainings beside a quick one, traffic over nodes, once more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tracking.analysis.audit.arithmetic import Observations, moments_of, text_of
+from tracking.analysis.audit.evidence import Content, Evidence, Labels, Rows, mean_of, name_of, without_devices
+from tracking.analysis.audit.journals import JournalFigures
+from tracking.analysis.audit.questions.asked_tables import gain_of
+from tracking.base import quantities
+
+TIME = quantities.TIME_TO_ACCURACY_SEC
+GAINS = {
+    quantities.MEMORY_PEAK_ALLOCATED_BYTES: ("peak memory (GB)", "memory over fp32", 1e-9),
+    TIME: ("time to accuracy (s)", "time over fp32", 1.0),
+    quantities.ENERGY_TO_ACCURACY_JOULES: ("energy to accuracy (kJ)", "energy over fp32", 1e-3),
+}
+STORAGE, NETWORK = ("disk_", "network_files_"), ("network_", "infiniband_")
+MOVED = {"storage": STORAGE, "network": NETWORK}
+OF_TRAFFIC = {"total (MB)": "_total_megabytes", "peak (MB/s)": "_peak_megabytes_per_sec"}
+
+
+def gains(content: Content) -> Rows:
+    evidence, rows = content.evidence, Rows()
+    pairs = [
+        (workload, setting, {**setting, "precision": "fp32"})
+        for workload in evidence.workloads()
+        for setting in evidence.settings(workload)
+        if {**setting, "precision": "fp32"} in evidence.settings(workload) and "precision" in setting
+    ]
+    shown = [key for key in GAINS if any(evidence.values(workload, setting, key) for workload, setting, _ in pairs)]
+    for workload, setting, base in pairs if {*shown} - {TIME} else ():
+        row: Rows = {"workload": workload, "setting": name_of(setting)}
+        for key in shown:
+            own, over, scale = GAINS[key]
+            row[own] = mean_of(evidence.sample(workload, setting, key), scale, key)
+            row[over] = gain_of(evidence, workload, setting, base, key)
+        rows[f"{workload} {name_of(setting)}"] = row
+    return rows
+
+
+def gaps(content: Content) -> Rows:
+    evidence, rows = content.evidence, Rows()
+    for workload in evidence.workloads():
+        by_setting = (evidence.values(workload, setting, evidence.metric) for setting in evidence.settings(workload))
+        sets = [[*numbers.values()] for numbers in by_setting if numbers]
+        every = sorted(number for numbers in sets for number in numbers)
+        if len(sets) < 2 or len(every) == len(sets) or every[0] <= 0:
+            continue
+        means = sorted(math.fsum(numbers) / len(numbers) for numbers in sets)
+        of_means, of_runs = (f"{100 * (each[-1] / each[0] - 1):.1f} %" for each in (means, every))
+        row = {"workload": workload, "settings": f"{len(sets)}", "gap of means": of_means}
+        rows[workload] = row | {"gap of single runs": of_runs}
+    return rows
+
+
+def jobs(content: Content) -> Rows:
+    evidence, rows = content.evidence, Rows()
+    for workload in evidence.workloads():
+        settings = evidence.settings(workload)
+        for setting in settings:
+            base, devices = evidence.base(workload, setting, settings), evidence.devices(workload, setting)
+            if base is None or evidence.devices(workload, base) != 1 or not devices or devices == 1:
+                continue
+            own, alone = (evidence.sample(workload, each, TIME) for each in (setting, base))
+            mine, single = moments_of(own), moments_of(alone)
+            if mine is None or single is None or own.num_short or alone.num_short:
+                continue
+            factor, rest = single[1] / mine[1], without_devices(setting)
+            name = name_of(rest) if rest else ""
+            rows[f"{workload} {name} {devices:.0f}"] = {
+                "workload": workload, "setting": name, "devices": f"{devices:.0f}",
+                "jobs at once (s)": f"{single[1]:,.4g}", "one after the other (s)": f"{devices * mine[1]:,.4g}",
+                "first": "one job" if factor > devices else "jobs at once",
+                "one job is first up to (trainings)": (
+                    "any number" if factor > devices else str(max(0, math.floor(factor - 1e-9)))
+                ),
+            }  # fmt: skip
+    return rows
+
+
+def traffic(content: Content) -> Rows:
+    evidence, rows = content.evidence, Rows()
+    for workload in evidence.workloads():
+        of_rest: dict[str, dict[int, Labels]] = {}
+        for setting in evidence.settings(workload):
+            counts = {str(run.params.get("nodes", "")) for run in evidence.ended(workload, setting).values()}
+            if len(counts) == 1 and (count := counts.pop()).isdecimal():
+                rest = name_of({axis: value for axis, value in setting.items() if axis != "nodes"})
+                of_rest.setdefault(rest, {})[int(count)] = setting
+        for of_nodes in of_rest.values():
+            for nodes, setting in sorted(of_nodes.items()) if len(of_nodes) > 1 else ():
+                fewest = min(of_nodes)
+                row = _traffic(evidence, workload, setting, of_nodes[fewest], math.log2(nodes / fewest))
+                rest_names = without_devices(setting)
+                name = name_of(rest_names) if rest_names else ""
+                about = {"workload": workload, "setting": name, "nodes": str(nodes)}
+                rows[f"{workload} {about['setting']} {nodes}"] = about | row
+    about_all = {"workload", "setting", "nodes"}
+    said = any(cell for row in rows.values() for key, cell in row.items() if key not in about_all)
+    return rows if said else {}
+
+
+def _traffic(evidence: Evidence, workload: str, setting: Labels, fewest: Labels, doublings: float) -> Rows:
+    row: Rows = {}
+    for kind, names in MOVED.items():
+        for words, ending in OF_TRAFFIC.items():
+            both = ([*evidence.ended(workload, each).values()] for each in (setting, fewest))
+            own, first = (Observations(_sums(runs, names, ending)) for runs in both)
+            mine, base = moments_of(own), moments_of(first)
+            row[f"{kind} {words}"] = text_of(mine[1], mine[2], None) if mine else ""
+            grown = doublings and mine and base and mine[1] > 0 and base[1] > 0
+            factor = (mine[1] / base[1]) ** (1 / doublings) if grown and mine and base else 0.0
+            row[f"{kind} {words}, doubling"] = f"{factor:.2f}" if grown else ""
+    return row
+
+
+def _sums(runs: Sequence[JournalFigures], names: Sequence[str], ending: str) -> list[float]:
+    sums = []
+    for run in runs:
+        there = [
+            float(value)
+            for key, value in run.merged("metrics").items()
+            if key.startswith("traffic/") and key.endswith(ending) and _of(key.rpartition("/")[2], names)
+        ]
+        sums += [math.fsum(there)] if there else []
+    return sums
+
+
+def _of(name: str, names: Sequence[str]) -> bool:
+    """Files over a network are storage, and no part of what the network's own counters say here."""
+    if name.startswith("network_files_"):
+        return "network_files_" in names
+    return name.startswith(tuple(each for each in names if each != "network_files_"))

@@ -1,0 +1,97 @@
+"""What a precision gains in memory, time and energy; how far runs lie apart; and many trainings beside a quick one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracking.analysis.compare import DEVICES, Setting, Task, estimate, estimates
+from tracking.analysis.results import Cell, Table
+from tracking.base import quantities
+
+TIME = quantities.TIME_TO_ACCURACY_SEC
+# Heading of what a setting has, and of how many times less that is than in fp32.
+GAINS = {
+    quantities.MEMORY_PEAK_ALLOCATED_BYTES: ("peak memory (GB)", "memory over fp32", 1e-9),
+    TIME: ("time to accuracy (s)", "time over fp32", 1.0),
+    quantities.ENERGY_TO_ACCURACY_JOULES: ("energy to accuracy (kJ)", "energy over fp32", 1e-3),
+}
+GAINS_NOTE = "Over fp32: how many times less than the same setting in fp32. ±: standard error."
+GAPS_NOTE = (
+    "By {metric}: by how much the largest is above the smallest, of the settings' means and of single runs. A gap of"
+    " single runs that is much wider is the noise."
+)
+JOBS_NOTE = (
+    "A sweep of as many trainings as there are devices: as jobs of one device each, all at once, and one after the"
+    " other on all devices. Each is as long as alone; jobs at once share a machine, which slows them. One job on all"
+    " devices is first for fewer trainings than its speed-up."
+)
+
+
+def gains_table(tasks: Sequence[Task]) -> Table | None:
+    """A row a setting that was run in fp32, too; None where neither memory nor energy is known of any."""
+    pairs = [(task, setting, base) for task in tasks for setting in task.settings if (base := _in_fp32(task, setting))]
+    shown = {key: words for key, words in GAINS.items() if any(setting.values(key) for _, setting, _ in pairs)}
+    if not shown.keys() - {TIME}:
+        return None
+    rows: list[list[Cell]] = []
+    for task, setting, base in pairs:
+        row: list[Cell] = [task.title, setting.name]
+        for key, (_, _, scale) in shown.items():
+            mean, gain = estimate(setting.measured(key), scale), estimates.gain(setting, base, key)
+            row += [mean.text() if mean else "", gain.text() if gain else ""]
+        rows.append(row)
+    headings = [heading for own, over, _ in shown.values() for heading in (own, over)]
+    columns = dict.fromkeys(["workload", "setting", *headings], "")
+    return Table("What a precision gains", columns, rows, GAINS_NOTE, "gains")
+
+
+def _in_fp32(task: Task, setting: Setting) -> Setting | None:
+    if "precision" not in setting.labels:
+        return None
+    wanted = {**setting.labels, "precision": "fp32"}
+    return next((other for other in task.settings if dict(other.labels) == wanted), None)
+
+
+def gaps_table(tasks: Sequence[Task], metric: str) -> Table | None:
+    """A row a workload of several settings, some of which ran several times; None without one."""
+    rows: list[list[Cell]] = []
+    for task in tasks:
+        of_settings = [values for setting in task.settings if (values := setting.values(metric))]
+        single = [value for values in of_settings for value in values]
+        if len(of_settings) > 1 and len(single) > len(of_settings) and min(single) > 0:
+            means = [sum(values) / len(values) for values in of_settings]
+            gaps = [f"{100 * (max(values) / min(values) - 1):.1f} %" for values in (means, single)]
+            rows.append([task.title, str(len(of_settings)), *gaps])
+    if not rows:
+        return None
+    columns = dict.fromkeys(["workload", "settings", "gap of means", "gap of single runs"], "")
+    return Table("How far apart", columns, rows, GAPS_NOTE.format(metric=metric), "gaps")
+
+
+def jobs_table(tasks: Sequence[Task]) -> Table | None:
+    """N jobs of one device against one of N, a row a setting of several devices; None where one device was not run."""
+    rows: list[list[Cell]] = []
+    for task in tasks:
+        for setting in task.settings:
+            base = estimates.base_of(setting, task.settings)
+            if base is None or base.devices != 1 or not setting.devices or setting.devices == 1:
+                continue
+            own, alone = estimate(setting.measured(TIME)), estimate(base.measured(TIME))
+            if own is None or alone is None or own.bound or alone.bound:
+                continue
+            count, speed_up = int(setting.devices), alone.mean / own.mean
+            up_to = "any number" if speed_up > count else str(max(0, int(speed_up - 1e-9)))
+            after, at_once = count * own.mean, alone.mean
+            rows.append([
+                task.title, _rest(setting), str(count), f"{at_once:,.4g}", f"{after:,.4g}",
+                "one job" if after < at_once else "jobs at once", up_to,
+            ])  # fmt: skip
+    if not rows:
+        return None
+    headings = ["workload", "setting", "devices", "jobs at once (s)", "one after the other (s)", "first"]
+    columns = dict.fromkeys([*headings, "one job is first up to (trainings)"], "")
+    return Table("N jobs of one device against one of N", columns, rows, JOBS_NOTE, "jobs")
+
+
+def _rest(setting: Setting) -> str:
+    return " ".join(f"{axis}={value}" for axis, value in setting.labels.items() if axis not in DEVICES)

@@ -1,0 +1,69 @@
+"""What moved to and from storage and over the network, summed over nodes, by their number."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from tracking.analysis.compare import DEVICES, Estimate, Setting, Task
+from tracking.analysis.results import Cell, Run, Table
+from tracking.analysis.statistics import mean_and_standard_error
+
+KINDS = {"storage": "disk|network_files", "network": "network|infiniband"}
+WHAT = {"total (MB)": "total_megabytes", "peak (MB/s)": "peak_megabytes_per_sec"}
+NOTE = (
+    "Summed over nodes, means over runs; a peak is the sum of the nodes' own peaks. Storage: disks and network files,"
+    " read and written. Network: Ethernet and InfiniBand, in and out. Doubling: the factor that doubling the nodes"
+    " brings, from the fewest on."
+)
+
+
+def traffic_table(tasks: Sequence[Task]) -> Table | None:
+    """A row a setting, where otherwise the same was run on several numbers of nodes and said its traffic; else None."""
+    rows: list[list[Cell]] = []
+    for task in tasks:
+        groups: dict[tuple[tuple[str, str], ...], dict[int, Setting]] = {}
+        for setting in task.settings:
+            counts = {run.params.get("nodes", "") for run in setting.trained}
+            if len(counts) == 1 and (count := counts.pop()).isdecimal():
+                rest = tuple((axis, value) for axis, value in setting.labels.items() if axis != "nodes")
+                groups.setdefault(rest, {})[int(count)] = setting
+        for by_nodes in groups.values():
+            if len(by_nodes) > 1:
+                fewest = by_nodes[min(by_nodes)]
+                rows += [_row(task, nodes, by_nodes[nodes], min(by_nodes), fewest) for nodes in sorted(by_nodes)]
+    if not any(any(row[3:]) for row in rows):
+        return None
+    headings = [words for kind in KINDS for what in WHAT for words in (f"{kind} {what}", f"{kind} {what}, doubling")]
+    columns = dict.fromkeys(["workload", "setting", "nodes", *headings], "")
+    return Table("Traffic over nodes", columns, rows, NOTE, "traffic")
+
+
+def _row(task: Task, nodes: int, setting: Setting, least: int, fewest: Setting) -> list[Cell]:
+    rest = " ".join(f"{axis}={value}" for axis, value in setting.labels.items() if axis not in DEVICES)
+    row: list[Cell] = [task.title, rest, str(nodes)]
+    for kind in KINDS.values():
+        for what in WHAT.values():
+            own, first = _mean(setting, kind, what), _mean(fewest, kind, what)
+            row += [own.text() if own else "", _doubling(own, first, nodes / least)]
+    return row
+
+
+def _doubling(own: Estimate | None, first: Estimate | None, growth: float) -> str:
+    """The factor of one doubling; "" where the nodes did not grow, or nothing moved."""
+    if own is None or first is None or growth <= 1 or min(own.mean, first.mean) <= 0:
+        return ""
+    return f"{(own.mean / first.mean) ** (1 / math.log2(growth)):.2f}"
+
+
+def _mean(setting: Setting, kind: str, what: str) -> Estimate | None:
+    sums = [total for run in setting.trained if (total := _sum(run, kind, what)) is not None]
+    return Estimate(*mean_and_standard_error(sums), len(sums)) if sums else None
+
+
+def _sum(run: Run, kind: str, what: str) -> float | None:
+    """Over nodes and directions; None where the run says nothing of it."""
+    key = re.compile(rf"traffic/(?:[^/]+/)?(?:{kind})_(?:read|write|receive|transmit)_{what}")
+    there = [value for name, value in run.metrics.items() if key.fullmatch(name)]
+    return sum(there) if there else None
