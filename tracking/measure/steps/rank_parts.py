@@ -10,23 +10,28 @@ from tracking.measure.steps.host_watch import NAMES
 from tracking.record import node_records
 
 LATE = 0.1  # A rank's loader is late in a step if it waits for its batch for this share of the step or more.
+# DDP exchanges within the backward pass. Where ranks wait there for less of their time, the exchange comes after it.
+IN_BACKWARD = 0.01
 PLACES = "rank_places"  # the event that says where ranks compute
 
 
 def of_window(
-    times: torch.Tensor, waits: torch.Tensor, exchanges: torch.Tensor, updates: torch.Tensor, held: torch.Tensor,
-    samples: torch.Tensor,
-) -> dict[str, list[float]]:  # fmt: skip
+    times: torch.Tensor, waits: torch.Tensor, within: torch.Tensor, held: torch.Tensor, samples: torch.Tensor
+) -> dict[str, list[float]]:
     """By field of the event, a value a rank: milliseconds, and of `rank_late` the number of steps.
 
-    The first four are seconds of (ranks, steps); `held` is (ranks, 4), as `HostWatch.seconds` orders them. What is 0
-    on every rank is left out, and so are samples where all have as many.
+    `times` and `waits` are seconds of (ranks, steps). `within` are those of (ranks, 3, steps) from a step's last
+    gradient to the end of its backward pass, from there to the optimizer, and from there to its end. `held` is
+    (ranks, 4), as `HostWatch.seconds` orders them. What is 0 on every rank is left out, and so are samples where all
+    have as many.
     """
+    backward, after, updates = within.sum(dim=2).unbind(dim=1)
     fields = {f"rank_{name}_ms": 1e3 * held[:, place] for place, name in enumerate(NAMES)}
     fields["rank_late"] = (waits >= LATE * times).sum(dim=1)
-    fields["rank_update_ms"] = 1e3 * updates.sum(dim=1)
+    fields["rank_update_ms"] = 1e3 * updates
     if len(times) > 1:
-        fields["rank_exchange_ms"] = 1e3 * exchanges.sum(dim=1)
+        waited = bool(backward.sum() >= IN_BACKWARD * times.sum())
+        fields["rank_exchange_ms"] = 1e3 * (backward if waited else backward + after)
         fields["rank_samples"] = samples * (samples.min() != samples.max())
     return {key: [round(value, 4) for value in row.tolist()] for key, row in fields.items() if bool(row.any())}
 

@@ -1,8 +1,9 @@
-"""Marks within a step: where the last gradient is there, and where the optimizer begins.
+"""Marks within a step: where the last gradient is there, where the backward pass ends, and where the optimizer begins.
 
-Between the two lie the exchange of gradients and the wait for the ranks that come later. A clock around whole steps
-does not show that wait, since in the exchange all ranks become equally slow. The optimizer's beginning to the end of
-the step is the update of the weights.
+DDP waits at the end of the backward pass for the exchange of gradients, and with that for the ranks that come later.
+Whoever averages gradients himself does so before the optimizer begins. A clock around whole steps does not show that
+wait, since in the exchange all ranks become equally slow. From the optimizer's beginning to the end of the step is the
+update of the weights.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+ENGINE: Any = torch.autograd.Variable._execution_engine
+
 
 class LastGradient:
-    """Calls `mark` when the parameter that gets its gradient last has it; `taken` returns what it said, once.
+    """Calls `mark` when the parameter that gets its gradient last has it, and when that backward pass has ended.
+
+    `taken` returns both marks, once; None where they were not seen.
 
     Which parameter that is, the first backward pass shows. Hooks of the others are then removed, since each costs time.
     """
@@ -27,7 +32,7 @@ class LastGradient:
         self._watched: set[int] = set()  # optimizers
         self._asked: set[int] = set()  # parameters whose order is not known yet
         self._last: torch.Tensor | None = None
-        self._marked: object = None
+        self._marked: tuple[object, object] = (None, None)
 
     def watch(self, optimizer: torch.optim.Optimizer) -> None:
         """Find the last parameter of an optimizer that steps for the first time, and keep it from then on."""
@@ -47,10 +52,15 @@ class LastGradient:
         if self._asked:
             self._last = parameter
         elif not (parameter.is_cuda and torch.cuda.is_current_stream_capturing()):
-            self._marked = self._mark()
+            self._marked = self._mark(), None
+            # DDP's own callback, which waits, is queued right after this one; what this one queues comes behind it.
+            ENGINE.queue_callback(lambda: ENGINE.queue_callback(self._ended))
 
-    def taken(self) -> object:
-        marked, self._marked = self._marked, None
+    def _ended(self) -> None:
+        self._marked = self._marked[0], self._mark()
+
+    def taken(self) -> tuple[object, object]:
+        marked, self._marked = self._marked, (None, None)
         return marked
 
     def forget(self) -> None:

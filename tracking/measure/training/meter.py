@@ -145,7 +145,7 @@ class Meter:
             return
         if self.ranks.size > 1:
             self._gradient.watch(optimizer)
-        self._chunk.updates.append((len(self._chunk.done), self._gradient.taken(), self._timer.mark()))
+        self._chunk.updates.append((len(self._chunk.done), *self._gradient.taken(), self._timer.mark()))
 
     def step_done(self, loss: torch.Tensor | None, place: int) -> None:
         """A step is launched, the `place`-th of its epoch. Reads the window before the last where one is full.
@@ -212,8 +212,8 @@ class Meter:
         said = [*self._host.seconds(), chunk.samples, self.asks_to_stop(), *chunk.tokens]
         counts = torch.tensor(said, dtype=own.dtype)[:, None].expand(-1, own.shape[1])
         of_ranks = self.ranks.gather(torch.cat([own, counts]))
-        times, waits, losses, exchanges, updates = of_ranks[:, :5].unbind(dim=1)
-        held, counted = of_ranks[:, 5:9, 0], of_ranks[:, 9:, 0]
+        times, waits, losses = of_ranks[:, :3].unbind(dim=1)
+        held, counted = of_ranks[:, 6:10, 0], of_ranks[:, 10:, 0]
         self.told_to_stop |= bool(counted[:, 1].any())
         if self._advice is not None:
             self._check_losses(losses, step - len(chunk.done))
@@ -228,7 +228,7 @@ class Meter:
             tuple(int(count) for count in counted[:, 2:].sum(dim=0)),
             self._stretch[1],
             self._evaluated,
-            rank_parts.of_window(times, waits * self.knows_waits, exchanges, updates, held, counted[:, 0]),
+            rank_parts.of_window(times, waits * self.knows_waits, of_ranks[:, 3:6], held, counted[:, 0]),
         )
         self._evaluated = False
         self.samples += window.samples

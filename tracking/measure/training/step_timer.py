@@ -29,8 +29,8 @@ class Chunk:
     samples: int = 0
     tokens: tuple[int, ...] = ()  # the tokens of source and target
     logged: list[Entry] = field(default_factory=list)  # The module logged it until the last of these steps.
-    # By step of the chunk: from the last gradient (None: it was not seen) to the beginning of the optimizer.
-    updates: list[tuple[int, object | None, object]] = field(default_factory=list)
+    # By step of the chunk: the last gradient, the end of its backward pass (None: not seen), the optimizer's beginning.
+    updates: list[tuple[int, object | None, object | None, object]] = field(default_factory=list)
 
 
 class StepTimer:
@@ -53,34 +53,34 @@ class StepTimer:
         return self._cuda and torch.cuda.is_current_stream_capturing()
 
     def read(self, chunk: Chunk) -> torch.Tensor:
-        """Seconds a step, seconds of it waited for data, and the loss (NaN where none was kept); then seconds of it in
-        the exchange of gradients, and in the update of the weights: float64, (5, steps).
+        """Seconds a step, seconds of it waited for data, and the loss (NaN where none was kept). Then seconds of it
+        from the last gradient to the end of the backward pass, from there to the optimizer, and in the update of the
+        weights: float64, (6, steps).
 
         Returns at once where the device has passed the chunk's last mark, else waits for it.
         """
         if self._cuda:
             chunk.done[-1].synchronize()  # type: ignore[attr-defined]
         starts = [chunk.previous, *chunk.done[:-1]]
-        exchanges, updates = self._within(chunk)
         return torch.tensor(
             [
                 [self.between(start, end) for start, end in zip(starts, chunk.done, strict=True)],
                 [self.between(start, ready) for start, ready in zip(starts, chunk.ready, strict=True)],
                 self._numbers(chunk.losses) or [math.nan] * len(chunk.done),
-                exchanges,
-                updates,
+                *self._within(chunk),
             ],
             dtype=torch.float64,
         )
 
-    def _within(self, chunk: Chunk) -> tuple[list[float], list[float]]:
-        """Seconds of each step in the exchange, and in the update, which is timed on a CPU alone."""
-        exchanges, updates = ([0.0] * len(chunk.done) for _ in range(2))
-        for step, gradient, begins in chunk.updates:
+    def _within(self, chunk: Chunk) -> list[list[float]]:
+        """The last three rows of `read`. The update is timed on a CPU alone."""
+        exchanges, others, updates = ([0.0] * len(chunk.done) for _ in range(3))
+        for step, gradient, ended, begins in chunk.updates:
             if step < len(chunk.done):
-                exchanges[step] += self.between(gradient, begins) if gradient is not None else 0.0
+                exchanges[step] += self.between(gradient, ended) if gradient is not None and ended is not None else 0.0
+                others[step] += self.between(ended, begins) if ended is not None else 0.0
                 updates[step] = 0.0 if self._cuda else self.between(begins, chunk.done[step])
-        return exchanges, updates
+        return [exchanges, others, updates]
 
     def _numbers(self, losses: list[torch.Tensor]) -> list[float]:
         """Losses that the device has computed. On the stream that trains, their copy would wait for later steps."""

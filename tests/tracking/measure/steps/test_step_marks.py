@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from tracking.measure.steps import rank_parts
 from tracking.measure.steps.host_watch import NAMES, HostWatch
 from tracking.measure.steps.step_marks import LastGradient, optimizer_steps
 
@@ -19,13 +20,30 @@ def test_the_last_gradient_alone_keeps_its_hook() -> None:
     for step in range(3):
         net(torch.ones(1, 2)).sum().backward()
         last.watch(optimizer)
-        assert last.taken() == (None if step < 2 else 1)  # It is found in the second step, and marked from then on.
+        # It is found in the second step, and marked from then on, as is the end of the backward pass.
+        assert last.taken() == ((None, None) if step < 2 else (1, 2))
         optimizer.step()
     hooked = [name for name, each in net.named_parameters() if each._post_accumulate_grad_hooks]
     assert len(hooked) == 1
     assert hooked[0].startswith("0.")  # the first layer's, whose gradient comes last
     last.forget()
     assert not any(each._post_accumulate_grad_hooks for each in net.parameters())
+
+
+def within(backward: list[float], after: list[float]) -> torch.Tensor:
+    """Two ranks of a step each."""
+    return torch.tensor([[[first], [second], [0.0]] for first, second in zip(backward, after, strict=True)])
+
+
+def test_the_exchange_lies_in_the_backward_pass_or_after_it() -> None:
+    """What a rank does after DDP's exchange, and before its optimizer, is no wait for others."""
+    times, waits, held = torch.ones(2, 1), torch.zeros(2, 1), torch.zeros(2, len(NAMES))
+
+    def exchange(*parts: list[float]) -> list[float]:
+        return rank_parts.of_window(times, waits, within(*parts), held, torch.ones(2))["rank_exchange_ms"]
+
+    assert exchange([0.5, 0.125], [0.0, 0.375]) == [500.0, 125.0]
+    assert exchange([0.0, 0.0], [0.5, 0.125]) == [500.0, 125.0]
 
 
 def test_a_step_with_a_closure_begins_before_its_gradients_and_does_not_count() -> None:

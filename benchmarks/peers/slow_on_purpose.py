@@ -1,0 +1,106 @@
+"""Six trainings that are slow on purpose: what we say limits them, what traceml-ai says, and what is true.
+
+    python benchmarks/peers/slow_on_purpose.py                              # ours alone
+    python benchmarks/peers/slow_on_purpose.py --peer VENV/bin/traceml      # and theirs, of an environment with torch
+
+Two processes train: on two GPUs where there are, else on two cores, each pinned to one. Prints a table in Markdown.
+What is true is how long the slow rank was slow on purpose, as it has timed that itself. The same loop runs with either
+tool; ours runs all cases in one process group, theirs one in each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = Path(__file__).with_name("slow_trainings.py")
+CASES = ("loader", "work", "gc", "tiny", "co-tenant", "evaluations")
+WORDS = {
+    "loader": "rank 1's loader sleeps",
+    "work": "rank 1 computes forward and backward three times",
+    "gc": "rank 1 collects garbage every fifth step",
+    "tiny": "batches of 2 samples",
+    "co-tenant": "others compute on rank 1's GPU or core",
+    "evaluations": "an evaluation every tenth of an epoch",
+}
+
+
+def train(arguments: argparse.Namespace, folder: Path) -> None:
+    """Ours, of all cases."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={arguments.processes}"]
+    asked = ["--runs", str(folder), "--steps", str(arguments.steps), *sizes(arguments), "--cases", *arguments.cases]
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    log = (folder / "ours.log").open("w")
+    subprocess.run([*command, str(SCRIPT), *asked], env=environ, stdout=log, stderr=log, check=True, timeout=900)
+
+
+def sizes(arguments: argparse.Namespace) -> list[str]:
+    return ["--batch", str(arguments.batch), "--width", str(arguments.width)]
+
+
+def of_peer(arguments: argparse.Namespace, folder: Path, case: str) -> str:
+    """Their verdict, why and next, of one case."""
+    command = [arguments.peer, "run", "--nproc-per-node", str(arguments.processes), "--logs-dir", str(folder / "peer")]
+    asked = ["--tool", "traceml", "--runs", str(folder), "--steps", str(arguments.steps), *sizes(arguments)]
+    with (folder / f"peer-{case}.log").open("w") as log:
+        whole = [*command, "--run-name", case, str(SCRIPT), "--args", *asked, "--cases", case]
+        subprocess.run(whole, stdout=log, stderr=log, check=False, timeout=300)
+    lines = [line.strip("| ").strip() for line in (folder / f"peer-{case}.log").read_text().splitlines()]
+    said = [line for line in lines if line.startswith(("Verdict:", "Why:", "Next:"))]
+    return "; ".join(line.partition(":")[2].strip() for line in said) or "nothing"
+
+
+def told(folder: Path, case: str) -> dict[str, Any]:
+    """What our run of a case has in its result; the companion writes it after the script has ended."""
+    for path in sorted(folder.glob(f"*-{case}-*/result.json")):
+        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return result
+    return {}
+
+
+def ours(result: dict[str, Any]) -> str:
+    limits = result.get("bottleneck", {})
+    slow = limits.get("slow_rank", {}).get("words", "")
+    words = [limits.get("words", "nothing"), slow, f"try {limits.get('next', '')}"]
+    return "; ".join(filter(None, words))
+
+
+def truth(folder: Path, case: str, tool: str = "ours") -> str:
+    """The share of the training that the slow rank was slow on purpose; of two cases nobody timed it."""
+    shares = []
+    for path in folder.glob(f"true-{tool}-{case}-*.json"):
+        said = json.loads(path.read_text(encoding="ascii"))
+        shares.append(said["on_purpose_sec"] / said["trained_sec"])
+    most = max(shares, default=0.0)
+    return f"{WORDS[case]}, {most:.0%} of its time".replace("%", " %") if most else WORDS[case]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--peer", default="", help="the command traceml of an environment that has torch")
+    parser.add_argument("--folder", type=Path, help="keeps the runs and logs; a temporary one by default")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = (arguments.folder or Path(scratch)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        train(arguments, folder)
+        theirs = {case: of_peer(arguments, folder, case) if arguments.peer else "" for case in arguments.cases}
+        print("| true | ours | traceml-ai |\n|---|---|---|")
+        for case in arguments.cases:
+            print(f"| {truth(folder, case)} | {ours(told(folder, case))} | {theirs[case]} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""The trainings of `slow_on_purpose`: plain PyTorch under torchrun, each slow for one known reason.
+
+Each is a loop as anybody writes it, with either tool around it. It writes what is true into a file a rank: the
+seconds that it was slow on purpose, and those of the whole loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+CASES = ("loader", "work", "gc", "tiny", "co-tenant", "evaluations")
+SLOW = 1  # the rank that is slow, where one is
+PAUSE_SEC = 0.01
+OBJECTS = 100_000  # that a collection looks at, beside those of all packages
+COLLECT_EVERY = 5  # steps
+BUSY = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+BUSY_GPU = (
+    "import sys, torch; x = torch.randn(8192, 8192, device=f'cuda:{sys.argv[1]}', dtype=torch.bfloat16)\n"
+    "while True: [x @ x for _ in range(20)]; torch.cuda.synchronize()"
+)
+
+
+@dataclass
+class Purpose:
+    """How a training is slow, and for how long it was; `trained` is how long its loop took."""
+
+    case: str
+    rank: int
+    device: torch.device
+    seconds: float = 0.0
+    trained: float = 0.0
+    kept: list[list[int]] = field(default_factory=list)
+
+    @property
+    def slow(self) -> bool:
+        return self.rank == min(SLOW, dist.get_world_size() - 1)
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - begun
+
+
+class Rows(Dataset[Any]):
+    """A batch an item; that of the slow rank comes late where that is the purpose."""
+
+    def __init__(self, purpose: Purpose, batch: int, width: int, steps: int) -> None:
+        self.purpose, self.steps = purpose, steps
+        self.rows = torch.rand(batch, width), torch.randint(10, (batch,))
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __getitem__(self, index: int) -> Any:
+        if self.purpose.case == "loader" and self.purpose.slow:
+            with self.purpose.noted():
+                time.sleep(PAUSE_SEC)
+        return self.rows
+
+
+class Training:
+    """A network and its loop."""
+
+    def __init__(self, purpose: Purpose, options: argparse.Namespace) -> None:
+        self.purpose, self.options = purpose, options
+        width = options.width
+        net = nn.Sequential(
+            nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
+        )
+        devices = [purpose.device.index] if purpose.device.type == "cuda" else None
+        self.model = nn.parallel.DistributedDataParallel(net.to(purpose.device), device_ids=devices)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+        self.num_steps = 0
+        self.batch = 2 if purpose.case == "tiny" else options.batch
+        self.loader = DataLoader(Rows(purpose, self.batch, width, options.steps), batch_size=None)
+
+    def step(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        self.num_steps += 1
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = nn.functional.cross_entropy(self.model(rows), labels)
+        loss.backward()
+        if self.purpose.case == "work" and self.purpose.slow:
+            with self.purpose.noted():  # The same once more, for itself alone.
+                for _ in range(2):
+                    out = self.model.module(rows)
+                    torch.autograd.grad(nn.functional.cross_entropy(out, labels), list(self.model.parameters()))
+                if self.purpose.device.type == "cuda":
+                    torch.cuda.synchronize()
+        if self.purpose.case == "gc" and self.purpose.slow and self.num_steps % COLLECT_EVERY == 0:
+            with self.purpose.noted():
+                gc.collect()
+        self.optimizer.step()
+        return loss.detach()
+
+    def evaluate(self) -> float:
+        with self.purpose.noted(), torch.no_grad():
+            for _ in range(self.options.steps // 10):
+                rows, labels = (part.to(self.purpose.device) for part in self.loader.dataset[0])
+                loss = nn.functional.cross_entropy(self.model.module(rows), labels)
+            return float(loss)
+
+
+def ours(training: Training) -> None:
+    from tracking.lightning import time_trial
+
+    options, purpose = training.options, training.purpose
+    every = options.steps // 10 if purpose.case == "evaluations" else options.steps
+    with time_trial(
+        {"loss": "<=0"}, name=purpose.case, offline=True, runs_dir=options.runs, system_metrics_interval_sec=0.5,
+        device=purpose.device, batch_size=training.batch, log_every_n_steps=20,
+    ) as trial:  # fmt: skip
+        begun = time.perf_counter()
+        for place, (rows, labels) in enumerate(training.loader, 1):
+            loss = training.step(rows.to(purpose.device), labels.to(purpose.device))
+            trial.step(training.batch, loss)
+            if place % every == 0:
+                with trial.evaluation():
+                    value = training.evaluate() if purpose.case == "evaluations" else 1.0
+                    trial.evaluate({"loss": value}, epoch=place / options.steps)
+        purpose.trained = time.perf_counter() - begun
+
+
+def peers(training: Training) -> None:
+    import traceml_ai
+
+    traceml_ai.init(mode="auto")
+    every = training.options.steps // 10
+    begun = time.perf_counter()
+    for place, (rows, labels) in enumerate(training.loader, 1):
+        with traceml_ai.trace_step(training.model):
+            training.step(rows.to(training.purpose.device), labels.to(training.purpose.device))
+        if training.purpose.case == "evaluations" and place % every == 0:
+            training.evaluate()
+    training.purpose.trained = time.perf_counter() - begun
+
+
+@contextmanager
+def co_tenant(purpose: Purpose) -> Iterator[None]:
+    """Another process on the slow rank's GPU or core, while the training runs."""
+    if purpose.case != "co-tenant" or not purpose.slow:
+        yield
+        return
+    on_gpu = purpose.device.type == "cuda"
+    words = [sys.executable, "-c", BUSY_GPU if on_gpu else BUSY, str(purpose.device.index if on_gpu else own_core())]
+    # A session of its own, as another user's process has.
+    others = [subprocess.Popen(words, start_new_session=True) for _ in range(1 if on_gpu else 2)]
+    time.sleep(8.0 if on_gpu else 0.5)
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def own_core() -> int:
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[int(os.environ["LOCAL_RANK"]) % len(cores)]
+
+
+def run(case: str, options: argparse.Namespace) -> None:
+    rank = dist.get_rank()
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
+    purpose = Purpose(case, rank, device)
+    torch.manual_seed(0)
+    training = Training(purpose, options)
+    purpose.kept = [[] for _ in range(OBJECTS)] if case == "gc" and purpose.slow else []
+    with co_tenant(purpose):
+        dist.barrier()
+        (ours if options.tool == "ours" else peers)(training)
+    said = {"on_purpose_sec": purpose.seconds, "trained_sec": purpose.trained}
+    (Path(options.runs) / f"true-{options.tool}-{case}-{rank}.json").write_text(json.dumps(said), encoding="ascii")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tool", choices=["ours", "traceml"], default="ours")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--runs", required=True)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("cpu:gloo,cuda:nccl")
+    else:
+        os.sched_setaffinity(0, {own_core()})
+        dist.init_process_group("gloo")
+    for case in options.cases:
+        run(case, options)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    main()
