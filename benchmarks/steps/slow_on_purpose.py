@@ -1,7 +1,7 @@
 """Six trainings that are slow on purpose: what we say limits them, what traceml-ai says, and what is true.
 
-    python benchmarks/peers/slow_on_purpose.py                              # ours alone
-    python benchmarks/peers/slow_on_purpose.py --peer VENV/bin/traceml      # and theirs, of an environment with torch
+    python benchmarks/steps/slow_on_purpose.py                              # ours alone
+    python benchmarks/steps/slow_on_purpose.py --peer VENV/bin/traceml      # and theirs, of an environment with torch
 
 Two processes train: on two GPUs where there are, else on two cores, each pinned to one. Prints a table in Markdown.
 What is true is how long the slow rank was slow on purpose, as it has timed that itself. The same loop runs with either
