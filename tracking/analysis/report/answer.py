@@ -5,22 +5,44 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tracking.analysis.compare import Best, Comparison, Task, best, grouping
+from tracking.analysis.compare import Best, Comparison, Setting, Task, best, estimate, grouping
 from tracking.analysis.report import sentences
 from tracking.analysis.report.pictures import COST
 from tracking.analysis.report.sentences import Sentence
 from tracking.base import quantities
+from tracking.measure.bottleneck import NAMES, Asked, first_try, limit
 
 
 def answer(task: Task, metric: str, chosen: Best | None, comparisons: Sequence[Comparison]) -> list[Sentence]:
-    """What is best and how sure that is; then what it costs, or what it rests on. `comparisons` are the workload's."""
+    """What is best, how sure that is, and what limits it; then what it costs, or what it rests on.
+
+    `comparisons` are the workload's.
+    """
     if chosen is None:
         there = [setting for setting in task.settings if setting.measured(metric).reached]
         unknown = any(setting.better(metric) is None for setting in there)
         return [(sentences.no_direction if unknown else sentences.no_run_counts)(task.title, metric)]
     pairs = [pair for pair in comparisons if chosen.leader in (pair.better, pair.worse)]
     oftener = sentences.best_more_often(task.title, chosen.leader, pairs)
-    return [sentences.leader(task.title, metric, chosen), *([oftener] if oftener else []), _cost(task)]
+    said = [sentences.leader(task.title, metric, chosen), oftener, _limit(task.title, chosen.leader), _cost(task)]
+    return [sentence for sentence in [*said, _goodput(task.title, chosen.leader)] if sentence]
+
+
+def _limit(title: str, setting: Setting) -> Sentence | None:
+    """What limits the setting, and what to try first; None where no run says it."""
+    means = {name: estimate(setting.measured(quantities.bottleneck(name))) for name in NAMES}
+    shares = {name: mean.mean for name, mean in means.items() if mean}
+    if not shares:
+        return None
+    cause = limit(shares)
+    values = {"setting": setting.name, "cause": NAMES[cause], "share": shares.get(cause, 0.0)}
+    return Sentence("limit", title, values | {"next": first_try(cause, Asked.of(setting.runs[0].params))})
+
+
+def _goodput(title: str, setting: Setting) -> Sentence | None:
+    """How much of the time from submission to the end trained."""
+    trained = estimate(setting.measured(quantities.goodput("train")))
+    return Sentence("goodput", title, {"setting": setting.name, "trained": trained.mean}) if trained else None
 
 
 def _cost(task: Task) -> Sentence:

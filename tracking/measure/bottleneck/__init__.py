@@ -7,12 +7,13 @@ that was not measured is not named. docs/measurement.md has the rules.
 from __future__ import annotations
 
 from tracking.measure.bottleneck import ceilings, goodput, possible, roofline
+from tracking.measure.bottleneck.advice import Asked, first_try
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.bottleneck.goodput import account
 from tracking.measure.bottleneck.run_limits import Findings, examine, explain, told
 from tracking.measure.bottleneck.time_shares import NAMES, limit
 
 __all__ = [
-    "NAMES", "Ceilings", "Findings", "account", "ceilings", "examine", "explain", "goodput", "limit", "possible",
-    "roofline", "told",
+    "NAMES", "Asked", "Ceilings", "Findings", "account", "ceilings", "examine", "explain", "first_try", "goodput",
+    "limit", "possible", "roofline", "told",
 ]  # fmt: skip
