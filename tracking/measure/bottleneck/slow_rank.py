@@ -141,12 +141,17 @@ def _cause(
 
 
 def _off_core(slow: Rank, all_ranks: Sequence[Rank]) -> float:
-    """Seconds in which it should have computed on a CPU and did not, beyond the others'; 0 where that is not known."""
-    off = {rank.rank: max(0.0, rank.computing + rank.gc - rank.core) for rank in all_ranks if rank.core}
+    """Seconds in which it should have computed on a CPU and did not, beyond the others' share; 0 where not known.
+
+    A rank with more work loses more to other processes, too: that alone is none of their doing.
+    """
+    off = {
+        rank.rank: max(0.0, 1.0 - rank.core / max(1e-9, rank.computing + rank.gc)) for rank in all_ranks if rank.core
+    }
     if len(off) < len(all_ranks):
         return 0.0
-    others = [sec for number, sec in off.items() if number != slow.rank]
-    return off[slow.rank] - sum(others) / len(others)
+    others = [share for number, share in off.items() if number != slow.rank]
+    return (off[slow.rank] - sum(others) / len(others)) * (slow.computing + slow.gc)
 
 
 def _of_gpu(slow: Rank, gpus: Mapping[int, Mapping[str, float]], co_tenants: str) -> tuple[str, str] | None:
