@@ -61,7 +61,7 @@ def test_more_processes_that_load_shorten_the_wait_for_data(tmp_path: Path, capf
     printed = capfd.readouterr().out
     for heading in ("limited by: waiting for data", "why: steps waited", "try first: more processes that load"):
         assert f"timetrial: {heading}" in printed
-    taken = limits(tmp_path / "taken", DataLoader(Slow(), batch_size=16, num_workers=4), 16)
+    taken = limits(tmp_path / "taken", DataLoader(Slow(), batch_size=16, num_workers=2), 16)
     assert taken["shares"]["data"] < 0.8 * before["shares"]["data"]
 
 
