@@ -61,12 +61,12 @@ def _chains(stones, chains, keys, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # t
 
 
 @triton.jit
-def _repeats(history, position, POSITIONS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Which of these positions' hashes have been in the game."""
+def _repeats(history, position, num_moves):  # type: ignore[no-untyped-def]
+    """Which of these positions' hashes have been in the game, of so many moves."""
     repeated = tl.zeros(position.shape, tl.int32)
-    for start in tl.range(0, POSITIONS, CHUNK):
+    for start in tl.range(0, num_moves + 1, CHUNK):
         number = start + tl.arange(0, CHUNK)
-        earlier = tl.load(history + number, number < POSITIONS, 0)
+        earlier = tl.load(history + number, number <= num_moves, 0)
         repeated = tl.maximum(repeated, tl.max((position[:, None] == earlier[None, :]).to(tl.int32), axis=1))
     return repeated != 0
 
@@ -98,9 +98,10 @@ def _legal(  # type: ignore[no-untyped-def]
             touched, valid = _beside(point, before, SIZE)
             captures = captures & (name != tl.load(chains + touched, inside & valid, -2))
         captured += tl.where(captures, tl.gather(chain_keys, place, 0), 0)
-    after = tl.load(history + tl.load(moves + game).to(tl.int32)) + captured * own
+    num_moves = tl.load(moves + game).to(tl.int32)
+    after = tl.load(history + num_moves) + captured * own
     empty = tl.load(stones + point, inside, 2) == 0
-    allowed = empty & breathes & ~_repeats(history, after, POSITIONS) & (tl.load(over + game) == 0)
+    allowed = empty & breathes & ~_repeats(history, after, num_moves) & (tl.load(over + game) == 0)
     tl.store(out + game * (POINTS + 1) + point, allowed | (point == POINTS), point <= POINTS)
 
 
