@@ -20,8 +20,9 @@ Scaled = tuple[torch.Tensor, torch.Tensor]
 def scaled(x: torch.Tensor, dtype: torch.dtype) -> Scaled:
     """In `dtype`, its largest number at the end of the range, and what to multiply by to have it back, a scalar."""
     most = torch.finfo(dtype).max
-    scale = most / x.abs().amax().float().clamp(min=SMALLEST)
-    narrow = (x.float() * scale).clamp(-most, most).to(dtype)
+    wide = x.float()  # before it is reduced: the compiler may leave a scalar that is cast afterwards in x's type
+    scale = most / wide.abs().amax().clamp(min=SMALLEST)
+    narrow = (wide * scale).clamp(-most, most).to(dtype)
     return narrow.contiguous(), scale.reciprocal()
 
 

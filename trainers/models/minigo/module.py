@@ -172,7 +172,7 @@ class MiniGo(TrialModule):
             self.champion.load_state_dict(self.net.state_dict())
         self.history.add(int(number), self.options.gate_games, promoted)
         figures = {
-            "train/generation_sec": trained,
+            "training/sec": trained,
             "gate/win_rate": number / self.options.gate_games,
             "gate/elo": self.history.rows[-1].elo,
             "gate/sec": time.monotonic() - began,

@@ -123,7 +123,7 @@ def _sums(runs: Sequence[JournalFigures], names: Sequence[str], ending: str) -> 
         there = [
             float(value)
             for key, value in run.merged("metrics").items()
-            if key.startswith("traffic/") and key.endswith(ending) and _of(key.rpartition("/")[2], names)
+            if key.startswith(quantities.TRAFFIC) and key.endswith(ending) and _of(key.rpartition("/")[2], names)
         ]
         sums += [math.fsum(there)] if there else []
     return sums
