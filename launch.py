@@ -135,6 +135,7 @@ def launch(request: Request, waiting: SupervisorProcess | None) -> int:
 
     `waiting` is a supervisor that was started ahead, for the first run on this machine.
     """
+    from tracking.jobs.follow import search_price
     from tracking.jobs.plan import Job, planned
     from tracking.jobs.queues import Launcher
     from tracking.jobs.worker_command import check_workload
@@ -151,21 +152,20 @@ def launch(request: Request, waiting: SupervisorProcess | None) -> int:
     for each in configs:
         check_workload(each)
     verdicts = judge_all(configs, gpus) if config.cluster.kind == "none" else []
+    if search and not folder:
+        search.next_jobs()  # A sweep's folder has a job.
+        search_price.check_budget(search, gpus)
     for job in jobs if not search else []:
         request.events.tell("composed", overrides=job.overrides)
     with Launcher(config, gpus, processes.begun(), waiting, request.events) as launcher:
         if config.dry_run:
-            if search:
-                print(search.begins())
             block = search.block() if search and not folder else []
-            return launcher.dry_run(block or [job for job in jobs if not job.finished], verdicts)
+            return launcher.dry_run(block or [job for job in jobs if not job.finished], verdicts, search)
         launcher.check_jobs(configs, verdicts)
         launcher.check_server()
         launcher.make_stacks(configs)
         if config.node_rank:
             return launcher.run_node(config)
-        if search and not folder:
-            search.next_jobs()  # A sweep's folder has a job.
         if search or request.multirun or folder:
             return launcher.run_sweep(jobs, sys.argv[1:] + request.axes, folder, search)
         return launcher.run_single(jobs[0])

@@ -56,6 +56,13 @@ class Budget:
             return f"{amount:.0f} s" if amount < 120 else f"{amount / 60:.1f} min"
         return f"{amount:.0f} runs" if self.unit == "runs" else f"{amount:.3g} {self.unit}"
 
+    def option(self, amount: float) -> str:
+        """An amount of it, rounded up, as `search.budget=` takes it."""
+        if self.unit == "seconds":
+            return f"{math.ceil(amount)}s" if amount < 120 else f"{math.ceil(amount / 60)}min"
+        step = 1.0 if self.unit == "runs" else 10.0 ** (math.floor(math.log10(amount)) - 1)
+        return f"{math.ceil(round(amount / step, 6)) * step:.12g}{self.unit}"
+
 
 def objectives_of(search: SearchConfig) -> tuple[str, ...]:
     """What is to be least: one objective, or two of them. Raises ConfigError."""
@@ -76,6 +83,8 @@ def budget_of(search: SearchConfig) -> Budget:
             " or 40runs"
         )
     amount, unit = float(match[1]), match[2]
+    if unit == "runs" and not amount.is_integer():
+        raise ConfigError(f"search.budget={search.budget}: runs are whole; give {math.ceil(amount)}runs or more")
     return Budget(amount * SECONDS[unit], "seconds") if unit in SECONDS else Budget(amount, unit)
 
 

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
-from conf.schema import RunConfig
+from conf.launch_options import SearchConfig
+from conf.schema import ConfigError, RunConfig
 from tests.support.commands import TINY, launch
 from tests.support.studied import Writer, config, make_sweep
-from tracking.jobs.follow import price_words
+from tracking.analysis.search import Axis
+from tracking.jobs.follow import price_words, search_price
 from tracking.jobs.plan import Job, earlier_runs, price
 from tracking.jobs.plan.earlier_runs import Place
 from tracking.jobs.plan.price import OTHER_BATCH, OTHER_SETTINGS, Estimate, Range
+from tracking.jobs.search import SearchJobs
 from tracking.record import Result, documents, journal, run_folder
 
 H200, CPU = "NVIDIA H200", "EPYC"
@@ -187,6 +190,48 @@ def test_what_is_repeated_until_it_is_decided_takes_all_of_its_blocks(
     assert ": no estimate; search.budget=" in price_words.of_blocks(jobs, [estimate, None])
 
 
+def search_in(root: Path, budget: str, **changes: Any) -> SearchJobs:
+    """A search of batches around 32, which the model has."""
+
+    def make(words: list[str]) -> RunConfig:
+        given = dict(word.split("=", 1) for word in words)
+        asked = config(runs_dir=str(root), seed=int(given.get("seed", 1)), **changes)
+        asked.batch_size = int(given["batch_size"]) if "batch_size" in given else None
+        asked.search = SearchConfig("quickest", budget=budget)
+        return asked
+
+    return SearchJobs(Job(make([]), []), [Axis("batch_size", (16, 32, 64))], make)
+
+
+@pytest.mark.parametrize(
+    ("budget", "earlier", "words"),
+    [
+        ("6min", {}, "3 earlier runs. The first look at which setting is best comes after about 12 runs; give"
+         " search.budget=80min"),
+        ("0.1gpu-hours", {}, "from 3 earlier runs, 0.111 gpu-hours.* give search.budget=1.4gpu-hours"),
+        ("0.9usd", {}, "from 3 earlier runs, 1 usd.* give search.budget=12usd"),
+        ("7min", {}, ""),
+        ("1runs", {}, ""),
+        ("60s", {"batch_size": 64}, ""),
+        ("60s", {"seed": 0, "precision": "bf16"}, ""),
+    ],
+)  # fmt: skip
+def test_a_budget_that_the_first_run_would_spend_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: str, earlier: dict[str, Any], words: str
+) -> None:
+    monkeypatch.setattr(price_words, "cpu_model", lambda: CPU)
+    for number, seconds in enumerate((350.0, 400.0, 480.0)):
+        made(tmp_path, f"{number}", seconds, config(**{"seed": 10 + number, **earlier}))
+    asked = search_in(tmp_path, budget, price=9.0)
+    asked.next_jobs()
+    if not words:
+        search_price.check_budget(asked, GPUS)
+        return
+    said = rf"^search\.budget={budget}: is less than one run takes here, .*: about 6:40 \(5:50 to 8:00\), .*{words}$"
+    with pytest.raises(ConfigError, match=said):
+        search_price.check_budget(asked, GPUS)
+
+
 def test_a_range_is_in_one_unit() -> None:
     job = Job(config(), [])
     assert (
@@ -259,3 +304,10 @@ def test_a_launch_after_another_has_a_price_and_says_how_far_off_it_was(tmp_path
     assert re.search(r"\nprice: 3 to 8 blocks of 2 jobs, 6 to 16 runs: .+ to .+ USD; search.budget=1h is", shown), shown
     search = (*asked, "+search=quickest", "batch_size=32,64", "search.budget=3runs", "dry_run=true")
     assert "price: the search's budget: 3runs\n" in launch(tmp_path, "-m", *search).output
+    for more in ((), ("dry_run=true",)):
+        refused = launch(tmp_path, "-m", *search[:-2], "search.budget=0.1s", *more)
+        assert (refused.code, len(list((tmp_path / "runs").glob("*/search.json")))) == (2, 0), refused.output
+        assert re.search(
+            r"search\.budget=0\.1s: is less than one run takes here.* from \d earlier runs.* give search\.budget=\d+s",
+            refused.output,
+        )

@@ -150,6 +150,7 @@ def test_a_budget_without_its_unit_is_refused(text: str) -> None:
             ["search=none", "sweep.until_decided=true", "search.source=earlier"],
             "search.from=earlier: sweep.until_decided",
         ),
+        (["search.budget=0.5runs"], "search.budget=0.5runs: runs are whole; give 1runs or more"),
         (["search=none", "search.budget=2h"], "search.budget=2h: has no effect without a search"),
     ],
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tracking.analysis.search.answers import Answer, Figure, Ratio, answer, answers
 from tracking.analysis.search.caps import cap_of
 from tracking.analysis.search.objectives import by_second, front
-from tracking.analysis.search.propose import propose
+from tracking.analysis.search.propose import propose, runs_to_first_look
 from tracking.analysis.search.trials import DECIDE, EXPLORE, Axis, Key, Rules, Scalar, SearchTrial, Second, key_of
 
 __all__ = [
@@ -32,4 +32,5 @@ __all__ = [
     "front",
     "key_of",
     "propose",
+    "runs_to_first_look",
 ]

@@ -82,6 +82,11 @@ class Group:
     def num_fill(self) -> int:
         return FILL + len(self.rules.inner_axes)
 
+    @property
+    def num_first(self) -> int:
+        """The settings to explore before anything is decided."""
+        return min(self.num_fill, self.rules.num_inner or self.num_fill)
+
     def seed(self, what: str) -> int:
         return zlib.crc32(f"{self.rules.seed} {self.value} {what}".encode())
 
@@ -127,7 +132,7 @@ def filling(rules: Rules, trials: Sequence[SearchTrial]) -> bool:
     """Whether a group has fewer settings than fill its space."""
     exploring = of_phase(trials, EXPLORE)
     groups = [Group(rules, value, exploring) for value in rules.groups]
-    return any(len(group.keys) < min(group.num_fill, rules.num_inner or group.num_fill) for group in groups)
+    return any(len(group.keys) < group.num_first for group in groups)
 
 
 def ended(group: Group) -> bool:

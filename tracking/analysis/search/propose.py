@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tracking.analysis.search.costs import reserve, spent, usual_cost
 from tracking.analysis.search.deciding import next_deciding
-from tracking.analysis.search.exploring import filling, next_of
+from tracking.analysis.search.exploring import Group, filling, next_of
 from tracking.analysis.search.trials import DECIDE, EXPLORE, Rules, SearchTrial, of_phase
 
 
@@ -28,6 +28,13 @@ def propose(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTrial]:
         if new or running:
             return new
     return [] if running else next_deciding(rules, trials)
+
+
+def runs_to_first_look(rules: Rules) -> int:
+    """How many runs come before deciding first looks, as far as that is known before any: with all finalists."""
+    num_explored = sum(Group(rules, value, []).num_first for value in rules.groups) if rules.explore else 0
+    num_finalists = max(len(rules.groups), min(rules.max_finalists, num_explored)) if rules.explore else 0
+    return num_explored + rules.looks[0] * (num_finalists or len(rules.finalists))
 
 
 def _affordable(rules: Rules, trials: Sequence[SearchTrial]) -> bool:

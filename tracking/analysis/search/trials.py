@@ -41,6 +41,15 @@ class Axis:
             raise ConfigError(f"{self.key}=interval({self.low:g},{self.high:g}): on a log scale both ends are above 0")
 
     @property
+    def ends(self) -> tuple[Scalar, ...]:
+        """Its choices, or the ends of its interval."""
+        if self.choices:
+            return self.choices
+        assert self.low is not None
+        assert self.high is not None
+        return (int(self.low), int(self.high)) if self.integer else (self.low, self.high)
+
+    @property
     def num_levels(self) -> int:
         """How many values a grid would try."""
         if self.choices:

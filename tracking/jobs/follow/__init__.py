@@ -5,7 +5,7 @@ A follower reads run folders. It may come and go, and run on another host.
 
 from __future__ import annotations
 
-from tracking.jobs.follow import job_words, price_words, result_table, sync, unfinished
+from tracking.jobs.follow import job_words, price_words, result_table, search_price, sync, unfinished
 from tracking.jobs.follow.mirror_thread import MirrorThread
 from tracking.jobs.follow.progress import PHASES, RunProgress
 from tracking.jobs.follow.sync import Outcome
@@ -22,6 +22,7 @@ __all__ = [
     "job_words",
     "price_words",
     "result_table",
+    "search_price",
     "sync",
     "tracking_command",
     "unfinished",

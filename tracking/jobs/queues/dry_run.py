@@ -11,14 +11,19 @@ from rich.console import Console
 from tracking.jobs.follow import price_words
 from tracking.jobs.plan import Job, price, sweep
 from tracking.jobs.queues import batch_script
+from tracking.jobs.search import SearchJobs
 from tracking.jobs.worker_command import worker_command
 from tracking.machine.stacks import RefusedStacks, ready, summary
 from tracking.request import gpu_memory
 
 
-def show(jobs: Sequence[Job], refused: RefusedStacks, gpus: Sequence[Any], console: Console) -> None:
+def show(
+    jobs: Sequence[Job], refused: RefusedStacks, gpus: Sequence[Any], console: Console, asked: SearchJobs | None
+) -> None:  # fmt: skip
     """Print each job's command or batch script, what it will take, and the price of all. Raises ConfigError."""
     sweep.name_jobs(jobs)
+    if asked:
+        console.print(asked.begins(), soft_wrap=True)
     search = jobs[0].config.search if jobs else None
     estimates = price_words.estimates(jobs, gpus) if search and not search.name else []
     for number, job in enumerate(jobs, 1):

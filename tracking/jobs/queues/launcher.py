@@ -81,12 +81,12 @@ class Launcher:
         self._refused.make(here, self._say)
         self._started += time.monotonic() - began
 
-    def dry_run(self, jobs: Sequence[Job], verdicts: Sequence[Verdict] = ()) -> int:
+    def dry_run(self, jobs: Sequence[Job], verdicts: Sequence[Verdict], search: SearchJobs | None) -> int:
         """Print what would be run. Raises ConfigError as `check_jobs` does."""
         if verdicts:
             self._console.print(verdict_table(verdicts))
         self.check_jobs([job.config for job in jobs], verdicts)
-        dry_run.show(jobs, self._refused, self._gpus, self._console)
+        dry_run.show(jobs, self._refused, self._gpus, self._console, search)
         self._uploads.say_server(self._log_model, self._register)
         self._say(f"{len(jobs)} checked; nothing was {'submitted' if self._adopts else 'trained'} (dry_run=true)")
         return 0

@@ -137,6 +137,19 @@ def _ratios(answer: Answer, objective: str, points: Sequence[Point] = ()) -> lis
     return said
 
 
+def one_run(whole: Sequence[float], cut: Sequence[float]) -> str:
+    """What a run took, its start included, for who gives a larger budget: of `whole` runs, else of those that a time
+    limit `cut` off, in seconds."""
+    if not whole:
+        return f"A run takes more than {max(cut):.3g} s, its start included." if cut else ""
+    low, high = (f"{end:.3g}" for end in (min(whole), max(whole)))
+    return (
+        f"A run took {low} s, its start included."
+        if low == high
+        else f"A run took {low} to {high} s, its start included."
+    )
+
+
 def _spent(answer: Answer, budget: Budget) -> str:
     stopped = f", {answer.num_stopped} of them stopped early" if answer.num_stopped else ""
     took = budget.words(answer.explore_cost + answer.decide_cost)

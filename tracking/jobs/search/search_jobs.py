@@ -12,12 +12,12 @@ from typing import Any
 from rich.console import Console
 
 from conf.schema import ConfigError, RunConfig
-from tracking.analysis.search import Answer, Axis, Scalar, SearchTrial, answers, propose
+from tracking.analysis.search import Answer, Axis, SearchTrial, answers, propose, runs_to_first_look
 from tracking.analysis.statistics import counted
 from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import answer_words, fronts, trace_file
 from tracking.jobs.search.search_rules import rules_of
-from tracking.jobs.search.trial_of_job import cap_sec, points, rates, trial_of, trials_of
+from tracking.jobs.search.trial_of_job import cap_sec, points, rates, seconds_of, trial_of, trials_of
 from tracking.record import Result, documents, failures
 from tracking.request.search_options import Budget, budget_of, objectives_of, setting_words
 
@@ -73,10 +73,12 @@ class SearchJobs:
 
     def corners(self) -> list[RunConfig]:
         """A config for each value of each axis, all else as by default. Raises ConfigError for what cannot be run."""
-        values = [
-            {axis.key: value} for axis in self._rules.axes for value in axis.choices or (_end(axis, 0), _end(axis, 1))
-        ]
+        values = [{axis.key: value} for axis in self._rules.axes for value in axis.ends]
         return [self._make([*self._words, *setting_words(value)]) for value in values]
+
+    @property
+    def runs_to_first_look(self) -> int:
+        return runs_to_first_look(self._rules)
 
     def block(self) -> list[Job]:
         """A job of each setting that is only decided among; empty where the settings are yet to be explored. Raises
@@ -203,7 +205,8 @@ class SearchJobs:
         if failed and len(failed) == len(self.jobs):
             return f"Every run failed. The first: {sweep_summary.outcome(failed[0])}"
         said = answer_words.text(self.answers(), self._objectives, self._budget, self.points())
-        return " ".join(filter(None, [self.trouble, said]))
+        took = "" if self.answer().named else answer_words.one_run(*seconds_of(self.jobs))
+        return " ".join(filter(None, [self.trouble, said, took]))
 
     def finish(self, folder: Path) -> None:
         """Write what is known at the end, with its pictures. Raises OSError."""
@@ -251,9 +254,3 @@ class SearchJobs:
         """Note that a trial cannot be run."""
         self._refused.append((len(self.jobs), dataclasses.replace(trial, state="failed")))
         self.why[" ".join(setting_words(trial.setting))] = why
-
-
-def _end(axis: Axis, which: int) -> Scalar:
-    end = (axis.low, axis.high)[which]
-    assert end is not None
-    return int(end) if axis.integer else end

@@ -156,6 +156,17 @@ def rates(jobs: Sequence[Job]) -> Rates:
     return {setting: (mean(runs, keys[0]), mean(runs, keys[1])) for setting, runs in seen.items()}
 
 
+def seconds_of(jobs: Sequence[Job]) -> tuple[list[float], list[float]]:
+    """What each run took that ended by itself, and each one that its time limit ended."""
+    whole, cut = list[float](), list[float]()
+    for job in jobs:
+        if job.result and job.settled and (seconds := span(job.folder)[1]):
+            kind = job.result.failure.kind if job.result.failure else ""
+            whole += [] if kind else [seconds]
+            cut += [seconds] if kind == "timeout" else []
+    return whole, cut
+
+
 def spans(job: Job) -> list[tuple[float, float]]:
     """The spans of the job's runs that have ended: those that were lost, and its newest one."""
     lost = [span(folder) for folder in job.lost if folder != job.folder]

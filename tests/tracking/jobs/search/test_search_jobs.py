@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import random
@@ -22,6 +23,7 @@ from conf.schema import (
     RunConfig,
     StackConfig,
 )  # fmt: skip
+from tests.support.studied import Writer
 from tracking.analysis.search import Answer, Axis, SearchTrial, Second
 from tracking.jobs.plan import Job, exit_code, sweep
 from tracking.jobs.search import SearchJobs, fronts, pictures, search_of, trace_file, words_of
@@ -520,6 +522,32 @@ def test_a_budget_that_is_spent_by_its_first_run_ends_that_run() -> None:
     assert job.config.timeout_sec == 90.0
     job.result = Result("failed", metrics={"time/censored_sec": 80.0}, failure=Failure("timeout", "late"))
     assert made.words().startswith("Not decided: no run reached the target within the budget.")
+    assert "its start included." not in made.words(), "its folder does not say what it took"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kinds", "said"),
+    [
+        ([90], ["timeout"], "A run takes more than 90 s, its start included."),
+        ([61], [""], "A run took 61 s, its start included."),
+        ([61, 52, 90], ["", "", "timeout"], "A run took 52 to 61 s, its start included."),
+        ([40], ["search"], "0 decided: 1 runs of 60 runs, starts included."),
+    ],
+)
+def test_an_answer_without_a_setting_says_what_a_run_took(
+    tmp_path: Path, seconds: list[int], kinds: list[str], said: str
+) -> None:
+    made = search()
+    for number, (each, kind) in enumerate(zip(seconds, kinds, strict=True)):
+        [job] = made.next_jobs()
+        ended = result(job)
+        job.result = dataclasses.replace(ended, failure=Failure(kind, "late"), status="failed") if kind else ended
+        job.folder = tmp_path / str(number)
+        job.folder.mkdir()
+        log = Writer(job.folder / run_folder.JOURNAL, 0)
+        for clock_sec in (5.0, 5.0 + each):
+            log.event("run_start", clock_sec)
+    assert made.words().endswith(said), made.words()
 
 
 def test_a_full_disk_ends_a_search_with_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
