@@ -224,12 +224,54 @@ def test_a_budget_that_the_first_run_would_spend_is_refused(
         made(tmp_path, f"{number}", seconds, config(**{"seed": 10 + number, **earlier}))
     asked = search_in(tmp_path, budget, price=9.0)
     asked.next_jobs()
+    asked.jobs[0].config.sweep.jobs_at_once = 8  # Runs that were alone tell it, too.
     if not words:
         search_price.check_budget(asked, GPUS)
         return
     said = rf"^search\.budget={budget}: is less than one run takes here, .*: about 6:40 \(5:50 to 8:00\), .*{words}$"
     with pytest.raises(ConfigError, match=said):
         search_price.check_budget(asked, GPUS)
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ("2h", " holds about 18 runs (15 to 20), by earlier runs: 1:10:00 to 2:00:00, 1.17 to 2.00 GPU-hours, 10.50 to"
+         " 18.00 USD"),
+        ("5usd", " holds about 5 runs (4 to 5), by earlier runs: 33:20 to 33:20, 0.56 to 0.56 GPU-hours, 5.00 to 5.00"
+         " USD"),
+        ("20runs", ", by earlier runs: 1:10:00 to 2:40:00, 1.17 to 2.67 GPU-hours, 10.50 to 24.00 USD"),
+    ],
+)  # fmt: skip
+def test_the_price_of_a_search_is_what_its_budget_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: str, words: str
+) -> None:
+    monkeypatch.setattr(price_words, "cpu_model", lambda: CPU)
+    asked = search_in(tmp_path, budget, price=9.0)
+    first = "the first look at which setting is best comes after about 12 runs"
+    nothing = "no earlier run is like its runs on this hardware: no estimate"
+    assert search_price.of_search(asked, GPUS) == f"search.budget={budget}: {nothing}; {first}"
+    for number, seconds in enumerate((350.0, 400.0, 480.0)):
+        made(tmp_path, f"{number}", seconds, config(seed=number))
+    said = search_price.of_search(asked, GPUS)
+    more = ", more than that holds; give search.budget=12usd" if budget == "5usd" else ""
+    assert said == f"search.budget={budget}{words}; {first}{more}"
+
+
+def test_a_search_says_how_far_off_its_runs_estimates_were(tmp_path: Path) -> None:
+    """Four that explored were two at once; the one that decided was alone."""
+    explored, alone = config(), config(seed=9)
+    explored.sweep.jobs_at_once = 2
+    made(tmp_path, "1", 100.0, explored, created_ms=WORK_MS - 900_000)
+    made(tmp_path, "2", 80.0, alone, created_ms=WORK_MS - 500_000)
+    sweep = make_sweep(tmp_path, "3", "", 5)
+    documents.write_json(sweep / run_folder.RUN, run_folder.RunInfo("3", "tests", "", kind="sweep", created_ms=WORK_MS))
+    for name in "abcd":
+        made(sweep, name, 120.0, explored)
+    made(sweep, "e", 85.0, alone)
+    words = "Jobs took 5:25; the estimate was 4:40 (2:20 to 7:00), 14 % less."
+    assert search_price.how_far_off(sweep, 5) == words
+    assert search_price.how_far_off(tmp_path / "1", 1) == ""
 
 
 def test_a_range_is_in_one_unit() -> None:
@@ -303,11 +345,14 @@ def test_a_launch_after_another_has_a_price_and_says_how_far_off_it_was(tmp_path
     assert "\njob 2 of 2: " in shown
     assert re.search(r"\nprice: 3 to 8 blocks of 2 jobs, 6 to 16 runs: .+ to .+ USD; search.budget=1h is", shown), shown
     search = (*asked, "+search=quickest", "batch_size=32,64", "search.budget=3runs", "dry_run=true")
-    assert "price: the search's budget: 3runs\n" in launch(tmp_path, "-m", *search).output
-    for more in ((), ("dry_run=true",)):
-        refused = launch(tmp_path, "-m", *search[:-2], "search.budget=0.1s", *more)
-        assert (refused.code, len(list((tmp_path / "runs").glob("*/search.json")))) == (2, 0), refused.output
-        assert re.search(
-            r"search\.budget=0\.1s: is less than one run takes here.* from \d earlier runs.* give search\.budget=\d+s",
-            refused.output,
-        )
+    shown = launch(tmp_path, "-m", *search).output
+    assert re.search(r"\nprice: search.budget=3runs, by earlier runs: .+ s to .+, .+ USD; the first look at", shown), (
+        shown
+    )
+    search = (*search[:-2], "search.budget=2runs")
+    answered = launch(tmp_path, "-m", *search).output
+    assert re.search(r" of 2 runs, .+ Jobs took .+; the estimate was .+ \d+ % (more|less)\.\n", answered), answered
+    refused = launch(tmp_path, "-m", *search[:-1], "search.budget=0.1s")
+    assert (refused.code, len(list((tmp_path / "runs").glob("*/search.json")))) == (2, 1), refused.output
+    said = r"budget=0\.1s: is less than one run takes here.* from \d earlier runs.* give search\.budget=\d+s"
+    assert re.search(said, refused.output)

@@ -95,7 +95,7 @@ def how_far_off(folder: Path, num_jobs: int) -> str:
     known = [(run, made) for run in done if (made := price.estimate(run.config, run.place, before))]
     if not known:
         return ""
-    seconds = price.wall_sec([run.seconds for run, _ in known], known[0][0].config.sweep.jobs_at_once)
+    seconds = price.sweep_sec([(run.config, run.seconds) for run, _ in known])
     estimate = price.price([(run.config, made) for run, made in known]).seconds
     off = round(100 * (estimate.middle / seconds - 1))
     share = "the same" if off == 0 else f"{abs(off)} % {'more' if off > 0 else 'less'}"

@@ -1,15 +1,18 @@
-"""The price of a search, by earlier runs."""
+"""The price of a search, by earlier runs: a budget that is too small, what one holds, and how far off that was."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from conf.schema import ConfigError
+from conf.schema import ConfigError, RunConfig
 from tracking.analysis.statistics import counted
 from tracking.jobs.follow import price_words
+from tracking.jobs.plan import Job, price
 from tracking.jobs.search import SearchJobs
-from tracking.request.search_options import budget_of
+from tracking.request.search_options import Budget, budget_of
 
 
 def check_budget(search: SearchJobs, gpus: Sequence[Any]) -> None:
@@ -18,7 +21,7 @@ def check_budget(search: SearchJobs, gpus: Sequence[Any]) -> None:
     budget = budget_of(first.config.search)
     if budget.unit == "runs":
         return
-    [estimate] = price_words.estimates([first], gpus)
+    [estimate] = _estimates([first.config], gpus)
     if estimate is None or estimate.of:
         return
     cost = budget.of(first.config, estimate.seconds.middle)
@@ -31,3 +34,67 @@ def check_budget(search: SearchJobs, gpus: Sequence[Any]) -> None:
         f" {price_words.of_job(first, estimate)}{cost_words}. The first look at which setting is best comes after"
         f" about {counted(num, 'run')}; give search.budget={budget.option(num * cost)}"
     )
+
+
+def of_search(search: SearchJobs, gpus: Sequence[Any]) -> str:
+    """How many runs the budget of a new search holds, one after the other, and what those take.
+
+    They are taken to be as long as runs of the values of its axes are on the mean. Many are stopped early, so it may
+    hold more. A search may be decided before its budget is spent: it takes at least what comes before its first look.
+    """
+    settings = search.corners()
+    estimates = _estimates(settings, gpus)
+    known = [(_alone(config), each) for config, each in zip(settings, estimates, strict=True) if each]
+    asked, num_first = settings[0].search.budget, search.runs_to_first_look
+    first = f"the first look at which setting is best comes after about {counted(num_first, 'run')}"
+    if not known:
+        return f"search.budget={asked}: no earlier run is like its runs on this hardware: no estimate; {first}"
+    budget = budget_of(settings[0].search)
+    nums = _runs_within(budget, known)
+    held = "" if budget.unit == "runs" else f" holds about {_runs(nums)}, by earlier runs"
+    of = f" of {len(known)} of {len(settings)} settings" if len(known) < len(settings) else ""
+    whole, fewest = price.price(known), min(num_first, nums.high)
+    if nums.middle < num_first:
+        enough = budget.option(num_first * budget.amount / nums.middle)
+        first += f", more than that holds; give search.budget={enough}"
+
+    def span(values: price.Range, said: Callable[[float], str]) -> str:
+        each = price.Range(*(value / len(known) for value in values))
+        most = max(nums.high * each.low, nums.middle * each.middle, nums.low * each.high)
+        return f"{said(min(most, fewest * each.low))} to {said(most)}"
+
+    parts = [span(whole.seconds, price_words.time)]
+    parts += [f"{span(whole.gpu_hours, price_words.amount)} GPU-hours"] if whole.gpu_hours else []
+    parts += [f"{span(whole.usd, price_words.amount)} USD"] if whole.usd else []
+    return f"search.budget={asked}{held or ', by earlier runs'}{of}: {', '.join(parts)}; {first}"
+
+
+def _estimates(configs: Sequence[RunConfig], gpus: Sequence[Any]) -> list[price.Estimate | None]:
+    """An estimate for a run of each of these, by runs of its setting if there are any, alone if there are any."""
+    jobs = [Job(config, []) for config in [*map(_alone, configs), *configs]]
+    made = price_words.estimates(jobs, gpus)
+    pairs = zip(made[: len(configs)], made[len(configs) :], strict=True)
+    return [min(filter(None, pair), key=lambda estimate: bool(estimate.of), default=None) for pair in pairs]
+
+
+def _alone(config: RunConfig) -> RunConfig:
+    return dataclasses.replace(config, sweep=dataclasses.replace(config.sweep, jobs_at_once=1))
+
+
+def _runs_within(budget: Budget, known: Sequence[tuple[RunConfig, price.Estimate]]) -> price.Range:
+    """How many runs a budget holds, if they are as slow as their estimates say, as usual, and as quick."""
+    if budget.unit == "runs":
+        return price.Range(budget.amount, budget.amount, budget.amount)
+    costs = [sum(budget.of(config, each.seconds[end]) for config, each in known) / len(known) for end in (2, 1, 0)]
+    return price.Range(*(budget.amount / cost for cost in costs))
+
+
+def _runs(nums: price.Range) -> str:
+    low, middle, high = (int(num) for num in nums)
+    return counted(middle, "run") + (f" ({low} to {high})" if low < high else "")
+
+
+def how_far_off(folder: Path, num_jobs: int) -> str:
+    """A sentence on what the finished runs of a search took, and what earlier runs had said; empty without those."""
+    words = price_words.how_far_off(folder, num_jobs)
+    return f"{words[0].upper()}{words[1:]}." if words else ""

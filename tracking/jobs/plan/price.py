@@ -78,20 +78,27 @@ def price(jobs: Sequence[tuple[RunConfig, Estimate]]) -> Price:
     Dollars are counted as `sweep_summary.spent_usd` counts them: the price of a node for the time of each job.
     """
     times = [(config, estimate.seconds) for config, estimate in jobs]
-    at_once = jobs[0][0].sweep.jobs_at_once
     on_gpus = [(config.num_gpus() * config.nodes, seconds) for config, seconds in times if config.on_gpu()]
     paid = [
         (config.instance.price_per_hour * config.nodes, seconds)
         for config, seconds in times
         if config.instance.price_per_hour is not None
     ]
-    wall = (wall_sec([seconds[end] for _, seconds in times], at_once) for end in range(3))
+    wall = (sweep_sec([(config, seconds[end]) for config, seconds in times]) for end in range(3))
     return Price(Range(*wall), _per_hour(on_gpus), _per_hour(paid))
 
 
 def _per_hour(jobs: Sequence[tuple[float, Range]]) -> Range | None:
     sums = (math.fsum(rate * seconds[end] / 3600 for rate, seconds in jobs) for end in range(3))
     return Range(*sums) if jobs else None
+
+
+def sweep_sec(jobs: Sequence[tuple[RunConfig, float]]) -> float:
+    """The wall time of jobs of these seconds. A search has several at once while it explores, and then one."""
+    by_at_once: dict[int, list[float]] = {}
+    for config, seconds in jobs:
+        by_at_once.setdefault(config.sweep.jobs_at_once, []).append(seconds)
+    return math.fsum(wall_sec(seconds, at_once) for at_once, seconds in by_at_once.items())
 
 
 def wall_sec(seconds: Sequence[float], at_once: int) -> float:

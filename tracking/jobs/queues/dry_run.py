@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tracking.jobs.follow import price_words
+from tracking.jobs.follow import price_words, search_price
 from tracking.jobs.plan import Job, price, sweep
 from tracking.jobs.queues import batch_script
 from tracking.jobs.search import SearchJobs
@@ -34,13 +34,14 @@ def show(
         if estimates:
             console.print(f"  {price_words.of_job(job, estimates[number - 1])}", soft_wrap=True)
     if search:
-        console.print(f"price: {_price(jobs, estimates)}", soft_wrap=True)
+        price_of_all = search_price.of_search(asked, gpus) if asked and search.name else _price(jobs, estimates)
+        console.print(f"price: {price_of_all}", soft_wrap=True)
 
 
 def _price(jobs: Sequence[Job], estimates: Sequence[price.Estimate | None]) -> str:
-    """What all takes: a search its budget, and settings that are decided among their blocks, as far as that lasts."""
+    """What all takes: settings that are decided among their blocks, as far as the budget lasts."""
     config = jobs[0].config
-    if config.search.name or config.search.phase:
+    if config.search.phase:
         return f"the search's budget: {config.search.budget}"
     if config.sweep.until_decided:
         return price_words.of_blocks(jobs, estimates)

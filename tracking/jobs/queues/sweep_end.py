@@ -11,7 +11,7 @@ from rich.console import Console
 from tracking.base.console import Drawing
 from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH
-from tracking.jobs.follow import price_words, result_table
+from tracking.jobs.follow import price_words, result_table, search_price
 from tracking.jobs.plan import Job, sweep, sweep_summary, sweep_waste
 from tracking.jobs.search import SearchJobs
 from tracking.jobs.watch import Alerts
@@ -21,6 +21,9 @@ from tracking.record import checkpoints
 
 def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: Path, search: SearchJobs | None) -> None:
     """Write the summary, and print the answer of a search, else the table of the jobs; where it is, and its cost."""
+    if search:
+        with Drawing(console, "how far off the estimate was is not known"):
+            search.how_far_off = search_price.how_far_off(folder, len(jobs))
     with Drawing(console, "the search's trace and pictures are not written"):
         if search:
             search.finish(folder)

@@ -49,6 +49,7 @@ class SearchJobs:
         self._asked_at: tuple[int, int] | None = None  # how many jobs there were, and had ended, at the last proposal
         self._num_lost: dict[int, int] = {}  # by trial, how often its run was lost
         self.trouble = ""  # what ended it early
+        self.how_far_off = ""  # a sentence on its runs' estimates, when it has ended
         self._looked = 0  # blocks at the last look that was told
         self.why: dict[str, str] = {}  # by setting, why it cannot be run
 
@@ -206,7 +207,7 @@ class SearchJobs:
             return f"Every run failed. The first: {sweep_summary.outcome(failed[0])}"
         said = answer_words.text(self.answers(), self._objectives, self._budget, self.points())
         took = "" if self.answer().named else answer_words.one_run(*seconds_of(self.jobs))
-        return " ".join(filter(None, [self.trouble, said, took]))
+        return " ".join(filter(None, [self.trouble, said, took, self.how_far_off]))
 
     def finish(self, folder: Path) -> None:
         """Write what is known at the end, with its pictures. Raises OSError."""
