@@ -7,20 +7,24 @@ Package mlperf_logging has the points and this rule; github.com/mlcommons/loggin
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
-import statistics
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from conf.target import Target, is_met, limit
 from tracking.analysis.mlperf.score import Score
 from tracking.analysis.statistics import counted, olympic_mean
+from tracking.measure.programs import Benchmark
 
 PACKAGE = "mlperf_logging"
-LEAST_OLYMPIC = 3  # runs of which a mean without the first and the last can be taken
+LAST_IN_EPOCHS = 3.0  # rules of UNet3D
+LEAST_SAMPLES = 20_000  # a run of UNet3D takes more samples, and fewer epochs
 Point = Mapping[str, Any]
 
 
@@ -40,18 +44,23 @@ class Convergence:
     least: float | None = None
     interpolated: bool = False
     why: str = ""
+    of_batch: int = 0  # the point's; above `batch` where no point is so small
 
     @property
     def good(self) -> bool | None:
-        return None if self.epochs is None or self.least is None else self.epochs >= self.least
+        if self.epochs is None or self.least is None:
+            return None
+        return True if self.epochs >= self.least else None if self.of_batch > self.batch else False
 
     @property
     def verdict(self) -> str:
         """In a sentence without its end."""
         if self.epochs is None or self.least is None or self.reference is None:
             return f"convergence is not checked: {self.why}"
-        where = f"batch {self.batch:,}{', interpolated' if self.interpolated else ''}, rules {self.ruleset}"
+        where = f"batch {self.of_batch:,}{', interpolated' if self.interpolated else ''}, rules {self.ruleset}"
         words = f"{self.epochs:.4g} epochs ({counted(self.num_runs, 'run')}), reference {self.reference:.4g} ({where})"
+        if self.good is None:
+            return f"convergence is not checked: there is no reference at batch {self.batch:,} or below: {words}"
         if not self.good:
             return f"too few epochs to be true: {words}, at least {self.least:.4g} are accepted"
         fewer = (
@@ -61,25 +70,56 @@ class Convergence:
 
 
 def convergence(score: Score, checker: ModuleType | None = None) -> Convergence:
-    """What the points of its benchmark say of a setting's runs that reached the target."""
-    benchmark, said = score.benchmark, score.setting.get("global_batch_size", "")
-    epochs = [run.epochs for run in score.counted if run.reached and run.epochs is not None]
-    if not said.isdecimal() or not epochs:
-        return Convergence(why="the logs do not say the global batch size" if epochs else "no run reached its target "
-                           "at an epoch that its log says")  # fmt: skip
-    batch = int(said)
+    """What the points of its benchmark say of a setting's runs, of which one that missed the target counts as last."""
+    if why := _unlike(score):
+        return Convergence(why=why)
+    benchmark, batch = score.benchmark, int(score.setting["global_batch_size"])
+    epochs = [math.inf if run.epochs is None or not run.reached else run.epochs for run in score.counted]
     module = checker or _checker()
-    for ruleset in _rulesets(module, benchmark.name, benchmark.holds_in):
+    for ruleset in _rulesets(module, benchmark, min(epochs)):
         with contextlib.redirect_stdout(io.StringIO()):
             points = module.RCP_Checker("training", ruleset, benchmark.name, False)
         point, interpolated = _point(points, batch)
         if point is None:
             why = f"rules {ruleset} have no reference of {benchmark.name} at batch {batch:,} or around it"
             return Convergence(why=why)
-        mean = olympic_mean(epochs) if len(epochs) >= LEAST_OLYMPIC else statistics.fmean(epochs)
+        mean = olympic_mean(epochs, benchmark.dropped)
         reference, least = float(point["RCP Mean"]), float(point["Min Epochs"])
-        return Convergence(mean, len(epochs), batch, ruleset, reference, least, interpolated)
+        of_batch = int(point["BS"])
+        return Convergence(mean, len(epochs), batch, ruleset, reference, least, interpolated, of_batch=of_batch)
     return Convergence(why=f"there are no reference convergence points of {benchmark.name} to its target")
+
+
+def _unlike(score: Score) -> str:
+    """Why the runs cannot be held against the benchmark's points; "" where they can."""
+    benchmark, runs = score.benchmark, score.counted
+    if not any(run.reached and run.epochs is not None for run in runs):
+        return "no run reached its target at an epoch that its log says"
+    if any(run.reached and run.epochs is None for run in runs):
+        return "not every log says the epoch of its last evaluation"
+    if not score.setting.get("global_batch_size", "").isdecimal():
+        return "the logs do not say the global batch size"
+    if (dataset := score.setting.get("dataset", benchmark.dataset)) != benchmark.dataset:
+        return f"the runs are on another dataset, {dataset} instead of {benchmark.dataset}"
+    if lower := _lower(score.setting.get("target_accuracy", ""), benchmark.targets):
+        return f"the target of the runs is easier than that of the points: {lower}"
+    if score.num_missing:
+        return f"{len(runs)} of {counted(score.num_needed, 'run')}"
+    if score.num_missed > benchmark.dropped:
+        return f"{score.num_missed} of {counted(len(runs), 'run')} missed the target, {benchmark.dropped} may"
+    return ""
+
+
+def _lower(said: str, targets: Mapping[str, Target]) -> str:
+    """The targets that our log says (log.py) and that do not meet MLPerf's; other logs say a number or none."""
+    try:
+        own = ast.literal_eval(said)
+    except (ValueError, SyntaxError):
+        return ""
+    if not isinstance(own, dict):
+        return ""
+    lower = [key for key, target in targets.items() if key not in own or not is_met(limit(own[key]), target)]
+    return ", ".join(f"{key} {own.get(key, 'none')} instead of {limit(targets[key]):g}" for key in lower)
 
 
 def _checker() -> ModuleType:
@@ -93,13 +133,21 @@ def _checker() -> ModuleType:
     return module
 
 
-def _rulesets(module: ModuleType, name: str, holds_in: Any) -> Iterator[str]:
-    """The rules that have points of a benchmark, the newest first, of rounds in which the target was the same."""
+def _rulesets(module: ModuleType, benchmark: Benchmark, epochs: float) -> Iterator[str]:
+    """The rules that have points of a benchmark, the newest first, of rounds in which the target was the same.
+
+    The points of UNet3D are in epochs up to rules 3.0, and in samples from 3.1 on; `epochs` tells what a log counts.
+    """
+    name = benchmark.name
+    if name not in module.submission_runs["training"]:  # The package has points of DLRM, too, and refuses them.
+        return
     assert module.__file__
     files = Path(module.__file__).parent.glob(f"training_*/rcps_{name}.json")
     versions = [path.parent.name.removeprefix("training_") for path in files]
     for version in sorted(versions, key=lambda version: [*map(int, version.split("."))], reverse=True):
-        if holds_in(float(version.rpartition(".")[0])):
+        round_ = float(version.rpartition(".")[0])
+        in_samples = name == "unet3d" and epochs >= LEAST_SAMPLES
+        if benchmark.holds_in(round_) and (name != "unet3d" or in_samples == (round_ > LAST_IN_EPOCHS)):
             yield version
 
 
