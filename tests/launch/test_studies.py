@@ -243,6 +243,9 @@ def test_the_batch_goes_with_the_gpus_by_a_table() -> None:
     assert batch("model=vgg", DGX1) == (64, 256)  # It is not in the table.
     assert batch("model=vgg", "study.batch_size={4:16}") == (16, 64)
     assert batch("model=vgg", "study.batch_factor=0.5") == (32, 128)
+    for words in (DGX1, "study.batch_factor=0.5"):  # A resumed run is checked once more, from its config.
+        once = checks.check_run(composed(["gpus=4", "model=ssd", spelled_out(words)]), EIGHT_GPUS)
+        assert checks.check_run(once, EIGHT_GPUS) == once
     with pytest.raises(ConfigError, match=r"study\.batch_size: has no batch of model=vgg on 4 devices, only on 1, 8"):
         batch("model=vgg", "study.batch_size={1:16,8:2}")
     with pytest.raises(ConfigError, match="give one"):

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from conf.schema import ConfigError, RunConfig
+
+
+def with_batch(config: RunConfig) -> RunConfig:
+    """The config with a device's batch alone. What gave the batch is left out, so that a resumed run can be checked.
+
+    Raises ConfigError.
+    """
+    study = replace(config.study, batch_size={}, batch_factor=None)
+    return replace(config, batch_size=resolve_batch(config), global_batch_size=None, study=study)
 
 
 def resolve_batch(config: RunConfig) -> int | None:

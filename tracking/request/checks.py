@@ -12,7 +12,7 @@ from typing import Any
 from conf.launch_options import AlertConfig, InstanceConfig, ProfileConfig
 from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, RunConfig
 from tracking.base.installation import LAUNCH
-from tracking.request.batch_checks import check_groups, check_whose_batch, resolve_batch
+from tracking.request.batch_checks import check_groups, check_whose_batch, with_batch
 from tracking.request.closed_rules import check_target_set
 from tracking.request.evaluation_checks import check_evaluation
 from tracking.request.gpu_memory import check_memory
@@ -38,7 +38,7 @@ def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
         checkpoint_every_epochs=resolve_checkpoints(config),
     )
     config = dataclasses.replace(config, instance=resolve_price(config))
-    config = dataclasses.replace(config, batch_size=resolve_batch(config), global_batch_size=None)
+    config = with_batch(config)
     check_counts(config)
     check_program(config)
     check_evaluation(config)
