@@ -37,8 +37,9 @@ GPU_KEYS = (
     "power_limit_watts", "application_sm_clock_mhz", "application_memory_clock_mhz", "max_sm_clock_mhz",
     "max_memory_clock_mhz", "memory_bytes", "ecc", "mig", "vbios",
 )  # fmt: skip
+AFFINITY = "env.affinity"  # older runs lack it
 BY_DEVICES = {
-    *DEVICES, "global_batch_size", "optimizer/learning_rate", "env.gpu_count", "env.topology",
+    *DEVICES, "global_batch_size", "optimizer/learning_rate", "env.gpu_count", "env.topology", AFFINITY,
     "environment.OMP_NUM_THREADS",  # processes share the cores (trainers/loop/worker/agent.py)
 }  # fmt: skip
 # What changes with an axis by itself, and is no confounding.
@@ -55,8 +56,8 @@ FOLLOWS = {
     "env.image": {"stack", *(f"env.{key}" for key in ("cuda", "cudnn", "nccl", "torch", "python"))},
     "env.stack_id": {"stack", *(f"env.{key}" for key in ("driver", "cuda", "cudnn", "nccl", "torch", "image"))},
     "env.driver": {"env.node"},  # a driver is changed by a reboot or by another machine
-    "env.gpu": {"instance", "env.node", *GPU_KEYS},
-    "instance": {"env.node", "env.gpu", "env.cpu", "env.topology", *GPU_KEYS},
+    "env.gpu": {"instance", "env.node", AFFINITY, *GPU_KEYS},
+    "instance": {"env.node", "env.gpu", "env.cpu", "env.topology", AFFINITY, *GPU_KEYS},
     "env.node": {"instance"},
 }
 
@@ -173,7 +174,7 @@ def _differing(rows: Mapping[str, Mapping[str, str]]) -> list[tuple[str, dict[st
     known = {name: row for name, row in rows.items() if any(key.startswith("env.") for key in row)}
     for key in sorted({key for row in rows.values() for key in row if key != "fingerprint"}):
         having = known if key.startswith("env.") else rows
-        if key.startswith(GPU_KEYS):
+        if key == AFFINITY or key.startswith(GPU_KEYS):
             having = {name: row for name, row in rows.items() if key in row}
         spread: dict[str, list[str]] = {}
         for run_id, row in having.items():

@@ -43,6 +43,22 @@ def test_what_differs_beside_the_axis_is_named(make: Callable[..., Report]) -> N
         assert f" {key} " not in warnings
 
 
+def test_cores_near_the_gpus_follow_from_their_number(make: Callable[..., Report]) -> None:
+    runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11), tags={"env.affinity": "1"})
+    runs += repeated(config={"gpus": 2}, steps=(0.1, 0.11), tags={"env.affinity": "1+1"})
+    assert "env.affinity" not in " ".join(make(runs, by=["gpus"]).warnings)
+
+
+@pytest.mark.parametrize(("other", "confounds"), [({}, False), ({"env.affinity": "2"}, True)])
+def test_cores_near_the_gpus_differ_where_both_runs_say_them(
+    make: Callable[..., Report], other: dict[str, str], confounds: bool
+) -> None:
+    """Older runs do not."""
+    runs = repeated(config={"precision": "tf32"}, steps=(0.1, 0.11), tags={"env.affinity": "1"})
+    runs += repeated(config={"precision": "bf16"}, steps=(0.1, 0.11), tags=other)
+    assert ("env.affinity" in " ".join(make(runs, by=["precision"]).warnings)) == confounds
+
+
 @pytest.mark.parametrize(
     ("axis", "values", "confounds"), [("gpus", (1, 2), False), ("precision", ("tf32", "bf16"), True)]
 )
