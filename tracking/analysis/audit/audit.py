@@ -30,6 +30,7 @@ def audit(report: Mapping[str, Any], roots: Sequence[Path]) -> AuditResult:
 def audited(report: Mapping[str, Any], roots: Sequence[Path]) -> tuple[AuditResult, Evidence | None]:
     """The same, with the journals of its runs; None where it is no whole report, or lacks a run's folder."""
     tally = AuditResult()
+    report = {"within": [], "over": {}, **report}  # older reports lack what they did not ask for
     _shape(report, tally)
     if tally.differences:
         return tally, None

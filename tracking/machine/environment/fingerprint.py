@@ -159,7 +159,7 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
     if values["env.torch"]:
         values["env.stack_id"] = _hash(values, *STACK)
     if all(values.get(f"env.{key}") for key in ("gpu", "gpu_count", "topology", "cpu")):
-        # GPUs at one socket have the hash of older versions, which did not ask.
+        # GPUs at the same cores have the hash of older versions, which did not ask.
         spread = ("affinity",) if "+" in (values.get("env.affinity") or "") else ()
         values["env.hardware_id"] = _hash(values, "gpu", "gpu_count", "topology", "cpu", *spread)
     return {key: value for key, value in values.items() if value}

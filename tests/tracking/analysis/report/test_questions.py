@@ -12,6 +12,8 @@ from tests.support.fingerprints import fingerprint, torch_module
 from tests.support.published_tables import import_dgx1
 from tests.support.studied import config, make_run, make_sweep
 from tracking.__main__ import main
+from tracking.analysis.compare import Estimate
+from tracking.analysis.report.questions.within_table import time_text
 from tracking.analysis.statistics import proven_share
 from tracking.measure.bottleneck import explain
 from tracking.record import run_folder
@@ -191,8 +193,8 @@ def test_a_precision_gains_memory_time_and_joules(tmp_path: Path) -> None:
     report = reported(tmp_path, "--by", "precision")
     rows = {row["setting"]: row for row in table(report, "gains")}
     half = rows["precision=fp16"]
-    assert (half["peak memory (GB)"], half["memory over fp32"]) == ("4.000 ± 0.000", "2.000 ± 0.000")
-    assert (half["time over fp32"][:4], half["energy over fp32"]) == ("2.00", "2.000 ± 0.000")
+    assert (half["peak memory (GB)"], half["times less memory than fp32"]) == ("4.000 ± 0.000", "2.000 ± 0.000")
+    assert (half["times less time than fp32"][:4], half["times less energy than fp32"]) == ("2.00", "2.000 ± 0.000")
     (gap,) = table(report, "gaps")
     assert (gap["gap of means"], gap["gap of single runs"]) == ("100.0 %", "118.2 %")
 
@@ -201,8 +203,48 @@ def test_many_trainings_are_weighed_against_a_quick_one(dgx1: Path) -> None:
     """Eight ResNet-50s on one GPU each take 22.4 h together; one after the other on eight GPUs, 18.5 h."""
     rows = {(row["workload"].split()[0], row["devices"]): row for row in table(reported(dgx1, "--by", "gpus"), "jobs")}
     resnet, ncf = rows["resnet50", "8"], rows["ncf", "8"]
-    assert (resnet["first"], resnet["one job is first up to (trainings)"]) == ("one job", "any number")
-    assert (ncf["first"], ncf["one job is first up to (trainings)"]) == ("jobs at once", "2")
+    up_to = "of up to N trainings, one job is first up to"
+    assert (resnet["first"], resnet[up_to], resnet["jobs at once"][-1]) == ("one job", "any number", "h")
+    assert (ncf["first"], ncf[up_to]) == ("jobs at once", "2")
+
+
+def test_layouts_of_as_many_devices_have_rows_of_their_own(tmp_path: Path) -> None:
+    """The speed-up over one device is 8 but for the noise, and a gap between these settings would be the speed-up."""
+    sweep = make_sweep(tmp_path / "runs", "20260101-000000-vgg-0007", URI, 6)
+    for gpus, nodes, step_sec in ((1, 1, 8.0), (8, 1, 1.0), (4, 2, 1.4)):
+        for seed in (1, 2):
+            asked = config(gpus=gpus, nodes=nodes, seed=seed)
+            folder = make_run(sweep, asked, URI, step_sec=step_sec * (1 + seed / 100), eval_sec=0.0)
+            measured(folder, **{"traffic/disk_read_total_megabytes": 100.0 * nodes})
+    for seed in (1, 2):
+        measured(make_run(sweep, config(gpus=4, seed=seed), URI, step_sec=2.0 + seed / 100, eval_sec=0.0),
+                 **{"traffic/disk_read_total_megabytes": 70.0})  # fmt: skip
+    report = reported(tmp_path, "--by", "gpus,nodes")
+    jobs = {row["setting"]: row["first"] for row in table(report, "jobs")}
+    assert jobs == {
+        "gpus=4 nodes=1": "cannot be told", "gpus=8 nodes=1": "cannot be told", "gpus=4 nodes=2": "jobs at once",
+    }  # fmt: skip
+    assert {row["setting"] for row in table(report, "traffic")} == {"gpus=4"}
+    assert not [made for made in report["tables"] if made["kind"] == "gaps"]
+
+
+def test_traffic_of_several_devices_has_rows_of_their_own(tmp_path: Path) -> None:
+    sweep = make_sweep(tmp_path / "runs", "20260101-000000-vgg-0008", URI, 4)
+    for gpus, nodes in ((4, 1), (4, 2), (8, 1), (8, 2)):
+        folder = make_run(sweep, config(gpus=gpus, nodes=nodes, seed=1), URI)
+        measured(folder, **{"traffic/disk_read_total_megabytes": 100.0 * nodes})
+    rows = table(reported(tmp_path, "--by", "gpus,nodes"), "traffic")
+    assert [(row["setting"], row["nodes"]) for row in rows] == [
+        ("gpus=4", "1"), ("gpus=4", "2"), ("gpus=8", "1"), ("gpus=8", "2"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seconds", "error", "words"),
+    [(10_800, 20, "3:00 h ± 20 s"), (10_800, 720, "3:00 ± 0:12 h"), (90, 5, "90.0 ± 5.0 s")],
+)
+def test_an_error_of_seconds_is_said_in_seconds(seconds: float, error: float, words: str) -> None:
+    assert time_text(Estimate(seconds, error, 3)) == words
 
 
 def test_traffic_is_summed_over_nodes_with_its_growth(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tracking.analysis.audit.evidence import headings, selection, trees
 from tracking.analysis.audit.evidence.content import Content, Rows, facts_of, mean_of, these
 from tracking.analysis.audit.evidence.evidence import (
+    DEVICES,
     OF_TARGETS,
     Evidence,
     Labels,
@@ -35,8 +36,8 @@ from tracking.analysis.audit.evidence.headings import (
 from tracking.analysis.audit.evidence.trees import UNCHECKED, AuditResult, Near, That, by_identity, compare, name_of
 
 __all__ = [
-    "BESIDE", "BUSY", "CAUSES", "FACTS", "LEAST_SHARE", "LIMITS", "OF_TARGETS", "OVER_FP32", "OWN_FACTS", "PANELS",
-    "QUANTITIES", "RATIOS", "SHORT", "SOFTWARE", "SPEEDS", "UNCHECKED", "AuditResult", "Content", "Evidence",
+    "BESIDE", "BUSY", "CAUSES", "DEVICES", "FACTS", "LEAST_SHARE", "LIMITS", "OF_TARGETS", "OVER_FP32", "OWN_FACTS",
+    "PANELS", "QUANTITIES", "RATIOS", "SHORT", "SOFTWARE", "SPEEDS", "UNCHECKED", "AuditResult", "Content", "Evidence",
     "Labels", "Near", "Rows", "That", "by_identity", "compare", "evaluated_once", "facts_of", "headings",
     "is_stack", "mean_of", "name_of", "observed", "selection", "these", "trees", "without_devices",
 ]  # fmt: skip

@@ -104,7 +104,10 @@ def clock_text(moments: Moments, sign: str) -> str:
     _, mean, error, _ = moments
     if mean >= 3600:
         parts = [f"{minutes // 60:,}:{minutes % 60:02d}" for minutes in (round(mean / 60), round((error or 0) / 60))]
-        return f"{sign} {parts[0]}".strip() + (f" ± {parts[1]} h" if error is not None else " h")
+        about = "" if error is None else f" ± {parts[1]} h"
+        if error is not None and error < 60:
+            return f"{sign} {parts[0]} h ± {error:.2g} s".strip()
+        return f"{sign} {parts[0]}".strip() + (about or " h")
     size, unit = (60, "min") if mean >= 120 else (1, "s")
     return f"{text_of(mean / size, None if error is None else error / size, None, sign)} {unit}"
 

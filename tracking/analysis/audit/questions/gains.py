@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 
-from tracking.analysis.audit.arithmetic import Observations, moments_of, text_of
-from tracking.analysis.audit.evidence import Content, Evidence, Labels, Rows, mean_of, name_of, without_devices
+from tracking.analysis.audit.arithmetic import Moments, Observations, moments_of, text_of
+from tracking.analysis.audit.evidence import DEVICES, Content, Evidence, Labels, Rows, mean_of, name_of
 from tracking.analysis.audit.journals import JournalFigures
-from tracking.analysis.audit.questions.asked_tables import gain_of
+from tracking.analysis.audit.questions.asked_tables import clock_text, gain_of
 from tracking.base import quantities
 
 TIME = quantities.TIME_TO_ACCURACY_SEC
 GAINS = {
-    quantities.MEMORY_PEAK_ALLOCATED_BYTES: ("peak memory (GB)", "memory over fp32", 1e-9),
-    TIME: ("time to accuracy (s)", "time over fp32", 1.0),
-    quantities.ENERGY_TO_ACCURACY_JOULES: ("energy to accuracy (kJ)", "energy over fp32", 1e-3),
+    quantities.MEMORY_PEAK_ALLOCATED_BYTES: ("peak memory (GB)", "times less memory than fp32", 1e-9),
+    TIME: ("time to accuracy (s)", "times less time than fp32", 1.0),
+    quantities.ENERGY_TO_ACCURACY_JOULES: ("energy to accuracy (kJ)", "times less energy than fp32", 1e-3),
 }
 STORAGE, NETWORK = ("disk_", "network_files_"), ("network_", "infiniband_")
 MOVED = {"storage": STORAGE, "network": NETWORK}
@@ -44,8 +45,14 @@ def gains(content: Content) -> Rows:
 def gaps(content: Content) -> Rows:
     evidence, rows = content.evidence, Rows()
     for workload in evidence.workloads():
-        by_setting = (evidence.values(workload, setting, evidence.metric) for setting in evidence.settings(workload))
-        sets = [[*numbers.values()] for numbers in by_setting if numbers]
+        by_setting = [
+            (setting, numbers)
+            for setting in evidence.settings(workload)
+            if (numbers := evidence.values(workload, setting, evidence.metric))
+        ]
+        sets = [[*numbers.values()] for _, numbers in by_setting]
+        if len({json.dumps([setting.get(axis) for axis in sorted(DEVICES)]) for setting, _ in by_setting}) > 1:
+            continue
         every = sorted(number for numbers in sets for number in numbers)
         if len(sets) < 2 or len(every) == len(sets) or every[0] <= 0:
             continue
@@ -68,17 +75,24 @@ def jobs(content: Content) -> Rows:
             mine, single = moments_of(own), moments_of(alone)
             if mine is None or single is None or own.num_short or alone.num_short:
                 continue
-            factor, rest = single[1] / mine[1], without_devices(setting)
-            name = name_of(rest) if rest else ""
+            first, up_to = _first(mine, single, devices)
+            name = name_of(setting)
             rows[f"{workload} {name} {devices:.0f}"] = {
                 "workload": workload, "setting": name, "devices": f"{devices:.0f}",
-                "jobs at once (s)": f"{single[1]:,.4g}", "one after the other (s)": f"{devices * mine[1]:,.4g}",
-                "first": "one job" if factor > devices else "jobs at once",
-                "one job is first up to (trainings)": (
-                    "any number" if factor > devices else str(max(0, math.floor(factor - 1e-9)))
-                ),
+                "jobs at once": clock_text((single[0], single[1], None, None), ""),
+                "one after the other": clock_text((mine[0], devices * mine[1], None, None), ""),
+                "first": first, "of up to N trainings, one job is first up to": up_to,
             }  # fmt: skip
     return rows
+
+
+def _first(mine: Moments, single: Moments, devices: float) -> tuple[str, str]:
+    factor = single[1] / mine[1]
+    if mine[2] is not None and single[2] is not None:
+        error = factor * math.hypot(mine[2] / mine[1], single[2] / single[1])
+        if abs(factor - devices) <= 2 * error:
+            return "cannot be told", ""
+    return ("one job", "any number") if factor > devices else ("jobs at once", str(max(0, math.floor(factor - 1e-9))))
 
 
 def traffic(content: Content) -> Rows:
@@ -94,7 +108,7 @@ def traffic(content: Content) -> Rows:
             for nodes, setting in sorted(of_nodes.items()) if len(of_nodes) > 1 else ():
                 fewest = min(of_nodes)
                 row = _traffic(evidence, workload, setting, of_nodes[fewest], math.log2(nodes / fewest))
-                rest_names = without_devices(setting)
+                rest_names = {axis: value for axis, value in setting.items() if axis != "nodes"}
                 name = name_of(rest_names) if rest_names else ""
                 about = {"workload": workload, "setting": name, "nodes": str(nodes)}
                 rows[f"{workload} {about['setting']} {nodes}"] = about | row

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracking.analysis.compare import DEVICES, Setting, Task, estimate, estimates
+from tracking.analysis.compare import DEVICES, Estimate, Setting, Task, estimate, estimates
+from tracking.analysis.report.questions import within_table
 from tracking.analysis.results import Cell, Table
 from tracking.base import quantities
 
 TIME = quantities.TIME_TO_ACCURACY_SEC
 # Heading of what a setting has, and of how many times less that is than in fp32.
 GAINS = {
-    quantities.MEMORY_PEAK_ALLOCATED_BYTES: ("peak memory (GB)", "memory over fp32", 1e-9),
-    TIME: ("time to accuracy (s)", "time over fp32", 1.0),
-    quantities.ENERGY_TO_ACCURACY_JOULES: ("energy to accuracy (kJ)", "energy over fp32", 1e-3),
+    quantities.MEMORY_PEAK_ALLOCATED_BYTES: ("peak memory (GB)", "times less memory than fp32", 1e-9),
+    TIME: ("time to accuracy (s)", "times less time than fp32", 1.0),
+    quantities.ENERGY_TO_ACCURACY_JOULES: ("energy to accuracy (kJ)", "times less energy than fp32", 1e-3),
 }
-GAINS_NOTE = "Over fp32: how many times less than the same setting in fp32. ±: standard error."
+GAINS_NOTE = "Than fp32: than the same setting in fp32. ±: standard error."
 GAPS_NOTE = (
-    "By {metric}: by how much the largest is above the smallest, of the settings' means and of single runs. A gap of"
-    " single runs that is much wider is the noise."
+    "By {metric}: by how much the largest is above the smallest, of the settings' means and of single runs, all on"
+    " the same devices. A gap of single runs that is much wider is the noise."
 )
 JOBS_NOTE = (
     "A sweep of as many trainings as there are devices: as jobs of one device each, all at once, and one after the"
     " other on all devices. Each is as long as alone; jobs at once share a machine, which slows them. One job on all"
-    " devices is first for fewer trainings than its speed-up."
+    " devices is first for fewer trainings than its speed-up. Cannot be told: N is within two standard errors of the"
+    " speed-up."
 )
 
 
@@ -53,10 +55,13 @@ def _in_fp32(task: Task, setting: Setting) -> Setting | None:
 
 
 def gaps_table(tasks: Sequence[Task], metric: str) -> Table | None:
-    """A row a workload of several settings, some of which ran several times; None without one."""
+    """A row a workload of several settings on the same devices, of which some ran several times; None without one."""
     rows: list[list[Cell]] = []
     for task in tasks:
-        of_settings = [values for setting in task.settings if (values := setting.values(metric))]
+        there = [setting for setting in task.settings if setting.values(metric)]
+        if len({tuple(setting.labels.get(axis) for axis in sorted(DEVICES)) for setting in there}) > 1:
+            continue  # else a gap would be the speed-up
+        of_settings = [setting.values(metric) for setting in there]
         single = [value for values in of_settings for value in values]
         if len(of_settings) > 1 and len(single) > len(of_settings) and min(single) > 0:
             means = [sum(values) / len(values) for values in of_settings]
@@ -77,21 +82,23 @@ def jobs_table(tasks: Sequence[Task]) -> Table | None:
             if base is None or base.devices != 1 or not setting.devices or setting.devices == 1:
                 continue
             own, alone = estimate(setting.measured(TIME)), estimate(base.measured(TIME))
-            if own is None or alone is None or own.bound or alone.bound:
+            speed_up = estimates.gain(setting, base, TIME)
+            if own is None or alone is None or own.bound or alone.bound or speed_up is None:
                 continue
-            count, speed_up = int(setting.devices), alone.mean / own.mean
-            up_to = "any number" if speed_up > count else str(max(0, int(speed_up - 1e-9)))
-            after, at_once = count * own.mean, alone.mean
-            rows.append([
-                task.title, _rest(setting), str(count), f"{at_once:,.4g}", f"{after:,.4g}",
-                "one job" if after < at_once else "jobs at once", up_to,
-            ])  # fmt: skip
+            count = int(setting.devices)
+            times = [within_table.time_text(Estimate(sec, None, own.n)) for sec in (alone.mean, count * own.mean)]
+            rows.append([task.title, setting.name, str(count), *times, *_first(speed_up, count)])
     if not rows:
         return None
-    headings = ["workload", "setting", "devices", "jobs at once (s)", "one after the other (s)", "first"]
-    columns = dict.fromkeys([*headings, "one job is first up to (trainings)"], "")
+    headings = ["workload", "setting", "devices", "jobs at once", "one after the other", "first"]
+    columns = dict.fromkeys([*headings, "of up to N trainings, one job is first up to"], "")
     return Table("N jobs of one device against one of N", columns, rows, JOBS_NOTE, "jobs")
 
 
-def _rest(setting: Setting) -> str:
-    return " ".join(f"{axis}={value}" for axis, value in setting.labels.items() if axis not in DEVICES)
+def _first(speed_up: Estimate, count: int) -> tuple[str, str]:
+    """Which is first for as many trainings as devices, and up to how many of them one job on all devices is."""
+    if speed_up.error is not None and abs(speed_up.mean - count) <= 2 * speed_up.error:
+        return "cannot be told", ""
+    if speed_up.mean > count:
+        return "one job", "any number"
+    return "jobs at once", str(max(0, int(speed_up.mean - 1e-9)))

@@ -6,16 +6,17 @@ import math
 import re
 from collections.abc import Sequence
 
-from tracking.analysis.compare import DEVICES, Estimate, Setting, Task
+from tracking.analysis.compare import Estimate, Setting, Task
 from tracking.analysis.results import Cell, Run, Table
 from tracking.analysis.statistics import mean_and_standard_error
 
 KINDS = {"storage": "disk|network_files", "network": "network|infiniband"}
 WHAT = {"total (MB)": "total_megabytes", "peak (MB/s)": "peak_megabytes_per_sec"}
 NOTE = (
-    "Summed over nodes, means over runs; a peak is the sum of the nodes' own peaks. Storage: disks and network files,"
-    " read and written. Network: Ethernet and InfiniBand, in and out. Doubling: the factor that doubling the nodes"
-    " brings, from the fewest on."
+    "Summed over nodes, means over runs; a peak is the sum of the peaks of nodes and directions, which may lie at"
+    " different moments. Storage: disks and network files, read and written. Network: Ethernet and InfiniBand, in and"
+    " out, so a byte between two nodes counts twice, and a byte of a network file counts as storage and as network."
+    " Doubling: the factor that doubling the nodes brings, from the fewest on."
 )
 
 
@@ -41,7 +42,7 @@ def traffic_table(tasks: Sequence[Task]) -> Table | None:
 
 
 def _row(task: Task, nodes: int, setting: Setting, least: int, fewest: Setting) -> list[Cell]:
-    rest = " ".join(f"{axis}={value}" for axis, value in setting.labels.items() if axis not in DEVICES)
+    rest = " ".join(f"{axis}={value}" for axis, value in setting.labels.items() if axis != "nodes")
     row: list[Cell] = [task.title, rest, str(nodes)]
     for kind in KINDS.values():
         for what in WHAT.values():

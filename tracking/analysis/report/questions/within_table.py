@@ -10,9 +10,9 @@ from tracking.analysis.report.questions.within import Fit
 from tracking.analysis.results import Cell, Table
 
 NOTE = (
-    "A setting is in time if every run of it was; one that was stopped before the limit says nothing. At least: the"
-    " share of such runs that is in time, with 95 % confidence (Clopper and Pearson). Nearest: the setting with the"
-    " largest share of runs in time."
+    "A setting is in time if every run of it was. A run that crashed, or was stopped before the limit, says nothing and"
+    " is not counted. At least: the share of such runs that is in time, with 95 % confidence (Clopper and Pearson)."
+    " Nearest: the setting with the largest share of runs in time."
 )
 COLUMNS = ("workload", "within", "fewest devices", "devices", "time to accuracy", "runs in time")
 OF_COSTS = ("cheapest", "its cost (USD)", "its time to accuracy", "its runs in time")
@@ -52,13 +52,15 @@ def cost_text(fit: Fit) -> str:
 
 
 def time_text(time: Estimate) -> str:
-    """Seconds below two minutes, minutes below an hour, then hours and minutes: `7:45 ± 0:12 h`."""
+    """Seconds below two minutes, minutes below an hour, then hours and minutes: `7:45 ± 0:12 h`, `7:45 h ± 20 s`."""
     if time.mean < 3600:
         scale, unit = (1, " s") if time.mean < 120 else (60, " min")
         error = None if time.error is None else time.error / scale
         return Estimate(time.mean / scale, error, time.n, bound=time.bound).text(unit=unit)
     shown = f"{time.bound} {_clock(time.mean)}".lstrip()
-    return f"{shown} h" if time.error is None else f"{shown} ± {_clock(time.error)} h"
+    if time.error is None:
+        return f"{shown} h"
+    return f"{shown} h ± {time.error:.2g} s" if time.error < 60 else f"{shown} ± {_clock(time.error)} h"
 
 
 def _clock(seconds: float) -> str:
