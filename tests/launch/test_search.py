@@ -25,7 +25,7 @@ for epoch in range(1, 31):
     time.sleep(0.08 / batch)
     print(f"epoch {epoch} accuracy {0.9 * epoch / need:.3f}", flush=True)
     if epoch >= need:
-        break
+        time.sleep(1000)  # A search does not wait for what follows the target.
 """
 
 

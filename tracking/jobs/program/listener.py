@@ -24,7 +24,7 @@ from tracking.measure.programs import (
     is_torn,
     record_in,
 )
-from tracking.record import Journal, Record, failures, files
+from tracking.record import Journal, Record, attempts, failures, files
 
 # Of output, that worker.log holds from its beginning on; of what follows, the end alone. The launcher looks for secrets
 # in each line, which takes about a second a megabyte, and a program that prints more must not wait for it.
@@ -79,6 +79,9 @@ class Listener:
         self.devices = 0  # most of the run's GPUs that the program computed on at once
         words = (declared.patterns(), declared.samples, declared.epoch, declared.step, declared.start)
         self.words = DeclaredWords(*words, declared.samples_per_step)
+        self.has_reached = False  # its targets
+        self.was_ended = False  # at them, before it ended by itself
+        self._targets = config.targets()
         self._journal = journal
         self._said, self._position = said, 0
         self._printed, self._written = Lines(), Lines()
@@ -156,6 +159,8 @@ class Listener:
     def _append(self, records: Sequence[Record]) -> None:
         for record in records:
             self._journal.append(record)
+            if record.key == "eval_accuracy":
+                self.has_reached |= attempts.reached(record.values["metrics"], self._targets)
 
     def _computing(self) -> dict[int, set[int]]:
         """The processes on the run's GPUs; none where NVML does not tell."""

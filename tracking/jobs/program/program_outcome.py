@@ -97,6 +97,8 @@ def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, s
         values["program.clock"] = "from the program's start"
     if listener.waited_sec >= TOLD_SEC:
         values["program.slowed"] = f"it waited {listener.waited_sec:.2f} s, since it printed faster than that was read"
+    if listener.was_ended:
+        values["program.ended"] = "at its target, by the search"
     asked = config.world_size()
     if size is not None and size != asked:
         values[UNCOUNTED] = f"world size {size} where {asked} was asked"

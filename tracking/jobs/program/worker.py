@@ -96,7 +96,10 @@ def write_fingerprint(run_dir: Path, facts: dict[str, Any]) -> None:
 
 
 def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: str | None) -> int:
-    """Start the program and hear it to its end; its exit code, below 0 a signal's number. Raises ConfigError."""
+    """Start the program and hear it to its end; its exit code, below 0 a signal's number. Raises ConfigError.
+
+    A search has no use for what a run does beyond its target: there its program is ended, and that is a success.
+    """
     try:
         program = process.start(config, run_dir, python)
     except OSError as error:
@@ -108,6 +111,9 @@ def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: 
     stamper, ended = Stamper(program), Ended(program.pid)
     os.nice(NICENESS)
     while program.poll() is None:
+        if config.search.phase and listener.has_reached:
+            listener.was_ended = True
+            break
         if stamper.is_open:
             hear(listener, stamper, POLL_SEC)
         else:  # It has closed its output, and goes on.
@@ -121,7 +127,7 @@ def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: 
     listener.waited_sec = stamper.waited_sec
     stamper.end()
     listener.close(ended.at)
-    return program.returncode
+    return 0 if listener.was_ended else program.returncode
 
 
 def hear(listener: Listener, stamper: Stamper, patience_sec: float, until: float = math.inf) -> int:
