@@ -70,7 +70,7 @@ def run_watch(arguments: argparse.Namespace) -> Answer:
     console = make_console()
     every = arguments.every or (ON_TERMINAL_SEC if console.is_terminal else LINES_SEC)
     runs = screen.watch(folder, console, every, arguments.once)
-    failed = any(each.result is not None and each.result.failure for each in runs)
+    failed = any(each.has_failed for each in runs)
     rows = [plain(each, run_folder.now_ms()) for each in runs]
     return Answer(WRONG if failed else WELL, {"folder": str(folder), "runs": rows})
 

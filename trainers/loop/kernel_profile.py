@@ -90,10 +90,14 @@ class StepProfiler:
         first = [0, profile.slowest]
         order = dict.fromkeys([*first, *range(self.config.world_size())])
         limit = self.config.profile.trace_megabytes
-        merged = merged_trace.write(run_dir, [parts / f"{rank}.json" for rank in order], limit * 1e6)
+        there = [part for rank in order if (part := parts / f"{rank}.json").exists()]
+        merged = merged_trace.write(run_dir, there, limit * 1e6)
         shutil.rmtree(parts, ignore_errors=True)
-        few = f"{merged_trace.NAME} has {merged} of {len(order)} ranks: more are larger than trace_megabytes={limit:g}"
-        notes = [*profile.notes, few] if merged < len(order) else profile.notes
+        few, notes = f"{merged_trace.NAME} has {merged} of {len(order)} ranks: ", list(profile.notes)
+        if merged < len(there):
+            notes.append(f"{few}more are larger than trace_megabytes={limit:g}")
+        if missing := len(order) - len(there):
+            notes.append(f"{few}{missing} left no part, as on a full disk")
         return replace(profile, traces=[*profile.traces, merged_trace.NAME], notes=notes)
 
     def _fitting(self, bytes_of_a_step: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -235,6 +236,34 @@ def test_a_resume_within_an_epoch_is_no_evaluation(tmp_path: Path) -> None:
     for event in events:  # as an earlier version wrote them
         event.values.pop("after_evaluation", None)
     assert [window.step for window in throughput.recorded(events) if window.after_evaluation] == [14]
+
+
+def test_collections_outside_the_steps_are_no_part_of_a_window(tmp_path: Path) -> None:
+    def slow(phase: str, info: dict[str, Any]) -> None:
+        if phase == "start":
+            time.sleep(0.05)
+
+    log = Journal(tmp_path / "journal.jsonl")
+    meter = Meter(torch.device("cpu"), Ranks(1), log, 2)
+    gc.callbacks.append(slow)
+    gc.disable()
+    try:
+        gc.collect()  # as compiling and warming up do
+        meter.start()
+        for _ in range(2):
+            meter.open()
+            for place in range(1, 5):
+                meter.batch_ready(10)
+                meter.step_done(None, place)
+            meter.close()
+            gc.collect()  # as an evaluation does
+    finally:
+        gc.enable()
+        gc.callbacks.remove(slow)
+    log.close()
+    windows = [event for event in journal.events(tmp_path / "journal.jsonl") if event.key == "throughput_window"]
+    assert len(windows) == 5
+    assert not any("rank_gc_ms" in window.values for window in windows)
 
 
 def test_stretches_are_counted_within_an_epoch() -> None:

@@ -17,6 +17,7 @@ from conf.launch_options import ProfileConfig
 from conf.schema import RunConfig
 from tests.trainers.processes import ALONE
 from tracking.measure import kernels
+from tracking.record import documents
 from trainers.data.digits import digits
 from trainers.data.images import ImageData
 from trainers.loop.kernel_profile import StepProfiler
@@ -115,3 +116,19 @@ def test_a_trace_that_would_be_too_large_is_of_fewer_steps_or_of_none(tmp_path: 
     assert (profile.num_steps, list(profile.traces), profile.summaries) == (0, [], {})
     assert "no step was traced" in profile.notes[0]
     assert not list(none.glob("*.gz"))
+
+
+def test_a_rank_that_left_no_part_is_not_one_that_is_too_large(tmp_path: Path) -> None:
+    parts, asked = tmp_path / "parts", RunConfig(profile=ProfileConfig(trace_megabytes=0.003), gpus=3)
+    profiler = StepProfiler(asked, *[None] * 3, 0)  # type: ignore[arg-type]
+    for sizes, notes in (
+        ([0, 0, 0], []),
+        ([0, 0], ["profile_trace.json.gz has 2 of 3 ranks: 1 left no part, as on a full disk"]),
+        ([0, 0, 9000], ["profile_trace.json.gz has 2 of 3 ranks: more are larger than trace_megabytes=0.003"]),
+    ):
+        parts.mkdir()
+        for rank, size in enumerate(sizes):
+            event = {"ph": "X", "name": "x" * size, "ts": 1.0}
+            documents.write_json(parts / f"{rank}.json", {"base_ns": 0, "events": [event]})
+        profile = profiler._merged(kernels.Profile(asked_steps=1, num_steps=1), tmp_path, parts)
+        assert profile.notes == notes

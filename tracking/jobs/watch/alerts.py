@@ -36,6 +36,7 @@ class Alerts:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._signs: dict[int, Signs] = {}
+        self._past: dict[int, list[float]] = {}  # by job; read once, as reading takes cores that are measured
         self._told: set[tuple[int, str]] = set()  # jobs and kinds
         self._pending: list[Future[None]] = []
         self._pool: ThreadPoolExecutor | None = None
@@ -43,8 +44,10 @@ class Alerts:
 
     def see(self, job: Job, record: Record) -> None:
         """Take note of a record of a job's journal."""
-        if job.config.alert.command is None:
-            return
+        if job.config.alert.command is not None:
+            self._guarded(self._see, job, record)
+
+    def _see(self, job: Job, record: Record) -> None:
         signs = self._signs.setdefault(id(job), Signs())
         signs.see(record)
         if record.kind == "metrics" and (words := signs.diverged()):
@@ -54,6 +57,9 @@ class Alerts:
 
     def ended(self, job: Job) -> None:
         """Tell of a job that has failed; one that was stopped on purpose has not."""
+        self._guarded(self._ended, job)
+
+    def _ended(self, job: Job) -> None:
         failure = job.result.failure if job.result else None
         if job.config.alert.command is None or failure is None or failure.kind in ON_PURPOSE:
             return
@@ -62,6 +68,9 @@ class Alerts:
         self._of_job(job, "failed", f"{failure.kind}: {failure.message}")
 
     def sweep_ended(self, jobs: Sequence[Job], folder: Path) -> None:
+        self._guarded(self._sweep_ended, jobs, folder)
+
+    def _sweep_ended(self, jobs: Sequence[Job], folder: Path) -> None:
         alert = jobs[0].config.alert if jobs else AlertConfig()
         if alert.command is None:
             return
@@ -79,7 +88,9 @@ class Alerts:
             self._pool = None
 
     def _compare(self, job: Job, folder: Path, rate: float | None) -> None:
-        if words := slower(rate, past_rates(folder, job.config)):
+        if id(job) not in self._past:
+            self._past[id(job)] = past_rates(folder, job.config)
+        if words := slower(rate, self._past[id(job)]):
             self._of_job(job, "slow", words)
 
     def _of_job(self, job: Job, kind: str, words: str) -> None:

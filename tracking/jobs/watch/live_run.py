@@ -14,7 +14,7 @@ from conf.target import text
 from tracking.base import quantities
 from tracking.jobs.follow import PHASES, job_words
 from tracking.jobs.watch.signs import Signs, past_rates, slower
-from tracking.record import Record, Result, attempts, files, journal, node_records, run_folder
+from tracking.record import Record, Result, attempts, files, journal, node_records, run_folder, typed_json
 
 SILENT_SEC = 60.0  # A run writes a sample of its machine every few seconds.
 SHARED_PERCENTAGE = 10.0  # of the cores; a monitor or a shell takes less
@@ -57,7 +57,8 @@ class LiveRun:
             for file in [run_folder.JOURNAL, *node_records.other_journals(self.folder)]:
                 for record, offset in journal.read(self.folder / file, self._offsets.get(file, 0)):
                     self._offsets[file] = offset
-                    self._see(record, is_heads=file == run_folder.JOURNAL)
+                    with suppress(ValueError, TypeError, LookupError, AttributeError):  # A foreign record says nothing.
+                        self._see(record, is_heads=file == run_folder.JOURNAL)
             self.result = run_folder.read_result(self.folder)
 
     def _see(self, record: Record, is_heads: bool) -> None:
@@ -75,7 +76,7 @@ class LiveRun:
     def _sampled(self, values: Mapping[str, float]) -> None:
         samples: dict[str, dict[str, float]] = {}
         for key, value in values.items():
-            if match := SYSTEM.fullmatch(key):
+            if typed_json.is_number(value) and (match := SYSTEM.fullmatch(key)):
                 samples.setdefault(match[1] or HEAD, {})[match[2]] = value
         self.nodes |= samples
 
@@ -87,13 +88,15 @@ class LiveRun:
         elif key == "run_start":
             self.epochs, self._batches = (int(values.get(name) or 0) for name in ("max_epochs", "num_batches"))
             self.num_steps = self.epochs * self._batches
-        elif key == "epoch_start" and "epoch_num" in values:
+        elif key == "epoch_start" and typed_json.is_number(values.get("epoch_num")):
             self.epoch = values["epoch_num"]
             self._began = self._began or (clock_sec, int((self.epoch - 1) * self._batches))
         elif key == "throughput_window":
             self.step = int(values.get("step", self.step))
         elif key == "eval_accuracy":
-            self.evaluated = dict(values.get("metrics", {}))
+            self.evaluated = {
+                name: value for name, value in values.get("metrics", {}).items() if typed_json.is_number(value)
+            }
         elif key in ("checkpoint_stop", "checkpoint_saved") and "error" in values:
             self.remarks.append(f"no checkpoint: {values['error']}")
 
@@ -102,9 +105,17 @@ class LiveRun:
         return self.result is not None
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it ended by a failure; a run that its search stopped has not failed."""
+        failure = self.result.failure if self.result else None
+        return failure is not None and failure.kind != "search"
+
+    @property
     def state(self) -> str:
         if self.result is None:
             return self.phase
+        if self.result.failure and not self.has_failed:
+            return "stopped"
         return f"failed: {self.result.failure.kind}" if self.result.failure else self.result.status
 
     @property

@@ -6,11 +6,12 @@ import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from conf.schema import RunConfig
 from tracking.base import quantities
 from tracking.jobs.plan import earlier_runs
-from tracking.record import Record
+from tracking.record import Record, files, run_folder, typed_json
 
 LOSS_FACTOR, LOSS_VALUES = 2.0, 5  # A loss diverges where so many values in turn are above so many times its first.
 SLOW_FACTOR = 2.0  # A run is slow where its rate is below that of its past by this.
@@ -25,8 +26,9 @@ class Signs:
         self._windows: list[tuple[float, float]] = []  # samples, and seconds on the slowest rank
 
     def see(self, record: Record) -> None:
-        if record.kind == "metrics" and quantities.TRAIN_LOSS in record.values:
-            self.losses.append(float(record.values[quantities.TRAIN_LOSS]))
+        loss: Any = record.values.get(quantities.TRAIN_LOSS)
+        if record.kind == "metrics" and typed_json.is_number(loss):
+            self.losses.append(float(loss))
         if record.kind == "event" and record.key == "throughput_window" and record.values.get("rank_ms"):
             seconds = max(record.values["rank_ms"]) / 1e3
             if seconds > 0:
@@ -66,13 +68,15 @@ class Signs:
 def past_rates(folder: Path, config: RunConfig) -> list[float]:
     """Samples a second of earlier finished runs of the same setting on the same hardware and stack."""
     place = earlier_runs.place_of(folder)
-    setting = earlier_runs.Asked.of(config).setting
-    runs = earlier_runs.earlier_runs(Path(config.runs_dir), [config.model.name])
-    return [
-        run.samples_per_sec
-        for run in runs
-        if run.samples_per_sec and run.place == place and run.asked.setting == setting
-    ]
+    asked = earlier_runs.Asked.of(config)  # with what the setting leaves out, as jobs_at_once
+    runs = earlier_runs.earlier_runs(_runs_dir(folder), [config.model.name])
+    return [run.samples_per_sec for run in runs if run.samples_per_sec and run.place == place and run.asked == asked]
+
+
+def _runs_dir(folder: Path) -> Path:
+    """Where a run's folder, or that of its sweep, lies; `runs_dir` may be relative to another process's folder."""
+    parent = folder.absolute().parent
+    return parent.parent if files.exists(parent / run_folder.RUN) else parent
 
 
 def slower(rate: float | None, past: Sequence[float]) -> str:

@@ -34,7 +34,7 @@ def account(folder: Path, finished: bool) -> dict[str, Any]:
             log = Journal(folder / run_folder.JOURNAL)
             log.metrics({quantities.goodput(name): share for name, share in divided.items()})
             log.close()
-    except (OSError, ValueError, ArithmeticError) as error:
+    except Exception as error:  # Whatever it is, the run keeps its result.
         logging.getLogger(__name__).warning("not known where the time went: %s: %s", type(error).__name__, error)
         return {}
     rounded = {name: round(sec, 4) for name, sec in parts.items()}
@@ -45,7 +45,7 @@ def of_jobs(sweep: Path) -> list[dict[str, float]]:
     """Of every job that ended, where its time went, in seconds by part: of failed ones too."""
     parts = []
     for job in files.folders(sweep, run_folder.CONFIG):
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, LookupError, TypeError):
             result = run_folder.read_result(job)
             parts += [result.goodput["seconds"]] if result and result.goodput else []
     return parts
@@ -65,22 +65,27 @@ def seconds(events: Sequence[Record], created_ms: int, ended_ms: int, finished: 
     elapsed = attempts.elapsed(events)
     if whole <= 0 or elapsed is None:
         return {}
-    if not finished or clock.first(events, "run_stop") is None:
+    history = attempts.history(events)
+    trained = clock.first(events, "run_start") and clock.first(history, "run_stop")
+    if not finished or trained is None:
         return parts | {"lost": max(0.0, whole - parts["queue"])}
-    parts |= _of_training(events, elapsed, ended_ms)
+    parts |= _of_training(events, history, elapsed, ended_ms)
     spent = sum(parts.values())
     scale = min(1.0, whole / spent) if spent else 1.0  # The two clocks of a machine differ by some milliseconds.
     parts = {name: max(0.0, scale * sec) for name, sec in parts.items()}
     return parts | {"idle": max(0.0, whole - sum(parts.values()))}
 
 
-def _of_training(events: Sequence[Record], elapsed: Sequence[float], ended_ms: int) -> dict[str, float]:
-    history = attempts.history(events)
+def _of_training(
+    events: Sequence[Record], history: Sequence[Record], elapsed: Sequence[float], ended_ms: int
+) -> dict[str, float]:
     begun = start_times.summarize(history)
     compiling = begun.get(quantities.TIME_COMPILE_SEC, 0.0)
     training = sum(end - begin for begin, end in spans.training(history))
     waited = _waited(history)
-    place = next(place for place, event in enumerate(events) if event.key == "run_start")
+    begins = next(place for place, event in enumerate(events) if event.key in ("run_start", attempts.RESUME))
+    if events[begins].key == attempts.RESUME:  # An attempt ended before its training began.
+        begins = max(0, begins - 1)
     trained, kept = attempts.trained_sec(events), attempts.trained_sec(history)
     stop = next(event for event in reversed(history) if event.key == "run_stop")
     return {
@@ -90,7 +95,7 @@ def _of_training(events: Sequence[Record], elapsed: Sequence[float], ended_ms: i
         TRAIN: max(0.0, training - waited),
         "evaluation": spans.total(clock.intervals(history, "eval")),
         "checkpoint": spans.total(clock.intervals(history, "checkpoint")),
-        "lost": trained - kept + elapsed[-1] - elapsed[place] - trained,
+        "lost": trained - kept + elapsed[-1] - elapsed[begins] - trained,
         "end": (ended_ms - stop.time_ms) / 1e3,
     }
 

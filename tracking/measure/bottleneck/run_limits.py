@@ -47,7 +47,7 @@ def explain(folder: Path, neighbours: str = "") -> dict[str, Any]:
 
     `neighbours` is the tag that says who else computed there.
 
-    Nothing where that fails, on a full disk or by a clock that went back: a run needs no why.
+    Empty where that fails, by a full disk, a clock that went back or an unexpected record: a run needs no why.
     """
     try:
         records = [record for record, _ in journal.read(folder / run_folder.JOURNAL)]
@@ -57,7 +57,7 @@ def explain(folder: Path, neighbours: str = "") -> dict[str, Any]:
             log = Journal(folder / run_folder.JOURNAL)
             log.metrics(findings.metrics)
             log.close()
-    except (OSError, ValueError, ArithmeticError) as error:
+    except Exception as error:  # Whatever it is, the run keeps its result.
         logging.getLogger(__name__).warning("not known what limited the run: %s: %s", type(error).__name__, error)
         return {}
     return findings.bottleneck
@@ -67,7 +67,7 @@ def told(folder: Path) -> list[str]:
     """Verdict, why and next of a run that has just ended, a line each; none where that is not known."""
     try:
         limits = examine(folder).bottleneck
-    except (OSError, ValueError, ArithmeticError):  # The companion says why, in its log.
+    except Exception:  # The user's script goes on. The companion says why, in its log.
         return []
     headings = (("limited by", "words"), ("why", "why"), ("try first", "next"))
     return [f"{heading}: {limits[key]}" for heading, key in headings if limits.get(key)]
@@ -92,7 +92,7 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
     metrics |= energy_figures.figures(folder, sampled, start, stop)
     metrics |= utilization.figures(means, measured, _indices(folder))
     metrics |= roofline.metrics(roofline.point(events, means, measured))
-    slow = rank_limits.of_run(folder, records, events, spans.training(events), neighbours)
+    slow = rank_limits.of_run(folder, sampled, events, spans.training(events), neighbours)
     asked, cause = Asked.of(params), time_shares.limit(divided)
     why = {
         **advice.lines(cause, words, spent, means, asked, slow.get("slow_rank", {}), neighbours),

@@ -40,7 +40,8 @@ class Rank:
 
     def plain(self) -> dict[str, Any]:
         """As result.json has it: shares of the rank's time."""
-        shares = {"data": self.data, "exchange": self.exchange, "host": self.gc + self.queued + self.quota}
+        host = min(self.gc + self.queued + self.quota, max(0.0, self.total - self.data - self.exchange))
+        shares = {"data": self.data, "exchange": self.exchange, "host": host}
         shares = {name: round(sec / self.total, 4) for name, sec in shares.items()}
         computing = round(max(0.0, 1.0 - sum(shares.values())), 4)
         return {"rank": self.rank, **shares, "computing": computing, "gc": round(self.gc / self.total, 4)}
@@ -59,9 +60,16 @@ def ranks(windows: Windows) -> list[Rank]:
     rows = []
     for rank in range(size):
         own, data, exchange, gc, queued, quota, core = (total(key, rank) / 1e3 for key in parts)
-        late, samples = total("rank_late", rank), total("rank_samples", rank)
+        quota = min(quota, own)  # A control group counts a halt once for each CPU.
+        late, samples = total("rank_late", rank), sum(_samples(values, rank, size) for values in said)
         rows.append(Rank(rank, own, data, exchange, gc, queued, quota, core, late, samples, steps))
     return rows
+
+
+def _samples(values: Mapping[str, Any], rank: int, size: int) -> float:
+    """A window has `rank_samples` only where ranks differ; elsewhere each rank has an equal part."""
+    of_ranks = values.get("rank_samples") or ()
+    return float(of_ranks[rank] if len(of_ranks) == size else values.get("samples", 0) / size)
 
 
 def waited_for(all_ranks: Sequence[Rank]) -> tuple[Rank, float] | None:

@@ -43,10 +43,12 @@ def write(folder: Path, parts: Sequence[Path], most_bytes: float) -> int:
         base_ns, separator = None, b""
         for source in chosen:
             own = json.loads(source.read_bytes())
-            base_ns = own["base_ns"] if base_ns is None else base_ns
-            packed.write(
-                separator or b'{"baseTimeNanoseconds": %d, "displayTimeUnit": "ms", "traceEvents": [' % base_ns
-            )
+            if base_ns is None:
+                base_ns = own["base_ns"]
+                packed.write(b'{"baseTimeNanoseconds": %d, "displayTimeUnit": "ms", "traceEvents": [' % base_ns)
+            if not own["events"]:
+                continue
+            packed.write(separator)
             shift = (own["base_ns"] - base_ns) / 1e3
             rows = (json.dumps(event | {"ts": event["ts"] + shift}) for event in own["events"])
             packed.write(",\n".join(rows).encode())

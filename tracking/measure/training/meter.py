@@ -111,6 +111,7 @@ class Meter:
         self._stretch = (epoch, section + 1) if epoch == self.epoch_num else (self.epoch_num, 0)
         self._evaluated = after_evaluation
         self._fetched = None
+        self._host.seconds()  # What came before, as compiling or an evaluation, is no part of a window.
         self._chunk = Chunk(self._timer.mark())
         self.ranges.begin_epoch(self.epoch_num)
 

@@ -136,6 +136,26 @@ def test_a_run_half_as_fast_as_earlier_ones_of_its_setting_and_hardware_is_told_
     assert [alert["stdin"]["alert"] for alert in told(tmp_path)] == kinds
 
 
+def test_a_record_that_is_not_understood_ends_no_launcher(tmp_path: Path) -> None:
+    alerts = Alerts(make_console())
+    for values in ({"train/loss": None}, {"train/loss": "low"}):
+        alerts.see(job(tmp_path, "true"), Record("metrics", 0, 0.0, values=values))
+    for ms in ([None], 3):
+        alerts.see(job(tmp_path, "true"), Record("event", 0, 0.0, "throughput_window", values={"rank_ms": ms}))
+    alerts.close()
+
+
+def test_the_past_of_a_job_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[Path] = []
+    monkeypatch.setattr("tracking.jobs.watch.alerts.past_rates", lambda folder, config: reads.append(folder) or [100.0])
+    running, alerts = job(tmp_path, "true"), Alerts(make_console())
+    for _ in range(16):
+        values = {"rank_ms": [1000.0], "samples": 100}
+        alerts.see(running, Record("event", 0, 0.0, "throughput_window", values=values))
+        alerts.close()
+    assert reads == [running.folder]
+
+
 @pytest.mark.slow
 def test_who_was_stopped_on_purpose_is_not_told_of(tmp_path: Path) -> None:
     stopped, alerts = job(tmp_path, keeping(tmp_path)), Alerts(make_console())

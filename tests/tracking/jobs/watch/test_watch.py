@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from conf.launch_options import SweepConfig
 from tests.support import studied
 from tracking.__main__ import main
 from tracking.jobs.watch import LiveRun, screen
@@ -26,7 +27,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def training(runs: Path, **options: Any) -> Path:
     """A run that has not ended: one of an epoch and a half."""
     options.setdefault("start_ms", run_folder.now_ms() - 5000)
-    config = studied.config(runs_dir=str(runs), seed=options.pop("seed", 1))
+    config = studied.config(seed=options.pop("seed", 1))
     folder = studied.make_run(runs, config, "sqlite:///none.db", accuracies=(0.5, 0.8), max_epochs=4, **options)
     (folder / run_folder.RESULT).unlink()
     lines = (folder / run_folder.JOURNAL).read_text().splitlines(keepends=True)
@@ -75,6 +76,56 @@ def test_warnings_name_what_is_wrong(runs: Path, capsys: pytest.CaptureFixture[s
 
 
 FACTS = {"used": [], "software": {}, "host": {"cpu": "a CPU"}}
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_the_past_lies_beside_the_folder_wherever_it_is_watched_from(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, swept: bool
+) -> None:
+    """A config keeps `runs_dir` as it was given: relative to where the launcher was started."""
+    sweep = studied.make_sweep(runs, studied.SWEEP, "sqlite:///none.db", 1) if swept else runs
+    folder = training(sweep, step_sec=0.5, fingerprint=FACTS)
+    studied.make_run(runs, studied.config(seed=2), "sqlite:///none.db", fingerprint=FACTS)
+    monkeypatch.chdir("/")
+    _, printed = watched(capsys, "--once", str(folder))
+    assert "it is slow: 64 samples/s, where 1 earlier run" in printed
+
+
+def test_runs_beside_others_say_nothing_of_a_run_alone(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = training(runs, step_sec=0.5, fingerprint=FACTS)
+    beside = studied.config(seed=2, sweep=SweepConfig(jobs_at_once=4))
+    studied.make_run(runs, beside, "sqlite:///none.db", fingerprint=FACTS)
+    assert "it is slow" not in watched(capsys, "--once", str(folder))[1]
+
+
+def test_a_run_that_its_search_stopped_has_not_failed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    studied.make_run(runs, studied.config(), "sqlite:///none.db", failure="search")
+    code, printed = watched(capsys, "--once")
+    assert code == 0
+    assert ": stopped; it ended by search" in printed
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("metrics", {"values": {"train/loss": None, "system/gpu_0_utilization_percentage": None}}),
+        ("event", {"key": "throughput_window", "values": {"rank_ms": [None]}}),
+        ("event", {"key": "eval_accuracy", "values": {"metrics": None}}),
+        ("event", {"key": "eval_accuracy", "values": {"metrics": {"accuracy": None}}}),
+        ("event", {"key": "epoch_start", "values": {"epoch_num": None}}),
+        ("tags", {"values": {"env.differs": "driver"}}),
+    ],
+)
+def test_a_record_that_is_not_understood_hides_no_later_one(
+    runs: Path, capsys: pytest.CaptureFixture[str], kind: str, fields: dict[str, Any]
+) -> None:
+    folder = training(runs)
+    log = studied.Writer(folder / run_folder.JOURNAL, run_folder.now_ms() - 1000)
+    log.add(kind, 3.0, **fields)
+    log.add("metrics", 3.1, values={"train/loss": 0.75})
+    code, printed = watched(capsys, "--once", str(folder))
+    assert code == 0
+    assert "loss 0.75" in printed
 
 
 def test_a_sweep_is_watched_until_all_has_ended_and_each_end_is_told_once(

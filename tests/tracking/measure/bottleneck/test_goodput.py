@@ -57,6 +57,34 @@ def test_an_interruption_loses_what_is_done_again_and_the_time_between() -> None
     assert sum(parts.values()) == pytest.approx(130)
 
 
+def test_an_attempt_that_never_trained_is_lost_from_its_end_on() -> None:
+    again = [
+        event(680, "resume", epoch_num=0), event(685, "init_start"), event(690, "run_start"),
+        event(690, "epoch_start", epoch_num=1), event(790, "epoch_stop", epoch_num=1), event(790, "run_stop"),
+    ]  # fmt: skip
+    parts = goodput.seconds([*RUN[:2], *again], 1_000_000, 1_790_000, finished=True)
+    assert parts == pytest.approx(
+        {"queue": 10, "start": 5, "compile": 0, "data": 0, "train": 100, "evaluation": 0, "checkpoint": 0,
+         "lost": 690 - 15, "end": 0, "idle": 0}
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["run_start", "run_stop"])
+def test_a_training_without_a_start_or_an_end_counts_nothing(key: str) -> None:
+    events = [record for record in RUN if record.key != key]
+    parts = goodput.seconds(events, 1_000_000, 1_067_000, finished=True)
+    assert parts == pytest.approx({"queue": 10, "lost": 57})
+
+
+def test_what_is_not_understood_ends_no_run(tmp_path: Path) -> None:
+    documents.write_json(tmp_path / run_folder.RUN, RunInfo("run", "experiment", "uri", created_ms=1_000_000))
+    log = Journal(tmp_path / run_folder.JOURNAL)
+    for record in [*RUN[:5], event(25, "throughput_window", rank_wait_ms=[None, 1.0]), *RUN[5:]]:
+        log.append(record)
+    log.close()
+    assert account(tmp_path, finished=True) == {}
+
+
 def test_nothing_that_a_failed_run_did_counts() -> None:
     parts = goodput.seconds(RUN[:7], 1_000_000, 1_033_000, finished=False)
     assert parts == pytest.approx({"queue": 10, "lost": 23})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tracking.measure.bottleneck import Ceilings, ceilings, examine, explain, roofline
+from tracking.measure.bottleneck import Ceilings, ceilings, examine, explain, roofline, told
 from tracking.record import Record, journal, run_folder
 
 GPU = {"env.gpu": "NVIDIA H100", "env.gpu_count": "2", "env.cpu": "EPYC", "env.hardware_id": "abc"}
@@ -227,3 +227,35 @@ def test_ceilings_are_those_of_the_same_hardware_else_of_the_same_gpu_and_cpu() 
     assert ceilings.of_hardware(GPU) is None
     with pytest.raises(ValueError, match="hardware is not known"):
         ceilings.save(Ceilings())
+
+
+def test_sensors_of_a_rank_are_those_of_the_last_attempt(tmp_path: Path) -> None:
+    """Where the machine was started anew, its clock may show the same seconds once more."""
+    log = journal.Journal(tmp_path / run_folder.JOURNAL)
+    for at in range(100, 201, 10):
+        log.append(clocked(at, 50.0, 50.0))
+    log.append(event(90, "resume", epoch_num=0))
+    held = {"rank_ms": [4000.0] * 2, "rank_exchange_ms": [2000.0, 100.0], "step_ms": [40.0] * 100}
+    places = [{"node": "a"}, {"node": "a"}]
+    for record in (
+        event(100, "run_start"), event(100, "epoch_start"), event(104, "throughput_window", samples=800, **held),
+        clocked(110, 90.0, 60.0), clocked(120, 90.0, 60.0), event(200, "epoch_stop"), event(200, "run_stop"),
+        event(201, "rank_places", ranks=places),
+    ):  # fmt: skip
+        log.append(record)
+    log.close()
+    slow = explain(tmp_path)["slow_rank"]
+    assert (slow["rank"], slow["cause"]) == (1, "clock")
+    assert "at 60 % of its highest" in slow["words"]
+
+
+def clocked(at: float, first: float, second: float) -> Record:
+    shares = {"system/gpu_0_sm_clock_percentage": first, "system/gpu_1_sm_clock_percentage": second}
+    return Record("metrics", int(1e3 * at), at, values=shares)
+
+
+@pytest.mark.parametrize("values", [{"rank_ms": 3}, {"rank_exchange_ms": [1.0, 2.0], "rank_ms": None}])
+def test_a_journal_that_is_not_understood_ends_no_run(tmp_path: Path, values: dict[str, object]) -> None:
+    folder = folder_of(tmp_path, GPU, event(150, "throughput_window", rank_wait_ms=[None], **values))
+    assert explain(folder) == {}
+    assert told(folder) == []

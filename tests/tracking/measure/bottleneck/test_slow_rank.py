@@ -71,3 +71,18 @@ def test_a_delay_that_wanders_from_rank_to_rank_names_none() -> None:
 def test_the_audit_comes_to_the_same_wait(values: dict[str, Any]) -> None:
     windows = [said(**values), {"rank_ms": [1.0] * 4}]
     assert audited.waited_in_vain(windows) / 1e3 == pytest.approx(slow_rank.imbalance(slow_rank.ranks(windows)))
+
+
+def test_the_shares_of_a_rank_sum_to_one_whatever_its_host_counted() -> None:
+    """A control group counts a halt once for each CPU, so that halts may be longer than the time."""
+    window = said(rank_quota_ms=[0, 0, 0, 140.0], rank_gc_ms=[0, 0, 0, 20.0])
+    row = slow_rank.ranks([window])[3].plain()
+    assert row["data"] + row["exchange"] + row["host"] + row["computing"] == pytest.approx(1.0)
+    assert row["host"] == pytest.approx(0.89)
+    assert "halts it for 100 % of its time" in verdict([window])["words"]
+
+
+def test_a_short_last_batch_does_not_make_a_rank_the_one_with_more_samples() -> None:
+    alike, last = said(samples=4 * 32 * 10), said(samples=112, rank_samples=[16.0, 32.0, 32.0, 32.0])
+    assert verdict([alike] * 20 + [last])["cause"] == "computing"
+    assert slow_rank.ranks([alike, last])[0].samples == 320 + 16

@@ -49,3 +49,10 @@ def test_ranks_that_make_it_too_large_are_left_out_and_counted(tmp_path: Path) -
     assert number == 1
     assert len([event for event in events if event["ph"] == "X"]) == 1
     assert merged_trace.write(tmp_path, [tmp_path / "none.json"], 1e9) == 0
+
+
+def test_a_first_rank_without_events_leaves_a_trace_that_can_be_read(tmp_path: Path) -> None:
+    empty = {"baseTimeNanoseconds": 5, "traceEvents": []}
+    number, events = merged(tmp_path, 1e9, empty, document(0, "cpu_op"), empty, document(0, "cpu_op"))
+    assert number == 4
+    assert len([event for event in events if event["ph"] == "X"]) == 2
