@@ -67,7 +67,7 @@ class OptimizerConfig:
 @dataclass
 class ModelConfig:
     name: str = REQUIRED  # what runs and reports show
-    workload: str = REQUIRED  # package.module:NAME of a trainers.workload.Workload
+    workload: str = REQUIRED  # package.module:NAME of a timetrial.Workload
     batch_size: int = REQUIRED  # type: ignore[assignment]  # samples, or of text tokens, a device and step; with global_batch of all devices
     # metric: [lowest, highest possible value, lower | higher: which is better], or that word alone if it has no bounds
     metrics: dict[str, Any] = field(default_factory=dict)

@@ -166,7 +166,7 @@ def load_workload(config: RunConfig) -> Workload:
         workload = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
-            f"model.workload={config.model.workload}: {error}; give package.module:NAME of a trainers.workload.Workload"
+            f"model.workload={config.model.workload}: {error}; give package.module:NAME of a timetrial.Workload"
             " that this Python can import (PYTHONPATH must hold its folder)"
         ) from error
     if not isinstance(workload, Workload):

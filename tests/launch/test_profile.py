@@ -105,7 +105,7 @@ def test_the_clock_has_stopped(sweep: Launched) -> None:
     began = keys.index("profile_start")
     assert keys.index("run_stop") < began < keys.index("profile_stop")
     late = {key for record in records[began:] if record.kind == "metrics" for key in record.values}
-    assert {key.split("/")[0] for key in late} <= {"system", "bottleneck", "traffic", "roofline", "energy"}
+    assert {key.split("/")[0] for key in late} <= {"system", "goodput", "bottleneck", "traffic", "roofline", "energy"}
     assert {record.key for record in records[began:] if record.kind == "event"} == {"profile_start", "profile_stop"}
     metrics = documents.read_json(folder / run_folder.RESULT)["metrics"]
     events = [record for record in records[: keys.index("run_stop") + 1] if record.kind == "event"]

@@ -128,7 +128,7 @@ def _checker() -> ModuleType:
         from mlperf_logging.rcp_checker import rcp_checker
     except ImportError:
         raise ValueError(f"--rcp needs the package {PACKAGE.replace('_', '-')}, which has the reference's epochs: "
-                         "pip install 'timetrial[mlperf]'") from None  # fmt: skip
+                         "pip install mlperf-logging (the extra mlperf)") from None  # fmt: skip
     module: ModuleType = rcp_checker
     return module
 

@@ -40,7 +40,7 @@ TEMPLATES = {
     "Runs in every mean: {num_averaged} of {num_runs}, for {spent_usd:,.4g} USD together on the clock. " + OTHERS,
     "without cost": "Runs in every mean: {num_averaged} of {num_runs}. " + OTHERS,
     "limit": "{setting} is limited by {cause} ({share:.0%} of its time); try first: {next}.",
-    "goodput": "{trained:.0%} of the time of {setting} from submission to the end trained.",
+    "goodput": "Of the time from submission to the end, {trained:.0%} was training ({setting}).",
     "told apart": "{better} is better by a factor of {factor:.3g}{paired}",
     "told apart without a factor": "{better} is better{paired}",
     "told apart by pairs": "{better} is better: its run is the sooner one in {won:.0%} of pairs",

@@ -164,6 +164,6 @@ def excluded_table(tasks: Sequence[Task], num_runs: int) -> tuple[Table, Sentenc
     """Every run that is not in every mean, and why; and the sentence of how many, which is the table's title."""
     rows = [[task.title, name, run.name, run.id, why] for task in tasks for run, name, why in task.excluded]
     columns = dict.fromkeys(["workload", "setting", "run", "id", "why"], "")
-    note = WHY_GIVEN_UP if rows else "None: every run counts."
+    note = WHY_GIVEN_UP if rows else "Runs that are not in every mean: none."
     said = sentences.excluded(len(rows), num_runs)
     return Table(said.text, columns, rows, note, "excluded"), said

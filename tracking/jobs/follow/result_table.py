@@ -98,7 +98,7 @@ def limit_rows(result: Result) -> list[tuple[str, str]]:
         if slow and slow not in str(limits.get("why")):
             rows.append(("slow rank", slow))
         own = [row for row in limits.get("possible", ()) if row["cause"] == limits.get("cause")]
-        rows += [("without it", possible.words(row, limits["total_sec"])) for row in own]
+        rows += [("without that", possible.words(row, limits["total_sec"])) for row in own]
         rows += [("not measured", words) for words in limits.get("missing", ())]
     if words := goodput.words(result.goodput.get("seconds", {})):
         rows.append(("goodput", words))
@@ -133,7 +133,7 @@ def time_rows(result: Result) -> list[tuple[str, str]]:
     if quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC in metrics:
         return [("time to accuracy", "none: the run was interrupted")]
     if unsaid := [name for name in result.targets if evaluations.BEST + name not in metrics]:
-        how = f"a program's is declared in program.metrics as eval/{unsaid[0]}"
+        how = f"metrics() has to return it by this name; a program's is declared in program.metrics as eval/{unsaid[0]}"
         return [("time to accuracy", f"none: no evaluation had the target's {', '.join(unsaid)}; {how}")]
     if result.targets:
         return [("time to accuracy", "target not reached")]

@@ -61,7 +61,7 @@ def search_of(
     if asked.config.sweep.until_decided:
         check_few(words, searched)
     elif importlib.util.find_spec("optuna") is None:
-        raise ConfigError(f"{search_name(asked.config)}: needs Optuna; pip install 'timetrial[search]'")
+        raise ConfigError(f"{search_name(asked.config)}: needs Optuna; pip install 'optuna>=5,<6' (the extra search)")
     return SearchJobs(asked, searched, make, resumed, trace_file.refused(folder, searched) if folder else (), num_gpus)
 
 

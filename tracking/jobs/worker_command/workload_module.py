@@ -26,7 +26,7 @@ def check_workload(config: RunConfig) -> None:
     module, _, name = config.model.workload.partition(":")
     if why := missing(installation.module(module) if module.startswith("trainers.") else module, name):
         raise ConfigError(
-            f"model.workload={config.model.workload}: {why}; give package.module:NAME of a trainers.workload.Workload"
+            f"model.workload={config.model.workload}: {why}; give package.module:NAME of a timetrial.Workload"
             " that this Python can import (PYTHONPATH must hold its folder)"
         )
 

@@ -7,7 +7,7 @@ in the game before, whoever was to play (Tromp-Taylor's superko). Positions are 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 import torch
 
@@ -18,6 +18,16 @@ from trainers.ops.go.grid import Grid
 
 PLANES = 2 * RECENT + 1
 MOVES_PER_POINT = 1.4  # MLPerf v0.5's longest game: 113 moves on 9x9
+
+
+@cache
+def has_kernels() -> bool:
+    """Whether Triton has what the kernels use: 3.3, which PyTorch 2.7 brings, has. Else PyTorch's operators compute."""
+    try:
+        import triton.language
+    except ImportError:
+        return False
+    return hasattr(triton.language, "gather")
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,7 @@ class Rules:
         A pass is always allowed. In a game that is over nothing else is.
         """
         grid = self.grid(boards.stones.device)
-        if boards.stones.is_cuda:
+        if boards.stones.is_cuda and has_kernels():
             from trainers.ops.go import rules_triton
 
             return rules_triton.legal(boards, grid, self.size)
@@ -103,7 +113,7 @@ class Rules:
             moves: int64 [B]. They must be legal: nothing checks them, and an illegal one gives a board without meaning.
         """
         grid = self.grid(boards.stones.device)
-        if boards.stones.is_cuda:
+        if boards.stones.is_cuda and has_kernels():
             from trainers.ops.go import rules_triton
 
             return rules_triton.play(boards, moves, grid, self.size)
@@ -115,7 +125,7 @@ class Rules:
         Planes 2i and 2i + 1 are the stones i moves ago, i up to 7, of the player to move and of the other one. The last
         plane is 1 if black is to move.
         """
-        if boards.stones.is_cuda:
+        if boards.stones.is_cuda and has_kernels():
             from trainers.ops.go import rules_triton
 
             seen = rules_triton.planes(boards, dtype)
@@ -128,7 +138,7 @@ class Rules:
 
         A player's area is the stones, and the empty regions that touch stones of this colour alone.
         """
-        if boards.stones.is_cuda:
+        if boards.stones.is_cuda and has_kernels():
             from trainers.ops.go import rules_triton
 
             return rules_triton.area(boards.stones, self.size).float() - self.komi

@@ -196,5 +196,5 @@ def test_an_axis_that_cannot_be_searched_is_refused(words: str, axis: dict[str, 
 
 def test_without_optuna_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(ConfigError, match=r"pip install 'timetrial\[search\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'optuna"):
         searched(RULES, noisy(0.02, 1))

@@ -71,9 +71,9 @@ def test_the_table_of_a_run_says_what_it_would_take_without_its_limit(
 ) -> None:
     rows = possible.rows(shares, 5.54, means, None, "fp32", {})
     why = {"cause": next(iter(shares)), "words": "", "possible": rows, "total_sec": 5.54}
-    assert ("without it", words) in result_table.run_rows(Result("finished", bottleneck=why))
+    assert ("without that", words) in result_table.run_rows(Result("finished", bottleneck=why))
     older = {"cause": "data", "words": ""}
-    assert "without it" not in dict(result_table.run_rows(Result("finished", bottleneck=older)))
+    assert "without that" not in dict(result_table.run_rows(Result("finished", bottleneck=older)))
 
 
 def test_the_links_are_held_against_the_copy_between_the_slowest_pair() -> None:
