@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from trainers.data.loading.types import Batch, Shard
 
 
+DRAWN = 200  # what random numbers are for; games and matches of the same seed and generation use smaller numbers
+
+
 class Source(Protocol):
     """Where the positions of a generation come from."""
 
@@ -99,7 +102,7 @@ class PositionLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         for number in range(len(self)):
-            key = (self._seed, self._epoch, self._shard.rank, number)
+            key = (self._seed, self._epoch, DRAWN, self._shard.rank, number)
             yield weighted(self._view.source.sample(self._batch_size, *key), self._batch_size, self._shard.device)
 
 

@@ -18,6 +18,10 @@ def make_data(workload: Workload, config: DatasetConfig) -> Data:
 
 def make_module(workload: Workload, data: Data, config: RunConfig) -> TrialModule:
     """The module with its first weights. Raises ConfigError for a hyperparameter that it does not take, or lacks."""
+    if config.sharded() and getattr(workload.module, "sharded_parts", None) is TrialModule.sharded_parts:
+        # A sharded module is made without values. One without parts may need them, so it is refused before.
+        name = workload.module.__name__
+        raise ConfigError(f"strategy=fsdp: {name} has no sharded_parts(); give strategy=ddp")
     module: TrialModule = bind(
         workload.module,
         "model.hparams",

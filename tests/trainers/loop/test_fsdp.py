@@ -13,12 +13,16 @@ import torch.distributed as dist
 from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 
 from conf.schema import ConfigError
+from tests.support.composing import composed
 from tests.trainers.models.test_gpt import language, model
 from tests.trainers.processes import CPU
 from trainers.data.loading.epoch_teller import told_epochs
 from trainers.data.loading.types import Shard
+from trainers.data.selfplay import SelfPlayData
 from trainers.loop import ddp, fsdp
+from trainers.loop.build import make_module
 from trainers.models.gpt import LanguageModel
+from trainers.models.minigo import WORKLOAD as MINIGO
 from trainers.ops import muon
 from trainers.ops.sharding import sharded
 from trainers.workload import TrialModule
@@ -126,3 +130,9 @@ def test_losses_and_weights_are_those_of_ddp_also_behind_a_checkpoint(tmp_path: 
 def test_a_module_that_names_no_parts_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"strategy=fsdp: TrialModule has no sharded_parts\(\); give strategy=ddp"):
         TrialModule().sharded_parts()
+
+
+def test_a_workload_without_parts_is_refused_before_it_is_made() -> None:
+    config = composed(["model=minigo", "gpus=2", "strategy=fsdp"])
+    with torch.device("meta"), pytest.raises(ConfigError, match=r"MiniGo has no sharded_parts\(\); give strategy=ddp"):
+        make_module(MINIGO, SelfPlayData(), config)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 from torch.utils.flop_counter import FlopCounterMode
 
 from conf.schema import ConfigError
@@ -87,6 +89,19 @@ def test_an_evaluator_is_its_network_without_batch_normalisation_and_takes_anoth
     assert [weight.data_ptr() for weight in evaluator._weights] == before
 
 
+def test_an_evaluator_that_was_compiled_under_autocast_is_not_compiled_again_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counter = CompileCounter()  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
+    evaluator, planes = Evaluator(net().eval(), compile=True), torch.rand(5, 17, 3, 3)
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16):
+            warm = evaluator(planes)
+        torch.testing.assert_close(evaluator(planes).logits, warm.logits)
+    assert counter.frame_count == 1
+
+
 def test_positions_are_kept_as_words_that_give_back_the_planes() -> None:
     boards = played_boards(RULES, 6, 5)
     planes = planes_of(words_of(boards), boards.to_play > 0, 3)
@@ -108,7 +123,8 @@ def test_the_window_keeps_the_newest_positions_and_goes_on_from_a_checkpoint() -
     again.add(numbered(13, 2))
     assert again.content()["outcomes"].tolist() == [*kept[2:], 13, 14]
     assert set(window.sample(200, 1)["outcomes"].tolist()) == {float(number) for number in kept}
-    assert torch.equal(window.sample(9, 5)["outcomes"], window.sample(9, 5)["outcomes"])
+    again.restore(window.content(), CPU)
+    assert torch.equal(window.sample(9, 5)["outcomes"], again.sample(9, 5)["outcomes"])
 
 
 def test_a_sampled_position_and_its_policy_are_turned_alike() -> None:
@@ -233,12 +249,19 @@ def test_a_frozen_network_is_known_by_its_digest(tmp_path: Path) -> None:
     torch.save(
         {"state_dict": {f"champion.{name}": value for name, value in frozen.state_dict().items()}}, tmp_path / "m"
     )
+    (tmp_path / "empty").touch()
+    (tmp_path / "damaged").write_bytes(b"\x80\x02J\x01")  # a pickle that ends within a number
+    torch.save([1, 2], tmp_path / "numbers")
     digest = digest_of(frozen)
     assert digest_of(load_frozen(str(tmp_path / "m"), digest, SMALL)) == digest
     for file, given, sizes, words in (
         ("m", "0123", SMALL, "has the digest"),
         ("m", None, Sizes(), "no network of"),
         ("none", None, SMALL, "model.pt of a run"),
+        ("empty", None, SMALL, "it is empty; give the model.pt of a run"),
+        ("damaged", None, SMALL, "model.pt of a run"),
+        ("numbers", None, SMALL, "model.pt of a run"),
+        ("m", 12345678, SMALL, "frozen_digest=12345678: .* has the digest"),
     ):
         with pytest.raises(ConfigError, match=words):
             load_frozen(str(tmp_path / file), given, sizes)
@@ -262,7 +285,23 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: minigo(opponents=["gnugo"]), "opponents=.*random, one_ply, frozen"),
     (lambda: minigo(opponents=["frozen"]), "frozen=None: give the model.pt"),
     (lambda: minigo(frozen="m"), "frozen=m: give"),
-    (lambda: minigo(komi=7), "komi"),
+    (lambda: minigo(komi=7), r"model\.hparams\.komi="),
+    (lambda: minigo(komi="abc"), r"model\.hparams\.komi="),
+    (lambda: minigo(komi=None), r"model\.hparams\.komi="),
+    (lambda: minigo(board=20), r"model\.hparams\.board="),
+    (lambda: minigo(board="9x9"), r"model\.hparams\.board="),
+    (lambda: minigo(board=9.0), r"model\.hparams\.board="),
+    (lambda: minigo(board=5.5), r"model\.hparams\.board="),
+    (lambda: minigo(readouts="x"), r"model\.hparams\.readouts="),
+    (lambda: minigo(readouts=200.0), r"model\.hparams\.readouts="),
+    (lambda: minigo(leaves=None), r"model\.hparams\.leaves="),
+    (lambda: minigo(match_leaves=None), r"model\.hparams\.match_leaves="),
+    (lambda: minigo(resign="never"), r"model\.hparams\.resign="),
+    (lambda: minigo(resign=None), r"model\.hparams\.resign="),
+    (lambda: minigo(opponents=[["random"]]), r"model\.hparams\.opponents="),
+    (lambda: minigo(temperature_moves="x"), r"model\.hparams\.temperature_moves="),
+    (lambda: minigo(temperature_moves=None), r"model\.hparams\.temperature_moves="),
+    (lambda: minigo(match_temperature_moves=None), r"model\.hparams\.match_temperature_moves="),
     (lambda: minigo(pro_moves=True), "pro_moves=false"),
     (lambda: minigo(resign=1.5), "resign=1.5"),
     (lambda: minigo(gate=1.5), "gate=1.5"),
@@ -288,6 +327,28 @@ def test_trees_that_do_not_fit_are_refused_with_how_many_games_would() -> None:
         given.check_memory(10 * 10**9, 1)
     fits = int(str(told.value).split("about model.hparams.games_at_once=")[1].split()[0])
     options(rules=Rules(), games=10_000, games_at_once=fits, search=Settings(200, 8)).check_memory(10 * 10**9, 1)
+
+
+def test_the_professionals_positions_take_their_part_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = minigo(board=9, komi=7.5, pro_moves=True)
+    rules, pro = module.options.rules, ProMoves(Rules(), pro_games(Rules()))
+    assert pro.search_bytes(1) == 362 * pro.settings.bytes_per_game(rules)
+    assert pro.search_bytes(4) == 91 * pro.settings.bytes_per_game(rules)
+    monkeypatch.setattr("trainers.models.minigo.module.available_bytes", lambda: int(1.2 * pro.search_bytes(1)))
+    with pytest.raises(ConfigError, match="not one would fit"):
+        module.check_batch(16)
+    minigo(board=9, komi=7.5).check_batch(16)
+
+
+@pytest.mark.parametrize(("wins", "promoted"), [(54, False), (55, True)])
+def test_a_network_that_wins_exactly_the_gates_share_is_promoted(
+    monkeypatch: pytest.MonkeyPatch, wins: int, promoted: bool
+) -> None:
+    module = minigo(gate_games=100, gate=0.55)
+    monkeypatch.setattr(Arena, "gate", lambda *_: torch.arange(100) < wins)
+    monkeypatch.setattr(module, "log", lambda *_, **__: None)
+    module._gate()
+    assert [row.promoted for row in module.history.rows] == [promoted]
 
 
 def test_a_step_lowers_the_loss_of_its_positions() -> None:

@@ -29,7 +29,9 @@ class Evaluator:
 
     def __call__(self, planes: torch.Tensor) -> Outputs:
         """`planes` have the evaluator's `dtype`."""
-        return self._evaluate(planes.contiguous(memory_format=self._format), self._weights)
+        # The warm-up runs under the Trainer's autocast and self-play outside: with it on, each would compile its own.
+        with torch.autocast(planes.device.type, enabled=False):
+            return self._evaluate(planes.contiguous(memory_format=self._format), self._weights)
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ from trainers.models.minigo import elo
 from trainers.models.minigo.arena import Arena, Place, rank, sections_of, world_size
 from trainers.models.minigo.frozen import load_frozen
 from trainers.models.minigo.network import GoNet, Predictor, Sizes, training_flops
-from trainers.models.minigo.play_options import Options, check_counts, check_schedule, checked_opponents
+from trainers.models.minigo.play_options import Options, check_counts, check_rules, check_schedule, checked_opponents
 from trainers.models.minigo.positions import Window
 from trainers.models.minigo.pro_moves import ProMoves, pro_games
 from trainers.models.minigo.self_play import Customs
@@ -62,8 +62,12 @@ class MiniGo(TrialModule):
         frozen_digest: str | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        check_counts(generations=generations, filters=filters, blocks=blocks, dense=dense, examples=examples)
+        check_counts(
+            generations=generations, filters=filters, blocks=blocks, dense=dense, examples=examples, readouts=readouts,
+            leaves=leaves, match_readouts=match_readouts, match_leaves=match_leaves,
+        )  # fmt: skip
         check_schedule(momentum, decay_steps)
+        check_rules(board, komi)
         self.max_epochs, self.learning_rate, self.weight_decay = generations, learning_rate, weight_decay
         self.momentum, self.decay_steps = momentum, tuple(decay_steps)
         self.options = Options(
@@ -88,7 +92,8 @@ class MiniGo(TrialModule):
         """Raise ConfigError where the trees and the window do not fit into the memory that is free."""
         on_gpu = torch.cuda.is_initialized()
         available = torch.cuda.mem_get_info()[0] if on_gpu else available_bytes() // world_size()
-        self.options.check_memory(available, world_size())
+        pro_search = self._pro_moves.search_bytes(world_size()) if self._pro_moves else 0
+        self.options.check_memory(available, world_size(), pro_search)
 
     def check_targets(self, metrics: Collection[str]) -> None:
         """Raise ConfigError for a target that nothing is played for."""
@@ -167,7 +172,7 @@ class MiniGo(TrialModule):
         trained = began - self._trains_since
         wins = self.arena().gate(self.current_epoch)
         (number,) = self._totals(int(wins.sum()))
-        promoted = number >= self.options.gate * self.options.gate_games
+        promoted = number / self.options.gate_games >= self.options.gate  # 0.55 * 100 is more than 55.
         if promoted:
             self.champion.load_state_dict(self.net.state_dict())
         self.history.add(int(number), self.options.gate_games, promoted)

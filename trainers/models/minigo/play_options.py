@@ -41,17 +41,23 @@ class Options:
         )  # fmt: skip
         check_shares(never_resign=self.customs.never_resign, gate=self.gate)
         resign = self.customs.resign_at
-        require("resign", resign, -1 <= resign < 1, "from -1, which is never, to below 1")
+        require("resign", resign, is_number(resign) and -1 <= resign < 1, "from -1, which is never, to below 1")
+        for name in ("temperature_moves", "match_temperature_moves"):
+            moves = getattr(self.customs, name)
+            require(name, moves, is_count(moves), "a whole number of moves, 0 or more")
 
     def slots(self, world_size: int) -> int:
         return min(self.games_at_once, -(-self.games // world_size))
 
-    def check_memory(self, available: int, world_size: int) -> None:
-        """Raise ConfigError where trees and positions do not fit; it says how many games at once would."""
+    def check_memory(self, available: int, world_size: int, pro_search: int = 0) -> None:
+        """Raise ConfigError where trees and positions do not fit; it says how many games at once would.
+
+        `pro_search` are the bytes of the search for professionals' moves.
+        """
         kept = (self.window + self.games * self.rules.max_moves) // world_size
         matches = 2 * -(-max(self.gate_games, self.eval_games) // world_size) * self.match.bytes_per_game(self.rules)
         per_game = self.search.bytes_per_game(self.rules)
-        room = int(USABLE * available) - kept * position_bytes(self.rules) - matches
+        room = int(USABLE * available) - kept * position_bytes(self.rules) - matches - pro_search
         slots = self.slots(world_size)
         if slots * per_game <= room:
             return
@@ -71,8 +77,17 @@ def check_counts(**counts: Any) -> None:
 
 def check_shares(**shares: Any) -> None:
     for name, value in shares.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        require(name, value, number and 0 <= value <= 1, "a share, from 0 to 1")
+        require(name, value, is_number(value) and 0 <= value <= 1, "a share, from 0 to 1")
+
+
+def check_rules(board: Any, komi: Any) -> None:
+    require("board", board, is_count(board) and 2 <= board <= 19, "a whole number of rows, 2 to 19")
+    halves = is_number(komi) and komi * 2 % 2 == 1
+    require("komi", komi, halves, "a number that ends in .5, such as 7.5, so that no game is drawn")
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def check_schedule(momentum: Any, decay_steps: Any) -> None:
@@ -85,7 +100,8 @@ def check_schedule(momentum: Any, decay_steps: Any) -> None:
 def checked_opponents(opponents: Sequence[str], frozen: str | None) -> tuple[str, ...]:
     """Raises ConfigError for an opponent that there is not, and for a frozen network without its file, or the other
     way round."""
-    known = isinstance(opponents, Sequence) and not isinstance(opponents, str) and set(opponents) <= {*OPPONENTS}
+    listed = isinstance(opponents, Sequence) and not isinstance(opponents, str)
+    known = listed and all(name in OPPONENTS for name in opponents)
     require("opponents", opponents, known, f"a list of some of {', '.join(OPPONENTS)}")
     if ("frozen" in opponents) != (frozen is not None):
         raise ConfigError(

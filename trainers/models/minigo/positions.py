@@ -89,7 +89,9 @@ class Window:
         assert self.size
         device = self.held.words.device
         drawn = random_bits(torch.arange(number, device=device), key_of(*key))
-        chosen = self.held.take((drawn >> 8 & (1 << 48) - 1) % self.size)
+        # Count from the oldest: a restored ring begins with it, and the same key then draws the same positions.
+        place = ((drawn >> 8 & (1 << 48) - 1) % self.size + self.next - self.size) % self.capacity
+        chosen = self.held.take(place)
         turn = drawn & 7
         symmetries = Symmetries(self.rules.size, device)
         planes = planes_of(chosen.words, chosen.black, self.rules.size)

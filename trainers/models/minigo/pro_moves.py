@@ -36,6 +36,10 @@ class ProMoves:
     def num_cases(self) -> int:
         return TRIES * len(self._moves)
 
+    def search_bytes(self, world_size: int) -> int:
+        """What a process's search of its positions takes of memory."""
+        return -(-self.num_cases // world_size) * self.settings.bytes_per_game(self.rules)
+
     def search(self, evaluate: Evaluate, games: int, device: torch.device, dtype: torch.dtype) -> TurnedSearch:
         """A search of up to `games` positions at once."""
         return TurnedSearch(self.rules, evaluate, self.settings, games, device, dtype)
