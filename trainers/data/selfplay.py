@@ -12,8 +12,9 @@ A batch for evaluation has `cases`, int64 [K]: the numbers of this process's gam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -37,17 +38,19 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class PlayView:
-    """What a model makes of the data: N, its positions, how many of them a generation trains on, and how many cases an
-    evaluation has."""
+    """What a model makes of the data: N, its positions, how many of them a generation trains on, how many cases an
+    evaluation has, and tags that name its networks."""
 
     board: int
     source: Source
     examples: int
     num_cases: int
+    facts: Callable[[], dict[str, str]] = dict
 
 
 class SelfPlayData:
-    """Implements Data and Viewable of trainers.data.loading.types; before a model has its view there are no batches."""
+    """Implements Data, Viewable and Recorded of trainers.data.loading.types; before a model has its view there are no
+    batches."""
 
     name = "selfplay"
 
@@ -66,6 +69,12 @@ class SelfPlayData:
 
     def viewed(self, view: PlayView) -> SelfPlayData:
         return SelfPlayData(view=view)
+
+    def facts(self) -> dict[str, str]:
+        return self.view.facts()
+
+    def write_record(self, run_dir: Path) -> None:
+        """The tags say all."""
 
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
         size, generator = self.view.board, torch.Generator().manual_seed(0)

@@ -14,6 +14,7 @@ from torch._dynamo.testing import CompileCounter
 from torch.utils.flop_counter import FlopCounterMode
 
 from conf.schema import ConfigError
+from trainers.data.loading.types import Recorded
 from trainers.data.selfplay import SelfPlayData
 from trainers.models.minigo import elo
 from trainers.models.minigo.arena import Arena, Place
@@ -89,17 +90,37 @@ def test_an_evaluator_is_its_network_without_batch_normalisation_and_takes_anoth
     assert [weight.data_ptr() for weight in evaluator._weights] == before
 
 
+def counted_compilations(monkeypatch: pytest.MonkeyPatch) -> CompileCounter:
+    torch.compiler.reset()
+    counter = CompileCounter()  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
+    return counter
+
+
 def test_an_evaluator_that_was_compiled_under_autocast_is_not_compiled_again_without(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    counter = CompileCounter()  # type: ignore[no-untyped-call]
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
+    counter = counted_compilations(monkeypatch)
     evaluator, planes = Evaluator(net().eval(), compile=True), torch.rand(5, 17, 3, 3)
     with torch.no_grad():
         with torch.autocast("cpu", torch.bfloat16):
             warm = evaluator(planes)
         torch.testing.assert_close(evaluator(planes).logits, warm.logits)
     assert counter.frame_count == 1
+
+
+def test_searches_are_compiled_by_an_example_also_without_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = counted_compilations(monkeypatch)
+    module = minigo(opponents=[], gate_games=4, eval_games=1)
+    module._compiles = True
+    (example,) = SelfPlayData().viewed(module.view).example_batches(16, CPU)
+    with torch.autocast("cpu", torch.bfloat16):
+        module.training_step(example, 0)
+    compiled = counter.frame_count
+    assert compiled
+    module.arena().self_play(0)
+    module.arena().gate(0)
+    assert counter.frame_count == compiled
 
 
 def test_positions_are_kept_as_words_that_give_back_the_planes() -> None:
@@ -265,6 +286,20 @@ def test_a_frozen_network_is_known_by_its_digest(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             load_frozen(str(tmp_path / file), given, sizes)
+
+
+def test_a_run_has_the_digests_of_the_frozen_network_and_of_its_champion_as_tags(tmp_path: Path) -> None:
+    first = minigo()
+    torch.save({"state_dict": first.state_dict()}, tmp_path / "model.pt")
+    digest = digest_of(first.champion)
+    torch.manual_seed(5)
+    second = minigo(opponents=["frozen"], frozen=str(tmp_path / "model.pt"))
+    data: Any = SelfPlayData()
+    assert isinstance(data, Recorded)
+    assert data.viewed(first.view).facts() == {"champion_digest": digest}
+    facts = data.viewed(second.view).facts()
+    assert facts == {"data.frozen_digest": digest, "champion_digest": digest_of(second.champion)}
+    assert facts["champion_digest"] != digest
 
 
 def minigo(**hparams: Any) -> MiniGo:

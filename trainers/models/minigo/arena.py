@@ -14,7 +14,7 @@ from trainers.models.minigo.network import GoNet
 from trainers.models.minigo.play_options import Options
 from trainers.models.minigo.pro_moves import ProMoves, TurnedSearch
 from trainers.models.minigo.self_play import Played, SelfPlay
-from trainers.ops.tree_search import Dice, Search
+from trainers.ops.tree_search import Search
 
 GATE, EVALUATION = 100, 101  # what random numbers are for; opponents follow the second
 
@@ -91,13 +91,12 @@ class Arena:
         return wins_of(options.rules, *players, own, options.eval_games, key)
 
     def warm_up(self, evaluates: bool) -> None:
-        """Make all searches, and on a GPU compile and capture them, without a game's taking part."""
+        """Make all searches. Where there is something to compile or capture, do it, without a game's taking part."""
         searches = [self._self_play.search, *(self._searcher(name).search for name in self._nets)]
         searches += [self._pro_search] if evaluates and self.pro_moves else []
-        if self.place.device.type == "cuda":
+        if self.place.device.type == "cuda" or self.place.compile:
             for search in searches:
-                nobody = torch.zeros(search.trees.num_games, dtype=torch.bool, device=self.place.device)
-                search.run(nobody, Dice(torch.zeros_like(nobody, dtype=torch.int64), 0))
+                search.warm_up()
 
     def _take(self, *names: str) -> None:
         for name in names:

@@ -28,8 +28,8 @@ def load_frozen(file: str, digest: str | int | None, sizes: Sizes) -> GoNet:
         weights = torch.load(Path(file), map_location="cpu", weights_only=True)["state_dict"]
     except UNREADABLE as error:
         raise ConfigError(
-            f"model.hparams.frozen={file}: {str(error) or 'it is empty'}; give the model.pt of a run of model=minigo with"
-            " save_model=final"
+            f"model.hparams.frozen={file}: {str(error) or 'it is empty'}; give the model.pt of a run of model=minigo"
+            " with save_model=final"
         ) from error
     net = GoNet(sizes)
     try:

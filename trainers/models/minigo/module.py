@@ -18,7 +18,7 @@ from tracking.machine.environment import available_bytes
 from trainers.data.selfplay import PlayView, SelfPlayData
 from trainers.models.minigo import elo
 from trainers.models.minigo.arena import Arena, Place, rank, sections_of, world_size
-from trainers.models.minigo.frozen import load_frozen
+from trainers.models.minigo.frozen import digest_of, load_frozen
 from trainers.models.minigo.network import GoNet, Predictor, Sizes, training_flops
 from trainers.models.minigo.play_options import Options, check_counts, check_rules, check_schedule, checked_opponents
 from trainers.models.minigo.positions import Window
@@ -80,7 +80,8 @@ class MiniGo(TrialModule):
         self._frozen = [load_frozen(frozen, frozen_digest, self.net.sizes)] if frozen else []  # no part of the model
         self._pro_moves = ProMoves(self.options.rules, pro_games(self.options.rules)) if pro_moves else None
         self._window = Window(self.options.rules, max(1, window // world_size()))
-        self.view = PlayView(board, self._window, examples, sum(sections_of(self.options, self._pro_moves).values()))
+        num_cases = sum(sections_of(self.options, self._pro_moves).values())
+        self.view = PlayView(board, self._window, examples, num_cases, self._digests)
         self._training_loss, self._compiles = training_loss, False
         self._arena: Arena | None = None
         self._sums, self._evaluated = DistributedSum(), False
@@ -149,6 +150,8 @@ class MiniGo(TrialModule):
                 group["lr"] = rate
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        if "cases" in batch and self._arena is None:  # an example, before the clock starts, also without evaluations
+            self.arena().warm_up(evaluates=False)
         names = ("planes", "policies", "outcomes", "weights")
         return self._training_loss(self.net, *(batch[name] for name in names))
 
@@ -220,6 +223,11 @@ class MiniGo(TrialModule):
         if "windows" in checkpoint:  # model.pt has none
             self._restored = checkpoint["windows"][rank()]
             self.history.rows = [elo.Gated(*row) for row in checkpoint["matches"]]
+
+    def _digests(self) -> dict[str, str]:
+        """Tags that name the frozen network, and the champion as it is now."""
+        frozen = {"data.frozen_digest": digest_of(*self._frozen)} if self._frozen else {}
+        return frozen | {"champion_digest": digest_of(self.champion)}
 
     def write_report(self, run_dir: Path) -> None:
         """Write Elo against generation."""

@@ -89,12 +89,16 @@ class Search:
 
         Before a game is searched again, it is advanced or restarted: trees have room for one search.
         """
-        self._active.copy_(active)
-        self._evaluate_roots()
-        if self.settings.noise:
-            self._add_noise(dice)
+        self._begin(active, dice)
         for _ in range(self.settings.steps):
             self._replay()
+
+    @torch.no_grad()
+    def warm_up(self) -> None:
+        """Compile and capture what `run` calls, by a step in which no game takes part. Restart the games afterwards."""
+        nobody = torch.zeros_like(self._active)
+        self._begin(nobody, Dice(nobody.long(), 0))
+        self._replay()
 
     def counts(self) -> torch.Tensor:
         """Visits of the roots' moves, int32 [G, A]."""
@@ -108,6 +112,12 @@ class Search:
     def restart(self, games: torch.Tensor, boards: Boards) -> None:
         """Begin anew in the games of the mask, from these boards, one a game."""
         self.trees.set_roots(games, boards)
+
+    def _begin(self, active: torch.Tensor, dice: Dice) -> None:
+        self._active.copy_(active)
+        self._evaluate_roots()
+        if self.settings.noise:
+            self._add_noise(dice)
 
     def _evaluate_roots(self) -> None:
         """Evaluate all roots, and keep that of those that were not yet."""
