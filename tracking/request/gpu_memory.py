@@ -80,13 +80,16 @@ def shapes_of(hparams: Mapping[str, Any], vocabulary: int) -> Shapes:
     return Shapes(hparams["layers"], width, layer, vocabulary * width, hidden, shared, vocabulary, architecture)
 
 
-def needed(config: RunConfig, strategy: str, num_gpus: int) -> Needed | None:
-    """What a GPU needs at a step's peak; None for a model whose shapes are not known here, or options not yet right."""
+def needed(config: RunConfig, strategy: str, num_gpus: int, tokens: int | None = None) -> Needed | None:
+    """What a GPU needs at a step's peak; None for a model whose shapes are not known here, or options not yet right.
+
+    `tokens` are a GPU's of a step; None for its share of the batch.
+    """
     hparams = config.model.hparams
     vocabulary: Any = hparams.get("vocabulary") or config.dataset.vocabulary
     try:
         shapes = shapes_of(hparams, vocabulary)
-        tokens = config.samples_per_step() // num_gpus
+        tokens = tokens or config.samples_per_step() // num_gpus
         kept = (COMPILED if config.compiled() else EAGER)[shapes.architecture]
         if config.precision.name == "fp8":
             kept = Kept(kept.width - SPARED, kept.shared, kept.hidden - SPARED)
@@ -146,21 +149,35 @@ def _copied(shapes: Shapes, num_gpus: int, again: bool, unit: int) -> float:
 
 def _orthogonalising(shapes: Shapes, num_gpus: int, parts: int) -> float:
     """What Muon holds of its largest group of matrices, and what it has of all others."""
-    hidden = 2 * shapes.hidden_units * shapes.width
+    matrix = shapes.hidden_units * shapes.width
     if parts > 1:  # one parameter of each process at a time
-        return 10.0 * hidden
+        return 10.0 * 2 * matrix
+    hidden = (3 if shapes.architecture == "llama" else 2) * matrix  # They have one shape, and are stacked.
     largest = max(hidden, shapes.layer - hidden) * shapes.layers / num_gpus
     return 10.0 * largest + HALF * shapes.matrices
 
 
 def fewest(config: RunConfig, memory: float) -> int | None:
     """The fewest GPUs that share a batch's sequences and on which a sharded training fits; None where none do."""
-    sequences = config.samples_per_step() // (config.dataset.sequence_length or SEQUENCE_LENGTH)
+    sequences = config.samples_per_step() // sequence_length(config)
     for number in range(2, MOST_GPUS + 1):
         need = needed(config, "fsdp", number) if sequences % number == 0 else None
         if need is not None and need.total <= FREE * memory:
             return number
     return None
+
+
+def fewest_of_another_batch(config: RunConfig, memory: float) -> int | None:
+    """The fewest GPUs on which a sharded training fits with one sequence on each; None where none do."""
+    for number in range(2, MOST_GPUS + 1):
+        need = needed(config, "fsdp", number, sequence_length(config))
+        if need is not None and need.total <= FREE * memory:
+            return number
+    return None
+
+
+def sequence_length(config: RunConfig) -> int:
+    return config.dataset.sequence_length or SEQUENCE_LENGTH
 
 
 def words(config: RunConfig) -> str:
@@ -192,6 +209,9 @@ def check_memory(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
         advice = f"strategy=fsdp takes {sharded.total / 1e9:,.1f}"
     elif number := fewest(config, memory):
         advice = f"strategy=fsdp on {number} such GPUs is the fewest on which it fits"
+    elif number := fewest_of_another_batch(config, memory):
+        batch = number * sequence_length(config)
+        advice = f"strategy=fsdp on {number} such GPUs is the fewest on which it fits, with global_batch_size={batch}"
     elif not hparams["activation_checkpointing"]:
         advice = "it fits on no number of them; give model.hparams.activation_checkpointing=true"
     else:

@@ -68,6 +68,10 @@ def test_a_size_that_fits_is_let_through_and_says_what_it_takes_by_either_strate
         (["model=llama", "recipe=llama_8b", "gpus=1"], r"strategy=fsdp on \d such GPUs is the fewest"),
         (["model=llama", "recipe=llama_70b", "gpus=8", "strategy=fsdp"], r"strategy=fsdp on \d\d such GPUs is the few"),
         (
+            ["model=llama", "recipe=llama_70b", "gpus=8", "strategy=fsdp", "global_batch_size=65536"],
+            r"strategy=fsdp on \d\d such GPUs is the fewest on which it fits, with global_batch_size=\d{6}\b",
+        ),
+        (
             ["model=llama", "recipe=llama_8b", "gpus=8", "strategy=fsdp", "dataset.sequence_length=65536",
              "model.hparams.micro_batch_size=65536", "model.hparams.activation_checkpointing=false"],
             r"on no number of them; give model\.hparams\.activation_checkpointing=true",
@@ -77,6 +81,14 @@ def test_a_size_that_fits_is_let_through_and_says_what_it_takes_by_either_strate
 def test_a_size_that_does_not_fit_is_refused_with_the_fewest_gpus_that_do(options: list[str], words: str) -> None:
     with pytest.raises(ConfigError, match=rf"takes [\d.]+ GB a GPU \(parameters .*{words}"):
         checked(*options)
+
+
+@pytest.mark.parametrize(("model", "recipe", "number"), [("gpt", "gpt_1.5b", 2), ("llama", "llama_8b", 3)])
+def test_all_matrices_of_a_layers_hidden_units_are_stacked(model: str, recipe: str, number: int) -> None:
+    hparams = asked(f"model={model}", f"recipe={recipe}", "gpus=2").model.hparams
+    shapes = gpu_memory.shapes_of(hparams, hparams["vocabulary"])
+    stacked = 10.0 * number * shapes.hidden_units * shapes.width * shapes.layers / 2
+    assert gpu_memory._orthogonalising(shapes, 2, 1) == stacked + gpu_memory.HALF * shapes.matrices
 
 
 def test_a_gpu_that_tells_no_memory_refuses_nothing() -> None:

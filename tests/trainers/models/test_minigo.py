@@ -92,7 +92,7 @@ def test_an_evaluator_is_its_network_without_batch_normalisation_and_takes_anoth
 
 def counted_compilations(monkeypatch: pytest.MonkeyPatch) -> CompileCounter:
     torch.compiler.reset()
-    counter = CompileCounter()  # type: ignore[no-untyped-call]
+    counter = CompileCounter()
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
     return counter
 
@@ -294,8 +294,8 @@ def test_a_run_has_the_digests_of_the_frozen_network_and_of_its_champion_as_tags
     digest = digest_of(first.champion)
     torch.manual_seed(5)
     second = minigo(opponents=["frozen"], frozen=str(tmp_path / "model.pt"))
-    data: Any = SelfPlayData()
-    assert isinstance(data, Recorded)
+    data = SelfPlayData()
+    assert isinstance(data.viewed(first.view), Recorded)
     assert data.viewed(first.view).facts() == {"champion_digest": digest}
     facts = data.viewed(second.view).facts()
     assert facts == {"data.frozen_digest": digest, "champion_digest": digest_of(second.champion)}
