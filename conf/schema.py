@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from conf import metric, target
-from conf.dataset_options import DatasetConfig, without_unset
-from conf.evaluation import Intervals, of_config, without_defaults
+from conf.dataset_options import DatasetConfig
+from conf.evaluation import Intervals, of_config
 from conf.launch_options import (
     AlertConfig,
     ClusterConfig,
@@ -28,6 +28,7 @@ from conf.launch_options import (
     SweepConfig,
     TrackingConfig,
 )  # fmt: skip
+from conf.newer_options import without_newer
 from conf.target import Target
 
 REQUIRED = "???"  # OmegaConf's mark of a value that must be given
@@ -245,16 +246,9 @@ class RunConfig:
         content = dataclasses.asdict(self)
         for key in (*NOT_MEASURED, "global_batch_size"):  # The checks make a device's batch of it.
             del content[key]
-        for key in ("group_size", "exportable", "global_batch", "fp8"):  # Older runs have none.
-            del content["model"][key]
-        without_defaults(content, content["model"])
-        without_unset(content["dataset"])
+        without_newer(content)
         content["model"]["metrics"] = metric.bounds(self.model.metrics)  # A direction changes nothing measured.
         content["program"]["metrics"] = self.program.patterns()
-        del content["instance"]["carbon_g_per_kwh"]
-        for key, before in {"strategy": "ddp", "warm_up": False, "price_per_gpu_hour": None}.items():
-            if content[key] == before:  # Older runs' hashes stay what they were.
-                del content[key]
         if content.pop("program") and self.is_program():
             content["program"] = self.program.hashed()
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]

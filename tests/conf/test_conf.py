@@ -200,6 +200,15 @@ def test_newer_options_leave_the_hash_of_older_runs_as_it_was() -> None:
     assert given.config_hash() != config.config_hash()
 
 
+def test_a_stored_gpt_config_of_before_llama_is_what_its_words_give_today() -> None:
+    stored = json.loads((ROOT / "tests/fixtures/gpt-before-llama.json").read_text())
+    before = stored_config.from_dict(RunConfig, stored["config"])
+    assert (before.model.fp8, "architecture" in before.model.hparams) == (False, False)
+    assert before.config_hash() == composed(["model=gpt", "gpus=0"]).config_hash() == stored["hash"]
+    for word in ("clip_norm=1", "activation_checkpointing=true", "architecture=llama"):
+        assert composed(["model=gpt", "gpus=0", f"model.hparams.{word}"]).config_hash() != stored["hash"]
+
+
 def test_a_config_of_another_version_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"model\.nmae: no such option; allowed here: .*name"):
         stored_config.parse("model: {nmae: vgg}\n", "config.yaml")
