@@ -9,7 +9,7 @@ import pytest
 from tests.support import quick_launch, studied
 from tests.support.commands import HANGS_SEC
 from tracking.jobs.plan import sweep_waste
-from tracking.record import documents, journal, node_records, run_folder
+from tracking.record import attempts, documents, journal, node_records, run_folder
 
 
 def power(folder: Path, watts: float, node: str = "") -> None:
@@ -53,6 +53,27 @@ def test_the_part_that_a_resumed_run_trained_twice_is_spent_in_vain(tmp_path: Pa
     spent = sweep_waste.by_kind(sweep)
     assert (spent["repeated"].num_runs, spent["repeated"].sec, spent["repeated"].kwh) == (0, 2.0, None)
     assert sweep_waste.words(spent).startswith("spent in vain: repeated parts (2 s); 0 of 1 run, ")
+
+
+def test_the_time_between_two_attempts_takes_no_energy(tmp_path: Path) -> None:
+    for node in ("", "b"):
+        file = node_records.file_of(run_folder.JOURNAL, node) if node else run_folder.JOURNAL
+        log, place = studied.Writer(tmp_path / file, studied.START_MS), f"{node}/" if node else ""
+        for start in (0.0, 36_000.0):
+            if start and not node:
+                log.add("event", start, key=attempts.RESUME, values={"epoch_num": 1})
+            for sec in range(5):
+                log.add("metrics", start + sec, values={f"system/{place}gpu_0_power_usage_watts": 300.0,
+                                                        f"system/{place}host_joules": start + 10 * sec})  # fmt: skip
+    assert sweep_waste.kwh(tmp_path) == pytest.approx(2 * 8 * 310 / 3.6e6)
+
+
+def test_runs_side_by_side_do_not_each_have_the_whole_machines_energy(tmp_path: Path) -> None:
+    sweep = studied.make_sweep(tmp_path, studied.SWEEP, "sqlite:///none.db", 1)
+    config = studied.config()
+    config.sweep.jobs_at_once = 4
+    power(studied.make_run(sweep, config, "sqlite:///none.db"), 500.0)
+    assert sweep_waste.by_kind(sweep)["all"].kwh == pytest.approx(1000 * 3 / 3.6e6)
 
 
 def test_where_each_run_counts_nothing_is_said(tmp_path: Path) -> None:

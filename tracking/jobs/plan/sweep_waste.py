@@ -10,17 +10,19 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 from tracking.analysis.statistics import counted
 from tracking.base import quantities
 from tracking.jobs.plan import sweep_summary
-from tracking.record import Record, documents, failures, files, journal, node_records, run_folder
+from tracking.record import Record, attempts, documents, failures, files, journal, node_records, run_folder
 
 NAME = "waste.json"
 FAILED, STOPPED, REPEATED = "failed", "stopped", "repeated"
 POWER = re.compile(rf"{quantities.SYSTEM}(?:[^/]+/)?gpu_\d+_power_usage_watts")
 HOST = re.compile(rf"{quantities.SYSTEM}(?:[^/]+/)?host_joules")
 JOULES_PER_KWH = 3.6e6
+MAX_GAP = 20  # median intervals between two samples of one attempt
 
 
 @dataclass
@@ -71,8 +73,10 @@ def by_kind(sweep: Path) -> dict[str, Spent]:
     later: set[str] = set()
     for folder in reversed(files.folders(sweep, run_folder.CONFIG)):
         with suppress(OSError, ValueError):  # `sync` says what is wrong with a folder
-            config_hash, result = run_folder.read_config(folder).config_hash(), run_folder.read_result(folder)
-            own = Spent(1, journal.span_sec(folder / run_folder.JOURNAL), kwh(folder), sweep_summary.job_usd(folder))
+            config, result = run_folder.read_config(folder), run_folder.read_result(folder)
+            config_hash, is_alone = config.config_hash(), config.sweep.jobs_at_once == 1
+            sec, usd = journal.span_sec(folder / run_folder.JOURNAL), sweep_summary.job_usd(folder)
+            own = Spent(1, sec, kwh(folder, is_alone), usd)
             spent["all"].add(own)
             failure = result.failure if result else None
             lost_sec = result.metrics.get(quantities.RESUME_LOST_SEC, 0.0) if result else 0.0
@@ -92,18 +96,28 @@ def part(whole: Spent, share: float) -> Spent:
     return Spent(0, share * whole.sec, kwh, usd)
 
 
-def kwh(folder: Path) -> float | None:
-    """By the samples of the power of its GPUs and the counters of its hosts, on all nodes; None without any."""
+def kwh(folder: Path, is_alone: bool = True) -> float | None:
+    """By the samples of the power of its GPUs and the counters of its hosts, on all nodes; None without any.
+
+    A host's counter is that of the whole machine, so it is left out unless the run `is_alone` there.
+    """
     joules: list[float] = []
     for file in [run_folder.JOURNAL, *node_records.other_journals(folder)]:
-        joules += amounts([record for record, _ in journal.read(folder / file) if record.kind == "metrics"])
+        for attempt in attempts.split([record for record, _ in journal.read(folder / file)]):
+            joules += amounts([record for record in attempt if record.kind == "metrics"], is_alone)
     return math.fsum(joules) / JOULES_PER_KWH if joules else None
 
 
-def amounts(records: list[Record]) -> Iterator[float]:
-    """Joules between the samples of a node: a GPU's power is that of the time before its sample."""
-    for pattern, is_power in ((POWER, True), (HOST, False)):
+def amounts(records: list[Record], is_alone: bool) -> Iterator[float]:
+    """Joules between the samples of a node: a GPU's power is that of the time before its sample.
+
+    A pair far longer than the interval has an interruption between: other nodes note no resume.
+    """
+    for pattern, is_power in ((POWER, True), (HOST, False)) if is_alone else ((POWER, True),):
         samples = [(record.clock_sec, sum(value for key, value in record.values.items() if pattern.fullmatch(key)))
                    for record in records if any(map(pattern.fullmatch, record.values))]  # fmt: skip
-        for (before, low), (now, high) in pairwise(samples):
-            yield max(0.0, high * (now - before) if is_power else high - low)
+        pairs = list(pairwise(samples))
+        longest_sec = MAX_GAP * median(now - before for (before, _), (now, _) in pairs) if pairs else 0.0
+        for (before, low), (now, high) in pairs:
+            if now - before <= longest_sec:
+                yield max(0.0, high * (now - before) if is_power else high - low)
