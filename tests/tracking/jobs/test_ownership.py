@@ -103,6 +103,14 @@ def test_without_a_place_for_the_key_runs_start_and_only_resuming_asks(tmp_path:
     assert asked(folder, "trust=true").checkpoint
 
 
+def test_a_resumed_sweep_takes_an_alert() -> None:
+    with sweep.create([Job(composed(GIVEN), GIVEN)], [], "sqlite:///x.db") as owner:
+        folder = owner.folder
+    words = ["alert.command=tell"]
+    [job] = sweep.resume("runs", folder.name, [Job(composed(words), words)], multirun=False)[1]
+    assert job.config.alert.command == "tell"
+
+
 def test_a_sweep_that_somebody_changed_is_refused_and_one_that_grew_is_not() -> None:
     with sweep.create([Job(composed(GIVEN), GIVEN)], [], "sqlite:///x.db") as owner:
         folder = owner.folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from tracking.analysis.search.blocks import Blocks
@@ -71,9 +71,14 @@ class Answer:
     best_value_if_all_missed: float | None = None
 
 
-def answers(rules: Rules, trials: Sequence[SearchTrial]) -> list[Answer]:
-    """What is known by each objective after these trials, at any time of a search."""
-    return [answer(*view) for view in views(rules, trials)]
+def answers(rules: Rules, trials: Sequence[SearchTrial], lost: Sequence[SearchTrial] = ()) -> list[Answer]:
+    """What is known by each objective after these trials, at any time of a search. The `lost` ones only cost."""
+    known = [answer(*view) for view in views(rules, trials)]
+    explore_cost, decide_cost = (spent(of_phase(lost, phase)) for phase in (EXPLORE, DECIDE))
+    return [
+        replace(each, explore_cost=each.explore_cost + explore_cost, decide_cost=each.decide_cost + decide_cost)
+        for each in known
+    ]
 
 
 def answer(rules: Rules, trials: Sequence[SearchTrial]) -> Answer:

@@ -123,12 +123,14 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
         extend(folder, jobs, len(jobs) - len(added))
     name_jobs(jobs)
     elsewhere = any(word.startswith("cluster") for word in asked[0].overrides)
+    alerted = any(word.startswith("alert.") for word in asked[0].overrides)
     at_once = any(word.startswith("sweep.jobs_at_once=") for word in asked[0].overrides)
     for job in jobs:
         if at_once or not job.config.search.phase:  # A search goes on as it began.
             job.config.sweep.jobs_at_once = asked[0].config.sweep.jobs_at_once
         job.config.detach = asked[0].config.detach
         job.config.cluster = asked[0].config.cluster if elsewhere else job.config.cluster
+        job.config.alert = asked[0].config.alert if alerted else job.config.alert
     find_checkpoints(jobs, folders_by_hash(folder))
     for job in jobs:
         if job.checkpoint:  # It goes on by the configuration that lies there.

@@ -67,9 +67,11 @@ def table(answers: Sequence[Answer], objectives: Sequence[str], rates: Rates) ->
     for heading in ("setting", *chain(*heads), "n", "samples/s", "epochs", ""):
         drawn.add_column(heading)
     by_key = [{key_of(figure.setting): figure for figure in answer.figures} for answer in answers]
-    for figure in sorted(answers[0].figures, key=lambda figure: (figure.mean is None, figure.mean)):
+    settings = {key: figure.setting for own in reversed(by_key) for key, figure in own.items()}
+    rows = [[own.get(key, Figure(setting, 0, None)) for own in by_key] for key, setting in settings.items()]
+    for each in sorted(rows, key=lambda each: (each[0].mean is None, each[0].mean, not each[0].n)):
+        figure = max(each, key=lambda figure: figure.n)
         key = key_of(figure.setting)
-        each = [own[key] for own in by_key if key in own]
         marks = [_mark(answer, figure, objective) for answer, objective in zip(answers, objectives, strict=True)]
         rate, epochs = rates.get(key, (None, None))
         drawn.add_row(
@@ -81,6 +83,8 @@ def table(answers: Sequence[Answer], objectives: Sequence[str], rates: Rates) ->
 
 
 def _cells(figure: Figure) -> tuple[str, str]:
+    if not figure.n:
+        return "", ""
     between = "" if figure.low is None else f"{figure.low:.4g} to {figure.high:.4g}"
     return "not reached" if figure.mean is None else f"{figure.mean:.4g}", between
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from tracking.record import Result, documents, failures
 from tracking.request.search_options import Budget, budget_of, objectives_of, setting_words
 
 MOST_TRIES = 2  # more of a run that was lost, within one launch
+SPENT = "The budget is spent: lost runs are not made again; give a larger search.budget with sweep.resume."
 
 
 class SearchJobs:
@@ -42,10 +44,7 @@ class SearchJobs:
         self._objectives = objectives_of(base.config.search)
         self.jobs = list(jobs)
         self._refused = list(refused)  # by how many jobs there were before
-        self._read: tuple[list[Result | None], list[SearchTrial]] = (
-            [],
-            [],
-        )  # the jobs' trials, and their results
+        self._read: tuple[list[Result | None], list[SearchTrial]] = [], []  # the jobs' results, and their trials
         self._asked_at: tuple[int, int] | None = None  # how many jobs there were, and had ended, at the last proposal
         self._num_lost: dict[int, int] = {}  # by trial, how often its run was lost
         self.trouble = ""  # what ended it early
@@ -125,17 +124,16 @@ class SearchJobs:
         return made
 
     def _lost(self) -> list[Job]:
-        """New jobs for runs that were lost to a node, a disk or a signal, while the budget lasts. One that crashes each
-        time is given up."""
+        """New jobs for lost runs while the budget lasts. A run that crashes each time is given up."""
         made: list[Job] = []
-        is_spent = sum(trial.cost for trial in self.trials) >= self._budget.amount
         for place, job in enumerate(self.jobs):
             if job.result is None or job.settled:
                 continue
-            num_lost = self._num_lost[job.config.search.trial] = self._num_lost.get(job.config.search.trial, 0) + 1
-            if num_lost <= MOST_TRIES and is_spent:
-                self.trouble = "The budget is spent, so a run that was lost is not made again."
+            num_lost = self._num_lost.get(job.config.search.trial, 0) + 1
+            if num_lost <= MOST_TRIES and self._is_spent():
+                self.trouble = SPENT
             elif num_lost <= MOST_TRIES:  # Who followed the lost run has its job as it ended.
+                self._num_lost[job.config.search.trial] = num_lost
                 self.jobs[place] = again = dataclasses.replace(job, lost=list(job.lost))
                 again.start_anew()
                 made.append(again)
@@ -144,9 +142,14 @@ class SearchJobs:
                 self._read = [], []
         return made
 
+    def _is_spent(self) -> bool:
+        return math.fsum(trial.cost for trial in self.trials) >= self._budget.amount
+
     def answers(self) -> list[Answer]:
-        """What is known by each objective."""
-        return answers(self._rules, self.trials)
+        """What is known by each objective. Lost runs that a spent budget does not make again cost, and say nothing."""
+        is_spent = self._is_spent()
+        lost = [trial for trial, job in self.tried if is_spent and trial.state == "running" and job and job.result]
+        return answers(self._rules, [trial for trial in self.trials if trial not in lost], lost)
 
     def answer(self) -> Answer:
         return self.answers()[0]

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from conf.newer_options import without_newer
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.search import Axis
 from tracking.jobs.plan import Job
@@ -17,8 +18,8 @@ from tracking.jobs.search.search_rules import GROUPS, value_of
 from tracking.request.search_options import axis_of, default_axes, is_search, search_name
 
 # What a launch says anew, or a search decides by itself.
-OF_A_LAUNCH = ("search", "sweep", "trust", "detach", "timeout_sec", "resume", "tracking", "cluster")
-GIVEN_ANEW = ("tracking.", "cluster", "search.budget", "timeout_sec")  # beside sweep.resume, for the runs to come
+OF_A_LAUNCH = ("search", "sweep", "trust", "detach", "timeout_sec", "resume", "tracking", "cluster", "alert")
+GIVEN_ANEW = ("tracking.", "cluster", "search.budget", "timeout_sec", "alert.")  # for the runs to come
 MOST_SETTINGS = 4  # that sweep.until_decided takes
 ParsedWord = Callable[[str], tuple[str, object, Sequence[object]]]  # a word's key, its value, and what that lists
 
@@ -77,7 +78,10 @@ def check_unchanged(first: Job, make: Callable[[list[str]], RunConfig]) -> None:
     That configuration is signed, and the words of new jobs begin with those of the first.
     """
     again, began = dataclasses.asdict(make(first.overrides)), dataclasses.asdict(first.config)
-    differing = [key for key, value in again.items() if key not in OF_A_LAUNCH and value != began[key]]
+    for content in (again, began):
+        without_newer(content)
+    keys = [key for key in {**again, **began} if key not in OF_A_LAUNCH]
+    differing = [key for key in keys if again.get(key) != began.get(key)]
     if differing:
         raise ConfigError(
             f"sweep.resume: {' '.join(first.overrides)} gives another {differing[0]} than the search began with: its"

@@ -23,12 +23,15 @@ from conf.schema import (
     RunConfig,
     StackConfig,
 )  # fmt: skip
+from tests.support.composing import ROOT, composed
 from tests.support.studied import Writer
-from tracking.analysis.search import Answer, Axis, SearchTrial, Second
+from tracking.analysis.search import Answer, Axis, Figure, SearchTrial, Second
 from tracking.jobs.plan import Job, exit_code, sweep
-from tracking.jobs.search import SearchJobs, fronts, pictures, search_of, trace_file, words_of
+from tracking.jobs.search import SearchJobs, answer_words, fronts, pictures, search_of, trace_file, words_of
+from tracking.jobs.search.search_request import check_unchanged
 from tracking.jobs.search.trial_of_job import cap_sec, trial_of, trials_of
 from tracking.record import Failure, Result, journal, run_folder
+from tracking.request import stored_config
 from tracking.request.search_options import Budget, budget_of
 
 AXES = (Axis("gpus", (1, 2)), Axis("batch_size", (4, 8, 16)), Axis("model.optimizer.lr", low=0.001, high=0.1, log=True))
@@ -444,9 +447,27 @@ def test_a_run_that_is_lost_is_not_made_again_once_the_budget_is_spent() -> None
     base.config.search.budget = "1runs"
     made = SearchJobs(base, AXES, make)
     [job] = made.next_jobs()
-    lose(job)
+    lose(job, "signal:9")
+    for _ in range(4):
+        assert made.next_jobs() == []
+    assert not job.given_up, "it ran once"
+    words = made.words()
+    assert words.startswith("The budget is spent: lost runs are not made again; give a larger search.budget with")
+    assert "interrupted" not in words
+    assert "1 runs of 1 runs" in words, "what it took counts"
+
+
+def test_what_was_decided_is_told_though_a_run_was_lost_as_the_budget_was_spent() -> None:
+    made = search()
+    ran = run(made)
+    answer = made.answer()
+    assert answer.named is not None
+    ran[-1].result = None
+    lose(ran[-1])
+    made._budget = dataclasses.replace(made._budget, amount=float(len(ran)))
     assert made.next_jobs() == []
-    assert made.words().startswith("The budget is spent, so a run that was lost is not made again.")
+    assert made.answer().why != "running"
+    assert made.answer().named == answer.named
 
 
 def lose_each(made: SearchJobs, kind: str) -> None:
@@ -512,6 +533,29 @@ def test_words_that_were_changed_are_not_gone_on_with() -> None:
     asked.sweep.resume = "ID"
     with pytest.raises(ConfigError, match="gives another gpus than the search began with"):
         search_of(Job(asked, []), begun.jobs, None, [], parsed, make, 0)
+
+
+def test_a_search_of_before_there_were_newer_options_goes_on() -> None:
+    stored = json.loads((ROOT / "tests/fixtures/gpt-before-llama.json").read_text())["config"]
+    before = Job(stored_config.from_dict(RunConfig, stored), ["model=gpt", "gpus=0"])
+    check_unchanged(before, composed)
+    before.config.model.hparams["layers"] = 13
+    with pytest.raises(ConfigError, match="gives another model than the search began with"):
+        check_unchanged(before, composed)
+
+
+def test_a_resumed_search_takes_an_alert() -> None:
+    begun = search_of(Job(make([]), ["model=m"]), [], None, ["batch_size=4,8"], parsed, make, 0)
+    assert begun
+    run(begun, most=1)
+    begun.jobs[0].config.alert.command = "tell"  # as the resumed sweep has it by now
+    asked = make([])
+    asked.sweep.resume = "ID"
+    told = ["sweep.resume=ID", "alert.command=tell"]
+    goes_on = search_of(Job(asked, told), begun.jobs, None, [], parsed, make, 0)
+    assert goes_on
+    [job, *_] = goes_on.next_jobs()
+    assert "alert.command=tell" in job.overrides
 
 
 def test_a_budget_that_is_spent_by_its_first_run_ends_that_run() -> None:
@@ -658,6 +702,17 @@ def test_a_search_by_time_and_cost_says_both_wherever_it_says_one(tmp_path: Path
     assert stopped
     assert all(trial.second and trial.second.censored_at and trial.second.cap for trial in stopped)
     assert best_of_first_axes(tmp_path) == [2, 1]
+
+
+def test_a_finalist_of_one_objective_alone_has_its_row_and_empty_cells() -> None:
+    ours, both, theirs = {"gpus": 1}, {"gpus": 2}, {"gpus": 4}
+    first = Answer(True, "decided", both, figures=(Figure(both, 2, 3.0), Figure(ours, 0, None)))
+    second = Answer(True, "decided", both, figures=(Figure(both, 2, 0.5), Figure(theirs, 2, 0.7)))
+    drawn = answer_words.table([first, second], ["time", "cost"], {})
+    rows = list(zip(*(column.cells for column in drawn.columns), strict=True))
+    assert [row[:6] for row in rows] == [
+        ("gpus=2", "3", "", "0.5", "", "2"), ("gpus=4", "", "", "0.7", "", "2"), ("gpus=1", "", "", "", "", "0"),
+    ]  # fmt: skip
 
 
 def best_of_first_axes(folder: Path) -> list[Any]:
