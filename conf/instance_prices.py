@@ -15,6 +15,12 @@ def prices() -> dict[str, dict[str, Any]]:
         return {row["name"]: _fields(row) for row in csv.DictReader(file)}
 
 
+def num_gpus(name: str) -> int | None:
+    """The GPUs of a node; None of a machine that is not in the table."""
+    with FILE.open(encoding="utf-8", newline="") as file:
+        return next((int(row["gpus"]) for row in csv.DictReader(file) if row["name"] == name), None)
+
+
 def _fields(row: dict[str, str]) -> dict[str, Any]:
     said = {key: row[key] for key in ("name", "region", "date", "source")}
     return {**said, "price_per_hour": float(row["price_per_hour"])}

@@ -227,6 +227,8 @@ def test_prices_of_cloud_machines_are_choices_with_where_when_and_who() -> None:
     assert all(price["price_per_hour"] > 0 and price["date"] and price["source"] for price in there.values())
     instance = checks.check_run(composed(["instance=p5_48xlarge"]), []).instance
     assert (instance.name, instance.price_per_hour, instance.region) == ("p5_48xlarge", 55.04, "us-east-1")
+    with pytest.raises(ConfigError, match=r"instance=g4dn_xlarge gpus=4: a node of it has 1"):
+        checks.check_run(composed(["instance=g4dn_xlarge", "gpus=4"]), EIGHT_GPUS)
     assert not {path.stem for path in (ROOT / "conf/instance").glob("*.yaml")} & there.keys()
 
 

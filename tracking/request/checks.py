@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from conf import instance_prices
 from conf.launch_options import AlertConfig, InstanceConfig, ProfileConfig
 from conf.schema import LR_SCALING, SAVE_MODEL, ConfigError, RunConfig
 from tracking.base.installation import LAUNCH
@@ -72,6 +73,12 @@ def resolve_price(config: RunConfig) -> InstanceConfig:
 
     By a price of a GPU, a run pays for the GPUs of a node that it uses.
     """
+    there = instance_prices.num_gpus(config.instance.name)
+    if there is not None and config.num_gpus() > there:
+        raise ConfigError(
+            f"instance={config.instance.name} gpus={config.num_gpus()}: a node of it has {there}; ask for that many, or"
+            " name another instance"
+        )
     price, key, per_gpu = config.price_per_hour, "price_per_hour", config.price_per_gpu_hour
     if per_gpu is not None:
         if price is not None or not config.num_gpus():
