@@ -143,6 +143,7 @@ def test_what_is_written_of_a_window_is_read_again() -> None:
 def test_utilization_is_absent_where_the_peak_is_unknown() -> None:
     known = throughput.model_flops_utilization(2.34e9, 100_000, "NVIDIA H200", 2, "bf16")
     assert known == pytest.approx(2.34e14 / (2 * 989.4e12))
+    assert throughput.model_flops_utilization(1e9, 1_978_900, "NVIDIA H100 80GB HBM3", 1, "fp8") == pytest.approx(1.0)
     assert throughput.model_flops_utilization(2.34e9, 100_000, "NVIDIA GeForce 9999", 1, "bf16") is None
     assert throughput.model_flops_utilization(2.34e9, 100_000, "Tesla T4", 1, "bf16") is None
     assert throughput.model_flops_utilization(1e9, 56_000, "Tesla V100-PCIE-16GB", 1, "fp16") == pytest.approx(0.5)
