@@ -128,6 +128,17 @@ def test_systems_stand_beside_each_other(tmp_path: Path) -> None:
     assert (other["GPUs"], other["form factor"]) == ("4 x Tesla V100-PCIE-16GB", "PCIe")
 
 
+def test_a_machine_at_two_power_limits_is_two_systems(tmp_path: Path) -> None:
+    sweep = make_sweep(tmp_path / "runs", "20260101-000000-vgg-0009", URI, 3)
+    for seed, watts in enumerate((700, 350, 350), 1):
+        facts = fingerprint("h200-x4", [0, 1], torch_module())
+        for gpu in facts["gpus"]:
+            gpu["power_limit_watts"] = watts
+        make_run(sweep, config(gpus=2, seed=seed), URI, fingerprint=facts, tags={"env.node": "k"})
+    rows = table(reported(tmp_path), "systems")
+    assert sorted((row["power limit (W)"], row["runs"]) for row in rows) == [("350", "2"), ("700", "1")]
+
+
 def test_batches_that_do_not_fit_are_marked(tmp_path: Path) -> None:
     """As +study=batches ends where the memory does, with the published pairs beside it."""
     sweep = make_sweep(tmp_path / "runs", "20260101-000000-resnet50-0003", URI, 4)
@@ -172,6 +183,7 @@ def test_utilisation_stands_over_devices(tmp_path: Path) -> None:
             explain(make_run(sweep, config(gpus=gpus, seed=seed), URI, step_sec=0.1 / gpus + seed / 100))
     reported(tmp_path, "--by", "gpus")
     (panel,) = json.loads((tmp_path / "out" / "report-busy.json").read_text())["panels"]
+    assert not (tmp_path / "out" / "report-mean-utilisation.json").exists()
     assert (panel["y"], panel["lines"][0]["x"]) == ("GPU utilisation (%)", [1.0, 2.0])
 
 

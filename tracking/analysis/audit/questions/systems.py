@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, zip_longest
 from typing import Any
 
 from tracking.analysis.audit.evidence import Content, Rows
@@ -14,7 +14,7 @@ from tracking.base import quantities
 
 PAIR = quantities.CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC
 NEAREST = ["PIX", "PXB", "PHB", "NODE", "SYS"]
-MOST_MACHINES = 60
+MOST_FILES = 60
 
 
 def systems(content: Content) -> Rows:
@@ -27,10 +27,16 @@ def systems(content: Content) -> Rows:
                 machine = tuple(str(run.tags.get(f"env.{key}") or "") for key in ("gpu", "cpu", "node"))
                 machines.setdefault(machine, []).append(run)
     kinds: dict[tuple[str, ...], list[JournalFigures]] = {}
-    for runs in [*machines.values()][:MOST_MACHINES]:
-        described = [(run.folder / "fingerprint.json").read_text() for run in runs if _has_one(run)]
-        if described:
-            kinds.setdefault(tuple(_machine(json.loads(described[0])).values()), []).extend(runs)
+    turns = [run for turn in zip_longest(*machines.values()) for run in turn if run is not None][:MOST_FILES]
+    read = {
+        str(run.folder): tuple(_machine(json.loads((run.folder / "fingerprint.json").read_text())).values())
+        for run in turns
+        if _has_one(run)
+    }
+    for runs in machines.values():
+        told = [read[str(run.folder)] for run in runs if str(run.folder) in read]
+        for run in runs if told else ():
+            kinds.setdefault(read.get(str(run.folder), told[0]), []).append(run)
     if len(kinds) < 2:
         return {}
     rows: Rows = {}

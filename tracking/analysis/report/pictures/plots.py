@@ -72,9 +72,9 @@ class Plotter:
                 if plot:
                     name, caption = f"{number}-{plot.name}", f"{task.title}: {plot.caption}"
                     yield replace(plot, name=name, caption=caption, about=task.title)
-        if plot := self._curves.mean_utilisation():
-            yield plot
-        for over_all in (self.roofline(), times_of_all(self._workloads), busy_over_devices(self._workloads)):
+        busy = busy_over_devices(self._workloads)
+        means = None if busy else self._curves.mean_utilisation()  # A mean over 1 and 8 devices says nothing of either.
+        for over_all in (means, self.roofline(), times_of_all(self._workloads), busy):
             if over_all:
                 yield over_all
 

@@ -116,22 +116,26 @@ def _draw_times(axes: Axes, lines: Mapping[str, Sequence[Point]]) -> None:
 
 
 def _draw_speed_ups(axes: Axes, lines: Mapping[str, Sequence[Point]]) -> None:
-    """With what ideal scaling would be, and an inset of all but the most devices."""
+    """With what ideal scaling would be, and an inset of all but the most devices.
+
+    Without the ideal where the lines are over bases of different numbers of devices, since each has another.
+    """
     counts = _over_counts(axes, lines)
     axes.set_xscale("linear")
     axes.set_xticks(counts, [f"{count:g}" for count in counts])
-    ideal = [count / counts[0] for count in counts]
-    axes.plot(counts, ideal, color="#888888", linewidth=0.8, linestyle=":")
+    same_base = len({points[0].x for points in lines.values()}) == 1
+    ideal = [count / counts[0] for count in counts] if same_base else []
+    axes.plot(counts[: len(ideal)], ideal, color="#888888", linewidth=0.8, linestyle=":")
     axes.set_ylim(bottom=0)
-    axes.set_ylabel("speed-up (dotted: ideal)")
+    axes.set_ylabel("speed-up (dotted: ideal)" if ideal else "speed-up, each line over its fewest devices")
     if len(counts) > 2:
         top = max(point.y for points in lines.values() for point in points if point.x <= counts[-2])
-        axes.set_ylim(top=1.7 * max(ideal[-1], *(point.y for points in lines.values() for point in points)))
+        axes.set_ylim(top=1.7 * max([*ideal, *(point.y for points in lines.values() for point in points)]))
         inset = axes.inset_axes((0.08, 0.62, 0.4, 0.36))
         draw_lines(inset, lines)
-        inset.plot(counts, ideal, color="#888888", linewidth=0.8, linestyle=":")
+        inset.plot(counts[: len(ideal)], ideal, color="#888888", linewidth=0.8, linestyle=":")
         inset.set_xlim(counts[0] * 0.9, counts[-2] * 1.1)
-        inset.set_ylim(0.8, 1.15 * max(top, ideal[-2]))
+        inset.set_ylim(0.8, 1.15 * max([top, *ideal[:-1]]))
         inset.set_xticks(counts[:-1], [f"{count:g}" for count in counts[:-1]])
         inset.tick_params(labelsize=7)
 

@@ -7,6 +7,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from tracking.analysis.compare import Task
@@ -16,7 +17,7 @@ from tracking.machine.environment import topology
 
 PAIR = quantities.CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC
 FORM = re.compile(r"\b(SXM\d?|PCIe|NVL)\b", re.IGNORECASE)
-MOST_FILES = 60  # fingerprint.json is read of so many runs, one of each machine
+MOST_FILES = 60  # fingerprint.json is read of so many runs, the first of each machine before the second of any
 COLUMNS = (
     "system", "runs", "GPUs", "form factor", "memory of a GPU (GiB)", "power limit (W)", "slowest pair",
     "GPUs by CPU affinity", "CPU", "network cards",
@@ -34,9 +35,12 @@ def systems_table(store: Runs, tasks: Sequence[Task]) -> Table | None:
     for run in (run for task in tasks for setting in task.settings for run in setting.trained):
         of_machines.setdefault(tuple(run.tags.get(f"env.{key}", "") for key in ("gpu", "cpu", "node")), []).append(run)
     systems: dict[tuple[str, ...], list[Run]] = {}
-    for runs in list(of_machines.values())[:MOST_FILES]:
-        if facts := _facts(store, runs):
-            systems.setdefault(facts, []).extend(runs)
+    turns = [run for turn in zip_longest(*of_machines.values()) for run in turn if run is not None]
+    read = {run.id: facts for run in turns[:MOST_FILES] if (facts := _facts(store, run))}
+    for runs in of_machines.values():
+        told = [read[run.id] for run in runs if run.id in read]
+        for run in runs if told else ():
+            systems.setdefault(read.get(run.id, told[0]), []).append(run)
     if len(systems) < 2:
         return None
     copied = {facts: _copied(runs) for facts, runs in systems.items()}
@@ -52,14 +56,12 @@ def _letters() -> list[str]:
     return [first + second for first in ("", *string.ascii_uppercase) for second in string.ascii_uppercase]
 
 
-def _facts(store: Runs, runs: Sequence[Run]) -> tuple[str, ...] | None:
-    """The cells of a machine, from the first of its runs that has a fingerprint."""
-    for run in runs:
-        try:
-            return cells(json.loads(store.text(run, "fingerprint.json")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue
-    return None
+def _facts(store: Runs, run: Run) -> tuple[str, ...] | None:
+    """The cells of the machine that a run was on; None where its fingerprint does not tell them."""
+    try:
+        return cells(json.loads(store.text(run, "fingerprint.json")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def cells(fingerprint: Mapping[str, Any]) -> tuple[str, ...]:

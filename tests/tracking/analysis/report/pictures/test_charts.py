@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracking.analysis.report.pictures import charts, drawing, plot_data, stack_chart
+from tracking.analysis.report.pictures import charts, drawing, plot_data, stack_chart, workload_charts
 from tracking.analysis.report.pictures.drawing import Point
 from tracking.analysis.report.pictures.plot import Panel
 
@@ -107,6 +107,14 @@ def test_a_setting_looks_the_same_in_panels_that_lack_another() -> None:
     bars = charts.mean_utilisation({"GPU (%)": {"first": Point(0, 1)}, "CPU (%)": {"second": Point(0, 2)}})
     widths = [[bar.get_width() for bar in axes.patches] for axes in bars.axes]  # type: ignore[attr-defined]
     assert [[math.isnan(width) for width in row] for row in widths] == [[False, True], [True, False]]
+
+
+@pytest.mark.parametrize(("bases", "dotted"), [((1, 1), 1), ((1, 2), 0)])
+def test_the_ideal_is_drawn_where_all_lines_have_the_same_base(bases: tuple[int, int], dotted: int) -> None:
+    _, (axes,) = drawing.new_figure(5, 4, 1)
+    lines = {str(place): [Point(base, 1), Point(4, 2), Point(8, 3)] for place, base in enumerate(bases)}
+    workload_charts.DRAWN[workload_charts.SPEED_UP](axes, lines)
+    assert [line.get_linestyle() for line in axes.lines if len(line.get_xdata())].count(":") == dotted
 
 
 def test_a_panel_a_gpu_has_every_driver_and_a_curve_breaks_off_where_one_is_missing() -> None:
