@@ -62,7 +62,7 @@ class OffTheClock:
             if config.compiled():
                 alone = partial(compile_alone, trainer, module, batches, self.evaluate)
                 compile_first.compile_in_turn(config, self.run_dir, self.shard, alone)
-            self.optimizer_bytes = warm_up(trainer, module, batches, self.evaluate)
+            self.optimizer_bytes = warm_up(trainer, module, batches, self.evaluate, config.targets())
         if config.compiled():
             compile_first.note_compiled(config, device)
             self._note(start_times.COMPILED, **compile_times.since(compiler))

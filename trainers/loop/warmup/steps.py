@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from conf.schema import ConfigError
 from trainers.loop.saving import num_bytes
 from trainers.ops.sharding import sharded
 from trainers.workload import Batch, TrialModule
@@ -21,11 +22,18 @@ LARGE_BYTES = 2**30  # of a module's state
 NUM_EVALUATIONS = 2  # At a function's first call PyTorch compiles it, at the second it records its CUDA graph.
 
 
-def warm_up(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool = True) -> int:
+def warm_up(
+    trainer: pl.Trainer,
+    module: TrialModule,
+    batches: Sequence[Batch],
+    evaluate: bool = True,
+    targets: Collection[str] = (),
+) -> int:
     """Run training and evaluation steps on generated batches, through all that the real steps go through.
 
     Returns the bytes that the optimizer keeps from its first step on. Parameters, buffers, optimizer, loss scaler,
-    gradients, random states and modes are afterwards as they were before.
+    gradients, random states and modes are afterwards as they were before. Raises ConfigError for a target on
+    what is no metric of the module's.
     """
     optimizer = trainer.optimizers[0]
     with untouched(trainer, module):
@@ -41,8 +49,18 @@ def warm_up(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], 
             for batch in batches:
                 for _ in range(NUM_EVALUATIONS):
                     trainer.strategy.validation_step(batch, 0)
-            module.metrics()  # The counts are dropped by it.
+            check_names(module, module.metrics(), targets)  # The counts are dropped by it.
     return kept
+
+
+def check_names(module: TrialModule, metrics: Collection[str], targets: Collection[str]) -> None:
+    """Raise ConfigError for a target that no evaluation would ever tell. A module without metrics is not judged."""
+    for name in targets:
+        if metrics and name not in metrics:
+            raise ConfigError(
+                f"model.targets: {name} is no metric that metrics() of {type(module).__name__} returns, which are"
+                f" {', '.join(sorted(metrics))}; return it by this name, or give a target on one of them"
+            )
 
 
 def compile_alone(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool) -> None:

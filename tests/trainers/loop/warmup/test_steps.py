@@ -10,6 +10,7 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 
+from conf.schema import ConfigError
 from trainers.data.digits import digits
 from trainers.data.images import ImageData
 from trainers.loop.off_the_clock import evaluate_test
@@ -92,6 +93,17 @@ def test_without_restoring_it_would_not_be(monkeypatch: pytest.MonkeyPatch) -> N
         module.train()
 
     assert trained(spoil)[0] != trained(nothing)[0]
+
+
+@pytest.mark.slow
+def test_a_target_that_no_evaluation_would_tell_is_refused_before_the_clock() -> None:
+    def misspelt(trainer: pl.Trainer, module: Any, batch: Any) -> None:
+        warmup.warm_up(trainer, module, batch, targets=["acuracy"])
+
+    with pytest.raises(
+        ConfigError, match=r"acuracy is no metric that metrics\(\) of \w+ returns, which are accuracy, loss"
+    ):
+        trained(misspelt)
 
 
 @pytest.mark.slow
