@@ -25,6 +25,7 @@ from tracking.api.trained_epochs import Epochs
 from tracking.api.training_setup import Callback, setup_of
 from tracking.base import quantities
 from tracking.machine.environment import Collector, fingerprint
+from tracking.measure.steps import rank_parts
 from tracking.measure.training import Meter, Ranks, summary
 from tracking.record import attempts, journal
 
@@ -94,6 +95,7 @@ class TimeTrial(Callback):
         nodes.sample_others(self._folder, lambda: self._facts(trainer), ranks, log)
         steps = self._options.log_every_n_steps
         self._meter = Meter(trainer.strategy.root_device, ranks, log, steps)
+        self._meter.is_ddp = rank_parts.is_ddp(trainer)
         self._reached, self._counted, self._epoch_samples, self._in_epoch = False, True, 0, False
         self._epochs, self._names = Epochs(trainer), MetricNames(self._options.names)
         num_batches = number(trainer.num_training_batches)

@@ -10,7 +10,7 @@ import torch
 
 from conf.schema import RunConfig
 from tracking.base import quantities
-from tracking.measure.steps import nvtx_ranges
+from tracking.measure.steps import nvtx_ranges, rank_parts
 from tracking.measure.training.exchange import ExchangeTimer
 from tracking.measure.training.logged import LoggedValues
 from tracking.measure.training.meter import Meter
@@ -92,6 +92,7 @@ class MeasuringCallback(pl.Callback):
         pl_module.logged = self.logged  # type: ignore[assignment]  # It is a TrialModule.
         self._prepare(trainer)
         self.meter.event("warmup_stop")
+        self.meter.is_ddp = rank_parts.is_ddp(trainer)
         self.meter.start(max_epochs=trainer.max_epochs, num_batches=int(trainer.num_training_batches))
         self.logged.recording = True
         if trainer.fit_loop.restarted_mid_epoch:  # Lightning announces no start of an epoch that goes on.

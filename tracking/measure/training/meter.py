@@ -46,9 +46,9 @@ class Meter:
         self.ranges = Ranges()
         self._journal = journal
         self._window_steps = window_steps
-        self._logged = logged
-        self._advice = advice
+        self._logged, self._advice = logged, advice
         self.knows_waits = True  # A loop may not say when its batch was there.
+        self.is_ddp = False  # Where a loop does not say it, the times tell where the exchange is.
         self._device = device
         self._timer = StepTimer(device)
         self._marks_steps = ranks.size > 1 or device.type == "cpu"
@@ -229,7 +229,7 @@ class Meter:
             tuple(int(count) for count in counted[:, 2:].sum(dim=0)),
             self._stretch[1],
             self._evaluated,
-            rank_parts.of_window(times, waits * self.knows_waits, of_ranks[:, 3:6], held, counted[:, 0]),
+            rank_parts.of_window(times, waits * self.knows_waits, of_ranks[:, 3:6], held, counted[:, 0], self.is_ddp),
         )
         self._evaluated = False
         self.samples += window.samples

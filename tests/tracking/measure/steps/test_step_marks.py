@@ -39,11 +39,12 @@ def test_the_exchange_lies_in_the_backward_pass_or_after_it() -> None:
     """What a rank does after DDP's exchange, and before its optimizer, is no wait for others."""
     times, waits, held = torch.ones(2, 1), torch.zeros(2, 1), torch.zeros(2, len(NAMES))
 
-    def exchange(*parts: list[float]) -> list[float]:
-        return rank_parts.of_window(times, waits, within(*parts), held, torch.ones(2))["rank_exchange_ms"]
+    def exchange(*parts: list[float], is_ddp: bool = False) -> list[float]:
+        return rank_parts.of_window(times, waits, within(*parts), held, torch.ones(2), is_ddp)["rank_exchange_ms"]
 
     assert exchange([0.5, 0.125], [0.0, 0.375]) == [500.0, 125.0]
     assert exchange([0.0, 0.0], [0.5, 0.125]) == [500.0, 125.0]
+    assert exchange([0.005, 0.005], [0.08, 0.08], is_ddp=True) == [5.0, 5.0]  # It clips its gradients.
 
 
 def test_a_step_with_a_closure_begins_before_its_gradients_and_does_not_count() -> None:

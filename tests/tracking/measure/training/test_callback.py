@@ -67,6 +67,7 @@ class Batches:
 def trained(
     folder: Path, module: Line, state: dict[str, Any] | None = None, evaluated: Any = None, **options: Any
 ) -> MeasuringCallback:
+    strategy = options.pop("strategy", "auto")
     config = RunConfig(gpus=0, log_every_n_steps=3, **options)
     config.model.optimizer.lr = 0.01
     config.model.metrics = {"accuracy": [0.0, 1.0]}
@@ -75,7 +76,9 @@ def trained(
     callback = MeasuringCallback(config, CPU, log, lambda trainer: None, lambda trainer: None, evaluated)
     if state is not None:
         callback.load_state_dict(state)
-    trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=3, callbacks=[callback], barebones=True)
+    trainer = pl.Trainer(
+        accelerator="cpu", devices=1, max_epochs=3, callbacks=[callback], barebones=True, strategy=strategy
+    )
     try:
         trainer.fit(module, Batches(10, 10, 10, 10, 10, 10, 4), Batches(1))
     finally:
@@ -92,6 +95,13 @@ def test_windows_end_with_the_epoch_and_hold_every_step_and_sample(tmp_path: Pat
     assert [event.values["samples"] for event in events if event.key == "epoch_stop"] == [64] * 3
     windows = callback.meter.windows
     assert all(0 <= wait <= step for w in windows for wait, step in zip(w.wait_sec, w.step_sec, strict=True))
+
+
+def test_it_is_known_whether_ddp_exchanges(tmp_path: Path) -> None:
+    for strategy in ("ddp", "auto"):
+        (tmp_path / strategy).mkdir()
+        callback = trained(tmp_path / strategy, Line(), strategy=strategy)
+        assert callback.meter.is_ddp == (strategy == "ddp")
 
 
 def test_the_journals_windows_are_those_of_the_callback(tmp_path: Path) -> None:
