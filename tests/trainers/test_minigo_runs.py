@@ -56,6 +56,9 @@ def test_a_generation_is_an_epoch_and_its_rates_have_names_of_their_own(run: Lau
 def test_the_folder_has_elo_against_generation(run: Launched) -> None:
     rows = (run.folder / "elo.csv").read_text().splitlines()
     assert [row.split(",")[0] for row in rows] == ["generation", "1", "2"]
+    lines = [json.loads(line) for line in (run.folder / "journal.jsonl").read_text().splitlines()]
+    tagged = [line.get("values", {}).get("champion_digest", "") for line in lines if line["kind"] == "tags"]
+    assert [len(digest) for digest in tagged if digest] == [16]
     assert (run.folder / "mlperf.log").read_text().count('"train_batch_size"') == 1
 
 
