@@ -267,7 +267,7 @@ def test_collections_outside_the_steps_are_no_part_of_a_window(tmp_path: Path) -
 
 
 def test_stretches_are_counted_within_an_epoch() -> None:
-    meter = Meter(torch.device("cpu"), Any, None, 10)  # type: ignore[arg-type]
+    meter = Meter(torch.device("cpu"), Ranks(1), None, 10)
     sections = []
     for epoch in (1, 1, 1, 2, 2):
         meter.epoch_num = epoch
