@@ -68,6 +68,7 @@ def check(folder: Path, head: str, other: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_machine_of_a_lightning_script_under_torchrun_is_sampled(tmp_path: Path) -> None:
     words = [own_script.__file__, json.dumps({"trial": TRIAL, "trainer": TRAINER, "slow": 0.05})]
     check(torchrun(tmp_path, ("head", "second"), words), "head", "second")

@@ -109,6 +109,7 @@ def test_an_evaluator_that_was_compiled_under_autocast_is_not_compiled_again_wit
     assert counter.frame_count == 1
 
 
+@pytest.mark.exhaustive
 def test_searches_are_compiled_by_an_example_also_without_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = counted_compilations(monkeypatch)
     module = minigo(opponents=[], gate_games=4, eval_games=1)

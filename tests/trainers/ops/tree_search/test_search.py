@@ -38,6 +38,7 @@ def test_the_trees_grow_as_the_plain_search_has_it_visit_for_visit(readouts: int
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 def test_the_kernels_grow_the_same_trees() -> None:
     kernels = triton_on_cpu.results("tests.trainers.ops.tree_search.descent_triton_on_cpu")
