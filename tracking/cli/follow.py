@@ -1,6 +1,6 @@
 """python -m tracking follow, and watch: runs that somebody else has started, from any host that sees their folders.
 
-JSON of follow: `folder`, and `exit_code` as launch.py has it. Of watch: `folder`, and `runs`, each with `run`, `state`,
+JSON: of follow `folder`, and `exit_code` as launch.py has it; of watch `folder`, and `runs`, each with `run`, `state`,
 `epoch`, `samples_per_sec`, `loss`, `evaluated` and `warnings`.
 """
 
