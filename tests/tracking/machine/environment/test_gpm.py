@@ -41,9 +41,9 @@ def installed(monkeypatch: pytest.MonkeyPatch, fake: HopperNvml) -> HopperNvml:
 
 
 def of_gpu(values: dict[str, float], index: int = 2) -> dict[str, float]:
-    """A GPU's metrics by their names alone, but for MLflow's own."""
+    """A GPU's metrics by their names alone, but for MLflow's own, its errors and the width of its link."""
     prefix = f"system/gpu_{index}_"
-    known = ("memory", "utilization", "power", "thermal", "sm_clock")
+    known = ("memory", "utilization", "power", "thermal", "sm_clock", "ecc_errors", "pcie_link")
     return {
         key.removeprefix(prefix): value
         for key, value in values.items()
