@@ -157,7 +157,7 @@ def process(asked: argparse.Namespace) -> None:
 
 
 def group(cases: list[Case], gpus: list[int], port: int, losses: Path) -> list[subprocess.Popen[bytes]]:
-    """Start the processes of a group, each of which sees its own GPU alone."""
+    """Start the processes of a group. Each sees its own GPU alone."""
     command = [sys.executable, __file__, "--cases", json.dumps(cases), "--losses", str(losses)]
     started = []
     for rank, gpu in enumerate(gpus):

@@ -27,7 +27,7 @@ STEP_MS = 5.0
 
 
 def microseconds(ranges: Ranges, steps: int) -> float:
-    """Of a step, as the meter of a training and the timer of its exchange call them."""
+    """The ranges of one step, called as the training's meter and the exchange's timer call them."""
     ranges.begin_epoch(1)
     began = time.perf_counter()
     for step in range(steps):

@@ -1,6 +1,6 @@
 """Measures all workloads but language models and MiniGo on one to eight GPUs, side by side where there is room.
 
-It takes calls of ten minutes, each of which goes on where the last one ended.
+It works in calls of ten minutes. A call goes on where the last one ended.
 
     python benchmarks/steps/scaling.py --out scaling                # again until it says that all is done
     python benchmarks/steps/scaling.py --out scaling --dry-run      # the commands, for eight GPUs

@@ -304,5 +304,5 @@ def test_a_size_is_a_recipe_of_the_model() -> None:
     given = ["model=gpt", "size=1.5b", "gpus=2"]
     assert launch_options.recipes_of_sizes(given) == ["model=gpt", "recipe=gpt_1.5b", "gpus=2"]
     assert launch_options.recipes_of_sizes(["-m", "model=llama", "size=1b,8b"])[2] == "recipe=llama_1b,llama_8b"
-    assert launch_options.recipes_of_sizes(["size=8b"]) == ["size=8b"]  # Nothing says of which model.
+    assert launch_options.recipes_of_sizes(["size=8b"]) == ["size=8b"]  # The model is not named.
     assert composed(["model=gpt", "recipe=gpt_1.5b"]).model.hparams["layers"] == 48

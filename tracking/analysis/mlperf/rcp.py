@@ -70,7 +70,7 @@ class Convergence:
 
 
 def convergence(score: Score, checker: ModuleType | None = None) -> Convergence:
-    """What the points of its benchmark say of a setting's runs, of which one that missed the target counts as last."""
+    """What MLPerf's reference points say of a setting's runs. A run that missed the target counts as the slowest."""
     if why := _unlike(score):
         return Convergence(why=why)
     benchmark, batch = score.benchmark, int(score.setting["global_batch_size"])

@@ -130,7 +130,7 @@ class GnuGo:
             game.process.send("clear_board", f"komi {self._rules.komi}")
             game.known = 0
         if number - game.known not in (0, 1):
-            raise ValueError(f"GNU Go is asked for move {number + 1} of a game of which it knows {game.known} moves")
+            raise ValueError(f"GNU Go knows {game.known} moves of this game, and is asked for move {number + 1}")
         if number > game.known:
             game.process.send(f"play {named(-colour)} {vertex(last, self._rules.size)}")
 

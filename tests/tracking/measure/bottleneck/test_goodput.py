@@ -21,7 +21,7 @@ def waited(at: float, *ms: float) -> Record:
     return event(at, "throughput_window", samples=8, rank_wait_ms=list(ms), rank_ms=[1000.0] * len(ms))
 
 
-# Submitted at 0; 10 s queue, 5 s start of which 2 s are launching, 8 s compiling, 40 s on the clock, 4 s after it.
+# Submitted at 0; 10 s queue, 5 s start (2 s of launching among them), 8 s compiling, 40 s on the clock, 4 s after it.
 RUN = [
     event(12, "init_start", since_command_sec=2.0), event(15, "warmup_start"), event(23, "warmup_stop"),
     event(23, "run_start"), event(23, "epoch_start", epoch_num=1), waited(30, 3000.0, 1000.0),

@@ -47,7 +47,7 @@ def test_a_player_begins_anew_follows_passes_and_tells_its_colours_apart() -> No
         later = rules.play(other, replies)
         for move in (0, 24, 4):
             later = rules.play(later, torch.tensor([move, move]))
-        with pytest.raises(ValueError, match="asked for move 6 of a game of which it knows 2 moves"):
+        with pytest.raises(ValueError, match="knows 2 moves of this game, and is asked for move 6"):
             player.moves(later)
 
 

@@ -22,7 +22,7 @@ class Content:
     evidence: Evidence
 
     def figure(self, workload: str, setting: Labels, heading: str) -> Mapping[str, Any]:
-        """Empty where there is none."""
+        """Empty where the report has no such figure."""
         which = (workload, dict(setting), heading)
         figures = self.report["figures"]
         return next((each for each in figures if (each["workload"], each["setting"], each["figure"]) == which), {})

@@ -157,7 +157,7 @@ def gain_of(evidence: Evidence, workload: str, setting: Labels, base: Labels, ke
 
 
 def _sign(own: Observations, other: Observations, higher: bool) -> str:
-    """Of a time that is at least so large the inverse is at most so large."""
+    """The sign of a ratio of times, where one is a lower bound. Its inverse is then an upper bound."""
     signs = ("≥", "≤") if higher else ("≤", "≥")
     return signs[0] if own.num_short else signs[1] if other.num_short else ""
 

@@ -26,7 +26,7 @@ Lines = dict[str, list[Point]]
 
 
 def times_of_all(tasks: Sequence[Task]) -> Plot | None:
-    """Of several workloads; None of one, and where none reached a target."""
+    """The picture of several workloads. None for a single one, and where no run reached a target."""
     if len(tasks) < 2:
         return None
     times = _lines(tasks, lambda task, setting: estimate(setting.measured(TIME)))

@@ -55,7 +55,7 @@ def _in_fp32(task: Task, setting: Setting) -> Setting | None:
 
 
 def gaps_table(tasks: Sequence[Task], metric: str) -> Table | None:
-    """A row a workload of several settings on the same devices, of which some ran several times; None without one."""
+    """A row for each workload with several settings on the same devices and some repeats; None without such rows."""
     rows: list[list[Cell]] = []
     for task in tasks:
         there = [setting for setting in task.settings if setting.values(metric)]

@@ -17,7 +17,7 @@ SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 @dataclass(frozen=True)
 class Fit:
-    """A setting beside a limit: how many of its runs reached the target by then, of the `n` of which that is known."""
+    """A setting beside a limit: how many of its `n` known runs reached the target by then."""
 
     setting: Setting
     time: Estimate
