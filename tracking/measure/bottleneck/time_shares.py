@@ -105,9 +105,13 @@ def _on_cores(clock: Clock, means: Mapping[str, float], training: float) -> list
 
 
 def limit(shares: Mapping[str, float]) -> str:
-    """The known cause with the largest share; `unknown` where no known one is named."""
-    cause = max((name for name in shares if name != "unknown"), key=lambda name: shares[name], default="unknown")
-    return cause if shares.get(cause, 0.0) >= LEAST_NAMED else "unknown"
+    """The known cause with the largest share; `unknown` where no known one is named. Ties: the first of NAMES.
+
+    Shares are rounded first: means of the same figures may differ in their last bits.
+    """
+    known = {name: round(shares[name], 6) for name in NAMES if name in shares and name != "unknown"}
+    cause = max(known, key=lambda name: known[name], default="unknown")
+    return cause if known.get(cause, 0.0) >= LEAST_NAMED else "unknown"
 
 
 def words(shares: Mapping[str, float]) -> str:
@@ -115,7 +119,8 @@ def words(shares: Mapping[str, float]) -> str:
 
     What is not known comes last, however large it is: the others can be acted on.
     """
-    largest_first = sorted(shares, key=lambda name: (name == "unknown", -shares[name]))
+    ordered = [name for name in NAMES if name in shares]
+    largest_first = sorted(ordered, key=lambda name: (name == "unknown", -round(shares[name], 6)))
     named = [name for name in largest_first if shares[name] >= LEAST_NAMED] or ["unknown"]
     lead, *rest = [f"{NAMES[name]} ({100 * shares.get(name, 0.0):.0f} %" for name in named]
     return f"{lead} of the time)" + (f", then {', '.join(f'{words})' for words in rest)}" if rest else "")

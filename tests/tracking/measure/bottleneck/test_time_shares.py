@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracking.analysis.audit.setting_tables import largest
 from tracking.measure.bottleneck import time_shares
 from tracking.measure.bottleneck.time_shares import Clock, divide, limit, words
 
@@ -88,6 +89,16 @@ def test_cycles_that_power_took_count_by_how_far_the_clock_was_down() -> None:
 )
 def test_a_limit_is_named_where_it_is_large_enough(divided: dict[str, float], named: str) -> None:
     assert limit(divided) == named
+
+
+@given(st.permutations(["evaluation", "update", "unknown"]), st.floats(-1e-9, 1e-9))
+def test_of_equal_shares_report_and_audit_name_the_same_cause(order: list[str], noise: float) -> None:
+    """Two runs may have the same mean share of two causes, but for the last bits of a float."""
+    shares = {"evaluation": 0.25, "update": 0.25 + noise, "unknown": 0.5}
+    divided = {name: shares[name] for name in order}
+    assert limit(divided) == "evaluation"
+    assert words(divided).startswith("evaluation (25 %")
+    assert largest({time_shares.NAMES[name]: share for name, share in divided.items()}) == "evaluation"
 
 
 def test_every_cause_has_a_name() -> None:
