@@ -63,7 +63,7 @@ def limits(content: Content, workload: str) -> Rows:
 
 
 def largest(means: Mapping[str, float]) -> str:
-    """The known cause with the largest share; "not known" below a twentieth of the time. Ties: the catalogue's first."""
+    """The known cause of the largest share; "not known" below a twentieth of the time. Ties: the catalogue's first."""
     shares = {name: round(means[name], 6) for name in CAUSES if name != "not known" and name in means}
     most = max(shares.values(), default=0.0)
     return next(name for name, share in shares.items() if share == most) if most >= 0.05 else "not known"
