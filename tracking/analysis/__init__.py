@@ -1,4 +1,1 @@
-"""What recorded runs say: read back, compared, reported, scored and audited.
-
-Seven rooms, from `results` to `audit`.
-"""
+"""Recorded runs: read back, compared, reported, scored and audited. Rooms from `results` to `audit`."""

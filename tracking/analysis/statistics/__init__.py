@@ -1,6 +1,6 @@
-"""What numbers alone can say: means with their errors, tests, and times to an event that not every run came to.
+"""Statistics on plain numbers: means with errors, tests, and censored times to an event.
 
-It knows neither runs nor metrics. Every formula has its source beside it, and benchmarks/reports shows how often the
+This room knows neither runs nor metrics. Every formula cites its source. benchmarks/reports measures how often the
 tests err.
 """
 

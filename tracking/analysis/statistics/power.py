@@ -1,4 +1,4 @@
-"""How many runs would tell two means apart, and how sure that number is when it rests on a few runs."""
+"""How many runs would show that two means differ, and how uncertain that number is after a few runs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, variance
 
-POWER = 0.8  # with which the runs that are advised would tell
-MOST_RUNS = 10_000  # of a side: nobody makes more
-SPREAD_CONFIDENCE = 0.8  # of the interval of the spread, and so of the range of runs
+POWER = 0.8  # the power of a test with the advised number of runs
+MOST_RUNS = 10_000  # per side; more is impractical
+SPREAD_CONFIDENCE = 0.8  # of the interval of the spread, and so of the range of the number of runs
 
 
 @dataclass(frozen=True)
 class Pilot:
-    """The runs of one side: how many, their mean, their variance (n - 1), and the interval of `Times`."""
+    """The runs of one side: their number, mean and variance (n - 1), and the interval of their `Times`."""
 
     n: int
     mean: float
@@ -24,28 +24,31 @@ class Pilot:
     def scaled(self, factor: float) -> Pilot:
         return Pilot(self.n, factor * self.mean, factor**2 * self.variance, factor * self.interval)
 
-    def part(self, n: int) -> float:
-        """The squared standard error of a mean of n such runs, with the floor of the tests."""
+    def squared_error(self, n: int) -> float:
+        """The squared standard error of a mean of n such runs, floored like `floored_variance`."""
         return max(self.variance, self.interval**2 / 4 * n / (n - 1)) / n
 
 
 def pilot(values: Sequence[float], interval: float = 0.0) -> Pilot:
-    """Of two values at least."""
+    """The number, mean and variance of at least two values."""
     return Pilot(len(values), fmean(values), variance(values), interval)
 
 
 def pilot_of_pairs(
     first: Sequence[float], second: Sequence[float], intervals: tuple[float, float]
 ) -> tuple[Pilot, Pilot]:
-    """Two sides whose test is that of the pairs: all of the spread of the differences is the first one's."""
+    """Two sides for a paired test: the first side holds the differences and all of their spread."""
     differences = [value - other for value, other in zip(first, second, strict=True)]
     return pilot(differences, math.hypot(*intervals)), Pilot(len(differences), 0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Needed:
-    """So many runs of the first and of the second side would tell, `most` of them where the spread is at the upper end
-    of its interval (None: more than anybody makes). A side that has that many already needs no more."""
+    """The number of runs of the first and of the second side with which a test would have its power.
+
+    `most` are these numbers for a spread at the upper end of its interval; None for over MOST_RUNS. A side that already
+    has its number needs no more.
+    """
 
     first: int
     second: int
@@ -53,15 +56,15 @@ class Needed:
 
 
 def power(first: Pilot, second: Pilot, sizes: tuple[int, int], distance: float, level: float) -> float:
-    """The probability that a t-test of so many runs tells means that are `distance` apart, at a one-sided level.
+    """The probability that a t-test of `sizes` runs finds a difference of `distance` at a one-sided level.
 
-    By the noncentral t distribution, were the observed variances the true ones: the degrees of freedom are Welch's, and
-    the critical value is that of `separate_variances_p` at these variances.
+    Computed from the noncentral t distribution, with the observed variances taken for the true ones. The degrees of
+    freedom are Welch's. The critical value is that of `separate_variances_p` at these variances.
     """
     from scipy import special, stats
 
     freedoms = sizes[0] - 1, sizes[1] - 1
-    parts = first.part(sizes[0]), second.part(sizes[1])
+    parts = first.squared_error(sizes[0]), second.squared_error(sizes[1])
     total = sum(parts)
     if total == 0:
         return float(distance > 0)
@@ -72,9 +75,9 @@ def power(first: Pilot, second: Pilot, sizes: tuple[int, int], distance: float, 
 
 
 def runs_to_tell(first: Pilot, second: Pilot, distance: float, level: float) -> Needed | None:
-    """How many runs would tell means that are `distance` apart with a probability of POWER; None for over MOST_RUNS.
+    """The number of runs that would find a difference of `distance` with a power of POWER; None for over MOST_RUNS.
 
-    The side with fewer runs grows first, up to as many as the other has; then both. `most` takes the upper end of the
+    The side with fewer runs grows until the sides are equal; then both grow. `most` takes the upper end of the
     two-sided interval of each variance, s^2 f / chi2((1 - SPREAD_CONFIDENCE) / 2; f), with the f = n - 1 of the smaller
     side.
     """
@@ -91,7 +94,7 @@ def runs_to_tell(first: Pilot, second: Pilot, distance: float, level: float) -> 
 
 
 def _sizes(first: Pilot, second: Pilot, distance: float, level: float) -> tuple[int, int] | None:
-    """The fewest runs of both sides that tell, each as many as there are at least."""
+    """The smallest numbers of runs with enough power, each at least the number that the side already has."""
     if not distance > 0:
         return None
 

@@ -1,4 +1,4 @@
-"""What share of runs is proven by so many successes."""
+"""The share of successes that a number of successful runs proves."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ CONFIDENCE = 0.95
 
 
 def proven_share(num_good: int, n: int, confidence: float = CONFIDENCE) -> float:
-    """The share that the true one is at least, one-sided: 0.37 for 3 of 3. 0 where none was good.
+    """The one-sided lower bound of the true share of successes: 0.37 for 3 of 3; 0 without a success.
 
-    Clopper and Pearson 1934, Biometrika 26, 404-413: the share at which so many or more successes have a probability
+    Clopper and Pearson 1934, Biometrika 26, 404-413: the share at which `num_good` or more successes have a probability
     of 1 - confidence.
     """
     from scipy.special import betaincinv

@@ -1,4 +1,4 @@
-"""The ratio of two means: whether it is above or below a limit, and the interval that these tests leave."""
+"""The ratio of two means: tests against a limit, and the interval of ratios that these tests do not reject."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from tracking.analysis.statistics.repeats import constant
 from tracking.analysis.statistics.sooner import p_sooner
 from tracking.analysis.statistics.time_to_event import Times
 
-FAR = 20.0  # a factor of e^20, beyond which nothing is bounded
+FAR = 20.0  # bounds are sought up to a factor of e^20
 
 
 def exceeds(numerator: Times, denominator: Times, ratio: float, paired: bool = False) -> float | None:
-    """The one-sided p-value for the true ratio of means being above `ratio`; small means that it is above.
+    """The one-sided p-value; small means that the true ratio of means is above `ratio`.
 
-    mean(a) > ratio x mean(b) is the test of a against ratio x b, intervals and all: the test of a ratio for unequal
-    variances (Tamhane and Logan 2004, Statistics in Medicine 23, 2655-2668; Fieller 1954). `falls_below` is its other
-    side.
+    Tests mean(a) > ratio x mean(b) as a against ratio x b, where b's interval is scaled too: the test of a ratio for
+    unequal variances (Tamhane and Logan 2004, Statistics in Medicine 23, 2655-2668; Fieller 1954).
     """
     return p_sooner(denominator.scaled(ratio), numerator, paired)
 
 
 def falls_below(numerator: Times, denominator: Times, ratio: float, paired: bool = False) -> float | None:
-    """The one-sided p-value for the true ratio of means being below `ratio`; small means that it is below."""
+    """The one-sided p-value; small means that the true ratio of means is below `ratio`. See `exceeds`."""
     return p_sooner(numerator, denominator.scaled(ratio), paired)
 
 
@@ -33,16 +32,17 @@ def ratio_bounds(
 ) -> tuple[float, float] | None:
     """Lower and upper bound of the ratio of two means, each one-sided at `confidence`; for two-sided 95 % give 0.975.
 
-    The ratios that `exceeds` and `falls_below` do not reject. 0 or infinity where there is no bound; None where a side
-    has fewer than two runs. Raises ValueError for a mean that is not positive.
+    Between them lie the ratios that `exceeds` and `falls_below` do not reject. A missing bound is 0 or infinity.
+    None if a side has fewer than two runs. Raises ValueError for a mean that is not positive.
     """
     if min(numerator.n, denominator.n) < 2:
         return None
     latest = max(numerator.latest, denominator.latest)
     sides = [times.at_least(latest) for times in (numerator, denominator)]
-    if min(map(statistics.fmean, sides)) <= 0:
-        raise ValueError("a ratio of means is taken of positive means only")
-    middle = statistics.fmean(sides[0]) / statistics.fmean(sides[1])
+    means = [statistics.fmean(side) for side in sides]
+    if min(means) <= 0:
+        raise ValueError(f"a ratio of means needs positive means, not {' and '.join(f'{m:g}' for m in means)}")
+    middle = means[0] / means[1]
 
     def above(ratio: float) -> float:
         return exceeds(numerator, denominator, ratio, paired) or 0.0
@@ -50,7 +50,7 @@ def ratio_bounds(
     def below(ratio: float) -> float:
         return falls_below(numerator, denominator, ratio, paired) or 0.0
 
-    if not (numerator.interval or denominator.interval) and all(map(constant, sides)):  # tests say 0 or 1
+    if not (numerator.interval or denominator.interval) and all(map(constant, sides)):  # p-values are 0 or 1
         return middle if above(0.5 * middle) < 1 - confidence else 0.0, middle if below(
             2 * middle
         ) < 1 - confidence else math.inf
@@ -60,9 +60,9 @@ def ratio_bounds(
 
 
 def _root(p_value: Callable[[float], float], middle: float, far: float, level: float) -> float | None:
-    """The ratio up to which a test rejects, sought between e^far times and e^-far times the middle one.
+    """The ratio at which the p-value crosses `level`, sought between e^far and e^-far times `middle`.
 
-    None where it rejects nothing as far away as that.
+    None if it does not cross within that range.
     """
     from scipy.optimize import brentq
 

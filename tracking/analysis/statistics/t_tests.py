@@ -1,10 +1,10 @@
-"""Tests of two means that hold their level for few, unequally many and unequally scattered values.
+"""Tests of two means that hold their level for few values, unequal numbers and unequal variances.
 
-A value that can only fall on an evaluation tells the time to half an interval. Two seeds that fall on the same
-evaluation have no spread, and yet the next one may fall on its neighbour. So no side is taken to scatter less than a
-coin between two neighbouring evaluations does: `floored_variance`.
+Evaluations are discrete, so a time to accuracy is known to half an interval between them. Two seeds that reach the
+target at the same evaluation show no spread, although the next seed may reach it one evaluation later. So a variance is
+at least that of a coin toss between two adjacent evaluations: `floored_variance`.
 
-SciPy takes a second to import, which a refusal must not: so inside the functions.
+SciPy takes a second to import and a refused command must be quick, so functions import it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from tracking.analysis.statistics.repeats import finite
 
 ALTERNATIVES = ("two-sided", "less", "greater")
-ROUNDING = 1e-12  # relative; a standard error below it is the computer's
-SMALLEST = 1e-300  # p-values below it are called 0
+ROUNDING = 1e-12  # a relative standard error below it is rounding
+SMALLEST = 1e-300  # p-values below it become 0
 
 
 def floored_variance(values: Sequence[float], interval: float) -> float:
-    """The sample variance (n - 1) of two values or more, and (interval / 2)^2 n / (n - 1) at least.
+    """The sample variance (n - 1) of two values or more, at least (interval / 2)^2 n / (n - 1).
 
-    The floor is the variance of n values, half of which fall on each of two evaluations that are `interval` apart.
+    The floor is the variance of n values that fall half on one and half on another evaluation, `interval` apart.
     """
     n = len(values)
     return max(statistics.variance(values), interval**2 / 4 * n / (n - 1))
@@ -34,11 +34,12 @@ def separate_variances_p(distance: float, first: tuple[float, int], second: tupl
 
     It is the p that solves distance^2 = a t(p; f)^2 + b t(p; g)^2, where (a, f) and (b, g) are the two pairs and
     t(p; f) is the two-sided critical value of Student's t with f degrees of freedom (Banerjee 1961, Sankhya A 23,
-    359-378). It holds its level for normal values, whatever the true variances and however unequal f and g are: the
-    distribution of chi squared with one degree of freedom is concave. For f = g it is Student's t of
-    distance / sqrt(a + b). Welch's degrees of freedom (1947, Biometrika 34, 28-35) reject 12 % of equal means of 2 and
-    20 values at 5 %. The smaller side's alone (Hsu 1938; Mickey and Brown 1966, Annals of Mathematical Statistics 37,
-    639-642) hold the level, but tell less of 2 and 5 values than of 2 and 2. Needs a + b > 0.
+    359-378). It holds its level for normal values with any true variances and any f and g, since the distribution of
+    chi squared with one degree of freedom is concave. For f = g it is Student's t of distance / sqrt(a + b).
+
+    Two alternatives are worse. Welch's degrees of freedom (1947, Biometrika 34, 28-35) reject 12 % of equal means of 2
+    and 20 values at 5 %. The smaller side's degrees of freedom (Hsu 1938; Mickey and Brown 1966, Annals of Mathematical
+    Statistics 37, 639-642) hold the level, but have less power with 2 and 5 values than with 2 and 2. Needs a + b > 0.
     """
     from scipy import optimize, special
 
@@ -68,10 +69,10 @@ def t_test(
 ) -> float | None:
     """The p-value for two equal means: `separate_variances_p` of the two `floored_variance`s.
 
-    `alternative` is SciPy's: two-sided, or whether the mean of `first` is "less" or "greater"; one-sided it is half of
-    the two-sided p-value, or 1 minus that half. `intervals` are those of the two sides. None where a side has fewer
-    than two finite values. Where neither side scatters at all, the limit: 0 in the direction in which they differ,
-    else 1.
+    `alternative` is SciPy's: "two-sided", or whether the mean of `first` is "less" or "greater". A one-sided p-value is
+    half of the two-sided one, or 1 minus that half. `intervals` belong to the two sides, as in `floored_variance`. None
+    if a side has fewer than two finite values. If both variances are 0, the p-value is the limit: 0 in the direction of
+    the difference, else 1.
     """
     first, second = finite(first), finite(second)
     if min(len(first), len(second)) < 2:
@@ -88,7 +89,7 @@ def t_test(
 
 
 def one_sided(p: float, distance: float, alternative: str) -> float:
-    """The p-value by the alternative, from the two-sided one and the sign of first - second."""
+    """The p-value of the alternative, from the two-sided p-value and the sign of first - second."""
     assert alternative in ALTERNATIVES
     if alternative == "two-sided":
         return p
@@ -101,11 +102,11 @@ def paired_t_test(
     alternative: str = "two-sided",
     intervals: tuple[float, float] = (0.0, 0.0),
 ) -> float | None:
-    """The p-value of Student's t-test of the differences of pairs, which share what scatters in both (their seed).
+    """The p-value of Student's t-test of the differences of pairs, such as runs with the same seed.
 
-    Values of the same place are a pair. The variance of n differences is (v^2 + w^2) / 4 n / (n - 1) at least, for
-    intervals v and w of the sides. None for fewer than two pairs; without any spread the limit, as in `t_test`.
-    Raises ValueError where the sides are not equally long.
+    Values with the same index are a pair. The variance of n differences is at least (v^2 + w^2) / 4 n / (n - 1), for
+    intervals v and w of the sides. None for fewer than two pairs. For a variance of 0, the limit as in `t_test`.
+    Raises ValueError if the sides differ in length.
     """
     differences = [value - other for value, other in zip(first, second, strict=True)]
     if len(differences) < 2:

@@ -1,4 +1,4 @@
-"""Times to an event that not every run came to, and the share of runs that did."""
+"""Censored times to an event, and the share of runs that reached it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Times:
-    """One figure of a setting's runs, in the metric's own unit.
+    """A metric's values of a setting's runs, in the metric's own unit.
 
-    `reached`: the values of runs that reached the target; of a metric that every run has, all values. `missed`: by when
-    a run had spent its own budget without reaching it. `stopped`: by when a run was stopped from outside (a time limit,
-    a preemption, a search), beyond which nothing is known of it. `num_diverged` runs never reach the target.
-    `interval`: how far apart the evaluations are on which the values can fall; 0 where values are continuous.
-    `seeds`: those of `reached`, in its order, where the runs are to be paired by them; else empty.
+    - `reached`: the values of runs that reached the target; for a metric that every run has, all values.
+    - `missed`: the times at which runs had spent their own budget without the target.
+    - `stopped`: the times at which runs were stopped from outside (a time limit, a preemption, a search).
+    - `num_diverged`: the number of runs that diverged and so never reach the target.
+    - `interval`: the distance of the evaluations at which values can fall; 0 for continuous values.
+    - `seeds`: the seeds of `reached`, in its order, if the runs are to be paired by seed; else empty.
     """
 
     reached: Sequence[float]
@@ -26,12 +27,12 @@ class Times:
 
     @property
     def censored(self) -> list[float]:
-        """By when a run had not reached the target, which did not diverge."""
+        """The censored times of the runs without the target that did not diverge."""
         return [*self.missed, *self.stopped]
 
     @property
     def num_short(self) -> int:
-        """The runs that did not reach the target, for whatever reason."""
+        """The number of runs that did not reach the target, for any reason."""
         return len(self.missed) + len(self.stopped) + self.num_diverged
 
     @property
@@ -40,11 +41,11 @@ class Times:
 
     @property
     def latest(self) -> float:
-        """The latest time that is known; 0 where none is."""
+        """The latest known time; 0 without any."""
         return max((*self.reached, *self.censored), default=0.0)
 
     def pairs_with(self, other: Times) -> bool:
-        """Whether values of the same place are pairs: of two seeds or more, which both sides have."""
+        """Whether values with the same index are pairs: both sides have the same seeds, two or more."""
         return len(self.seeds) > 1 and self.seeds == other.seeds
 
     def scaled(self, factor: float) -> Times:
@@ -54,14 +55,16 @@ class Times:
         return Times(reached, missed, stopped, self.num_diverged, factor * self.interval)
 
     def at_least(self, latest: float) -> list[float]:
-        """A value a run, none of which is above the true one."""
+        """A lower bound of each run's value; `latest` for runs that diverged."""
         return [*self.reached, *self.censored, *[latest] * self.num_diverged]
 
 
 @dataclass(frozen=True)
 class Share:
-    """How many of n runs reached the target, with Wilson's 95 % interval of the true share (Wilson 1927, Journal of the
-    American Statistical Association 22, 209-212)."""
+    """The number of n runs that reached the target, with Wilson's 95 % interval of the true share.
+
+    Wilson 1927, Journal of the American Statistical Association 22, 209-212.
+    """
 
     reached: int
     n: int
@@ -74,7 +77,7 @@ class Share:
 
 
 def share(reached: int, n: int) -> Share | None:
-    """None of no runs."""
+    """The share of n runs that reached the target; None for n = 0."""
     if not n:
         return None
     from scipy import stats
@@ -84,9 +87,9 @@ def share(reached: int, n: int) -> Share | None:
 
 
 def reached_by(times: Times) -> list[tuple[float, float]]:
-    """The steps of the share that has reached the target over time, as (time, share from then on).
+    """The share of runs that have reached the target over time, as steps (time, share from then on).
 
-    One minus the Kaplan-Meier estimate; runs that diverged stay among those that could get there to the end.
+    One minus the Kaplan-Meier estimate. Runs that diverged stay at risk until the latest known time.
     """
     from scipy import stats
 
