@@ -1,4 +1,4 @@
-"""When a training is evaluated: after every epoch, or as a run or its model asks."""
+"""When a training is evaluated: after every epoch, or at the intervals of the run or its model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Options(Protocol):
 
 @dataclass(frozen=True)
 class Intervals:
-    """When to evaluate. Without any of the first three, after every epoch."""
+    """When to evaluate. If the first three are unset: after every epoch."""
 
     every_steps: int | None = None
     every_samples: int | None = None
@@ -28,17 +28,17 @@ class Intervals:
     after_steps: int | None = None
 
 
-def of_config(own: Options, model: Options) -> Intervals:
-    """What a run says of when to evaluate; where it says nothing of the interval, what its model does."""
-    said = of_options(own)
-    if replace(said, after_steps=None) != Intervals():
-        return said
+def of_config(run: Options, model: Options) -> Intervals:
+    """The intervals of a run; if it sets none, those of its model."""
+    of_run = of_options(run)
+    if replace(of_run, after_steps=None) != Intervals():
+        return of_run
     of_model = of_options(model)
-    return of_model if said.after_steps is None else replace(of_model, after_steps=said.after_steps)
+    return of_model if of_run.after_steps is None else replace(of_model, after_steps=of_run.after_steps)
 
 
 def of_options(options: Options) -> Intervals:
-    """What the options of a run alone, or of a model alone, say."""
+    """The intervals in the options of a run alone, or of a model alone."""
     return Intervals(*_interval(options), options.eval_after_steps)
 
 
@@ -47,7 +47,7 @@ def _interval(options: Options) -> tuple[int | None, int | None, Sequence[int]]:
 
 
 def without_defaults(*options: dict[str, Any]) -> None:
-    """Leave out what was not asked for: a run's hash stays what it was before there were these options."""
+    """Remove unset options, so that the hashes of older runs stay as they are."""
     for content in options:
         for key in (*KEYS, "checkpoint_every_steps"):
             if content.get(key) in (None, []):

@@ -1,4 +1,4 @@
-"""What is declared of a metric: which way is better, and between which values it can lie."""
+"""The declaration of a metric: which way is better, and its lowest and highest possible value."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 LOWER, HIGHER = "lower", "higher"
 DIRECTIONS = (LOWER, HIGHER)
 NO_DIRECTIONS: Mapping[str, str] = MappingProxyType({})
-FORMS = "[LOWEST, HIGHEST, lower] or [LOWEST, HIGHEST, higher], or the last word alone where values have no bounds"
+FORMS = "[LOWEST, HIGHEST, lower] or [LOWEST, HIGHEST, higher], or only the last word if values have no bounds"
 
 
 @dataclass(frozen=True)
 class Declared:
-    """`bounds` are the lowest and the highest possible value; `better` is LOWER or HIGHER. None was not declared."""
+    """`bounds`: the lowest and the highest possible value; `better`: LOWER or HIGHER. None: not declared."""
 
     bounds: tuple[float, float] | None
     better: str | None
 
 
 def directions(metrics: Mapping[str, Any]) -> dict[str, str]:
-    """By metric, which way is better, where that is declared. Raises ValueError that begins with the metric's name."""
+    """The declared directions by metric. Raises ValueError whose text begins with the metric's name."""
     declared = {}
     for name, value in metrics.items():
         try:
@@ -41,22 +41,19 @@ def is_declaration(value: Any) -> bool:
 
 
 def bounds(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The bounds of each metric that has some, as a YAML without directions has them."""
-    there = {name: value for name, value in metrics.items() if value not in DIRECTIONS}
-    return {name: value[:2] if is_declaration(value) else value for name, value in there.items()}
+    """The metrics with bounds, in the form of older YAML files, which have no directions."""
+    bounded = {name: value for name, value in metrics.items() if value not in DIRECTIONS}
+    return {name: value[:2] if is_declaration(value) else value for name, value in bounded.items()}
 
 
 def parse(value: Any) -> Declared:
-    """What a model's YAML declares of a metric. Raises ValueError for what has no such form.
-
-    `[0.0, 1.0]` declares bounds alone.
-    """
+    """The declaration of a metric in a model's YAML; `[0.0, 1.0]` declares bounds alone. Raises ValueError."""
     if value in DIRECTIONS:
         return Declared(None, value)
     parts = list(value) if isinstance(value, list | tuple) else []
     better = parts.pop() if len(parts) == 3 and parts[2] in DIRECTIONS else None
     if len(parts) != 2 or not all(isinstance(part, int | float) and not isinstance(part, bool) for part in parts):
-        raise ValueError(f"is {value!r}; give {FORMS}")
+        raise ValueError(f"{value!r} does not declare a metric. Allowed: {FORMS}")
     return Declared((float(parts[0]), float(parts[1])), better)
 
 
@@ -66,6 +63,6 @@ def written(declared: Mapping[str, str]) -> str:
 
 
 def read(text: str) -> dict[str, str]:
-    """The directions in such a tag; a part that is no direction is left out."""
+    """The directions in the tag that `written` makes; parts without a direction are skipped."""
     pairs = (part.rpartition("=") for part in text.split(","))
     return {name: word for name, _, word in pairs if name and word in DIRECTIONS}

@@ -1,4 +1,4 @@
-"""Options that older configurations lack: a hash leaves out their defaults, so stored hashes stay."""
+"""Options that older configurations lack. A hash leaves out their defaults, so stored hashes stay valid."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from conf.dataset_options import without_unset
 from conf.evaluation import without_defaults
 
 OF_RUN = {"strategy": "ddp", "warm_up": False, "price_per_gpu_hour": None}
-OF_MODEL = ("group_size", "exportable", "global_batch", "fp8")  # They say what a model can, not what is measured.
-# gpt's hyperparameters, by their defaults; any other architecture came with all of them.
+OF_MODEL = ("group_size", "exportable", "global_batch", "fp8")  # These describe the model, not the measurement.
+# Newer hyperparameters of gpt and their defaults. Other architectures have had all of them from the start.
 OF_GPT = {"architecture": "gpt", "kv_heads": None, "clip_norm": None, "activation_checkpointing": False}
 
 
 def without_newer(content: dict[str, Any]) -> None:
-    """Leave out of a run's options, as a dict of dicts, what older runs do not have and it did not ask for."""
+    """Remove newer options at their defaults from `content`, a run's options as a dict of dicts."""
     for key in OF_MODEL:
         del content["model"][key]
     hparams = content["model"]["hparams"]

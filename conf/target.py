@@ -1,4 +1,4 @@
-"""What a metric has to come to: at least a number (`0.9`, `">=0.9"`), or at most one (`"<=3.28"`, of a loss)."""
+"""The target of a metric: at least a number (`0.9`, `">=0.9"`), or at most one (`"<=3.28"`, for a loss)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 from conf.metric import HIGHER, LOWER
 
-Target = float | str  # A number is to be reached from below. A string is "<=" and a number.
-FORMS = "a number, >=NUMBER, or <=NUMBER where less is better"
+Target = float | str  # A number is reached from below. A string is "<=" and a number.
+FORMS = "a number, >=NUMBER, or <=NUMBER if lower is better"
 AT_LEAST, AT_MOST = ">=", "<="
 WRITTEN = re.compile(r"\s*(>=|<=)?\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
 
 
 def parse(value: Any) -> Target:
-    """The target in its one form. Raises ValueError for what is none."""
+    """The target in its normal form. Raises ValueError for anything else."""
     written = WRITTEN.fullmatch(str(value)) if isinstance(value, int | float | str) else None
     if written is None or isinstance(value, bool):
-        raise ValueError(f"{value} is no target; give {FORMS}")
+        raise ValueError(f"{value} is not a target. Allowed: {FORMS}")
     number = float(written[2])
     return f"{AT_MOST}{number:g}" if written[1] == AT_MOST else number
 
@@ -39,17 +39,17 @@ def directions_of(targets: Mapping[str, Target]) -> dict[str, str]:
 
 
 def limit(target: Target) -> float:
-    """The number of a target, also of one that is written out."""
+    """The number of a target, also of one in the form of `text`."""
     return float(str(target).removeprefix(AT_MOST))
 
 
 def margin(value: float, target: Target) -> float:
-    """By how much a value is better than the target; NaN where the value is."""
+    """By how much a value is better than the target; NaN if the value is NaN."""
     return limit(target) - value if is_at_most(target) else value - limit(target)
 
 
 def is_met(value: float, target: Target) -> bool:
-    """Whether a value meets a target; NaN meets none, nor does infinity, which an overflow gives and no measure."""
+    """Whether a value meets the target. NaN does not, nor does infinity, which comes from an overflow."""
     return math.isfinite(value) and margin(value, target) >= 0
 
 

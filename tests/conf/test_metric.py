@@ -41,7 +41,7 @@ def test_a_declaration_has_bounds_a_direction_or_both(
 )
 def test_what_is_no_declaration_is_refused_with_the_forms_there_are(written: object) -> None:
     config = studied.config(metrics={"accuracy": [0.0, 1.0], "fid": written})
-    with pytest.raises(ConfigError, match=r"model\.metrics\.fid: is .*; give \[LOWEST, HIGHEST, lower\]"):
+    with pytest.raises(ConfigError, match=r"model\.metrics\.fid: .*Allowed: \[LOWEST, HIGHEST, lower\]"):
         check_directions(config)
 
 

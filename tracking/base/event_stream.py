@@ -1,4 +1,4 @@
-"""What a launch tells a program that drives it: one JSON object a line on standard output, and nothing else there.
+"""The events of a launch for a program that drives it: one JSON object a line, alone on standard output.
 
 docs/driven.md lists the events; their schema is docs/events.schema.json.
 """
@@ -17,14 +17,14 @@ VERSION = 1
 
 
 class EventStream:
-    """The events of a launch; without a descriptor they go nowhere."""
+    """Writes the events of a launch to a file descriptor; without one, nowhere."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._descriptor = descriptor
 
     @classmethod
-    def asked(cls, argv: list[str]) -> EventStream:
-        """Take `--json` out of a command line; with it, standard output is for events, and all else is on stderr."""
+    def from_command_line(cls, argv: list[str]) -> EventStream:
+        """Take `--json` out of a command line. With it, events go to standard output and all else to stderr."""
         if OPTION not in argv:
             return cls()
         argv.remove(OPTION)
@@ -33,9 +33,9 @@ class EventStream:
         return cls(descriptor)
 
     def tell(self, event: str, **fields: Any) -> None:
-        """Write an event, whose numbers are finite or None.
+        """Write an event. Its numbers are finite or None (else ValueError).
 
-        A reader that has gone is told nothing more: a training does not end with it.
+        A reader that closes the pipe gets no more events. The training goes on.
         """
         if self._descriptor is None:
             return

@@ -33,5 +33,5 @@ def test_a_reader_that_has_gone_ends_nothing() -> None:
 
 def test_without_the_option_nothing_is_told() -> None:
     argv = ["launch.py", "seed=1"]
-    EventStream.asked(argv).tell("ended", code=0)
+    EventStream.from_command_line(argv).tell("ended", code=0)
     assert argv == ["launch.py", "seed=1"]
