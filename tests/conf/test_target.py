@@ -26,7 +26,7 @@ def test_a_target_has_one_form(written: object, parsed: object) -> None:
 
 @pytest.mark.parametrize("written", ["", "low", "<3", "=3", "<=", "<=nan", "inf", True, None, [0.9], "0.9 0.8"])
 def test_what_is_no_target_is_refused(written: object) -> None:
-    with pytest.raises(ValueError, match="is not a target. Allowed: a number, >=NUMBER, or <=NUMBER"):
+    with pytest.raises(ValueError, match=r"is not a target\. Allowed: a number, >=NUMBER, or <=NUMBER"):
         target.parse(written)
 
 
