@@ -91,7 +91,43 @@ def scaling() -> Figure:
     return figure
 
 
+PRECISIONS = ("fp32", "tf32", "bf16")
+
+
+def quickest() -> Figure:
+    """A panel a model: seconds to its target in each precision, mean and single seeds, and the winner's speed-up.
+
+    A panel has the runs of the winner's commit alone.
+    """
+    times: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows("h100_vision_precisions.csv"):
+        times[row["model"], row["precision"]][row["commit"]].append(float(row["time_to_accuracy_sec"]))
+    figure = Figure(figsize=(10, 2.3), layout="constrained")
+    for axes, (model, (title, _, _)) in zip(figure.subplots(1, 3), MODELS.items(), strict=True):
+        [commit] = times[model, "bf16"]
+        means = {}
+        for place, precision in enumerate(PRECISIONS):
+            runs = times[model, precision][commit]
+            means[precision] = sum(runs) / len(runs)
+            wins = precision == "bf16"
+            axes.barh(place, means[precision], height=0.62, color=COLOURS[0] if wins else "#c8c8c8")
+            axes.plot(runs, [place] * len(runs), "|", color="#333333", markersize=9)
+            words = f"{means[precision]:.1f} s (n = {len(runs)})"
+            if wins:
+                words += f"\n{means['fp32'] / means[precision]:.1f} times as fast"
+            axes.annotate(words, (max(runs), place), xytext=(6, 0), textcoords="offset points", va="center", size=9,
+                          weight="bold" if wins else "normal")  # fmt: skip
+        axes.set_yticks(range(3), ["fp32, the default", "tf32", "bf16"] if model == "resnet50" else [""] * 3)
+        axes.invert_yaxis()
+        axes.set_title(title, fontsize=10)
+        axes.set_xlim(0, 1.45 * means["fp32"])
+        axes.set_xlabel("seconds to the target")
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
 def main() -> None:
+    (HERE.parent / "images" / "quickest.png").write_bytes(png(quickest()))
     (HERE.parent / "images" / "accuracy_over_time.png").write_bytes(png(accuracy_over_time()))
     (HERE.parent / "images" / "vgg_scaling.png").write_bytes(png(scaling()))
 

@@ -24,7 +24,7 @@ from trainers.data.text import synthetic
 
 RESULTS = ROOT / "docs" / "results"
 PAGE = (RESULTS / "2026-11-26-h200-peers.md").read_text(encoding="utf-8")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+MEASUREMENT = (ROOT / "docs/measurement.md").read_text(encoding="utf-8")
 MADE = {"gpu": "G", "cores": "2", "host": "a", "driver": "1", "torch": "2", "commit": "c"}
 
 
@@ -119,7 +119,6 @@ def test_peers_have_each_pair_once_in_full_batches_of_about_one_length(room: int
 def test_the_published_tables_are_those_of_the_rows(published: list[beside.Row]) -> None:
     assert beside.table(published) in PAGE
     assert beside.summary(published) in PAGE
-    assert beside.summary(published) in README
 
 
 def test_the_published_rows_are_of_one_machine_and_commit_which_the_page_names(published: list[beside.Row]) -> None:
@@ -130,17 +129,17 @@ def test_the_published_rows_are_of_one_machine_and_commit_which_the_page_names(p
 
 
 def test_no_page_for_users_has_a_ratio_of_its_own() -> None:
-    """Their ratios to peers are README's summary and the pages of results, which name both sides."""
+    """Ratios to peers stand on the pages of results, which name both sides."""
     for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         text = path.read_text(encoding="utf-8")
         assert not re.findall(r"[\d.]+ (?:x|times) (?:ours|as fast as (?:PyTorch|torchvision|plain)).*", text), path
 
 
-def test_the_readmes_share_of_a_training_is_that_of_its_runs() -> None:
+def test_the_share_of_a_training_that_memory_took_is_that_of_its_runs() -> None:
     with (RESULTS / "h200_resnet50_limits.csv").open(encoding="utf-8", newline="") as file:
         shares = [100 * float(row["dram_fraction"]) for row in csv.DictReader(file)]
     error = statistics.stdev(shares) / len(shares) ** 0.5
-    assert f"| H200 | traffic of the GPU's memory | {statistics.mean(shares):.1f} ± {error:.1f} % |" in README
+    assert f"| H200 | traffic of the GPU's memory | {statistics.mean(shares):.1f} ± {error:.1f} % |" in MEASUREMENT
 
 
 SMOKE: dict[str, list[str]] = {
