@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 
 REDACTED = "***"
 # The words by which a name speaks of a secret. Shorter ones are parts of others (PATH), so they have to stand alone.
@@ -55,6 +57,17 @@ LOOKS = re.compile(
     re.VERBOSE,
 )  # fmt: skip
 
+# A text that holds none of these, in any case, has no match of LOOKS: to look for them is thirty times as fast.
+CLUES = (
+    "://", "basic", "bearer", "cookie", "private", "token", "key", "secret", "password", "passwd", "passphrase",
+    "credential", "auth", "signature", "webhook", "connection", "connstr", "_pass", "_pwd", "_pat", "_sas", "_sig",
+    "_dsn", "_jwt", "pwd", "-u", *(f"{word}{s}{equals}" for word in ("sig", "sas", "pass", "code", "jwt")
+    for s in ("", "s") for equals in ("=", "%3d")), "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-",
+    "hf_", "nvapi-", "sk-", "k_live_", "k_test_", "xox", "aiza", "api_org_", "hvs.", "hvb.", "dapi", "sg.", "dp.",
+    ":aa", "npm_", "pypi-", "akia", "asia", "eyj", "hooks.slack.com", "discord",
+)  # fmt: skip
+SHORT_CHARS = 2_000  # A text up to so long is searched as a whole.
+
 
 @cache
 def is_secret_name(name: str) -> bool:
@@ -69,7 +82,39 @@ def may_be_secret_name(name: str) -> bool:
 
 def hide(text: str) -> str:
     """The text with *** in place of all that looks like a secret."""
+    clues = _clues_in(text)
+    if not clues:
+        return text
+    if len(text) <= SHORT_CHARS or "private" in clues:  # a key's block has any number of lines
+        return hide_everywhere(text)
+    return "".join(hide_everywhere(part) if suspect else part for suspect, part in _parts(text, clues))
+
+
+def hide_everywhere(text: str) -> str:
+    """As `hide`, without looking for clues first: half a second a megabyte."""
     return LOOKS.sub(lambda match: f"{_kept(match)}{REDACTED}{match['after'] or ''}", text)
+
+
+def _clues_in(text: str) -> list[str]:
+    folded = _folded(text)
+    return [clue for clue in CLUES if clue in folded]
+
+
+def _folded(text: str) -> str:
+    """In small letters as re.IGNORECASE compares them: the Kelvin sign is a k, and Turkish has two more letters i."""
+    return text.replace("\u0130", "i").replace("\u0131", "i").casefold()
+
+
+def _parts(text: str, clues: Sequence[str]) -> Iterator[tuple[bool, str]]:
+    """Lines that hold a clue, each with the two non-blank lines that follow it; and the lines between them."""
+    marked, left = [], 0
+    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
+        folded = _folded(line)
+        left = 3 if any(clue in folded for clue in clues) else left
+        marked.append((left > 0, line))
+        left -= left > 0 and not line.isspace()
+    for suspect, group in groupby(marked, key=itemgetter(0)):
+        yield suspect, "".join(line for _, line in group)
 
 
 def looking_secret(text: str) -> Iterator[str]:

@@ -15,10 +15,13 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from conf.schema import ConfigError
 from tests.support.commands import HANGS_SEC, ROOT, environment, launch
 from tests.support.mlflow_server import answering
+from tracking.base.secret_looks import LOOKS, SHORT_CHARS, hide, hide_everywhere
 from tracking.base.secrets import REDACTED, is_secret_name, known, redact
 from tracking.record import documents, run_folder
 from tracking.record.journal import Journal
@@ -212,6 +215,22 @@ HIDDEN = {
 def test_what_looks_like_a_secret_is_hidden_and_the_rest_is_kept() -> None:
     for text, left in HIDDEN.items():
         assert redact(text, {"HOME": "/"}) == (left or text)
+
+
+# Programs print much, and a line in a thousand holds a clue to a secret: only such lines are searched.
+PRINTED = ("loss 2.5", "", "  ", "1,000 tokens/s", "key", "x" * 900, "Bearer ", "=", "aB3xyz9q", "A_TOKEN", ":")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from((*HIDDEN, *PRINTED)) | st.from_regex(LOOKS), max_size=12), st.sampled_from("\n \r"))
+def test_a_long_text_is_hidden_as_if_all_of_it_were_searched(parts: list[str], between: str) -> None:
+    text = between.join(parts) + SHORT_CHARS * "x\n"
+    assert hide(text) == hide_everywhere(text)
+
+
+def test_a_letter_that_is_small_or_large_in_unicode_alone_hides_no_clue() -> None:
+    for name in ("\u212aEY", "\u017fecret", "S\u0131g", "\u017fas"):
+        assert hide(f"https://a/b?{name}=aB3xyz9q") == f"https://a/b?{name}=***"
 
 
 def test_a_known_secret_is_found_however_it_is_written() -> None:

@@ -26,8 +26,8 @@ from tracking.measure.programs import (
 )
 from tracking.record import Journal, Record, attempts, failures, files
 
-# Of output, that worker.log holds from its beginning on; of what follows, the end alone. The launcher looks for secrets
-# in each line, which takes about a second a megabyte, and a program that prints more must not wait for it.
+# worker.log holds the first COPIED_BYTES of the output, and its last LAST_BYTES. The supervisor searches each line for
+# secrets, at up to 30 MB/s, and a program that prints more must not wait for it.
 COPIED_BYTES = 8_388_608
 LAST_BYTES = 65_536
 CHUNK_BYTES = 1_048_576
