@@ -1,4 +1,4 @@
-"""An old path of two names of `timetrial`, for one release."""
+"""Old import path of two names of `timetrial`, kept for one release."""
 
 from __future__ import annotations
 

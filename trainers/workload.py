@@ -1,6 +1,6 @@
-"""The one extension point: a workload is a model's module and the datasets it can be trained on.
+"""The extension point: a workload is a model's module and the datasets that it can be trained on.
 
-A model's YAML names its workload as `package.module:NAME`, so a workload of the user's own needs no change here.
+A model's YAML names its workload as `package.module:NAME`, so a user's own workload needs no change here.
 """
 
 from __future__ import annotations
@@ -40,24 +40,22 @@ __all__ = [
 
 
 class TrialModule(pl.LightningModule):
-    """What a workload's module adds to a LightningModule.
+    """A LightningModule that timetrial can time: the base class of every workload's module.
 
-    Constructor: `(data, learning_rate, weight_decay, **hparams)`, hparams being those of the model's YAML.
-    `validation_step` (also called on test batches) counts on the device; `metrics` turns the counts into values.
+    Its constructor is `(data, learning_rate, weight_decay, **hparams)`, with the hparams of the model's YAML.
+    `validation_step`, which also gets test batches, counts on the device; `metrics` turns the counts into values.
     """
 
-    max_epochs: int  # the length of the schedule
-    max_steps: int | None = None  # the same in steps, where it is not in epochs (trainers.loop.evaluation_times)
-    sharded_methods: tuple[str, ...] = ()  # those of the network that call its parts, beside `forward`
-    multiply: Callable[..., torch.Tensor] = staticmethod(nn.functional.linear)  # its products, as they are observed
-    logged: Any = None  # what takes the values of `log`; the measuring callback sets it
-    view: Any = (
-        None  # how the images are to be cut, where the data leave that open (trainers.data.loading.types.Viewable)
-    )
+    max_epochs: int  # length of the schedule
+    max_steps: int | None = None  # length of a schedule in steps; None for one in epochs
+    sharded_methods: tuple[str, ...] = ()  # methods of the network, other than `forward`, that call its sharded parts
+    multiply: Callable[..., torch.Tensor] = staticmethod(nn.functional.linear)  # the product whose precision is checked
+    logged: Any = None  # receives the values of `log`; set by the measuring callback
+    view: Any = None  # how to cut the images, for data that leave it open (trainers.data.loading.types.Viewable)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Lightning notes the running hook here some 40 times a step, and nn.Module takes 2 us each to look whether
-        # it is a parameter.
+        # Lightning sets this attribute some 40 times a step, and nn.Module takes 2 us each time to check whether it is
+        # a parameter.
         if name == "_current_fx_name":
             self.__dict__[name] = value
         else:
@@ -69,12 +67,12 @@ class TrialModule(pl.LightningModule):
         sync_dist: bool = False, sync_dist_group: Any = None, add_dataloader_idx: bool = True,
         batch_size: int | None = None, metric_attribute: str | None = None, rank_zero_only: bool = False,
     ) -> None:  # fmt: skip
-        """Journal a number or a tensor of one number under its name, as Lightning's loggers would.
+        """Journal a number, or a tensor of one number, under its name.
 
-        A value of a step becomes one a window (`log_every_n_steps`), of an epoch one an epoch. Nothing waits for the
-        device. It is process 0's value, with `sync_dist` that of all processes: then every process has to log it.
-        Raises ConfigError for a name, value or option that cannot be logged. What is not named here has no effect, as
-        `prog_bar`.
+        Values of steps are reduced to one a window (`log_every_n_steps`), values of epochs to one an epoch. The call
+        does not wait for the device. The value is that of rank 0; with `sync_dist` it is reduced over all processes,
+        and each has to log it. Other arguments, such as `prog_bar`, have no effect. Raises ConfigError for a name,
+        value or option that cannot be logged.
         """
         if self.logged is not None and logger is not False:
             self.logged.add(self, name, value, on_step, on_epoch, reduce_fx, sync_dist, batch_size)
@@ -83,82 +81,81 @@ class TrialModule(pl.LightningModule):
         average_running_statistics(self)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Raise ConfigError for weights of another shape, which PyTorch would list all."""
-        own = self.state_dict()
-        for name, given in checkpoint["state_dict"].items():
-            if name in own and own[name].shape != given.shape:
+        """Raise ConfigError for the first weight of another shape; PyTorch would list all of them."""
+        current = self.state_dict()
+        for name, saved in checkpoint["state_dict"].items():
+            if name in current and current[name].shape != saved.shape:
                 raise ConfigError(
-                    f"model: the weights' {name} has the shape {[*given.shape]}, and the model's {[*own[name].shape]};"
-                    " give the model.hparams that they were trained with, or train anew"
+                    f"model: saved weight {name} has shape {[*saved.shape]}, the model's has {[*current[name].shape]};"
+                    " give the model.hparams of the training that saved it, or train anew"
                 )
 
     def check_batch(self, batch_size: int) -> None:
-        """Raise ConfigError for a device's batch, as `batch_size=` gives it, that the module cannot train on."""
+        """Raise ConfigError for a batch size a device (option `batch_size`) that the module cannot train with."""
 
     def check_targets(self, metrics: Collection[str]) -> None:
-        """Raise ConfigError for a target on one of these metrics that there will not be with these data."""
+        """Raise ConfigError if one of these metrics, which have targets, will be missing with these data."""
 
     def held_at_once(self, batch_size: int) -> tuple[str, int]:
-        """The option, and its value, that says how much of a device's batch is in memory at once."""
+        """Return the option that limits how much of a device's batch is in memory at once, and its value."""
         return "batch_size", batch_size
 
     def largest_held(self, most: int, batch_size: int) -> int:
-        """The largest value of that option up to `most` that a device's batch of `batch_size` allows; 0 for none."""
+        """Return the largest value of that option, up to `most`, for a batch of `batch_size`; 0 if none is allowed."""
         return most
 
     def compile_hot_path(self) -> None:
-        """Compile in place what is worth compiling; called once, on GPUs by default."""
+        """Compile in place the parts worth compiling; called once, by default on GPUs only."""
 
     def drop_compiled(self) -> None:
-        """Have steps run as before `compile_hot_path`, where `torch.compiler.reset()` does not see to that, and free
-        what it keeps; called where the memory did not suffice."""
+        """Undo `compile_hot_path` where `torch.compiler.reset()` does not, and free its memory; called after an
+        out-of-memory error."""
 
     def sharded_parts(self) -> list[Any]:
-        """What `strategy=fsdp` cuts: the network, and then the parts of it that are gathered one after the other.
+        """Return what `strategy=fsdp` shards: the network first, then its parts, which are gathered one by one.
 
-        Each has a method `draw()`, which gives its own parameters, without those of the others, their first values.
-        All computing is in calls of these parts, or of the network's `sharded_methods`. Every process makes the same
-        ones, also in an evaluation. Raises ConfigError where there are none.
+        Each has a method `draw()`, which initializes its own parameters, without those of the other parts. All
+        computing happens in calls of these parts or of the network's `sharded_methods`. Every process makes the same
+        calls, also in an evaluation. Raises ConfigError for a module without such parts.
         """
         raise ConfigError(f"strategy=fsdp: {type(self).__name__} has no sharded_parts(); give strategy=ddp")
 
     def use_fp8(self) -> None:
-        """Have the linear layers computed in fp8 from now on, and `multiply` so. Raises ConfigError where none can."""
-        raise ConfigError(f"precision=fp8: {type(self).__name__} has no layers for it; give precision=bf16")
+        """Compute linear layers, and `multiply`, in fp8 from now on. Raises ConfigError if the module has none."""
+        raise ConfigError(f"precision=fp8: {type(self).__name__} has no fp8 layers; give precision=bf16")
 
     def metrics(self) -> dict[str, float]:
-        """The metrics over all processes of what was evaluated since the last call; a collective call."""
+        """Return the metrics, over all processes, of the evaluation since the last call. A collective call."""
         raise NotImplementedError
 
     def flops_per_sample(self) -> float | None:
-        """Model FLOPs of a training step (forward and backward) a sample, where the module states them.
+        """Return the model FLOPs of a training step (forward and backward) per sample, or None to have them counted.
 
-        None has them counted on a small batch, which gives those of all samples where they are of one size.
+        They are counted on a small batch, which is exact only if all samples have one size.
         """
         return None
 
     def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:
-        """The network as it predicts, and its input out of a batch: what `log_model=true` exports by torch.export.
+        """Return the network in its predicting form, and its input from a batch, for the export of `log_model=true`.
 
-        It takes and returns one tensor, whose first dimension is that of the samples. It shares its weights with the
-        module, is copied to the CPU, and needs no more than the module itself there.
+        The network takes and returns one tensor whose first dimension is the batch. It shares its weights with the
+        module; the export copies it to the CPU.
         """
         raise NotImplementedError
 
     def write_report(self, run_dir: Path) -> None:
-        """Write plots, and the data behind them, of the last evaluation; called on rank 0, off the clock."""
+        """Write plots of the last evaluation, and their data; called on rank 0, off the clock."""
 
 
 @dataclass(frozen=True)
 class Workload:
     module: Callable[..., TrialModule]
-    data: Mapping[str, Callable[..., Data]]  # by dataset name; called with what is set of the dataset's options
-    unit: str = "images"  # what a sample is
+    data: Mapping[str, Callable[..., Data]]  # by dataset name; called with the dataset options that are set
+    unit: str = "images"  # what samples are called
 
 
 def load_workload(config: RunConfig) -> Workload:
-    """Import the workload that the config names; `trainers.` is ours, wherever that lies. Raises ConfigError where
-    there is none."""
+    """Import the workload that the config names; `trainers.` means timetrial's own. Raises ConfigError on failure."""
     module_name, _, name = config.model.workload.partition(":")
     if module_name.startswith("trainers."):
         module_name = installation.module(module_name)
@@ -170,27 +167,30 @@ def load_workload(config: RunConfig) -> Workload:
             " that this Python can import (PYTHONPATH must hold its folder)"
         ) from error
     if not isinstance(workload, Workload):
-        raise ConfigError(f"model.workload={config.model.workload}: is a {type(workload).__name__}, not a Workload")
+        raise ConfigError(
+            f"model.workload={config.model.workload}: is a {type(workload).__name__}; give package.module:NAME of a"
+            " timetrial.Workload"
+        )
     return workload
 
 
 def viewed(data: Data, module: TrialModule) -> Data:
-    """The data, cut as the module wants them; as they are where the one does not ask or the other has no choice."""
+    """Return the data with images cut as the module wants, or unchanged if it has no wish or they have no choice."""
     return data.viewed(module.view) if module.view is not None and isinstance(data, Viewable) else data
 
 
-def bind(function: Callable[..., Any], prefix: str, **given: Any) -> Any:
-    """Call `function` with `given`; an argument it does not take, or lacks, is the user's error and named so."""
+def bind(function: Callable[..., Any], prefix: str, **options: Any) -> Any:
+    """Call `function` with the options. Raises ConfigError for an unknown or missing one, named after `prefix`."""
     signature = inspect.signature(function)
-    unknown = sorted(set(given) - set(signature.parameters))
+    unknown = sorted(set(options) - set(signature.parameters))
     if unknown:
         allowed = ", ".join(signature.parameters) or "none"
         raise ConfigError(f"{prefix}.{unknown[0]}: {function.__name__} takes no such option; allowed: {allowed}")
     try:
-        signature.bind(**given)
+        signature.bind(**options)
     except TypeError as error:
         raise ConfigError(f"{prefix}: {error} of {function.__name__}") from error
-    return function(**given)
+    return function(**options)
 
 
 old_paths.watch(__name__)

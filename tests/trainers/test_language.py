@@ -135,9 +135,7 @@ def test_weights_of_another_shape_are_refused_by_name() -> None:
     narrow, broad = model(), model(width=64)
     with pytest.raises(ConfigError) as refused:
         broad.on_load_checkpoint({"state_dict": narrow.state_dict()})
-    assert str(refused.value) == (
-        "model: the weights' net.embedding has the shape [48, 32], and the model's [48, 64]; give the model.hparams"
-        " that they were trained with, or train anew"
-    )
+    for fact in ("net.embedding has shape [48, 32]", "the model's has [48, 64]; give the model.hparams"):
+        assert fact in str(refused.value)
     broad.on_load_checkpoint({"state_dict": broad.state_dict()})
     assert torch.equal(broad.net.embedding, model(width=64).net.embedding)

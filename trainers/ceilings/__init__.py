@@ -1,8 +1,8 @@
-"""What this hardware can do at most: matrix products, memory, links between GPUs, the bus and the disk.
+"""Measures this hardware's ceilings: matrix products, memory, links between GPUs, the bus and the disk.
 
-`python -m trainers.ceilings` measures in a process of its own, in seconds and in no run. Each ceiling is measured
-several times, and beside it what NVML's counters say of work whose size is known: that calibrates them. The ceilings
-are kept by tracking.measure.bottleneck. `nccl_check` is the part of it that the doctor asks for, and needs torch alone.
+`python -m trainers.ceilings` takes seconds, outside of any run. It measures each ceiling several times and reads NVML's
+counters meanwhile: the size of the work is known, which calibrates the counters. tracking.measure.bottleneck stores the
+results. The doctor runs only `nccl_check`, which needs nothing but torch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measures all ceilings of this machine and prints them as one JSON document: `python -m trainers.ceilings FOLDER`.
 
-FOLDER is on the disk that is to be measured. What cannot be measured here is named under `missing`, with why.
+FOLDER is on the disk to be measured. `missing` names what cannot be measured here, and why.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main(folder: Path) -> None:
     def add(name: str, measure: Callable[[], dict[str, Any]]) -> None:
         try:
             ceilings[name] = measure()
-        except (RuntimeError, OSError) as error:  # too little memory, an operator that the device lacks, a full disk
+        except (RuntimeError, OSError) as error:  # out of memory, an operator missing on the device, a full disk
             missing[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
 
     num_gpus = torch.cuda.device_count()
@@ -38,11 +38,11 @@ def main(folder: Path) -> None:
     if num_gpus:
         add("host/to_device", partial(links.host, device, True, counters))
         add("host/from_device", partial(links.host, device, False, counters))
-    # By the numbers that nvidia-smi shows, so that a run of a few of the GPUs finds its pairs.
+    # Pairs have nvidia-smi's numbers, so that a run on some of the GPUs finds its own.
     numbers = [gpu.index for gpu in nvml.visible_gpus()] if num_gpus > 1 else []
     for sender, receiver in permutations(range(len(numbers)), 2):
-        own = gpu_counters(str(torch.cuda.get_device_properties(sender).uuid))
-        add(f"peer/{numbers[sender]}-{numbers[receiver]}", partial(links.peers, sender, receiver, own))
+        sender_counters = gpu_counters(str(torch.cuda.get_device_properties(sender).uuid))
+        add(f"peer/{numbers[sender]}-{numbers[receiver]}", partial(links.peers, sender, receiver, sender_counters))
     add("disk/read", partial(links.disk, folder))
     software = {"torch": torch.__version__, "cuda": torch.version.cuda}
     print(json.dumps({"ceilings": ceilings, "missing": missing, "software": software, "num_gpus": num_gpus}))

@@ -1,4 +1,4 @@
-"""Matrix products in each precision, and copies in memory."""
+"""Measures matrix products in each precision, and copies within memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from trainers.ceilings.repeated_rate import Counters, rate
 
 SIZE = {"cuda": 8192, "cpu": 1024}
-COPY_BYTES = {"cuda": 2**30, "cpu": 2**27}  # They are larger than any cache.
+COPY_BYTES = {"cuda": 2**30, "cpu": 2**27}  # larger than any cache
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def matrix_product(precision: str, device: torch.device, counters: Counters | None) -> dict[str, Any]:
-    """FLOP/s of a square product, with 2 n^3 operations each. Raises RuntimeError where the device has none."""
+    """Return the FLOP/s of a square product, at 2 n^3 operations. Raises RuntimeError if the device cannot do it."""
     size = SIZE[device.type]
     a, b = (torch.randn(size, size, device=device).to(DTYPES[precision]) for _ in range(2))
     out = torch.empty_like(a)
@@ -27,7 +27,7 @@ def matrix_product(precision: str, device: torch.device, counters: Counters | No
 
 
 def precisions(device: torch.device) -> list[str]:
-    """Those of DTYPES that have matrix units of their own on the device."""
+    """Return the precisions of DTYPES for which the device has matrix units."""
     if device.type == "cpu":
         return ["fp32"]
     names = ["fp32", "fp16"]
@@ -37,7 +37,7 @@ def precisions(device: torch.device) -> list[str]:
 
 
 def copy(device: torch.device, counters: Counters | None) -> dict[str, Any]:
-    """Bytes/s that a copy within the device's memory reads and writes, together."""
+    """Return the bytes/s of a copy within the device's memory, reads and writes together."""
     source = torch.zeros(COPY_BYTES[device.type], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     return rate(lambda: target.copy_(source), 2.0 * source.nbytes, "B/s", device, counters)

@@ -1,4 +1,4 @@
-"""What moves data: the bus between host and GPU, the way from GPU to GPU, and the disk."""
+"""Measures data transfers: between host and GPU, from GPU to GPU, and from the disk."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ BLOCK_BYTES = 2**22
 
 
 def host(device: torch.device, to_device: bool, counters: Counters | None) -> dict[str, Any]:
-    """Bytes/s between pinned memory and the GPU."""
+    """Return the bytes/s between pinned memory and the GPU."""
     pinned = torch.zeros(LINK_BYTES, dtype=torch.uint8).pin_memory()
-    there = torch.zeros_like(pinned, device=device)
-    source, target = (pinned, there) if to_device else (there, pinned)
+    on_gpu = torch.zeros_like(pinned, device=device)
+    source, target = (pinned, on_gpu) if to_device else (on_gpu, pinned)
     return rate(lambda: target.copy_(source, non_blocking=True), LINK_BYTES, "B/s", device, counters)
 
 
 def peers(sender: int, receiver: int, counters: Counters | None) -> dict[str, Any]:
-    """Bytes/s that one GPU sends to another, by indices; `counters` are the sender's."""
+    """Return the bytes/s that one GPU sends to another, by index; `counters` are the sender's."""
     source = torch.zeros(LINK_BYTES, dtype=torch.uint8, device=f"cuda:{sender}")
     target = torch.empty_like(source, device=f"cuda:{receiver}")
     direct = torch.cuda.can_device_access_peer(sender, receiver)
@@ -35,7 +35,7 @@ def peers(sender: int, receiver: int, counters: Counters | None) -> dict[str, An
 
 
 def disk(folder: Path) -> dict[str, Any]:
-    """Bytes/s read from a new file in `folder`, which the kernel was asked to forget. Raises OSError."""
+    """Return the bytes/s read from a new file in `folder`, dropped from the page cache before. Raises OSError."""
     rates = []
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".ceiling-") as file:
         for _ in range(DISK_BYTES // BLOCK_BYTES):

@@ -1,10 +1,9 @@
-"""Whether this PyTorch sees the GPUs, and how fast they talk: python -m trainers.ceilings.nccl_check.
+"""Checks that PyTorch sees the GPUs and how fast they communicate: python -m trainers.ceilings.nccl_check.
 
-It needs torch alone.
-
-Prints one line of JSON: torch, cuda (null for a build without), gpus (that CUDA shows), and, of two or more GPUs, nccl
-and bus_gb_per_sec; or error. The bandwidth is nccl-tests' "bus bandwidth" of an all-reduce: bytes / seconds x
-2 (n - 1) / n (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md), to be held against the links'.
+It needs only torch, and prints one line of JSON: torch, cuda (null for a build without CUDA), gpus (the number that
+CUDA shows) and, with two or more GPUs, nccl and bus_gb_per_sec; after a failure, error. The bandwidth is nccl-tests'
+"bus bandwidth" of an all-reduce, bytes / seconds x 2 (n - 1) / n, which compares with a link's bandwidth
+(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-BACKENDS = {"cuda": "nccl", "cpu": "gloo"}  # Gloo is there to try this file out without a GPU.
-NUM_BYTES = 2**28  # A message of this size is limited by the links.
+BACKENDS = {"cuda": "nccl", "cpu": "gloo"}  # Gloo is for tests without a GPU.
+NUM_BYTES = 2**28  # large enough for the links to be the limit, not the latency
 NUM_WARMUP, NUM_TIMED = 5, 20
-TIMEOUT_SEC = 60  # A GPU that does not answer by then is not waited for.
+TIMEOUT_SEC = 60  # the longest wait for a GPU that does not answer
 
 
 def main() -> int:
@@ -34,18 +33,21 @@ def main() -> int:
     }
     try:
         if answer["gpus"]:
-            torch.zeros(1, device="cuda").sum().item()  # It raises where the driver is too old.
+            torch.zeros(1, device="cuda").sum().item()  # Raises if the driver is too old.
         if answer["gpus"] > 1:
             answer["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
             answer["bus_gb_per_sec"] = bandwidth(answer["gpus"])
-    except Exception as error:  # Whatever it is, the caller wants to know it.
-        answer["error"] = f"{type(error).__name__}: {told(str(error))}"
+    except Exception as error:  # The caller reports any error.
+        answer["error"] = f"{type(error).__name__}: {one_line(str(error))}"
     print(json.dumps(answer))
     return 1 if "error" in answer else 0
 
 
 def bandwidth(num_ranks: int, device: str = "cuda", num_bytes: int = NUM_BYTES) -> float:
-    """Bus bandwidth in GB/s (1e9 bytes) of an all-reduce over all GPUs. Raises where NCCL fails or sums wrongly."""
+    """Return the bus bandwidth of an all-reduce over all GPUs, in GB/s (1e9 bytes).
+
+    Raises if NCCL fails or sums wrongly.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -66,7 +68,7 @@ def run_rank(rank: int, num_ranks: int, port: int, kind: str, num_bytes: int, re
     dist.all_reduce(data)
     expected = num_ranks * (num_ranks + 1) / 2
     if (wrong := data[data != expected]).numel():
-        raise RuntimeError(f"an all-reduce over {num_ranks} gave {wrong[0].item()} in place of {expected}")
+        raise RuntimeError(f"an all-reduce over {num_ranks} GPUs gave {wrong[0].item()}, expected {expected}")
     data.zero_()
     start = 0.0
     for step in range(NUM_WARMUP + NUM_TIMED):
@@ -87,8 +89,8 @@ def wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def told(text: str) -> str:
-    """An error's own words in one line: without the frames of a traceback that another process sent."""
+def one_line(text: str) -> str:
+    """Return an error's message in one line, without the frames of another process's traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith((" ", "-- Process"))]
     return " ".join(line for line in lines if not line.startswith("Traceback"))
 

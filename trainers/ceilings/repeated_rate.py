@@ -1,4 +1,4 @@
-"""A rate, measured several times, with what the GPU's counters said meanwhile."""
+"""Measures a rate several times, together with the GPU's counters."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import torch
 
 NUM_REPEATS = 5
-REPEAT_SEC = 0.3  # NVML's counters want windows of 0.1 s and more.
-FIRST_SEC = 0.1  # The clock of an idle GPU takes so long to rise.
+REPEAT_SEC = 0.3  # NVML's counters need windows of at least 0.1 s.
+FIRST_SEC = 0.1  # The clock of an idle GPU takes this long to rise.
 
 
 class Counters(Protocol):
-    """NVML's counters, as tracking.machine.environment reads them: means since the reading before."""
+    """NVML's counters, as tracking.machine.environment reads them: means since the previous reading."""
 
     def read(self) -> dict[str, float]: ...
 
@@ -23,10 +23,10 @@ class Counters(Protocol):
 def rate(
     work: Callable[[], object], amount: float, unit: str, device: torch.device, counters: Counters | None = None
 ) -> dict[str, Any]:
-    """How much of `unit` a second, where one call of `work` does `amount` of it.
+    """Return the rate of `work` in `unit` a second; one call does `amount` of it.
 
-    The median of the repeats with the lowest and the highest, their number, and under `counters` the median of
-    each counter: the first window holds some of the time before it.
+    The dictionary has median, lowest, highest and number of the repeats, and under `counters` the median of each
+    counter. It is the median because the first window includes some time before it.
     """
     calls = _calls(work, device)
     rates: list[float] = []
@@ -49,7 +49,7 @@ def rate(
 
 
 def _calls(work: Callable[[], object], device: torch.device) -> int:
-    """How many calls take as long as a repeat; made until the device is warm."""
+    """Return how many calls fill a repeat, timed while the device warms up."""
     work()
     _finish(device)
     number, start = 0, time.perf_counter()

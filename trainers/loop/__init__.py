@@ -1,5 +1,5 @@
-"""The training loop, as each process of a run goes through it.
+"""The training loop that each process of a run executes.
 
-`train` reads from top to bottom; the modules beside it are its steps. This face imports none of them: the worker
-decides what is imported when.
+Start with `train.train`: it reads from top to bottom, and the other modules are its steps. This package imports none
+of them, because the worker decides what is imported when.
 """

@@ -1,4 +1,4 @@
-"""How many samples a dataset has, and whether an epoch can fill a global batch."""
+"""Counts the samples of a dataset, and checks that an epoch fills a global batch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from trainers.workload import Data, Grouped, InTokens, Shard
 
 
 def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
-    """The number of samples that an epoch trains. Raises ConfigError where the global batch is larger than that.
+    """Return the number of samples trained in an epoch. Raises ConfigError for a larger global batch.
 
-    Part of such a batch could only be filler, and warming up on a very large one takes minutes.
+    Part of such a batch would be padding, and warming up on a very large one takes minutes.
     """
     if isinstance(data, InTokens):
         return _checked_tokens(data, config)
-    # A loader's length is known without touching the data; of one process and a group a batch, it counts groups.
+    # A loader knows its length without reading data. With one process and one group a batch, it counts groups.
     group = group_size(data)
     num_samples = len(data.train_loader(group, config.seed, Shard(0, 1, shard.device))) * group
     if config.samples_per_step() <= num_samples:
@@ -23,7 +23,7 @@ def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
     next_step = f"give up to batch_size={most}" if most else f"train on up to {num_samples // group} devices"
     devices = f" on each of {shard.world_size} devices" if shard.world_size > 1 else ""
     raise ConfigError(
-        f"batch_size={config.device_batch_size()}{devices}: larger than the training set of dataset="
+        f"batch_size={config.device_batch_size()}{devices}: is larger than the training set of dataset="
         f"{config.dataset.name}, which has {num_samples:,} samples; {next_step}"
     )
 
@@ -33,9 +33,9 @@ def _checked_tokens(data: InTokens, config: RunConfig) -> int:
         raise ConfigError(
             f"batch_size={config.device_batch_size()} on each of {config.world_size()} devices: is in tokens, and"
             f" larger than the training set of dataset={config.dataset.name}, which has {data.num_train_tokens:,};"
-            " give a smaller one"
+            " give a smaller batch_size"
         )
-    # What is left behind the last global batch of an epoch is not trained on.
+    # Tokens after the last full global batch of an epoch are not trained on.
     return (
         data.num_train // config.samples_per_step() * config.samples_per_step()
         if samples_are_tokens(data)
@@ -44,7 +44,7 @@ def _checked_tokens(data: InTokens, config: RunConfig) -> int:
 
 
 def num_eval_samples(data: Data, shard: Shard) -> int:
-    """The number of samples that an evaluation goes through; 0 where nothing is evaluated."""
+    """Return the number of samples in an evaluation; 0 without data to evaluate on."""
     if isinstance(data, InTokens | SelfPlayData):
         return data.num_eval
     loader = data.eval_loader(1, Shard(0, 1, shard.device))
@@ -52,10 +52,10 @@ def num_eval_samples(data: Data, shard: Shard) -> int:
 
 
 def samples_are_tokens(data: InTokens) -> bool:
-    """Whether a sample is a token, and so each step trains exactly a global batch; else it is a sentence of tokens."""
+    """Return whether a sample is a token: then each step trains exactly a global batch. Else it is a sentence."""
     return data.num_train == data.num_train_tokens
 
 
 def group_size(data: Data) -> int:
-    """How many samples of training data are never parted."""
+    """Return how many training samples always stay in one batch."""
     return data.group_size if isinstance(data, Grouped) else 1

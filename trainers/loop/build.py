@@ -1,4 +1,4 @@
-"""What a configuration names, made: the dataset and the module."""
+"""Makes the dataset and the module that a configuration names."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from trainers.workload import Data, TrialModule, Workload, bind
 
 
 def make_data(workload: Workload, config: DatasetConfig) -> Data:
-    """The dataset, whose index is read. Raises ConfigError where the workload has none of this name."""
+    """Return the dataset with its index read. Raises ConfigError for a name that the workload does not have."""
     if config.name not in workload.data:
-        raise ConfigError(f"dataset={config.name}: this workload has {', '.join(sorted(workload.data))}")
-    given = {key: value for key, value in vars(config).items() if key != "name" and value is not None}
-    data: Data = bind(workload.data[config.name], "dataset", **given)
+        raise ConfigError(f"dataset={config.name}: allowed for this workload: {', '.join(sorted(workload.data))}")
+    options = {key: value for key, value in vars(config).items() if key != "name" and value is not None}
+    data: Data = bind(workload.data[config.name], "dataset", **options)
     return data
 
 
 def make_module(workload: Workload, data: Data, config: RunConfig) -> TrialModule:
-    """The module with its first weights. Raises ConfigError for a hyperparameter that it does not take, or lacks."""
+    """Return the module with its first weights. Raises ConfigError for an unknown or missing hyperparameter."""
     if config.sharded() and getattr(workload.module, "sharded_parts", None) is TrialModule.sharded_parts:
-        # A sharded module is made without values. One without parts may need them, so it is refused before.
+        # A sharded module is made on the meta device. A constructor not written for that may fail there: refuse first.
         name = workload.module.__name__
         raise ConfigError(f"strategy=fsdp: {name} has no sharded_parts(); give strategy=ddp")
     module: TrialModule = bind(

@@ -1,4 +1,4 @@
-"""How the processes of a run exchange their gradients."""
+"""Exchanges the gradients of a run's processes: during the backward pass, or after it."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from torch.nn.parallel import DistributedDataParallel
 from tracking.measure.training import ExchangeTimer
 
 
-def overlaps(asked: bool | None, topology: str, num_nodes: int) -> bool:
-    """Whether gradients are exchanged during the backward pass, on GPUs of this class (tracking.machine.environment).
+def overlaps(requested: bool | None, topology: str, num_nodes: int) -> bool:
+    """Return whether gradients are exchanged during the backward pass; `requested` decides unless it is None.
 
-    The class is that of one node's GPUs, and each node knows its own alone: between nodes it says nothing, and all
-    processes have to decide alike.
+    An overlapped exchange takes multiprocessors from the backward pass, and the compiler has to split the pass to send
+    gradients early. Over NVLink, where NCCL may use it, the exchange is so short that both cost more than they hide.
 
-    The exchange takes multiprocessors from the pass, and the compiler has to cut the pass in pieces to let gradients
-    out early. Over NVLink, where NCCL may use it, it is so short that both cost more than they hide.
+    `topology` is the class of the GPUs of one node (tracking.machine.environment). It says nothing about links between
+    nodes, and all processes have to decide alike, so runs on several nodes overlap.
     """
     direct = os.environ.get("NCCL_P2P_DISABLE", "0") == "0" and os.environ.get("NCCL_P2P_LEVEL") not in ("LOC", "0")
-    joined = num_nodes == 1 and topology.startswith("NV") and direct
-    return not joined if asked is None else asked
+    nvlink = num_nodes == 1 and topology.startswith("NV") and direct
+    return not nvlink if requested is None else requested
 
 
 def options() -> dict[str, Any]:
-    """Arguments of DistributedDataParallel where gradients leave during the backward pass."""
-    # Buffers are made the same before an evaluation rather than at every step; gradients need no second copy.
+    """Return the arguments of DistributedDataParallel for an overlapped exchange."""
+    # Buffers are synchronized before an evaluation, not at every step; gradients need no second copy.
     known = inspect.signature(DistributedDataParallel).parameters  # PyTorch 2.15 renames an option.
     every_step = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     return {every_step: False, "gradient_as_bucket_view": True}
 
 
 class Overlapped(DDPStrategy):
-    """Gradients leave during the backward pass, in DDP's buckets; what is compiled is cut in pieces for it.
+    """Exchange gradients during the backward pass, in DDP's buckets, at which compiled graphs are split.
 
-    Lightning would make DDP on another CUDA stream than the one that trains, for graphs of whole steps. There are none
-    here, and PyTorch warns that gradients may have to be synchronised between the two.
+    Lightning would make DDP on a CUDA stream of its own, for graphs of whole steps, which are not used here. PyTorch
+    then warns that gradients may have to be synchronised between the two streams.
     """
 
     def _setup_model(self, model: nn.Module) -> DistributedDataParallel:
@@ -51,7 +51,7 @@ class Overlapped(DDPStrategy):
 
 
 class AfterTheStep(DDPStrategy):
-    """All gradients leave in one exchange when the last of them is there; nothing is wrapped or cut for it."""
+    """Exchange all gradients at once after the backward pass; the module is not wrapped and graphs are not split."""
 
     _blocked = False
 
@@ -67,7 +67,7 @@ class AfterTheStep(DDPStrategy):
 
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:
-        """Backward passes in the block add to the gradients of this process alone."""
+        """Let backward passes in the block skip the exchange."""
         self._blocked = True
         try:
             yield
@@ -76,10 +76,10 @@ class AfterTheStep(DDPStrategy):
 
 
 class Gradients:
-    """The gradients of a module in one buffer, where they are averaged over the processes.
+    """One buffer in which the gradients of a module are averaged over the processes.
 
-    DDP copies them there as well, with a kernel for each. Making one is a collective call: all modules become the first
-    process's.
+    DDP copies gradients into a buffer too, but with a kernel for each. The constructor is a collective call: it
+    broadcasts the weights and buffers of rank 0.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -90,19 +90,19 @@ class Gradients:
             dist.broadcast(tensor, src=0)
 
     def average(self) -> None:
-        """Replace every gradient by its mean. Raises RuntimeError for a parameter that has none; a collective call."""
+        """Replace every gradient by its mean. Raises RuntimeError for a parameter without one. A collective call."""
         if unused := [name for name, parameter in self._trained.items() if parameter.grad is None]:
             raise RuntimeError(
-                f"{unused[0]} took no part in the loss; freeze it (requires_grad_(False)) if it is not to"
+                f"{unused[0]} took no part in the loss; freeze it (requires_grad_(False)) if that is intended"
             )
-        own: list[Any] = [parameter.grad for parameter in self._trained.values()]
-        parts = self._buffer.split([gradient.numel() for gradient in own])
-        # Laid out as the gradients are, so that a single kernel copies many.
-        shared = [part.as_strided(like.size(), like.stride()) for part, like in zip(parts, own, strict=True)]
-        torch._foreach_copy_(shared, own)
-        mean = dist.ReduceOp.AVG if self._buffer.is_cuda else dist.ReduceOp.SUM  # Gloo has no mean.
+        gradients: list[Any] = [parameter.grad for parameter in self._trained.values()]
+        parts = self._buffer.split([gradient.numel() for gradient in gradients])
+        # The slots have the gradients' strides, so that a single kernel copies many.
+        slots = [part.as_strided(like.size(), like.stride()) for part, like in zip(parts, gradients, strict=True)]
+        torch._foreach_copy_(slots, gradients)
+        mean = dist.ReduceOp.AVG if self._buffer.is_cuda else dist.ReduceOp.SUM  # Gloo cannot average.
         dist.all_reduce(self._buffer, mean)
         if mean == dist.ReduceOp.SUM:
             self._buffer /= dist.get_world_size()
-        for parameter, gradient in zip(self._trained.values(), shared, strict=True):
+        for parameter, gradient in zip(self._trained.values(), slots, strict=True):
             parameter.grad = gradient

@@ -1,4 +1,4 @@
-"""How long a training is and when it is evaluated: the plan of a run, and how Lightning's loop is made to follow it."""
+"""Plans how long a run trains and when it evaluates, and makes Lightning's loop follow the plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainers.workload import Data, InTokens, Loader, TrialModule
 
 @dataclass(frozen=True)
 class Length:
-    """`limit` cuts each epoch to so many steps, and `steps` the whole training. None cuts nothing."""
+    """Length of a training. `limit` is the most steps in an epoch, `steps` the most in all; None sets no limit."""
 
     max_epochs: int
     limit: int | None
@@ -25,9 +25,9 @@ class Length:
 
 
 def length_of(config: RunConfig, module: TrialModule, num_batches: int) -> Length:
-    """What was asked for, else the length of the module's schedule, where a pass over the data has `num_batches`.
+    """Return the length that the options set, else that of the module's schedule; an epoch has `num_batches`.
 
-    A schedule of steps becomes the fewest epochs that have them, and only the last one is cut.
+    A schedule in steps becomes the fewest epochs that contain them; only the last epoch is cut short.
     """
     limit, steps = config.limit_train_batches, module.max_steps
     if config.max_epochs is not None or limit is not None or steps is None:
@@ -40,33 +40,32 @@ def length_of(config: RunConfig, module: TrialModule, num_batches: int) -> Lengt
 def plan_of(
     config: RunConfig, data: Data, loader: Loader, num_train: int, module: TrialModule, evaluates: bool
 ) -> EvaluationPlan:
-    """How long a run is, and when it evaluates. Raises ConfigError for an interval that it cannot keep."""
-    # A model's own interval is for its datasets that have something to evaluate on.
-    asked = config.evaluated() if evaluates else of_options(config)
-    if not evaluates and asked != Intervals():
+    """Return when a run ends and when it evaluates. Raises ConfigError for an interval that it cannot keep."""
+    # Without data to evaluate on, the model's default interval does not apply, and one set by the user is refused.
+    intervals = config.evaluated() if evaluates else of_options(config)
+    if not evaluates and intervals != Intervals():
         raise ConfigError(
-            f"dataset={config.dataset.name}: has nothing to evaluate on, so that intervals between evaluations have no"
-            " effect; leave out eval_every_steps and its like"
+            f"dataset={config.dataset.name}: has nothing to evaluate on, so intervals between evaluations have no"
+            " effect; leave out eval_every_steps and the other eval_ options"
         )
     length = length_of(config, module, len(loader))
     num_batches = len(loader) if length.limit is None else min(length.limit, len(loader))
-    # Sentences fill a batch of tokens more or less.
-    of_sentences = isinstance(data, InTokens) and not samples_are_tokens(data)
-    samples_per_step = num_train / len(loader) if of_sentences else config.samples_per_step()
+    # The number of sentences in a batch of tokens varies, so take the mean.
+    in_sentences = isinstance(data, InTokens) and not samples_are_tokens(data)
+    samples_per_step = num_train / len(loader) if in_sentences else config.samples_per_step()
     limited = config.limit_train_batches is not None
-    return planned(asked, num_batches, length.max_epochs, samples_per_step, limited, length.steps)
+    return planned(intervals, num_batches, length.max_epochs, samples_per_step, limited, length.steps)
 
 
 def follow(trainer: pl.Trainer, plan: EvaluationPlan) -> None:
-    """Have Lightning evaluate after the plan's steps; its own intervals know neither a first step nor a last one."""
+    """Make Lightning evaluate after the plan's steps; its own intervals have no first step and no last one."""
     loop = trainer.fit_loop.epoch_loop
     resumed_after: list[int] = []
 
     def due(fetcher: Any) -> bool:
         step = loop.total_batch_idx + 1
-        if (
-            loop.restarting and not resumed_after
-        ):  # Asked before the first step; a checkpoint lies behind an evaluation.
+        # Lightning asks once before the first step of a resumed run; its checkpoint was saved after that evaluation.
+        if loop.restarting and not resumed_after:
             resumed_after.append(step)
         return step not in resumed_after and loop._should_check_val_epoch() and plan.due(step)
 
@@ -76,7 +75,7 @@ def follow(trainer: pl.Trainer, plan: EvaluationPlan) -> None:
 
 
 class LastStep(pl.Callback):
-    """Ends the training after a step within an epoch. Lightning's `max_steps` would change how a checkpoint goes on."""
+    """End the training after a step within an epoch. Lightning's `max_steps` would change how a checkpoint resumes."""
 
     def __init__(self, num_steps: int) -> None:
         self._num_steps = num_steps
@@ -87,7 +86,7 @@ class LastStep(pl.Callback):
 
 
 def note(log: Journal, plan: EvaluationPlan) -> None:
-    """Journal the interval, which is part of what identifies a setting."""
+    """Journal the interval between evaluations, which is part of a setting's identity."""
     log.params(dict(plan.params()))
     if words := plan.words():
         log.tags({"eval_interval": words})

@@ -1,7 +1,7 @@
-"""Exports the trained network where `log_model` asks for it: torch.export's program, which needs no code of ours.
+"""Exports the trained network for `log_model`, as a torch.export program, which runs without timetrial's code.
 
-It happens when the clock has stopped and the run has its result. The program computes on a CPU, in the weights' own
-type, and takes batches of any number of samples.
+The export runs after the clock has stopped and the result is written. The program computes on a CPU, in the weights'
+dtype, and takes batches of any size.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tracking.record import ExportedModel, Journal, documents, exported_model, f
 from trainers.loop.trained_model import BestWeights
 from trainers.workload import Data, TrialModule
 
-NUM_SAMPLES = 2  # PyTorch takes a dimension of one for a constant
+NUM_SAMPLES = 2  # torch.export treats a dimension of size one as a constant.
 
 
-def check_predictor(config: RunConfig, made_by: object) -> None:
-    """Raise ConfigError where a model is asked for and a module of this class does not say how it predicts.
+def check_predictor(config: RunConfig, module_class: object) -> None:
+    """Raise ConfigError if `log_model` is set and a module of this class has no predictor().
 
-    A workload may name a function that makes its module: then only the module itself tells.
+    A workload may name a function instead of a class. Then only the class of the module that it makes can be checked.
     """
-    if config.log_model and getattr(made_by, "predictor", None) is TrialModule.predictor:
+    if config.log_model and getattr(module_class, "predictor", None) is TrialModule.predictor:
         raise ConfigError(
-            f"log_model=true: model={config.model.name} cannot be exported, since {made_by.__name__} has no"  # type: ignore[attr-defined]
+            f"log_model=true: model={config.model.name} cannot be exported, because {module_class.__name__} has no"  # type: ignore[attr-defined]
             " predictor(); write one (docs/adding-a-workload.md), or keep the weights alone with save_model=final"
             " tracking.upload_model=true"
         )
@@ -37,13 +37,13 @@ def check_predictor(config: RunConfig, made_by: object) -> None:
 def export(
     config: RunConfig, run_dir: Path, log: Journal, module: TrialModule, data: Data, best: BestWeights | None,
 ) -> None:  # fmt: skip
-    """Write the model, and journal that it is there or why not. Raises OSError of the journal alone."""
+    """Write the exported model, and journal its name or the error. Raises OSError only for the journal."""
     try:
         model = write(config, run_dir, module, data, best)
-    except Exception as error:  # whatever PyTorch cannot export, or the disk not hold: the run has its result
+    except Exception as error:  # A network that PyTorch cannot export, or a full disk, must not fail a finished run.
         for name in exported_model.FILES:
             files.remove(run_dir / name)
-        # PyTorch makes a RuntimeError of what the file raises.
+        # PyTorch wraps the file's OSError in a RuntimeError.
         cause = error.__context__ if isinstance(error.__context__, OSError) else error
         log.event("model_exported", error=f"{type(cause).__name__}: {cause}".strip().partition("\n")[0])
         return
@@ -54,14 +54,14 @@ def write(
     config: RunConfig, run_dir: Path, module: TrialModule, data: Data, best: BestWeights | None
 ) -> ExportedModel:  # fmt: skip
     if best is not None and not best.evaluation:
-        raise ValueError("no evaluation had a value of its metric")
+        raise ValueError("no evaluation reported the metric that decides which weights are best")
     if best is not None:
         module.load_state_dict(best.weights)
     network, images = module.predictor(data.example_batches(NUM_SAMPLES, torch.device("cpu"))[0])
     network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
     dynamic = ({0: torch.export.Dim("batch", min=1)},)
     program = torch.export.export(network, (images,), dynamic_shapes=dynamic)
-    outputs = program.module()(images[:1])  # This shows, too, that any number of samples is taken.
+    outputs = program.module()(images[:1])  # Another batch size than the export's: this also checks that it may vary.
     with documents.replacing(run_dir / exported_model.PROGRAM) as file:
         torch.export.save(program, file)
     with documents.replacing(run_dir / exported_model.EXAMPLE) as file:

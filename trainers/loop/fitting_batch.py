@@ -1,4 +1,4 @@
-"""Which batch would fit, where the one that was asked for does not."""
+"""Names a batch size that would fit, when a run's own does not fit into the GPU's memory."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from trainers.loop.batch_size import group_size
 from trainers.ops.sharding import sharded
 from trainers.workload import Data, InTokens, TrialModule
 
-PROBE = 2  # A second try has twice as many samples, and the difference is what a sample takes.
-USABLE = 0.9  # The rest of the device's memory is the allocator's waste and what others hold.
+PROBE = 2  # samples in the first probe; the second has twice as many, and the difference gives the bytes per sample
+USABLE = 0.9  # share of the device's memory; the rest is fragmentation and what other processes hold
 
 
 @contextmanager
 def naming_the_batch_that_fits(
     module: TrialModule, data: Data, batch_size: int, device: torch.device, context: Callable[[], object]
 ) -> Iterator[None]:
-    """Have an OutOfMemoryError in the block say about what batch size would fit, where that can be told.
+    """Add an estimate of the batch size that would fit to an OutOfMemoryError raised in the block.
 
-    `context` makes the context that training steps run in, which sets their precision.
+    `context` makes the context of a training step, which sets its precision.
     """
     try:
         yield
@@ -30,35 +30,35 @@ def naming_the_batch_that_fits(
     except torch.OutOfMemoryError as error:
         message = str(error).splitlines()[0]
     key, size = module.held_at_once(batch_size)
-    if any(map(sharded.is_sharded, module.parameters())):  # No process can try a step alone.
+    if any(map(sharded.is_sharded, module.parameters())):  # A process cannot try a step without the others.
         raise torch.OutOfMemoryError(
-            f"{key}={size} does not fit into the GPU's memory; give a smaller one, or more GPUs. {message}"
+            f"{key}={size} does not fit into the GPU's memory; give a smaller {key}, or more GPUs. {message}"
         )
-    # Out of the handler, whose traceback holds the step's tensors.
+    # Probe outside of the handler: its traceback keeps the step's tensors alive.
     try:
         fits = module.largest_held(batch_that_fits(module, data, device, context), batch_size)
-    except Exception:  # What holds the memory need not have given it back, or a module's step may not be tried so.
-        advice = "give a smaller one"
+    except Exception:  # The memory may still be held, or the module's step may not run on a probe.
+        advice = f"give a smaller {key}"
     else:
         advice = f"about {key}={fits} would fit" if fits else "no batch would fit"
         if fits >= size:
-            advice = "a step of it would by itself; give a smaller one, or compile=false, which keeps less"
+            advice = f"a step alone would fit; give a smaller {key}, or compile=false, which keeps less memory"
     raise torch.OutOfMemoryError(f"{key}={size} does not fit into the GPU's memory; {advice}. {message}")
 
 
 def batch_that_fits(module: TrialModule, data: Data, device: torch.device, context: Callable[[], object]) -> int:
-    """An estimate, from the peaks of two small training steps on this process alone; not compiled, which takes less.
+    """Estimate the largest batch that fits, from the peak memory of two small eager training steps.
 
-    What was compiled is gone afterwards: CUDA graphs would hold their memory meanwhile.
+    Only this process runs them. Drops everything compiled, because CUDA graphs would hold their memory meanwhile.
     """
     module.drop_compiled()
     torch.compiler.reset()
     group = group_size(data)
     probe = PROBE * (data.longest if isinstance(data, InTokens) else group)
     peaks = [_peak(module, data, size, device, context) for size in (probe, 2 * probe)]
-    of_a_sample = (peaks[1] - peaks[0]) / probe
+    bytes_per_sample = (peaks[1] - peaks[0]) / probe
     total = torch.cuda.get_device_properties(device).total_memory
-    fits = int((USABLE * total - (peaks[0] - probe * of_a_sample)) / max(of_a_sample, 1))
+    fits = int((USABLE * total - (peaks[0] - probe * bytes_per_sample)) / max(bytes_per_sample, 1))
     multiple = group * (8 if fits >= 8 * group else 1)
     return max(0, fits // multiple * multiple)
 
@@ -73,7 +73,8 @@ def _peak(module: TrialModule, data: Data, batch_size: int, device: torch.device
         loss = module.training_step(batch, 0)
     loss = loss["loss"] if isinstance(loss, Mapping) else loss
     assert isinstance(loss, torch.Tensor)
-    # Gradients that accumulate would call DDP, which may be amid the step that failed, and which other processes join.
+    # Not loss.backward(): accumulating gradients would call DDP's hooks, a collective call in the middle of a failed
+    # step.
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     torch.autograd.grad(loss, trained, allow_unused=True)
     return torch.cuda.max_memory_allocated(device)

@@ -1,7 +1,7 @@
-"""Traces some steps of the training once the clock has stopped, on every rank, with PyTorch's profiler.
+"""Traces some training steps on every rank with PyTorch's profiler, after the clock has stopped.
 
-The steps are the training's own: real batches, the same precision, exchange and optimizer. All that they change is put
-back. How many are traced follows from a first trace of a single step, so that none grows beyond what was asked for.
+The steps are real training steps: real batches, and the run's precision, exchange and optimizer. The model is restored
+afterwards. A first trace of one step tells how many steps fit into profile.trace_megabytes.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from tracking.record import Journal, documents
 from trainers.loop.warmup import untouched
 from trainers.workload import Batch, Loader, TrialModule
 
-NUM_WARMUP = 2  # steps that are traced and dropped: the first ones pay for starting the profiler
+NUM_WARMUP = 2  # steps traced and dropped, because the first ones include starting the profiler
 
 
 def profile_at_the_end(
     config: RunConfig, trainer: pl.Trainer, module: TrialModule, loader: Loader, rank: int, log: Journal | None,
     run_dir: Path,
 ) -> None:  # fmt: skip
-    """Trace the steps that were asked for; that it fails is told, and costs a run that has its result nothing."""
-    said: dict[str, Any] = {}
+    """Trace steps and journal the outcome. An error is logged and journaled; it does not fail the finished run."""
+    outcome: dict[str, Any] = {}
     try:
         if log:
             log.event("profile_start")
         profile = StepProfiler(config, trainer, module, loader, rank).write(run_dir)
-        said = {"num_steps": profile.num_steps, "notes": list(profile.notes)}
+        outcome = {"num_steps": profile.num_steps, "notes": list(profile.notes)}
     except Exception as error:
-        said = {"error": f"{type(error).__name__}: {error}"}
+        outcome = {"error": f"{type(error).__name__}: {error}"}
         logging.getLogger(__name__).warning("no profile", exc_info=True)
     if log:
         with suppress(OSError):  # The disk is full.
-            log.event("profile_stop", **said)
+            log.event("profile_stop", **outcome)
 
 
 @dataclass
 class StepProfiler:
-    """Traces steps of one rank. `write` and `record` are collective calls."""
+    """Traces steps of one rank. `write` is a collective call."""
 
     config: RunConfig
     trainer: pl.Trainer
@@ -65,8 +65,8 @@ class StepProfiler:
     rank: int
 
     def write(self, run_dir: Path) -> kernels.Profile:
-        """Leave profile.json, its table and the traces in the run's folder. Raises OSError."""
-        os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # It would complain of a machine without a GPU.
+        """Write profile.json, its table and the traces into the run's folder; return the profile. Raises OSError."""
+        os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # Kineto would print a warning on machines without a GPU.
         with tempfile.TemporaryDirectory(prefix=kernels.SCRATCH, dir=run_dir) as scratch:
             path = Path(scratch) / "trace.json"
             with untouched(self.trainer, self.module), closing(self._endless()) as batches:
@@ -75,7 +75,7 @@ class StepProfiler:
                 if num_steps:
                     self._record(num_steps, batches, path)
             parts = run_dir / f"{kernels.SCRATCH}parts"
-            profile = self._profile(num_steps, path, parts) if num_steps else self._nothing()
+            profile = self._profile(num_steps, path, parts) if num_steps else self._empty()
             if kernels.trace_name(self.rank) in profile.traces:
                 pack(path, run_dir / kernels.trace_name(self.rank))
         if self.rank == 0:
@@ -84,41 +84,40 @@ class StepProfiler:
         return profile
 
     def _merged(self, profile: kernels.Profile, run_dir: Path, parts: Path) -> kernels.Profile:
-        """Leave one trace of all ranks, as far as it is not too large; the profile with its name."""
+        """Merge the traces of as many ranks as the limit allows; return the profile with the merged trace's name."""
         if self.config.world_size() == 1 or not profile.num_steps:
             return profile
-        first = [0, profile.slowest]
-        order = dict.fromkeys([*first, *range(self.config.world_size())])
+        order = dict.fromkeys([0, profile.slowest, *range(self.config.world_size())])
         limit = self.config.profile.trace_megabytes
-        there = [part for rank in order if (part := parts / f"{rank}.json").exists()]
-        merged = merged_trace.write(run_dir, there, limit * 1e6)
+        written = [part for rank in order if (part := parts / f"{rank}.json").exists()]
+        merged = merged_trace.write(run_dir, written, limit * 1e6)
         shutil.rmtree(parts, ignore_errors=True)
-        few, notes = f"{merged_trace.NAME} has {merged} of {len(order)} ranks: ", list(profile.notes)
-        if merged < len(there):
-            notes.append(f"{few}more are larger than trace_megabytes={limit:g}")
-        if missing := len(order) - len(there):
-            notes.append(f"{few}{missing} left no part, as on a full disk")
+        incomplete, notes = f"{merged_trace.NAME} has {merged} of {len(order)} ranks: ", list(profile.notes)
+        if merged < len(written):
+            notes.append(f"{incomplete}more would exceed profile.trace_megabytes={limit:g}")
+        if missing := len(order) - len(written):
+            notes.append(f"{incomplete}{missing} wrote no trace, as on a full disk")
         return replace(profile, traces=[*profile.traces, merged_trace.NAME], notes=notes)
 
     def _fitting(self, bytes_of_a_step: int) -> int:
-        """As many steps as were asked for, or fewer, whose trace is not too large on any rank."""
+        """Return how many steps to trace: profile.steps, or as many as fit into the limit on every rank."""
         fitting = int(self.config.profile.trace_megabytes * 1e6 / bytes_of_a_step)
         return min(self.config.profile.steps, -int(self._ranks.largest(-fitting)))
 
     def _profile(self, num_steps: int, path: Path, parts: Path) -> kernels.Profile:
-        asked, limit = self.config.profile.steps, self.config.profile.trace_megabytes
+        requested, limit = self.config.profile.steps, self.config.profile.trace_megabytes
         document = json.loads(path.read_bytes())
-        own = kernels.summarize(kernels.parse(document)).plain()
+        summary = kernels.summarize(kernels.parse(document)).plain()
         if self.config.world_size() > 1:
-            with suppress(OSError):  # The disk is full: the merged trace lacks this rank.
+            with suppress(OSError):  # On a full disk the merged trace lacks this rank.
                 parts.mkdir(exist_ok=True)
                 documents.write_json(parts / f"{self.rank}.json", merged_trace.part(document, self.rank))
-        summaries = [json.loads(words) for words in self._ranks.words(json.dumps(own))]
+        summaries = [json.loads(words) for words in self._ranks.words(json.dumps(summary))]
         slowest = kernels.slowest(summaries)
         shown = sorted({0, slowest})
-        few = f"{num_steps} of {asked} steps: a trace of more is larger than profile.trace_megabytes={limit:g}"
+        few = f"{num_steps} of {requested} steps: more would exceed profile.trace_megabytes={limit:g}"
         return kernels.Profile(
-            asked_steps=asked,
+            asked_steps=requested,
             num_steps=num_steps,
             slowest=slowest,
             software={"torch": torch.__version__, "cuda": torch.version.cuda},
@@ -128,21 +127,20 @@ class StepProfiler:
             ],
             summaries={str(rank): summaries[rank] for rank in shown},
             traces=[kernels.trace_name(rank) for rank in shown],
-            notes=[few] if num_steps < asked else [],
+            notes=[few] if num_steps < requested else [],
         )
 
-    def _nothing(self) -> kernels.Profile:
-        asked, limit = self.config.profile.steps, self.config.profile.trace_megabytes
-        note = f"no step was traced: the trace of one is larger than profile.trace_megabytes={limit:g}; give more"
-        return kernels.Profile(asked_steps=asked, num_steps=0, notes=[note])
+    def _empty(self) -> kernels.Profile:
+        requested, limit = self.config.profile.steps, self.config.profile.trace_megabytes
+        note = f"no step was traced: one would exceed profile.trace_megabytes={limit:g}; give more"
+        return kernels.Profile(asked_steps=requested, num_steps=0, notes=[note])
 
     def _record(self, num_steps: int, batches: Iterator[Batch], path: Path) -> None:
-        """Trace so many steps into a file. Nothing of the steps before or behind them is in it: the device is waited
-        for at both ends."""
+        """Trace so many steps into a file, and wait for the device at both ends, so that no other step is in it."""
         activities = [profiler.ProfilerActivity.CPU]
         activities += [profiler.ProfilerActivity.CUDA] if self.module.device.type == "cuda" else []
         plan = profiler.schedule(wait=0, warmup=NUM_WARMUP, active=num_steps, repeat=1)
-        # There is one cycle, so keeping the events of all only spares a warning.
+        # acc_events has no effect on a single cycle; without it PyTorch warns.
         with profiler.profile(activities=activities, schedule=plan, acc_events=True) as recording:
             for number in range(1, NUM_WARMUP + num_steps + 1):
                 self._step(batches)
@@ -166,7 +164,7 @@ class StepProfiler:
         return loss.detach()
 
     def _endless(self) -> Generator[Batch]:
-        """Batches of epochs that the training had not, however few batches they have."""
+        """Yield batches without end, from epochs after the training's last one."""
         epoch = self.trainer.current_epoch
         while True:
             epoch += 1
@@ -183,6 +181,6 @@ class StepProfiler:
 
 
 def pack(source: Path, target: Path) -> None:
-    """Leave a copy of a file, gzipped, as Perfetto reads it. Raises OSError."""
+    """Write a gzipped copy of a file, which Perfetto can read. Raises OSError."""
     with source.open("rb") as trace, documents.replacing(target) as file, gzip.GzipFile("", "wb", 6, file, 0) as packed:
         shutil.copyfileobj(trace, packed)

@@ -1,4 +1,4 @@
-"""Makes a trained model again from the file that `save_model` left (see trainers.loop.trained_model)."""
+"""Loads a trained model from the file that `save_model` wrote (see trainers.loop.trained_model)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from trainers.workload import Data, TrialModule, load_workload
 
 
 def load_model(path: Path | str, data: Data | None = None) -> TrialModule:
-    """The module with its weights, on the CPU and ready to evaluate.
+    """Return the module with its trained weights, on the CPU and in evaluation mode.
 
-    Its constructor is given `data`, or else the dataset that the model was trained on, whose index is then read from
-    where the configuration says. Raises FileNotFoundError, and ConfigError where workload or dataset are not there.
+    Its constructor gets `data`; without it, the dataset of the training, read from where its configuration says.
+    Raises FileNotFoundError for a missing file, and ConfigError for a missing workload or dataset.
     """
     saved = torch.load(path, map_location="cpu", weights_only=True)
     config = stored_config.from_dict(schema.RunConfig, saved["config"])

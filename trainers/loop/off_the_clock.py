@@ -1,4 +1,4 @@
-"""What a process does while the clock stands still: before it starts, and after it has stopped."""
+"""Prepares a training before the clock starts, and concludes it after the clock has stopped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trainers.workload import Data, Loader, Recorded, Shard, TrialModule, Versio
 
 @dataclass
 class OffTheClock:
-    """Readies a training and concludes it, and keeps what comes out of either. All methods are collective calls."""
+    """Prepares and concludes a training, and keeps the results of both. All methods are collective calls."""
 
     config: RunConfig
     run_dir: Path
@@ -36,10 +36,10 @@ class OffTheClock:
     data: Data
     best: BestWeights | None
     test_loader: Loader | None
-    evaluate: bool  # whether the data have an evaluation
-    flops_per_sample: float | None = None  # the model's, of runs on GPUs
+    evaluate: bool  # whether the data have something to evaluate on
+    flops_per_sample: float | None = None  # model FLOPs; None on a CPU
     test_metrics: dict[str, float] = field(default_factory=dict)
-    optimizer_bytes: int = 0  # what the optimizer keeps, once it has made a step
+    optimizer_bytes: int = 0  # size of the optimizer's state after a step
 
     def prepare(self, trainer: pl.Trainer) -> None:
         """Check the precision, compile and warm up."""
@@ -70,7 +70,7 @@ class OffTheClock:
             trainer.strategy.exchange.forget()
 
     def conclude(self, trainer: pl.Trainer) -> None:
-        """Evaluate on the samples kept for it, note what the exchange took and the data held, and plot."""
+        """Evaluate on the test set, journal the exchange's time and the data's version, and plot."""
         if isinstance(trainer.strategy, AfterTheStep):
             exchange_sec = trainer.strategy.exchange.mean_sec(Ranks(self.shard.world_size))
             if exchange_sec is not None:
@@ -78,11 +78,11 @@ class OffTheClock:
         if self.test_loader is not None:
             self.test_metrics |= evaluate_test(trainer, self.module, self.test_loader)
         if self.log:
-            with dispensable("data.version"):
+            with warn_on_failure("data.version"):
                 self.log.tags(data_version(self.data))
-            with dispensable("record of the data"):
+            with warn_on_failure("record of the data"):
                 record(self.data, self.run_dir, self.log)
-            with dispensable("plots"):
+            with warn_on_failure("plots"):
                 self.module.write_report(self.run_dir)
 
     def _note(self, key: str, **values: float) -> None:
@@ -91,16 +91,16 @@ class OffTheClock:
 
 
 def evaluate_test(trainer: pl.Trainer, module: TrialModule, loader: Loader) -> dict[str, float]:
-    """The metrics on samples kept for it. A collective call."""
-    with evaluating(module), torch.no_grad():  # A profile comes behind it, of steps as the training's were.
+    """Return the metrics on the test set. A collective call."""
+    with evaluating(module), torch.no_grad():  # It restores training mode for the profile's steps.
         for index, batch in enumerate(loader):
             trainer.strategy.validation_step(batch, index)
     return {quantities.TEST + name: value for name, value in module.metrics().items()}
 
 
 @contextmanager
-def dispensable(what: str) -> Iterator[None]:
-    """What a finished training can do without: that it fails is told, and must not cost the run its result."""
+def warn_on_failure(what: str) -> Iterator[None]:
+    """Log an exception of the block as a warning: the run has its result, and must not fail for want of `what`."""
     try:
         yield
     except Exception as error:
@@ -108,12 +108,12 @@ def dispensable(what: str) -> Iterator[None]:
 
 
 def data_version(data: Data) -> dict[str, str]:
-    """The tag that says what the data held."""
+    """Return the tag that identifies the content of the data; empty for data without a version."""
     return {"data.version": data.version()} if isinstance(data, Versioned) else {}
 
 
 def record(data: Data, run_dir: Path, log: Journal) -> None:
-    """Keep what the data say of themselves."""
+    """Journal the facts that the data report, and write their record."""
     if isinstance(data, Recorded):
         log.tags(data.facts())
         data.write_record(run_dir)

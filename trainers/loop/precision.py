@@ -1,4 +1,4 @@
-"""Puts a precision into effect, and observes that it is."""
+"""Sets the precision of a process, and checks by computing that it is in effect."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from conf.schema import PrecisionConfig
 
 
 def apply(config: PrecisionConfig) -> None:
-    """Set how matrix units treat fp32 inputs, for this process, and whose compiled steps it may take over.
+    """Set for this process how matrix units treat fp32 inputs, and which cached compiled steps it may use.
 
-    Autocast is the trainer's part.
+    The Trainer sets autocast.
     """
-    # PyTorch lets cuDNN round convolutions to tf32 by default, so fp32 has to be asked for as well.
+    # By default PyTorch lets cuDNN round convolutions to tf32, so fp32 has to be set, too.
     torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = config.tf32
-    # PyTorch 2.11's cache of compiled steps does not tell fp16's from bf16's: it would run the other one's.
+    # PyTorch 2.11's cache of compiled steps does not distinguish fp16 from bf16: it would run the wrong one.
     torch.compiler.config.cache_key_tag = config.name
-    # The compiler's processes keep under this name which variant of a kernel was measured as fastest. Without it they
-    # would measure anew at every start.
+    # The compiler's processes store the fastest variant of each kernel under this name. Without it they would measure
+    # again at every start.
     os.environ["TORCH_COMPILE_CACHE_KEY_TAG"] = config.name
 
 
 def observe(device: torch.device, multiply: Callable[..., torch.Tensor] = functional.linear) -> str:
-    """The precision that matrix products run in under the surrounding context: fp32, tf32, bf16, fp16 or fp8.
+    """Return the precision of matrix products in the surrounding context: fp32, tf32, bf16, fp16 or fp8.
 
-    1 + 2^-12 needs 12 bits of mantissa: fp32 keeps it, tf32 with its 10 bits rounds it to 1. 1 - 2^-5 needs 5, and
-    beside 1 fp8 rounds it to that.
+    1 + 2^-12 needs 12 bits of mantissa: fp32 keeps it, and tf32, which has 10, rounds it to 1. 1 - 2^-5 needs 5 bits:
+    fp8, scaled by a largest value of 1, rounds it to 1.
     """
     values = torch.full((64, 64), 1 + 2.0**-12, device=device)
     product = values @ torch.eye(64, device=device)
@@ -46,17 +46,17 @@ def observe(device: torch.device, multiply: Callable[..., torch.Tensor] = functi
 
 
 def check_steps(trainer: pl.Trainer, config: PrecisionConfig, device: torch.device) -> None:
-    """Raise AssertionError where the trainer's steps would not run in the precision that was asked for."""
+    """Raise AssertionError if the trainer's steps would not run in the run's precision."""
     with trainer.precision_plugin.train_step_context():
         observed = observe(device, getattr(trainer.lightning_module, "multiply", functional.linear))
-    assert observed == config.name, f"precision={config.name} was asked for, but matrix products run in {observed}"
+    assert observed == config.name, f"precision={config.name}: matrix products run in {observed} instead"
 
 
 def start_momentum(trainer: pl.Trainer) -> None:
-    """Give a fused SGD a momentum of zero, where a loss scaler may skip its first step.
+    """Give fused SGD a momentum of zero, if a loss scaler may skip its first step.
 
-    PyTorch 2.11 makes the buffers at the first step, uninitialized, and leaves them so where a gradient overflowed: the
-    next step then takes for momentum what the memory held. Zeros are what a first step that counts begins with.
+    PyTorch 2.11 makes the momentum buffers at the first step, uninitialized, and leaves them so if a gradient
+    overflows. The next step then takes arbitrary memory for momentum. A first step without overflow begins with zeros.
     """
     if getattr(trainer.precision_plugin, "scaler", None) is None:
         return

@@ -1,4 +1,4 @@
-"""Says in the journal which part of a run's start begins and ends (tracking.base.start_parts)."""
+"""Journals when each part of a run's start begins and ends (tracking.base.start_parts)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracking.record import Journal
 
 @contextmanager
 def part_of_start(log: Journal | None, name: str) -> Iterator[None]:
-    """An interval `name` of the journal, which rank 0 has. A part that fails does not end."""
+    """Journal `name`_start and `name`_stop around the block, on rank 0. A part that fails has no stop event."""
     if log:
         log.event(f"{name}_start")
     yield

@@ -1,4 +1,4 @@
-"""Train one workload to its target and measure it. It reads top to bottom, and alone builds a Trainer."""
+"""Train one workload to its target and measure it. `train` reads top to bottom; only this module builds a Trainer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trainers.loop import ddp, evaluation_times, export_model, precision, saving
 from trainers.loop.batch_size import checked_train_samples, num_eval_samples
 from trainers.loop.build import make_data, make_module
 from trainers.loop.kernel_profile import profile_at_the_end
-from trainers.loop.off_the_clock import OffTheClock, dispensable
+from trainers.loop.off_the_clock import OffTheClock, warn_on_failure
 from trainers.loop.saving import CheckpointCallback
 from trainers.loop.start import part_of_start
 from trainers.loop.trained_model import BestWeights, best_weights, save, whole_weights
@@ -34,15 +34,15 @@ logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
 
 
 def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> None:
-    """Run this process's part of a training; torchrun has set RANK, WORLD_SIZE and the rendezvous.
+    """Train this process's share of a run; torchrun has set RANK, WORLD_SIZE and the rendezvous.
 
-    `environment` is the fingerprint's tags. Rank 0 leaves result.json. Raises ConfigError for a request that cannot be
-    run, NonFiniteLoss, torch.OutOfMemoryError, and whatever the workload raises.
+    `environment` holds the tags of the fingerprint. Rank 0 writes result.json. Raises ConfigError for a request that
+    cannot be run, NonFiniteLoss, torch.OutOfMemoryError, and whatever the workload raises.
     """
-    shard, log = begin(config, run_dir)
+    shard, log = join_and_log(config, run_dir)
     with part_of_start(log, "import"):
         workload = load_workload(config)
-    export_model.check_predictor(config, workload.module)  # early: data may take minutes
+    export_model.check_predictor(config, workload.module)  # Refuse before the data, which may take minutes.
     module, data = build(workload, config, shard, log)
     export_model.check_predictor(config, type(module))
     train_loader, eval_loader, test_loader = loaders(data, config, shard, log)
@@ -50,28 +50,28 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     plan = evaluation_times.plan_of(config, data, train_loader, num_train, module, eval_loader is not None)
     interval = saving.interval_of(config, plan.max_epochs, plan.num_steps, train_loader)
     if log:
-        log.event("trainer_start")  # It lasts up to the warm-up.
+        log.event("trainer_start")  # This part of the start lasts until the warm-up.
         log.event("train_samples", num_train)
         log.event("eval_samples", num_eval_samples(data, shard))
         evaluation_times.note(log, plan)
     best = best_weights(config, holds=shard.rank == 0, evaluate=eval_loader is not None)
-    unclocked = OffTheClock(config, run_dir, shard, log, module, data, best, test_loader, eval_loader is not None)
-    saves = CheckpointCallback(run_dir, interval, shard, log, train_loader, lambda: unclocked.optimizer_bytes)
+    off_the_clock = OffTheClock(config, run_dir, shard, log, module, data, best, test_loader, eval_loader is not None)
+    saves = CheckpointCallback(run_dir, interval, shard, log, train_loader, lambda: off_the_clock.optimizer_bytes)
 
     def conclude(trainer: pl.Trainer) -> None:
-        saves.finish()  # How the last checkpoint ended is part of the result.
-        unclocked.conclude(trainer)
-        write_result(config, run_dir, log, callback, unclocked, environment.get("env.gpu", ""), workload.unit)
-        if config.profiled():  # The run has its result, with all its figures, by now.
+        saves.finish()  # The result says how the last checkpoint ended.
+        off_the_clock.conclude(trainer)
+        write_result(config, run_dir, log, callback, off_the_clock, environment.get("env.gpu", ""), workload.unit)
+        if config.profiled():  # By now the result is complete, so tracing cannot change a figure.
             profile_at_the_end(config, trainer, module, train_loader, shard.rank, log, run_dir)
 
-    hooks = (unclocked.prepare, conclude, best.evaluated if best else None)
+    hooks = (off_the_clock.prepare, conclude, best.evaluated if best else None)
     callback = MeasuringCallback(config, shard.device, log, *hooks)
     trainer = make_trainer(config, strategy(config, shard, environment, log), plan, callback, eval_loader is not None)
-    # A barebones Trainer refuses these callbacks when it is made, so they are added afterwards.
+    # A barebones Trainer refuses these callbacks in its constructor, so they are added afterwards.
     trainer.callbacks += [*([best] if best else []), *([saves] if interval else [])]  # type: ignore[attr-defined]
-    told = told_epochs(train_loader), told_epochs(eval_loader)
-    trainer.fit(module, *told, ckpt_path=continued(run_dir, callback), weights_only=True)
+    fit_loaders = told_epochs(train_loader), told_epochs(eval_loader)
+    trainer.fit(module, *fit_loaders, ckpt_path=checkpoint_to_resume(run_dir, callback), weights_only=True)
 
     weights = whole_weights(module, log is not None) if config.save_model == "final" else {}
     if log:
@@ -80,21 +80,21 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     dist.destroy_process_group()
 
 
-def begin(config: RunConfig, run_dir: Path) -> tuple[Shard, Journal | None]:
-    """Join the process group. Rank 0 gets the run's journal, too."""
+def join_and_log(config: RunConfig, run_dir: Path) -> tuple[Shard, Journal | None]:
+    """Join the process group; return this process's shard and, on rank 0, the run's journal."""
     shard = join(config)
     if shard.rank:
         return shard, None
     log = Journal(run_dir / run_folder.JOURNAL)
-    log.event("process_group_stop")  # The agent has begun it, before it started the ranks.
+    log.event("process_group_stop")  # The agent wrote process_group_start before it forked the ranks.
     return shard, log
 
 
 def join(config: RunConfig) -> Shard:
-    """Join the run's process group, also as its only process, and check that it has the size that was asked for.
+    """Join the run's process group, even as its only process, and check its size.
 
-    Lightning would make no group for one process, and would trust the environment for the world size. So the second job
-    of a sweep could train half of the data and report twice the speed.
+    Lightning makes no group for one process, and trusts the environment for the world size. The second job of a sweep
+    could then train on half of the data and report twice the speed. Raises AssertionError for another size.
     """
     device = torch.device("cuda", 0) if config.on_gpu() else torch.device("cpu")
     if config.on_gpu():
@@ -103,14 +103,14 @@ def join(config: RunConfig) -> Shard:
     else:
         dist.init_process_group("gloo")
     counted = torch.ones((), device=device)
-    dist.all_reduce(counted)  # the processes that are there, not those announced
+    dist.all_reduce(counted)  # This counts the processes that take part, whatever the environment says.
     world_size = int(counted)
-    assert world_size == config.world_size(), f"{world_size} processes take part; {config.world_size()} were asked for"
+    assert world_size == config.world_size(), f"{world_size} processes take part; the config has {config.world_size()}"
     return Shard(dist.get_rank(), world_size, device)
 
 
 def build(workload: Workload, config: RunConfig, shard: Shard, log: Journal | None) -> tuple[TrialModule, Data]:
-    """The module, with the same weights on every process, and the data as the module sees them."""
+    """Make the module, with equal weights on all processes, and the data, with images cut as the module wants them."""
     precision.apply(config.precision)
     pl.seed_everything(config.seed, verbose=False)
     data = read_index(workload, config.dataset, log)
@@ -120,19 +120,19 @@ def build(workload: Workload, config: RunConfig, shard: Shard, log: Journal | No
         if config.precision.name == "fp8":
             module.use_fp8()
         if config.sharded():
-            from trainers.loop import fsdp  # It takes a while, and older PyTorch lacks it.
+            from trainers.loop import fsdp  # This import is slow, and older versions of PyTorch lack fully_shard.
 
             fsdp.shard_module(module, shard, config.precision.name)
         module.check_batch(config.device_batch_size())
         module.check_targets(config.targets())
         data = viewed(data, module)
-    # From here on (augmentation, dropout) each process draws its own random numbers.
+    # From here on each process draws its own random numbers, for augmentation and dropout.
     pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
     return module, data
 
 
 def read_index(workload: Workload, config: DatasetConfig, log: Journal | None) -> Data:
-    """The dataset. Its index is read here, and the time that this takes is a metric."""
+    """Read the dataset's index and return the dataset; the journal times this part of the start."""
     with part_of_start(log, "index"):
         return make_data(workload, config)
 
@@ -140,7 +140,7 @@ def read_index(workload: Workload, config: DatasetConfig, log: Journal | None) -
 def loaders(
     data: Data, config: RunConfig, shard: Shard, log: Journal | None
 ) -> tuple[Loader, Loader | None, Loader | None]:
-    """The loaders of training, evaluation and test; the last two are None where the data have none."""
+    """Return the loaders of training, evaluation and test; the last two are None without such data."""
     batch_size = config.device_batch_size()
     with part_of_start(log, "loaders"):
         return (
@@ -151,7 +151,7 @@ def loaders(
 
 
 def strategy(config: RunConfig, shard: Shard, environment: Mapping[str, str], log: Journal | None) -> Strategy:
-    """How gradients are exchanged: not at all, beside the backward pass, or after it."""
+    """Return the strategy that exchanges gradients: not at all, during the backward pass, or after it."""
     if config.sharded():
         from trainers.loop import fsdp
 
@@ -169,12 +169,12 @@ def strategy(config: RunConfig, shard: Shard, environment: Mapping[str, str], lo
 def make_trainer(
     config: RunConfig, strategy: Strategy, plan: EvaluationPlan, callback: MeasuringCallback, evaluate: bool
 ) -> pl.Trainer:
-    """A Trainer that does no more on the timed path than a training needs."""
+    """Return a Trainer that does only what training needs on the timed path."""
     if not evaluate:
-        warnings.filterwarnings("ignore", ".*have no `val_dataloader`")  # It is left out on purpose.
+        warnings.filterwarnings("ignore", ".*have no `val_dataloader`")  # These data have nothing to evaluate on.
     trainer = pl.Trainer(
         strategy=strategy,
-        devices=1,  # Each process sees one alone (see worker/own_gpu.py), as if it had a machine of its own.
+        devices=1,  # Each process sees only its own GPU (worker/own_gpu.py), so each counts as a node.
         num_nodes=config.world_size(),
         accelerator="gpu" if config.on_gpu() else "cpu",
         precision=config.precision.trainer,  # type: ignore[arg-type]
@@ -182,22 +182,22 @@ def make_trainer(
         limit_train_batches=plan.num_batches,
         limit_val_batches=None if evaluate else 0,
         callbacks=[callback],
-        inference_mode=False,  # The warm-up has no such mode; it would compile the evaluation again, on the clock.
-        barebones=True,  # It keeps logger, progress bar and sanity check off the timed path.
-        use_distributed_sampler=False,  # The loaders give each process its share, and every sample once.
+        inference_mode=False,  # The warm-up runs without it; with it, evaluation would compile again on the clock.
+        barebones=True,  # Keeps logger, progress bar and sanity check off the timed path.
+        use_distributed_sampler=False,  # The loaders already give each process its share, without duplicates.
     )
     evaluation_times.follow(trainer, plan)
     trainer.profiler = NoProfiler()  # type: ignore[attr-defined]
-    # Lightning would ask all processes before every step whether one was told to stop, and wait for the device's
-    # answer. Here the agent stops them all, by SIGTERM.
+    # Before every step, Lightning asks all processes whether one got SIGTERM, and waits for the device to answer.
+    # Here the agent sends SIGTERM to all of them.
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
-    # Lightning's handler waits for the end of the batch, which never comes where a peer has died, and exits with 0.
+    # Lightning's handler waits for the end of the batch, which never comes once a peer has died, and then exits with 0.
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     return trainer
 
 
 class NoProfiler(PassThroughProfiler):
-    """A profiler that does nothing, with one context for all: Lightning enters such a context 46 times a step."""
+    """A profiler that does nothing, with one shared context: Lightning enters one 46 times a step."""
 
     _nothing: AbstractContextManager[None] = nullcontext()
 
@@ -205,8 +205,8 @@ class NoProfiler(PassThroughProfiler):
         return self._nothing
 
 
-def continued(run_dir: Path, callback: MeasuringCallback) -> Path | None:
-    """The checkpoint that a resumed run goes on from, else None. Its callback gets the windows measured before."""
+def checkpoint_to_resume(run_dir: Path, callback: MeasuringCallback) -> Path | None:
+    """Return the checkpoint of a resumed run, else None, and give the callback the windows measured before."""
     events = journal.events(run_dir / run_folder.JOURNAL)
     resume = attempts.newest_resume(events)
     if resume is None:
@@ -216,25 +216,25 @@ def continued(run_dir: Path, callback: MeasuringCallback) -> Path | None:
 
 
 def write_result(
-    config: RunConfig, run_dir: Path, log: Journal | None, callback: MeasuringCallback, unclocked: OffTheClock,
+    config: RunConfig, run_dir: Path, log: Journal | None, callback: MeasuringCallback, off_the_clock: OffTheClock,
     gpu: str, unit: str,
 ) -> None:  # fmt: skip
-    """Summarize what was measured, and leave it as the run's result. A collective call."""
+    """Summarize the measurements; rank 0 writes them as the run's result. A collective call."""
     meter = callback.meter
-    measured = summary.devices(config, meter, unclocked.flops_per_sample, gpu)
+    measured = summary.devices(config, meter, off_the_clock.flops_per_sample, gpu)
     spread = node_spread.by_node(meter.windows, meter.ranks.words(node_records.name()))
     if log:
-        summary.write(config, run_dir, log, meter.windows, measured | unclocked.test_metrics, unit, by_node=spread)
+        summary.write(config, run_dir, log, meter.windows, measured | off_the_clock.test_metrics, unit, by_node=spread)
 
 
 def keep_model(
     config: RunConfig, run_dir: Path, log: Journal, module: TrialModule, data: Data, best: BestWeights | None,
     environment: Mapping[str, str], weights: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Leave what was trained in the run's folder, as asked; the run has its result by now, so no error here ends it."""
+    """Write what save_model and log_model ask for. The result is written by now, so an error here only warns."""
     if config.save_model != "none":
-        with dispensable("model"):
+        with warn_on_failure("model"):
             save(config, run_dir, log, best, environment, weights)
     if config.log_model:
-        with dispensable("logged model"):
+        with warn_on_failure("logged model"):
             export_model.export(config, run_dir, log, module, data, best)

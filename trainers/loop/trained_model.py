@@ -1,7 +1,7 @@
-"""Keeps the trained model where `save_model` asks for it: the weights at the end, or those of the best evaluation.
+"""Saves the trained model for `save_model`: the final weights, or those of the best evaluation.
 
-The file is written when the clock has stopped and the run has its result, which a full disk cannot cost it then. What
-is done while the clock runs is a copy of weights to the host, at an evaluation that is better than all before.
+The file is written after the clock has stopped and the result is written, so a full disk cannot fail the run. While
+the clock runs, only an evaluation that beats all before copies the weights to the host.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from trainers.loop.saving import WholeFiles
 from trainers.ops.sharding import sharded
 from trainers.workload import TrialModule
 
-COMPILED = "_orig_mod."  # Names in a module that torch.compile wraps begin with it.
+COMPILED = "_orig_mod."  # torch.compile puts this in front of the names of a module that it wraps.
 
 
 class BestWeights(pl.Callback):
-    """Holds the weights of the best evaluation so far on the host; a checkpoint has them too.
+    """Keeps the weights of the best evaluation so far on the host; checkpoints include them.
 
-    Each process has one, and the first one's holds them: all train the same weights, or parts of the same.
+    Every process has this callback, and only that of rank 0 holds weights: all processes train the same ones.
     """
 
     def __init__(self, config: RunConfig, holds: bool) -> None:
@@ -41,16 +41,16 @@ class BestWeights(pl.Callback):
         self._holds = holds
 
     def make_room(self, module: TrialModule) -> None:
-        """Take the memory for the weights before the clock starts: pinned memory takes long to come by."""
+        """Allocate the memory for the weights before the clock starts: pinned memory takes long to allocate."""
         if not self._holds:
             return
-        of_checkpoint, self.weights = self.weights, {}
+        from_checkpoint, self.weights = self.weights, {}
         for name, value in module.state_dict().items():
             if isinstance(value, torch.Tensor):
                 room = torch.empty if sharded.is_sharded(value) else torch.empty_like
                 shape: Any = value.shape if sharded.is_sharded(value) else value
                 self.weights[name] = room(shape, dtype=value.dtype, device="cpu", pin_memory=value.is_cuda)
-        self._hold(of_checkpoint)
+        self._hold(from_checkpoint)
 
     def _hold(self, weights: Mapping[str, Any]) -> None:
         for name, value in weights.items():
@@ -60,7 +60,7 @@ class BestWeights(pl.Callback):
                 self.weights[name] = copy.deepcopy(value)
 
     def evaluated(self, trainer: pl.Trainer, module: TrialModule, metrics: Mapping[str, float]) -> None:
-        """Copy the weights if these metrics are the best so far; waits for the device, which is idle anyway."""
+        """Copy the weights if these metrics are the best so far; waits for the device, which is idle then."""
         score = evaluations.score(metrics, self._targets, self._metric, self._directions)
         if score <= self._score:
             return
@@ -84,13 +84,13 @@ class BestWeights(pl.Callback):
 
 
 def best_weights(config: RunConfig, holds: bool, evaluate: bool) -> BestWeights | None:
-    """What holds the best weights where they are asked for. Raises ConfigError where there is no evaluation."""
+    """Return the callback for save_model=best, else None. Raises ConfigError if nothing is evaluated."""
     if config.save_model != "best":
         return None
     if not evaluate:
         raise ConfigError(
-            f"save_model=best: dataset={config.dataset.name} is not evaluated, so no weights are the best; give"
-            " save_model=final or leave it out"
+            f"save_model=best: dataset={config.dataset.name} has nothing to evaluate on, so no weights are best; give"
+            " save_model=final, or leave it out"
         )
     return BestWeights(config, holds)
 
@@ -99,14 +99,13 @@ def save(
     config: RunConfig, run_dir: Path, log: Journal, best: BestWeights | None, versions: Mapping[str, str],
     final: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Write the best weights, or the `final` ones, and journal that the file is there or why not.
+    """Write the best weights, or the `final` ones, and journal the file's name or the error.
 
-    Raises OSError of the journal alone.
-
-    The file is a dictionary of tensors and plain values, which torch.load reads with weights_only=True.
+    The file is a dictionary of tensors and plain values, which torch.load reads with weights_only=True. Raises OSError
+    only for the journal.
     """
     if best is not None and not best.evaluation:
-        log.event("model_saved", error="no evaluation had a value of its metric")
+        log.event("model_saved", error="no evaluation reported the metric that decides which weights are best")
         return
     weights = best.weights if best is not None else final
     content = {
@@ -123,11 +122,11 @@ def save(
 
 
 def whole_weights(module: TrialModule, holds: bool) -> dict[str, Any]:
-    """The state of a module, on the process that holds it whole, also where it is sharded: then a collective call."""
+    """Return the module's state in whole tensors, if this process `holds` it. A collective call if it is sharded."""
     weights: dict[str, Any] = sharded.whole(module.state_dict(), holds)
     return weights
 
 
 def on_host(value: Any) -> Any:
-    """A tensor on the host, with memory of its own: torch.save writes all of what a view is of."""
+    """Return a copy of a tensor on the host, other values unchanged: torch.save would write all that a view views."""
     return value.detach().cpu().clone() if isinstance(value, torch.Tensor) else value

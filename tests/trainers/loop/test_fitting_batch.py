@@ -175,7 +175,7 @@ def test_a_step_that_ran_out_amid_ddp_s_exchange_does_not_go_on_in_the_smaller_o
 
 @pytest.mark.parametrize(
     ("total", "words"),
-    [(100 * GIB, "a step of it would by itself; give a smaller one, or compile=false"), (None, "give a smaller one")],
+    [(100 * GIB, "a step alone would fit; give a smaller batch_size, or compile=false"), (None, "give a smaller")],
 )
 def test_the_advice_does_not_name_what_was_asked_for_nor_what_could_not_be_tried(
     monkeypatch: pytest.MonkeyPatch, total: float | None, words: str

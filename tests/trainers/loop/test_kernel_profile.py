@@ -123,8 +123,8 @@ def test_a_rank_that_left_no_part_is_not_one_that_is_too_large(tmp_path: Path) -
     profiler = StepProfiler(asked, *[None] * 3, 0)  # type: ignore[arg-type]
     for sizes, notes in (
         ([0, 0, 0], []),
-        ([0, 0], ["profile_trace.json.gz has 2 of 3 ranks: 1 left no part, as on a full disk"]),
-        ([0, 0, 9000], ["profile_trace.json.gz has 2 of 3 ranks: more are larger than trace_megabytes=0.003"]),
+        ([0, 0], ["profile_trace.json.gz has 2 of 3 ranks: 1 wrote no trace, as on a full disk"]),
+        ([0, 0, 9000], ["profile_trace.json.gz has 2 of 3 ranks: more would exceed profile.trace_megabytes=0.003"]),
     ):
         parts.mkdir()
         for rank, size in enumerate(sizes):

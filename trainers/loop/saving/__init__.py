@@ -1,7 +1,7 @@
-"""Checkpoints: when they are made, what is in them beside what Lightning knows, and how they are written.
+"""Saves checkpoints: when they are due, what they hold beyond Lightning's own, and how they are written.
 
-A checkpoint after a step is written by a thread, so that the training hardly waits for it. Trained models are written
-in the same way, whole or not at all.
+A thread writes a checkpoint that is due after a step, so that training hardly waits for it. Files of checkpoints and
+of trained models are complete or absent.
 """
 
 from trainers.loop.saving.background import num_bytes

@@ -1,8 +1,8 @@
-"""Writes a checkpoint beside the training: what is to be written is copied at once, and a thread does the rest.
+"""Writes a checkpoint while the training goes on: its tensors are copied at once, and a thread does the rest.
 
-A copy on the device takes a fraction of a step. The thread brings it to the host on a stream of its own, gathers what
-each process has of its own, and writes the file. The threads have a group of their own: they and the training must not
-meet in one.
+A copy on the device takes a fraction of a step. The thread moves it to the host on its own CUDA stream, gathers the
+state of each process, and writes the file. The threads have their own process group: their collective calls must not
+mix with the training's.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from tracking.measure.training import Ranks
 from trainers.loop.saving.whole_files import WholeFiles
 from trainers.workload import Shard
 
-ROOM = 0.9  # of the memory that is free may be taken
+ROOM = 0.9  # share of the free memory that copies may take
 
 
 @dataclass
 class Job:
-    """A checkpoint to be written: its content, and what every process has of its own.
+    """A checkpoint to be written: the content that all processes share, and this process's own state.
 
-    Functions in `late` return more of the latter, once the device has passed the step. `sec` and `error` come of it.
+    Functions in `late` return more of this process's state once the device has passed the step. Writing sets `sec` and
+    `error`.
     """
 
     path: Path
@@ -40,15 +41,16 @@ class Job:
     own: dict[str, Any]
     late: dict[str, Callable[[], Any]] = field(default_factory=dict)
     beside: bool = False
-    ready: torch.cuda.Event | None = None  # From then on the tensors on the device hold what is to be written.
+    ready: torch.cuda.Event | None = None  # Once it has passed, the tensors on the device hold the state to write.
     sec: float = 0.0
     error: str = ""
 
 
 class Writer:
-    """Each process has one, and the first one's writes the files. At most one file is being written.
+    """Writes checkpoints, one at a time. Every process has a writer, and that of rank 0 writes the files.
 
-    Making one and `write` are collective calls. `place` is where in a checkpoint's callbacks the processes' own lie.
+    The constructor and `write` are collective calls. The processes' own states go to `place` in the checkpoint's
+    "callbacks".
     """
 
     def __init__(self, shard: Shard, place: str) -> None:
@@ -57,14 +59,14 @@ class Writer:
         self._files = WholeFiles()
         self._stream = torch.cuda.Stream(shard.device) if shard.device.type == "cuda" else None
         self._thread: threading.Thread | None = None
-        self._copies: tuple[Any, Any] = (None, None)  # Their memory is used again: new memory takes long to come by.
+        self._copies: tuple[Any, Any] = (None, None)  # Reused for the next checkpoint: allocating takes long.
         self._written: list[Job] = []
 
     def write(self, job: Job, beside: bool) -> bool:
         """Write a checkpoint of what the tensors hold now, in a thread or before this returns.
 
-        Waits for the one before. Returns whether a thread writes it: a rank may fail to copy, for lack of memory. Where
-        none does, all ranks return together.
+        Waits for the previous one. Returns whether a thread writes it: if a rank has no memory for copies, no thread
+        does, and all ranks return together.
         """
         self.wait()
         job.beside = beside and self._copied(job)
@@ -83,28 +85,31 @@ class Writer:
         return self._thread is not None and self._thread.is_alive()
 
     def _copied(self, job: Job) -> bool:
-        """Put copies in the place of a job's tensors; False on all ranks where one of them fails."""
+        """Replace a job's tensors by copies; return False on all ranks if one of them fails."""
         failed = False
         try:
             self._copies = copied(job.content, self._copies[0]), copied(job.own, self._copies[1])
-        except Exception as error:  # The training goes on, and waits for its files from here on.
-            logging.getLogger(__name__).warning("no copy for a checkpoint: %s: %s", type(error).__name__, error)
+        except Exception as error:  # The training goes on, and from now on waits while checkpoints are written.
+            logging.getLogger(__name__).warning(
+                "a checkpoint could not be copied (%s: %s); training waits while it is written",
+                type(error).__name__, error,
+            )  # fmt: skip
             failed = True
         if self._ranks.largest(failed):
             self._copies = (None, None)
             if self._stream is not None:
-                torch.cuda.empty_cache()  # Parts of the copies would split the memory that steps need.
+                torch.cuda.empty_cache()  # Blocks of the failed copies would fragment the memory that steps need.
             return False
         job.content, job.own = self._copies
         return True
 
     def written(self) -> list[Job]:
-        """The checkpoints that were written, or failed, since the last call."""
+        """Return the checkpoints that were written, or failed, since the last call."""
         done, self._written = self._written, []
         return done
 
     def wait(self) -> None:
-        """Until nothing is being written."""
+        """Wait until no thread is writing."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -114,25 +119,26 @@ class Writer:
         try:
             if not job.error:
                 self._bring(job)
-        except Exception as error:  # Every rank has to come to the exchange: the others wait there.
+        except Exception as error:  # This rank still has to join the collective call below, where the others wait.
             job.error = in_words(error)
         try:
             job.error = "; ".join(f"rank {i}: {error}" for i, error in enumerate(self._ranks.words(job.error)) if error)
             if not job.error:
                 self._save(job)
-        except Exception as error:  # The training goes on without this one, whatever was in its way.
+        except Exception as error:  # Whatever failed, the training goes on without this checkpoint.
             job.error = in_words(error)
         job.sec = time.perf_counter() - began
         job.content, job.own, job.late = {}, {}, {}
         self._written.append(job)
 
     def _bring(self, job: Job) -> None:
-        """Bring what a job holds to the host, on a stream that is not the training's.
+        """Move a job's tensors to the host, on another stream than the training's.
 
-        A file that the training waits for is written from the device: the host may have no room for all of it at once.
+        Without a thread the content stays on the device and is written from there: the host may not have room for all
+        of it at once.
         """
         if self._stream is not None:
-            torch.cuda.set_device(self._shard.device)  # The current device is a thread's own.
+            torch.cuda.set_device(self._shard.device)  # Each thread has its own current device.
             with torch.cuda.stream(self._stream):
                 if job.ready is not None:
                     job.ready.synchronize()
@@ -148,7 +154,7 @@ class Writer:
             job.error = self._files.error
 
     def _gathered(self, own: dict[str, Any]) -> list[Any]:
-        """By rank, what each has; on the first one alone."""
+        """Return the states of all ranks, by rank, on rank 0; elsewhere nothing."""
         if self._shard.world_size == 1:
             return [own]
         states: list[Any] | None = [None] * self._shard.world_size if self._shard.rank == 0 else None
@@ -161,10 +167,7 @@ def in_words(error: Exception) -> str:
 
 
 def copied(value: Any, into: Any = None) -> Any:
-    """A copy that shares no memory with what it was made of; tensors stay on their device.
-
-    It takes the memory of an earlier copy, `into`, as far as that is alike.
-    """
+    """Return a deep copy; tensors stay on their device. It reuses the memory of an earlier copy, `into`, if alike."""
     if isinstance(value, torch.Tensor):
         alike = isinstance(into, torch.Tensor) and (into.shape, into.dtype, into.device) == (
             value.shape, value.dtype, value.device,
@@ -180,7 +183,7 @@ def copied(value: Any, into: Any = None) -> Any:
 
 
 def on_host(value: Any) -> Any:
-    """The same on the host; what is there already is not copied."""
+    """Return the value with its tensors on the host; tensors already there are not copied."""
     if isinstance(value, torch.Tensor):
         return value.detach().to("cpu")
     if isinstance(value, dict):
@@ -189,7 +192,7 @@ def on_host(value: Any) -> Any:
 
 
 def with_values(mapping: dict[Any, Any], change: Callable[[Any, Any], Any]) -> dict[Any, Any]:
-    """The same mapping with values of `change(key, value)`; a defaultdict keeps its factory."""
+    """Return the mapping with each value replaced by `change(key, value)`; a defaultdict keeps its factory."""
     changed = copy.copy(mapping)
     for key, inner in mapping.items():
         changed[key] = change(key, inner)
@@ -197,7 +200,7 @@ def with_values(mapping: dict[Any, Any], change: Callable[[Any, Any], Any]) -> d
 
 
 def num_bytes(value: Any) -> int:
-    """What the tensors in a value take."""
+    """Return the size of the tensors in a value, in bytes."""
     if isinstance(value, torch.Tensor):
         return value.numel() * value.element_size()
     inner = value.values() if isinstance(value, Mapping) else value if type(value) in (list, tuple) else ()
@@ -205,12 +208,12 @@ def num_bytes(value: Any) -> int:
 
 
 def has_room(size: int, device: torch.device) -> bool:
-    """Whether copies of so many bytes fit on the device, if it is a GPU, and on the host."""
+    """Return whether copies of `size` bytes fit on the host and, if the device is a GPU, on the device."""
     if size > ROOM * available_bytes():
         return False
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
-    # Between steps little is allocated. Each step needs its activations again, so what counts is the peak.
+    # Between steps little is allocated, but each step needs its activations again. So compare with the peak.
     spare = torch.cuda.memory_reserved(device) - torch.cuda.max_memory_allocated(device)
     return size <= ROOM * (free + spare)

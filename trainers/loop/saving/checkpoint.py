@@ -1,8 +1,8 @@
-"""Checkpoints after epochs, or after so many steps: all that the rest of the training depends on.
+"""Saves checkpoints after epochs or steps, with all state that the rest of the training depends on.
 
-Lightning collects the state of model, optimizer, schedule, loss scaler, loops and callbacks, and restores it. What it
-leaves out is added here: of every process its random states, its buffers, which differ between evaluations, and what it
-has logged in the epoch so far. The order of the samples follows from seed, epoch and step.
+Lightning collects and restores the state of model, optimizer, schedule, loss scaler, loops and callbacks. This module
+adds what Lightning leaves out, for every process: random states, buffers (they differ between evaluations), and values
+logged in the epoch so far. The order of the samples follows from seed, epoch and step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from trainers.workload import Loader, Shard
 
 @dataclass(frozen=True)
 class Interval:
-    """When checkpoints are saved: after every so many epochs, or steps, or both; false for never."""
+    """Interval between checkpoints, in epochs, in steps, or both; falsy if neither is set."""
 
     epochs: int | None = None
     steps: int | None = None
@@ -39,40 +39,39 @@ class Interval:
         return self != Interval()
 
     def check(self, max_epochs: int, num_steps: int, loader: Loader) -> None:
-        """Raise ConfigError for an interval behind whose first checkpoint is nothing to continue, and where the loader
-        cannot begin within an epoch."""
+        """Raise ConfigError if the run ends before its first checkpoint, or the loader cannot begin within an epoch."""
         if self.epochs is not None and self.epochs >= max_epochs:
             raise ConfigError(
-                f"checkpoint_every_epochs={self.epochs}: the run has {max_epochs} epochs, and after the last one there"
-                " is nothing to continue; give less, or leave it out"
+                f"checkpoint_every_epochs={self.epochs}: the run has only {max_epochs} epochs, and none is saved after"
+                " the last one; give a smaller number, or leave it out"
             )
         if self.steps is None:
             return
         if self.steps >= num_steps:
             raise ConfigError(
-                f"checkpoint_every_steps={self.steps}: the run has {num_steps:,} steps, and after the"
-                " last one there is nothing to continue; give less, or leave it out"
+                f"checkpoint_every_steps={self.steps}: the run has only {num_steps:,} steps, and none is saved after"
+                " the last one; give a smaller number, or leave it out"
             )
         if not isinstance(loader, Positionable):
             raise ConfigError(
                 f"checkpoint_every_steps={self.steps}: the training's loader ({type(loader).__name__}) cannot begin"
-                " within an epoch; give it a method begin_behind(num_batches), which leaves these out of an epoch,"
-                " or give checkpoint_every_epochs instead"
+                " within an epoch; give checkpoint_every_epochs instead, or give the loader a method"
+                " begin_behind(num_batches) that skips these batches"
             )
 
 
 def interval_of(config: RunConfig, max_epochs: int, num_steps: int, loader: Loader) -> Interval:
-    """What a run asks for. Raises ConfigError for what cannot be kept."""
+    """Return the interval that the options set. Raises ConfigError for one that the run cannot keep."""
     interval = Interval(config.checkpoint_every_epochs, config.checkpoint_every_steps)
     interval.check(max_epochs, num_steps, loader)
     return interval
 
 
 class CheckpointCallback(Checkpoint):
-    """Saves after every so many epochs but the last, or steps; continues where a checkpoint that is loaded ends.
+    """Saves checkpoints at its interval, except after the last epoch, and resumes from one that is loaded.
 
-    Being a Checkpoint, it is called when everything else that happens at the end of an epoch has happened. Those of
-    steps are written beside the training, in the memory that `optimizer_bytes` and the weights take once more.
+    Lightning calls a Checkpoint after all other callbacks at the end of an epoch. Checkpoints after steps are written
+    in the background, from copies as large as the weights and `optimizer_bytes` together.
     """
 
     def __init__(
@@ -85,10 +84,10 @@ class CheckpointCallback(Checkpoint):
         self._stopping = Stopping(run_dir)
         self._beside = True
         self._copy_bytes = 0
-        self._own: dict[str, Any] = {}  # The checkpoint has those of every process; these are this one's.
+        self._own: dict[str, Any] = {}  # this process's state in a checkpoint that was loaded
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        # Once everything is made, and before loaders are asked for their first epoch: PyTorch's own draw a seed then.
+        # Not earlier: making the module draws numbers. Not later: PyTorch's loaders draw a seed for their first epoch.
         if "random" in self._own:
             set_random_states(self._own["random"], self._shard.device)
         self._writer = Writer(self._shard, self.state_key)
@@ -98,7 +97,7 @@ class CheckpointCallback(Checkpoint):
         if trainer.fit_loop.restarted_mid_epoch:
             assert isinstance(self._loader, Positionable)
             self._loader.begin_behind(loop.batch_progress.current.ready)
-        with torch.no_grad():  # DDP has made them all the first process's meanwhile.
+        with torch.no_grad():  # DDP has meanwhile broadcast the buffers of rank 0.
             for name, buffer in pl_module.named_buffers():
                 if name in self._own.get("buffers", {}):
                     buffer.copy_(self._own["buffers"][name])
@@ -113,18 +112,18 @@ class CheckpointCallback(Checkpoint):
             self._note_memory(pl_module)
         advanced = loop.on_advance_end
 
-        def and_saved(fetcher: Any) -> None:  # Here a step is over, with the evaluation behind it.
+        def and_saved(fetcher: Any) -> None:  # Called after a step and the evaluation that follows it.
             advanced(fetcher)
             self._step_done(trainer, pl_module)
 
         loop.on_advance_end = and_saved  # type: ignore[method-assign, assignment]
 
     def _note_memory(self, module: pl.LightningModule) -> None:
-        """Decide, on all processes alike, whether copies fit, and say what they take."""
+        """Decide on all processes alike whether copies fit, and journal their size."""
         weights = module.state_dict()
         self._copy_bytes = num_bytes(weights) + self._optimizer_bytes()
         if any(map(sharded.is_sharded, weights.values())):
-            self._note_beside(False, "are put together of all processes' parts")
+            self._note_beside(False, "are assembled from the shards of all processes")
             return
         room = torch.tensor(float(has_room(self._copy_bytes, self._shard.device)))
         if self._shard.world_size > 1:
@@ -156,7 +155,7 @@ class CheckpointCallback(Checkpoint):
             self._save(trainer, module, step, told)
 
     def _told_to_stop(self, trainer: pl.Trainer) -> bool:
-        """Whether the run is to save now, and to end; the same on all processes."""
+        """Return whether the run is to save now and end; the same on all processes."""
         measuring = measuring_callback(trainer)
         if measuring is None:
             return False
@@ -171,9 +170,9 @@ class CheckpointCallback(Checkpoint):
             self._save(trainer, pl_module, told=told)
 
     def _save(self, trainer: pl.Trainer, module: pl.LightningModule, step: int = 0, told: bool = False) -> None:
-        """Save after a step within an epoch, beside the training; without a step after an epoch, before this returns.
+        """Save after `step` in the background; with step=0, save after an epoch before this returns.
 
-        `told` to stop, the run saves before this raises SavedAndEnded. A collective call.
+        If `told` to stop, save before this returns and raise SavedAndEnded. A collective call.
         """
         assert self._writer is not None
         place: dict[str, Any] = {"epoch_num": trainer.current_epoch + 1}
@@ -195,7 +194,7 @@ class CheckpointCallback(Checkpoint):
             raise SavedAndEnded
 
     def _job(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> Job:
-        """What is to be saved. On a process that fails at it, the error alone: the others hear of it, and go on."""
+        """Collect the state to be saved; if that fails on a process, the job holds only the error."""
         measuring = measuring_callback(trainer)
         if measuring:
             measuring.gather_state()
@@ -212,9 +211,9 @@ class CheckpointCallback(Checkpoint):
         return Job(path, step, content if self._shard.rank == 0 else {}, own, late)
 
     def _end_steps(self, trainer: pl.Trainer) -> None:
-        """Wait for the GPU where the checkpoint would: its steps are training, and end before the event.
+        """Wait for the GPU if saving would wait for it anyway, so that its steps count as training, not as saving.
 
-        A loss scaler's state is read from the GPU.
+        Saving waits when no copies are made, when a file is still being written, and to read a loss scaler's state.
         """
         assert self._writer is not None
         scaled = getattr(trainer.precision_plugin, "scaler", None) is not None
@@ -226,12 +225,12 @@ class CheckpointCallback(Checkpoint):
         for job in self._writer.written():
             if not job.error and self._journal is not None:
                 checkpoints.prune(self._run_dir)
-            if job.step:  # Of an epoch's, the training has waited for the end.
+            if job.step:  # After an epoch, the training has waited for the file, and checkpoint_stop says how it ended.
                 failed = {"error": job.error} if job.error else {}
                 self._event("checkpoint_saved", step=job.step, sec=job.sec, **failed)
 
     def finish(self) -> None:
-        """Wait for the last file, and note how it ended; to be called when the training has stopped."""
+        """Wait for the last file and journal how it ended; to be called when the training has stopped."""
         if self._writer is not None:
             self._writer.wait()
             self._note_written()
@@ -241,7 +240,7 @@ class CheckpointCallback(Checkpoint):
             self._journal.event(key, **values)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        # On another number of processes none goes on where it was: each has random states, and so buffers, of its own.
+        # Random states and buffers belong to one process each; another number of processes cannot continue them.
         if all(len(of_ranks) == self._shard.world_size for of_ranks in state_dict.values()):
             self._own = {key: of_ranks[self._shard.rank] for key, of_ranks in state_dict.items()}
 

@@ -1,4 +1,4 @@
-"""The random states of a process: what Lightning leaves out of a checkpoint."""
+"""Reads and restores the random states of a process, which Lightning leaves out of a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 def random_states(device: torch.device) -> dict[str, Any]:
-    """The states of every generator that a training may draw from, in types that torch.load takes for safe."""
+    """Return the states of all generators that a training may use, in types that torch.load considers safe."""
     numpy = np.random.get_state(legacy=False)
     assert isinstance(numpy, dict)
     states = {
@@ -22,7 +22,7 @@ def random_states(device: torch.device) -> dict[str, Any]:
 
 
 def set_random_states(states: dict[str, Any], device: torch.device) -> None:
-    """Put back what `random_states` returned."""
+    """Restore the states that `random_states` returned."""
     random.setstate(states["python"])
     key = np.array(states["numpy"]["state"]["key"], dtype=np.uint32)
     np.random.set_state(states["numpy"] | {"state": states["numpy"]["state"] | {"key": key}})

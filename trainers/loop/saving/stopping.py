@@ -1,4 +1,4 @@
-"""How a run hears that it is to save a checkpoint and to end: from its supervisor, by a file in its folder."""
+"""Tells whether the supervisor wants the run to save a checkpoint and end: it then puts a file in the run's folder."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ LOOK_SEC = 0.5
 
 
 class SavedAndEnded(Exception):
-    """The run was told to stop, and has saved what it had come to."""
+    """The run was told to stop, and has saved a checkpoint."""
 
 
 class Stopping:
-    """Whether the file is there; it is looked for once in LOOK_SEC."""
+    """Looks for the file, at most once in LOOK_SEC seconds."""
 
     def __init__(self, run_dir: Path) -> None:
         self._file = run_dir / run_folder.STOPPING
         self._looked_at = 0.0
-        self._there = False
+        self._found = False
 
     def asked(self) -> bool:
-        if not self._there and time.monotonic() - self._looked_at > LOOK_SEC:
+        if not self._found and time.monotonic() - self._looked_at > LOOK_SEC:
             self._looked_at = time.monotonic()
-            self._there = self._file.exists()
-        return self._there
+            self._found = self._file.exists()
+        return self._found

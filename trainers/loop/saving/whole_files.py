@@ -1,4 +1,4 @@
-"""Files of tensors that are whole or not there, for checkpoints and for trained models."""
+"""Writes files of tensors that are complete or absent, for checkpoints and trained models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracking.record import documents
 
 
 class WholeFiles(TorchCheckpointIO):
-    """Writes a file durably and whole or not at all; `error` says why not. A disk that is full ends no training."""
+    """Writes a file completely and durably, or not at all. On failure, such as a full disk, it sets `error`."""
 
     error = ""
 
@@ -22,5 +22,5 @@ class WholeFiles(TorchCheckpointIO):
             Path(path).parent.mkdir(mode=0o700, exist_ok=True)
             with documents.replacing(Path(path)) as file:
                 torch.save(checkpoint, file)
-        except (OSError, RuntimeError) as error:  # PyTorch makes a RuntimeError of what the file raises.
+        except (OSError, RuntimeError) as error:  # PyTorch wraps the file's OSError in a RuntimeError.
             self.error = str(error.__context__ or error)

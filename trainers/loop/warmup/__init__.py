@@ -1,4 +1,4 @@
-"""What is compiled and warmed up before the clock starts, by whom, and how long its parts took."""
+"""Compiles and warms up before the clock starts: which process compiles first, and how long each part took."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What PyTorch's compiler did in this process, and how long each part of it took.
+"""Reads how long each part of PyTorch's compiler took in this process, and how many graphs its cache had.
 
-PyTorch adds up the seconds of its parts in `torch._dynamo.utils.compilation_time_metrics`, which its `compile_times`
-prints, and counts in `counters` what its caches had. The names below are those of PyTorch 2.6 and 2.15.
+PyTorch adds up the seconds in `torch._dynamo.utils.compilation_time_metrics`, and counts hits and misses of its caches
+in `counters`. The names below are those of PyTorch 2.6 and 2.15.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from tracking.machine.environment import inductor_folder
 from trainers.ops import compiling
 
 WHOLE, BACKEND, BACKWARD = "_compile.compile_inner", "OutputGraph.call_user_compiler", "backward._backward_impl"
-# Within a backend's compilation, and at a kernel's first launch.
+# Autotuning within the backend's compilation, and at a kernel's first launch.
 OF_TEMPLATES = ("_template_autotuning", "_template_precompiling")
 OF_KERNELS = (
     "CachingAutotuner.benchmark_all_configs",
     "CachingAutotuner.coordinate_descent_tuning",
     "CachingAutotuner.combo_sequential_autotune",
 )
-CAPTURES = ("CUDAGraphNode.record", "CUDAGraphTreeManager.record_function")  # of 2.15; of 2.6, around the same
+CAPTURES = ("CUDAGraphNode.record", "CUDAGraphTreeManager.record_function")  # in PyTorch 2.15, and in 2.6
 OURS = "StepGraphs"
-# By cache, of a graph with both its passes and of the code of each.
+# Counters by cache: aot_autograd caches a graph with its two passes, Inductor the code of each pass.
 MISSES = (("aot_autograd", "autograd_cache_miss"), ("inductor", "fxgraph_cache_miss"))
 HITS = (("aot_autograd", "autograd_cache_hit"), ("inductor", "fxgraph_cache_hit"))
 
 
 def parts(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Seconds by part of `start_parts.COMPILE_PARTS`, from those by PyTorch's names, some of which lie in others.
+    """Return the seconds of each part of `start_parts.COMPILE_PARTS`, from the seconds by PyTorch's names.
 
-    A part of which no name is known is absent.
+    Some of PyTorch's intervals contain others. A part is absent if none of its names is known.
     """
     templates = [sec for name, sec in seconds.items() if name.endswith(OF_TEMPLATES)]
     autotuned = templates + [seconds[name] for name in OF_KERNELS if name in seconds]
@@ -48,7 +48,7 @@ def parts(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def so_far() -> dict[str, float]:
-    """Seconds of this process's compiler by name, and counts of its caches; empty before it is used."""
+    """Return the compiler's seconds and cache counts in this process, by name; empty before it is used."""
     module: Any = sys.modules.get("torch._dynamo.utils")
     times: Mapping[str, list[float]] = getattr(module, "compilation_time_metrics", {})
     counters: Mapping[str, Mapping[str, int]] = getattr(module, "counters", {})
@@ -58,14 +58,14 @@ def so_far() -> dict[str, float]:
 
 
 def since(before: Mapping[str, float]) -> dict[str, float]:
-    """What the event `compiled` says: seconds by part, and how many graphs the cache had and lacked."""
+    """Return the values of the event `compiled`: seconds by part, and the numbers of cache hits and misses."""
     new = {name: value - before.get(name, 0.0) for name, value in so_far().items()}
     hits, misses = (max(new.get(name, 0.0) for _, name in names) for names in (HITS, MISSES))
     return parts(new) | {"num_cached": int(hits), "num_compiled": int(misses)}
 
 
 def num_cached_graphs() -> int:
-    """How many graphs Inductor's cache has, of any model."""
+    """Return the number of graphs in Inductor's cache, of all models."""
     with suppress(OSError, KeyError):
         return sum(1 for _ in inductor_folder(os.environ).glob("fxgraph/*/*"))
     return 0

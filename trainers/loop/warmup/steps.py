@@ -1,4 +1,4 @@
-"""Compiles and warms up on generated data before the clock starts, and leaves no trace of it."""
+"""Compiles and warms up on generated data before the clock starts, and restores the model afterwards."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from trainers.loop.saving import num_bytes
 from trainers.ops.sharding import sharded
 from trainers.workload import Batch, TrialModule
 
-NUM_STEPS = 3  # One compiles, one allocates what the optimizer keeps, one runs as all others will.
-LARGE_BYTES = 2**30  # of a module's state
-NUM_EVALUATIONS = 2  # At a function's first call PyTorch compiles it, at the second it records its CUDA graph.
+NUM_STEPS = 3  # The first compiles, the second allocates the optimizer's state, the third runs like all later ones.
+LARGE_BYTES = 2**30  # A module's state above this size is copied to the host instead of on the device.
+NUM_EVALUATIONS = 2  # PyTorch compiles a function at its first call and records its CUDA graph at the second.
 
 
 def warm_up(
@@ -29,18 +29,17 @@ def warm_up(
     evaluate: bool = True,
     targets: Collection[str] = (),
 ) -> int:
-    """Run training and evaluation steps on generated batches, through all that the real steps go through.
+    """Run training and evaluation steps on generated batches; return the bytes of the optimizer's state.
 
-    Returns the bytes that the optimizer keeps from its first step on. Parameters, buffers, optimizer, loss scaler,
-    gradients, random states and modes are afterwards as they were before. Raises ConfigError for a target on
-    what is no metric of the module's.
+    The steps take the same path as real ones. Parameters, buffers, optimizer, loss scaler, gradients, random states and
+    modes are restored afterwards. Raises ConfigError for a target whose metric the module does not return.
     """
     optimizer = trainer.optimizers[0]
     with untouched(trainer, module):
         for batch in batches:
             step = partial(_forward_backward, trainer, optimizer, batch)
             for _ in range(NUM_STEPS):
-                # The same call that the training loop makes: precision, gradient synchronisation, scaler included.
+                # The training loop makes the same call, which includes precision, gradient exchange and scaler.
                 trainer.strategy.optimizer_step(optimizer, step)
         kept = num_bytes(optimizer.state_dict())
         if not evaluate:
@@ -49,24 +48,24 @@ def warm_up(
             for batch in batches:
                 for _ in range(NUM_EVALUATIONS):
                     trainer.strategy.validation_step(batch, 0)
-            check_names(module, module.metrics(), targets)  # The counts are dropped by it.
+            check_names(module, module.metrics(), targets)  # metrics() also drops the counts.
     return kept
 
 
 def check_names(module: TrialModule, metrics: Collection[str], targets: Collection[str]) -> None:
-    """Raise ConfigError for a target that no evaluation would ever tell. A module without metrics is not judged."""
+    """Raise ConfigError for a target whose metric the module does not return; one without metrics is not checked."""
     for name in targets:
         if metrics and name not in metrics:
             raise ConfigError(
-                f"model.targets: {name} is no metric that metrics() of {type(module).__name__} returns, which are"
-                f" {', '.join(sorted(metrics))}; return it by this name, or give a target on one of them"
+                f"model.targets: {name} is not a metric that metrics() of {type(module).__name__} returns; allowed:"
+                f" {', '.join(sorted(metrics))}; give a target on one of them, or return {name} from metrics()"
             )
 
 
 def compile_alone(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool) -> None:
-    """Compile what `warm_up` will run, with no exchange between processes, and leave no trace in the model.
+    """Compile what `warm_up` will run, without collective calls, and restore the model.
 
-    Evaluations leave counts, which `warm_up` drops with its own.
+    Counts of the evaluation remain; `warm_up` drops them with its own.
     """
     with untouched(trainer, module), trainer.strategy.block_backward_sync():  # type: ignore[attr-defined]
         for batch in batches:
@@ -86,7 +85,7 @@ def _forward_backward(trainer: pl.Trainer, optimizer: torch.optim.Optimizer, bat
 
 @contextmanager
 def untouched(trainer: pl.Trainer, module: TrialModule) -> Iterator[None]:
-    """Restore, in place, all that training changes."""
+    """Restore in place, after the block, all state that training changes."""
     state = module.state_dict()
     large = num_bytes(state) > LARGE_BYTES
     tensors = {name: copied(tensor, large) for name, tensor in state.items()}
@@ -97,7 +96,7 @@ def untouched(trainer: pl.Trainer, module: TrialModule) -> Iterator[None]:
         yield
     with torch.no_grad():
         for name, tensor in module.state_dict().items():
-            sharded.local(tensor).copy_(tensors[name])  # What was compiled still points at it.
+            sharded.local(tensor).copy_(tensors[name])  # In place: CUDA graphs hold its address.
     for optimizer, state in zip(trainer.optimizers, optimizers, strict=True):
         optimizer.load_state_dict(state)
         optimizer.zero_grad()
@@ -105,14 +104,14 @@ def untouched(trainer: pl.Trainer, module: TrialModule) -> Iterator[None]:
 
 
 def copied(tensor: torch.Tensor, large: bool) -> torch.Tensor:
-    """A copy; on the host of a large model, which may leave no room for a second one, and of one that is sharded."""
-    own = sharded.local(tensor)
-    return own.to("cpu", copy=True) if large or sharded.is_sharded(tensor) else own.clone()
+    """Return a copy of this process's part. Large or sharded models are copied to the host: the GPU may lack room."""
+    local = sharded.local(tensor)
+    return local.to("cpu", copy=True) if large or sharded.is_sharded(tensor) else local.clone()
 
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put all parts into evaluation mode; afterwards each is as before, also one that a module keeps in that mode."""
+    """Put the module into evaluation mode in the block, and restore the mode of each submodule afterwards."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -123,9 +122,10 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def flops_per_sample(trainer: pl.Trainer, module: TrialModule, batch: Batch) -> float:
-    """Model FLOPs of a training step (forward and backward) a sample, as the module or PyTorch's counter has it.
+    """Return the model FLOPs of a training step (forward and backward) per sample.
 
-    Call it before compiling: the counter sees the operations of eager mode only.
+    They come from the module, or else from PyTorch's counter, which sees only eager operations: call this before
+    compiling.
     """
     if (stated := module.flops_per_sample()) is not None:
         return stated

@@ -1,7 +1,7 @@
-"""The worker process, `python -m trainers.loop.worker RUN_DIR`: it starts the training, and says how it ended.
+"""The worker process, `python -m trainers.loop.worker RUN_DIR`: starts the training and reports how it ended.
 
-Its agent is torchrun's, which forks a process a device; each of them runs trainers.loop.train. All that is here can be
-imported without PyTorch, which the agent imports once, before it forks.
+torchrun's agent forks one process a device, and each runs trainers.loop.train. No module here imports PyTorch at the
+top: the agent imports it once, before it forks.
 """
 
 from __future__ import annotations

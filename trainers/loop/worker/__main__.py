@@ -1,4 +1,4 @@
-"""python -m trainers.loop.worker RUN_DIR; with --fork LISTENER LIFELINE before it, once for each run of a search."""
+"""python -m trainers.loop.worker RUN_DIR; with --fork LISTENER LIFELINE before it, a server that forks workers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tracking.jobs.worker_command import LAUNCHER
 from trainers.loop.worker import die_with, main
 
 
-def begun(words: list[str]) -> int:
-    """Be a worker, or a server of workers and then each of its forks; the exit code."""
-    die_with(int(os.environ.get(LAUNCHER, os.getppid())))  # a server until it has imported
-    if words[0] != SERVE:
-        return main(Path(words[0]))
+def run_worker(arguments: list[str]) -> int:
+    """Run a worker, or a server of workers and, in its forks, a worker each; return the exit code."""
+    die_with(int(os.environ.get(LAUNCHER, os.getppid())))  # A server revokes this once it has imported.
+    if arguments[0] != SERVE:
+        return main(Path(arguments[0]))
     from trainers.loop.worker.fork_server import serve
 
-    run_dir = serve(int(words[1]), int(words[2]), Path(words[3]))
+    run_dir = serve(int(arguments[1]), int(arguments[2]), Path(arguments[3]))
     return 0 if run_dir is None else main(run_dir, forked_from=os.getppid())
 
 
 if __name__ == "__main__":
-    sys.exit(begun(sys.argv[1:]))
+    sys.exit(run_worker(sys.argv[1:]))

@@ -1,6 +1,6 @@
-"""The worker's first process: torchrun's agent, through torchrun's own API.
+"""Runs torchrun's agent, the worker's first process, through torchrun's API.
 
-It makes one process group a run and forks one process a device. Forking after the imports means that Lightning is
+The agent makes one process group a run and forks one process a device. It forks after the imports, so Lightning is
 imported once, not once a process.
 """
 
@@ -24,19 +24,19 @@ from trainers.loop.worker.signal_deaths import die_of_signals, signal_of
 if TYPE_CHECKING:
     from torch.distributed.launcher.api import LaunchConfig
 
-ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # It is set where `lightning_import` left out too much.
+ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # set when the worker starts again because `lightning_import` hid too much
 
 
 def main(run_dir: Path, forked_from: int | None = None) -> int:
-    """Run the training in `run_dir` and return 0, or leave its failure in result.json and return 1.
+    """Run the training in `run_dir` and return 0, or write its failure to result.json and return 1.
 
-    `forked_from` is the process id of the server of which this is a fork (fork_server.py).
+    `forked_from` is the process id of the server that forked this worker (fork_server.py).
 
-    Whoever is told to stop dies of the signal: the agent when it has ended its ranks, a rank at once. So whoever waits
-    for a process sees what ended it.
+    A process that gets a stop signal dies of it, so that its parent sees the cause: a rank dies at once, the agent
+    after it has ended its ranks.
     """
     die_of_signals()
-    os.register_at_fork(after_in_child=die_of_signals)  # The ranks are forked from the agent, which has handlers.
+    os.register_at_fork(after_in_child=die_of_signals)  # Ranks would inherit the signal handlers of torchrun's agent.
     try:
         return run_training(run_dir, forked_from)
     except Exception as error:
@@ -47,14 +47,14 @@ def main(run_dir: Path, forked_from: int | None = None) -> int:
 
 
 def run_training(run_dir: Path, forked_from: int | None = None) -> int:
-    """What `main` does, but for signals."""
+    """Run the training as `main` does, without its handling of signals."""
     config = run_folder.read_config(run_dir)
     per_node = config.processes_per_node()
     limit_threads(config)
-    collector = fingerprint.Collector()  # Its commands run beside the imports.
+    collector = fingerprint.Collector()  # Its commands run during the imports.
     log = None if node_records.rank() else Journal(run_dir / run_folder.JOURNAL)
     if log and forked_from is not None:
-        log.event("forked", forked_from)  # What follows is imported already.
+        log.event("forked", forked_from)  # The server has made the imports below.
     with part_of_start(log, "import"):
         import_training(config, run_dir)
         import torch
@@ -71,7 +71,7 @@ def run_training(run_dir: Path, forked_from: int | None = None) -> int:
             environment |= other_nodes.compared(config, run_dir)
         assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
         if log:
-            log.event("process_group_start")  # Rank 0 ends it, when it has joined.
+            log.event("process_group_start")  # Rank 0 writes process_group_stop when it has joined.
         elastic_launch(torchrun(config, run_dir), run_rank)(run_dir, environment)
     except schema.ConfigError as error:
         return fail(run_dir, Failure("bad_input", str(error)))
@@ -81,39 +81,38 @@ def run_training(run_dir: Path, forked_from: int | None = None) -> int:
 
 
 def limit_threads(config: schema.RunConfig) -> None:
-    """Set, before PyTorch is imported, how many threads a process has, and how they wait."""
-    # What torchrun does too: more threads than cores make every process slower. Threads that spin for long while
-    # they wait for each other are many times slower than ones that sleep, wherever something else wants a core.
+    """Set the number of threads a process, and how they wait; call it before PyTorch is imported."""
+    # torchrun limits threads too: more threads than cores slow every process down. While another process wants the
+    # core, threads that spin for long are many times slower than threads that sleep.
     os.environ.setdefault("OMP_NUM_THREADS", str(processes.threads_each(config.processes_per_node())))
     os.environ.setdefault("GOMP_SPINCOUNT", "100000")
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
 
 
 def import_training(config: schema.RunConfig, run_dir: Path | None) -> None:
-    """Import, before the fork, all that the ranks need; what is slow and not needed is left out where that works.
+    """Import what the ranks need before they are forked, and hide slow packages that they do not need.
 
-    Where it does not, the worker of `run_dir` starts again with all of it.
+    If an import fails for that, the worker of `run_dir` starts again without hiding any.
     """
     from trainers.loop.worker import lightning_import
 
-    # A workload of the user's own may want all of torchmetrics; ours do not.
-    left_out = (
-        lightning_import.SLOW if config.model.workload.startswith("trainers.") and ALL_IMPORTS not in os.environ else ()
-    )
+    # A user's workload may need all of torchmetrics; ours do not.
+    hide = config.model.workload.startswith("trainers.") and ALL_IMPORTS not in os.environ
+    hidden = lightning_import.SLOW if hide else ()
     try:
-        with lightning_import.as_if_missing(*left_out):
+        with lightning_import.as_if_missing(*hidden):
             import trainers.loop.train  # noqa: F401
-    except Exception:  # Some packages make another exception of an ImportError.
-        if not left_out or run_dir is None:
+    except Exception:  # Some packages replace an ImportError by another exception.
+        if not hidden or run_dir is None:
             raise
-        # Something else that is installed here needs them: start again, with them.
+        # Another installed package needs the hidden ones: start again without hiding.
         os.environ[ALL_IMPORTS] = "1"
         worker = installation.module("trainers.loop.worker")
         os.execv(sys.executable, [sys.executable, "-P", "-m", worker, str(run_dir)])
 
 
 def torchrun(config: schema.RunConfig, run_dir: Path) -> LaunchConfig:
-    """What `torchrun --standalone --nproc-per-node=N --max-restarts=0` sets, or --nnodes=M, but forking."""
+    """Return what `torchrun --standalone --nproc-per-node=N --max-restarts=0` sets (or --nnodes=M), but forking."""
     from torch.distributed.launcher.api import LaunchConfig
 
     several = config.nodes > 1
@@ -125,16 +124,16 @@ def torchrun(config: schema.RunConfig, run_dir: Path) -> LaunchConfig:
         rdzv_endpoint=node_records.rendezvous() if several else "localhost:0",
         rdzv_configs={"rank": node_records.rank(), "timeout": other_nodes.TIMEOUT_SEC} if several else {},
         run_id=run_dir.name,
-        max_restarts=0,  # A restart would hide a failure inside a measured time.
+        max_restarts=0,  # A restart would hide a failure within a measured time.
         start_method="fork",
         monitor_interval=0.1,
     )
 
 
 def name_methods_quickly() -> None:
-    """Have torchrun's rendezvous name the method of an event without `inspect.stack`.
+    """Make torchrun's rendezvous find a method's name without `inspect.stack`.
 
-    That looks for the sources of all modules, 18 times a run, for events that nobody records.
+    `inspect.stack` searches the sources of all modules, 18 times a run, for events that are not recorded.
     """
     from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
@@ -142,7 +141,7 @@ def name_methods_quickly() -> None:
 
 
 def record_environment(config: schema.RunConfig, run_dir: Path, facts: dict[str, Any]) -> dict[str, str]:
-    """Write the fingerprint's facts and return its tags. Raises ConfigError where it is not what the stack promises."""
+    """Write the fingerprint's facts and return its tags. Raises ConfigError if they contradict the stack's promise."""
     if node_records.rank():
         documents.write_json(run_dir / node_records.file_of(run_folder.FINGERPRINT, node_records.name()), facts)
     else:
@@ -156,8 +155,8 @@ def record_environment(config: schema.RunConfig, run_dir: Path, facts: dict[str,
 
 
 def fail(run_dir: Path, failure: Failure) -> int:
-    """Write the failure as the result and return 1; a training that has its result by now keeps it."""
-    if node_records.rank():  # The result is the first node's; its launcher hears of this from ours.
+    """Write the failure as the result, unless the training has finished, and return 1."""
+    if node_records.rank():  # Only the head node writes the result; this file reaches its launcher through ours.
         failure.message = f"node {node_records.name()}: {failure.message}"
         documents.write_json(run_dir / node_records.failure_file(node_records.name()), failure)
         return 1

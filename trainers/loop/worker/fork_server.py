@@ -1,8 +1,8 @@
-"""A worker that has its imports behind it, and forks one for each run of a search that is asked for over a socket.
+"""Serves a search: imports once, and forks a worker for each run that is requested over a socket.
 
-`python -m trainers.loop.worker --fork LISTENER LIFELINE RUN_DIR`: descriptors of the socket and of a pipe that its
-launcher holds open, and a run like those to come. It computes nothing and has no threads of its own, and CUDA is never
-initialised in it: so a fork is what a new worker would be.
+`python -m trainers.loop.worker --fork LISTENER LIFELINE RUN_DIR` gets two descriptors, of the socket and of a pipe that
+its launcher holds open, and the folder of a similar run. The server computes nothing, starts no threads and never
+initialises CUDA, so a fork is as good as a new worker.
 """
 
 from __future__ import annotations
@@ -26,33 +26,35 @@ from trainers.loop.worker.agent import import_training, limit_threads
 from trainers.loop.worker.signal_deaths import die_with, outlive_parent
 from trainers.loop.worker.sources import Sources
 
-MAX_BYTES = 1_048_576  # of a request, most of which are the variables of its environment
+MAX_BYTES = 1_048_576  # of a request; most of it is the environment's variables
 MOST_DESCRIPTORS = 2
 
 
 @dataclass(frozen=True)
 class Fork:
-    """A worker under way: its process, a descriptor that tells of its end, and the channel of its supervisor."""
+    """A running worker: its process, a descriptor that becomes readable when it exits, its supervisor's channel."""
 
     pid: int
     ending: int
     channel: socket.socket
 
 
-def serve(listening: int, lifeline: int, like: Path) -> Path | None:
-    """In a fork, the folder of its run. In the server None, when its launcher is gone, or its sources have changed and
-    its last fork has ended."""
-    log = Journal(like / run_folder.JOURNAL)
+def serve(listening: int, lifeline: int, first_run: Path) -> Path | None:
+    """Serve requests; return the folder of the run in each fork, and None when the server ends.
+
+    The server ends when its launcher is gone, or when its sources have changed and its last fork has ended.
+    """
+    log = Journal(first_run / run_folder.JOURNAL)
     sources = Sources()
-    with sources.noted(), part_of_start(log, "import"):  # It is started for that run, which waits for it.
-        import_all(like)
+    with sources.noted(), part_of_start(log, "import"):  # The first run waits for these imports.
+        import_all(first_run)
     log.close()
-    outlive_parent()  # Until here it dies with the supervisor that waits for it; from here on it has a lifeline.
+    outlive_parent()  # Until here the server dies with the supervisor that waits for it; now the lifeline ends it.
     return Server(socket.socket(fileno=listening), lifeline, sources).run()
 
 
 class Server:
-    """A process that has imported what its forks need."""
+    """The server: it has imported what its forks need."""
 
     def __init__(self, listener: socket.socket, lifeline: int, sources: Sources) -> None:
         self._listener: socket.socket | None = listener
@@ -60,37 +62,37 @@ class Server:
         self._forks: list[Fork] = []
 
     def run(self) -> Path | None:
-        """What `serve` returns."""
+        """Accept requests and wait for forks; returns what `serve` returns."""
         while self._listener or self._forks:
-            of_forks = [descriptor for fork in self._forks for descriptor in (fork.ending, fork.channel.fileno())]
+            fork_descriptors = [fd for fork in self._forks for fd in (fork.ending, fork.channel.fileno())]
             listening = [self._listener.fileno()] if self._listener else []
-            ready = waited([*listening, *of_forks], self._lifeline)
+            ready = wait_readable([*listening, *fork_descriptors], self._lifeline)
             if self._lifeline in ready:
                 for fork in self._forks:
                     kill(fork)
                 return None
             for fork in [fork for fork in self._forks if ready & {fork.ending, fork.channel.fileno()}]:
-                end(fork, told=fork.ending in ready)
+                finish(fork, exited=fork.ending in ready)
                 self._forks.remove(fork)
             if ready.intersection(listening) and (folder := self._accept()):
                 return folder
         return None
 
     def _accept(self) -> Path | None:
-        """Take one request; in its fork, the folder of its run."""
+        """Take one request and fork; return the folder of the run in the fork, None in the server."""
         assert self._listener
         channel, _ = self._listener.accept()
-        # To close a channel with something unread would reset it, and lose an answer on its way.
+        # Read first: closing a channel with unread data resets it, and an answer under way is lost.
         words, descriptors, _, _ = socket.recv_fds(channel, MAX_BYTES, MOST_DESCRIPTORS)
         if self._sources.have_changed():
-            self._listener.close()  # The next run starts another server; this one waits for its forks.
+            self._listener.close()  # The next run starts a new server; this one only waits for its forks.
             self._listener = None
-            with channel, suppress(OSError):  # a supervisor that has gone
+            with channel, suppress(OSError):  # The supervisor may be gone.
                 channel.send(STALE.encode())
         elif words:
             server, pid = os.getpid(), os.fork()
             if not pid:
-                return self._leave(words, descriptors, server, channel)
+                return self._enter_fork(words, descriptors, server, channel)
             self._forks.append(Fork(pid, os.pidfd_open(pid), channel))
         else:
             channel.close()
@@ -98,20 +100,20 @@ class Server:
             os.close(descriptor)
         return None
 
-    def _leave(self, words: bytes, descriptors: list[int], server: int, channel: socket.socket) -> Path:
-        """Be a fork, which holds nothing of the server's."""
+    def _enter_fork(self, words: bytes, descriptors: list[int], server: int, channel: socket.socket) -> Path:
+        """In the fork, close the server's descriptors and become a worker; return the folder of its run."""
         assert self._listener
         self._listener.close()
         for fork in self._forks:
             fork.channel.close()
             os.close(fork.ending)
         os.close(self._lifeline)
-        return become(json.loads(words), descriptors, server, channel)
+        return become_worker(json.loads(words), descriptors, server, channel)
 
 
-def import_all(like: Path) -> None:
-    """Import what a run like this one needs. Nothing is left out by a second start, as `import_training` would do."""
-    config = run_folder.read_config(like)
+def import_all(run_dir: Path) -> None:
+    """Import what a run like this one needs. Raises where `import_training` in a worker would start it again."""
+    config = run_folder.read_config(run_dir)
     limit_threads(config)
     import_training(config, None)
     import torch
@@ -120,13 +122,13 @@ def import_all(like: Path) -> None:
 
     from trainers.workload import load_workload
 
-    if config.model.workload.startswith("trainers."):  # A workload of the user's own may start what survives no fork.
+    if config.model.workload.startswith("trainers."):  # A user's workload may start threads, which a fork lacks.
         load_workload(config)
     assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
 
 
-def waited(descriptors: list[int], lifeline: int) -> set[int]:
-    """Those of the descriptors that there is something to read of, once there is; and the lifeline when it is cut."""
+def wait_readable(descriptors: list[int], lifeline: int) -> set[int]:
+    """Wait, and return the descriptors that became readable, and the lifeline if it was closed."""
     poller = select.poll()
     poller.register(lifeline, 0)
     for descriptor in descriptors:
@@ -134,9 +136,9 @@ def waited(descriptors: list[int], lifeline: int) -> set[int]:
     return {descriptor for descriptor, _ in poller.poll()}
 
 
-def end(fork: Fork, told: bool) -> None:
-    """Tell how a fork has ended; one whose supervisor is gone is killed first."""
-    if not told:
+def finish(fork: Fork, exited: bool) -> None:
+    """Report a fork's exit code to its supervisor; if it has not exited, its supervisor is gone: kill it first."""
+    if not exited:
         kill(fork)
     _, status = os.waitpid(fork.pid, 0)
     with suppress(OSError):
@@ -146,19 +148,19 @@ def end(fork: Fork, told: bool) -> None:
 
 
 def kill(fork: Fork) -> None:
-    for send in (os.killpg, os.kill):  # It may have no group of its own yet.
+    for send in (os.killpg, os.kill):  # The fork may not have its own process group yet.
         with suppress(ProcessLookupError):
             send(fork.pid, signal.SIGKILL)
 
 
-def become(request: dict[str, Any], descriptors: list[int], server: int, channel: socket.socket) -> Path:
-    """Give a fork what a new worker has: session, cores, variables, streams, and random numbers of its own."""
+def become_worker(request: dict[str, Any], descriptors: list[int], server: int, channel: socket.socket) -> Path:
+    """Give a fork its own session, cores, variables, streams and random numbers; return the folder of its run."""
     os.setsid()
     die_with(server)
     try:
         with channel:
             channel.send(f"{BEGAN} {os.getpid()}".encode())
-    except OSError:  # Its supervisor has gone, or has taken the request back: nothing of the run may happen any more.
+    except OSError:  # The supervisor is gone or has withdrawn the request, so the run must not start.
         os._exit(1)
     Inheritance(request["cores"], request["memory"] and tuple(request["memory"])).take()
     os.environ.clear()
@@ -167,13 +169,13 @@ def become(request: dict[str, Any], descriptors: list[int], server: int, channel
     for stream in (1, 2):
         os.dup2(output, stream)
     os.close(output)
-    for descriptor in kept:  # the lock of the run's folder, which all processes of the run hold
+    for descriptor in kept:  # This is the lock of the run's folder, which all processes of the run hold.
         os.set_inheritable(descriptor, True)
     random.seed()
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
     inductor: Any = sys.modules.get("torch._inductor.config")
-    if inductor:  # It has counted the cores of the server.
+    if inductor:  # Inductor has counted the server's cores.
         inductor.compile_threads = inductor.decide_compile_threads()
     sys.argv[1:] = [request["run"]]
     return Path(request["run"])

@@ -1,4 +1,4 @@
-"""Imports Lightning without what it does not need here, because the user waits for it before every run."""
+"""Imports Lightning without slow packages that are not needed, because every run waits for this import."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from importlib.metadata import PackageNotFoundError
 
 from lightning_utilities.core import imports
 
-# Lightning imports torchmetrics, which imports these where they are installed, for its plots and audio metrics. They
-# take a third of Lightning's import time (4 of 14 s on two cores).
+# Lightning imports torchmetrics, which imports these, if installed, for plots and audio metrics. They take a third of
+# Lightning's import time (4 of 14 s on two cores).
 SLOW = ("matplotlib", "scipy", "transformers")
 
 
 @contextmanager
 def as_if_missing(*names: str) -> Iterator[None]:
-    """Imports in the block find these packages missing, unless they are imported already; afterwards they are back."""
+    """Hide packages from imports in the block, unless they are imported already."""
     hidden = [name for name in names if name not in sys.modules]
     version = imports._version
 
@@ -27,7 +27,7 @@ def as_if_missing(*names: str) -> Iterator[None]:
 
     imports._version = visible_version  # type: ignore[assignment]
     for name in hidden:
-        sys.modules[name] = None  # type: ignore[assignment]  # Python's import takes None for a package that is missing.
+        sys.modules[name] = None  # type: ignore[assignment]  # None makes Python's import raise ModuleNotFoundError.
     try:
         yield
     finally:

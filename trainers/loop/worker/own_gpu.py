@@ -1,7 +1,7 @@
-"""A process sees its own GPU alone, as `cuda:0`, so that what one of them has compiled serves all.
+"""Hides the other GPUs from a process: it sees only its own, as `cuda:0`, so that all can use one compiled code.
 
-PyTorch writes a device's number into the code that it generates, and into the keys of its cache. NCCL still moves data
-straight between GPUs: it names them by their PCI addresses.
+PyTorch writes a device's number into generated code and into the keys of its cache. NCCL still moves data directly
+between GPUs, because it names them by PCI address.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ VISIBLE, PLACE = "CUDA_VISIBLE_DEVICES", "LOCAL_RANK"
 
 
 def be_alone(on_gpu: bool, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Make this process the only one that it knows of on its node: its LOCAL_RANK is 0, and its GPU the only one.
+    """Set LOCAL_RANK to 0 and, for a run on GPUs, CUDA_VISIBLE_DEVICES to this process's own GPU.
 
-    CUDA must not have begun. An entry of CUDA_VISIBLE_DEVICES is kept as it is written: a number, a GPU's UUID or a MIG
-    instance's. A process on a CPU is left the GPUs that it sees, and has no use for them.
+    Call it before CUDA is initialised. An entry of CUDA_VISIBLE_DEVICES is kept as it is: a number, or the UUID of a
+    GPU or a MIG instance.
     """
     place = int(environ[PLACE])
     if on_gpu:

@@ -1,4 +1,4 @@
-"""One process of a run: it trains, and leaves its failure as a file in which the agent reads what was the first."""
+"""Runs one rank of a run; a rank that fails writes its failure to a file, which the agent reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
-    """The entry point of one process; a failure is left as a file for the agent."""
+    """Train as one rank, and exit; a failure is written to a file for the agent."""
     agent = multiprocessing.parent_process()
     assert agent is not None
     die_with(int(agent.pid or 0))
@@ -34,10 +34,10 @@ def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
     be_alone(config.on_gpu())
     try:
         train(config, run_dir, environment)
-    except SavedAndEnded:  # The supervisor waits for this, and says why the run ends.
+    except SavedAndEnded:  # The supervisor waits for this exit, and reports why the run ended.
         os._exit(0)
     except Exception as error:
-        if os.getpid() != pid:  # A process that the workload forked has failed, and the rank itself goes on.
+        if os.getpid() != pid:  # A process that the workload forked has failed, not the rank itself.
             traceback.print_exc()
             os._exit(1)
         from tracking.measure.training import classify
@@ -45,22 +45,22 @@ def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
         kind = classify(error)
         message = str(error) if kind == "bad_input" else f"{type(error).__name__}: {error}"
         failure = Failure(kind, message, traceback.format_exc(), rank)
-        with suppress(OSError):  # On a full disk the exit code has to say it all.
+        with suppress(OSError):  # On a full disk only the exit code can tell.
             documents.write_json(run_dir / run_folder.FAILURE.format(rank=rank), failure)
         with suppress(OSError):
             traceback.print_exc()
             sys.stdout.flush()
             sys.stderr.flush()
         if kind == "error" and config.world_size() > 1:
-            time.sleep(2)  # A peer's death may be the cause, and the agent has to see that first.
-        # Not through exit handlers: they would wait for peers that may be gone.
+            time.sleep(2)  # If a peer's death is the cause, the agent has to see that one first.
+        # Skip exit handlers: they would wait for peers that may be gone.
         os._exit(errno.ENOSPC if kind == "disk_full" else 1)
 
 
 def first_failure(run_dir: Path, error: ChildFailedError) -> Failure:
-    """What ended the first rank to fail; its peers then fail for want of it.
+    """Return the failure of the rank that failed first; its peers fail because it is gone.
 
-    Who follows the worker adds what it printed last (tracking.record.failures.with_last_words).
+    The supervisor adds what the worker printed last (tracking.record.failures.with_last_words).
     """
     rank, failure = error.get_first_failure()
     if failure.exitcode < 0:
@@ -70,5 +70,5 @@ def first_failure(run_dir: Path, error: ChildFailedError) -> Failure:
     if file.exists():
         return Failure(**documents.read_json(file))
     if failure.exitcode == errno.ENOSPC:
-        return Failure("disk_full", f"rank {rank} could not write: {os.strerror(errno.ENOSPC)}: {run_dir}", rank=rank)
+        return Failure("disk_full", f"rank {rank} could not write to {run_dir}: {os.strerror(errno.ENOSPC)}", rank=rank)
     return Failure("error", f"rank {rank} ended with exit code {failure.exitcode}", rank=rank)

@@ -1,4 +1,4 @@
-"""How a worker's processes end: of the signals that they get, and with who started them."""
+"""Makes a worker's processes die of the signals that they get, and with their parent process."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import signal
 from tracking.record import node_records
 
 PR_SET_PDEATHSIG = 1  # The number is from linux/prctl.h.
-# These end a process. Torchrun's agent and Lightning would make exceptions of them, which may come at any line of a
-# training, and so does Python of Ctrl-C.
+# These signals end a process. torchrun's agent, Lightning and Python (for Ctrl-C) would turn them into exceptions,
+# which may be raised at any line of a training.
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 def die_of_signals() -> None:
-    """Have signals end this process, whatever was to be done about them; those that are ignored still are.
+    """Let stop signals end this process, whatever handlers it has; ignored signals stay ignored.
 
-    A scheduler's warning is the supervisor's to heed, and may reach all processes.
+    A scheduler's warning (SIGUSR2) may reach all processes, but only the supervisor acts on it.
     """
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     if node_records.SPARED in os.environ:
@@ -28,21 +28,21 @@ def die_of_signals() -> None:
 
 
 def signal_of(error: BaseException | None) -> int:
-    """The signal of which torchrun's agent has made this exception, or one that this came of; 0 for none."""
+    """Return the signal that torchrun's agent turned into this exception or a cause of it; 0 if there was no signal."""
     while error is not None:
-        if number := getattr(error, "sigval", 0):  # It is a SignalException's.
+        if number := getattr(error, "sigval", 0):  # attribute of torchrun's SignalException
             return int(number)
         error = error.__context__
     return 0
 
 
 def outlive_parent() -> None:
-    """Take `die_with` back."""
+    """Revoke `die_with`."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, 0)
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies, however the parent dies."""
+    """Make the kernel kill this process when its parent dies, however the parent dies."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # The parent died before the call.
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Whether the user's or our own sources have changed since this process imported them."""
+"""Detects changes of source files, the user's and our own, since this process imported them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-# Where Python and packages lie, which nobody edits during a search.
+# Folders of Python and of installed packages, which nobody edits during a search.
 INSTALLED = {
     Path(folder)
     for folder in (
@@ -21,12 +21,12 @@ INSTALLED = {
 
 
 def is_installed(path: str) -> bool:
-    """Whether a file or folder belongs to Python, or to a package that is installed beside it."""
+    """Return whether a path belongs to Python or to an installed package."""
     return any(Path(path).is_relative_to(folder) for folder in INSTALLED)
 
 
 class Sources:
-    """The source files that this process has imported, except installed ones, and when each was last changed."""
+    """The source files that this process has imported, except installed ones, with their modification times."""
 
     def __init__(self) -> None:
         self._times: dict[str, int] = {}
@@ -34,7 +34,7 @@ class Sources:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Note what is imported in the block, each file before it is read: an edit meanwhile is a change, too."""
+        """Note the files that the block imports, each before it is read, so that an edit during the import counts."""
         sys.meta_path.insert(0, self)
         try:
             yield
@@ -43,15 +43,15 @@ class Sources:
             self._note_imported()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> None:
-        """Note the file of a module that Python is about to import. It finds nothing, so others import the module."""
+        """Note the file of a module that Python is about to import; return None, so that other finders import it."""
         if path is not None and all(map(is_installed, path)):
-            return  # Most modules are parts of packages: this saves looking for each of them twice.
+            return  # Most modules are in installed packages: this saves a second search for each.
         spec = PathFinder.find_spec(name, path)
         if spec and spec.origin:
             self._note(spec.origin)
 
     def have_changed(self) -> bool:
-        """Whether a file was changed or removed."""
+        """Return whether a noted file was changed or removed."""
         return any(time_of(file) != time for file, time in self._times.items())
 
     def _note_imported(self) -> None:
@@ -65,7 +65,7 @@ class Sources:
 
 
 def time_of(file: str) -> int:
-    """When a file was last changed, in nanoseconds; 0 where there is none."""
+    """Return a file's modification time in nanoseconds; 0 for a missing file."""
     with suppress(OSError):
         return Path(file).stat().st_mtime_ns
     return 0

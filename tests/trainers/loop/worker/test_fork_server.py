@@ -21,7 +21,7 @@ supervisors, channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 if sys.argv[1] == "withdrawn":
     supervisors.shutdown(socket.SHUT_RD)
 request = {"run": "folder", "environ": dict(os.environ), **asdict(Inheritance.own())}
-print(fork_server.become(request, [os.dup(1)], os.getppid(), channel), supervisors.recv(5).decode())
+print(fork_server.become_worker(request, [os.dup(1)], os.getppid(), channel), supervisors.recv(5).decode())
 """
 
 
