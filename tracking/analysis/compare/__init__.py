@@ -1,7 +1,4 @@
-"""What runs say about each other: groups of repeats, estimates, confounding, differences and the gate.
-
-The arithmetic is pure: it draws nothing and prints nothing.
-"""
+"""Compare runs: groups of repeats, estimates, confounding, differences and the gate. Nothing here draws or prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The axes that a report compares by: which there are, and their values for each run."""
+"""The axes that a report compares by, and their values for each run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tracking.analysis.compare.grouping import SHORT, title
 from tracking.analysis.results import NONE, REPEATS, TASK, Run, Runs, words
 from tracking.request import stored_config
 
-# The axes that are tried where none are asked for, in this order; other params follow by name.
+# The axes tried first if the user names none; other params follow by name.
 LIKELY = ("gpus", "nodes", "cpu_processes", "precision", "stack", "instance", "batch_size")
 
 
 class Values:
-    """The value of an axis for a run: a param, a tag, or a key of config.yaml, which is read only where it must be."""
+    """The value of an axis for a run: a param, a tag, or a key of config.yaml, which is read only if needed."""
 
     def __init__(self, store: Runs, runs: Sequence[Run]) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class Values:
         return next((key for key in (axis, SHORT.get(axis, axis), param) if key in self._known), axis)
 
     def config(self, run: Run) -> dict[str, str]:
-        """Every key of the run's config.yaml, dotted; empty where it has none that can be read."""
+        """Every key of the run's config.yaml, dotted; empty if the file is missing or unreadable."""
         if run.id not in self._configs:
             try:
                 self._configs[run.id] = words(stored_config.loaded(self._store.text(run, "config.yaml")))
@@ -41,7 +41,7 @@ class Values:
         return self._configs[run.id]
 
     def check(self, axes: Sequence[str], runs: Sequence[Run]) -> None:
-        """Raise ValueError for an axis of which no run has a value."""
+        """Raise ValueError for an axis without a value in any run."""
         for axis in axes:
             if self.key(axis) not in self._known and all(axis not in self.config(run) for run in runs):
                 shown = sorted(key for key in self._known if not key.startswith(("mlflow.", "timetrial.")))
@@ -51,7 +51,7 @@ class Values:
 
 
 def with_pairs(axes: list[str], runs: Sequence[Run]) -> list[str]:
-    """The axes, with the GPUs' indices behind their number where runs chose theirs: pairs are no repeats of another."""
+    """The axes, with `gpu_indices` after `gpus` if runs chose their GPUs: other GPUs are not repeats of a setting."""
     if "gpus" not in axes or "gpu_indices" in axes or not any("gpu_indices" in run.params for run in runs):
         return axes
     place = axes.index("gpus") + 1
@@ -59,7 +59,7 @@ def with_pairs(axes: list[str], runs: Sequence[Run]) -> list[str]:
 
 
 def likely_axes(runs: Sequence[Run]) -> list[str]:
-    """The params in which runs of a workload differ.
+    """The params in which runs of a workload differ; ["gpus"] if they do not differ.
 
     Axes that separate no further settings are skipped, such as a learning rate that follows from the number of GPUs.
     """

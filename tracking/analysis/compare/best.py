@@ -1,8 +1,8 @@
-"""The best of several settings, or software stacks: which may be it, and by how much the leading one is ahead.
+"""The best of several settings or software stacks: which may be it, and by how much the leader is ahead.
 
-The choice is part of the test: multiple comparisons with the best (statistics.best_of). Settings of one run can be
-neither told to be the best nor to be no candidate. Stacks are compared where all else that a report compares by is the
-same: on one model of GPU, on as many of them.
+The test allows for the choice: multiple comparisons with the best (statistics.best_of). A setting with one run can
+neither be shown to be the best nor be ruled out. Stacks are compared where all other axes are equal: on the same GPUs,
+and the same number of them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ COST = quantities.COST_TO_ACCURACY_USD
 
 @dataclass(frozen=True)
 class Best:
-    """Of `settings`, those that may be the best: `candidates`, in order, with the one that leads, the `leader`.
+    """The settings that may be the best, `candidates`, in order, and the one that leads, `leader`.
 
-    `num_tested` of the settings have two runs or more. `next` is the leader's pair with the runner-up; None of one
-    setting. `p` is the largest corrected p-value of the leader against any other, None where one cannot be tested.
-    `bounds` are those of its factor over the best of the others (None: a setting has one run, or a mean is not above
-    0).
+    - `num_tested`: the number of settings with two runs or more.
+    - `next`: the leader's pair with the runner-up; None for a single setting.
+    - `p`: the largest corrected p-value of the leader against any other; None if one cannot be tested.
+    - `bounds`: of the leader's factor over the best of the others; None if a setting has one run, or a mean is not
+      above 0.
     """
 
     settings: Sequence[Setting]
@@ -45,11 +46,11 @@ class Best:
     next: Comparison | None
     p: float | None
     bounds: tuple[float, float] | None
-    paired: bool = False  # the leader's runs with those of each other one
+    paired: bool = False  # whether the leader's runs are paired with those of each other setting
 
     @property
     def tied(self) -> list[Setting]:
-        """The other candidates."""
+        """The candidates without the leader."""
         return [setting for setting in self.candidates if setting is not self.leader]
 
     @property
@@ -59,34 +60,34 @@ class Best:
 
 
 def best_of(settings: Sequence[Setting], pairs: Sequence[Comparison], key: str) -> Best | None:
-    """The best of settings that have values of this metric; `pairs` are all of theirs. None where there are no such."""
+    """The best of the settings with values of this metric; None without any. `pairs` are all their comparisons."""
     there = with_values(settings, key)
     if not there:
         return None
     num_tested = sum(setting.measured(key).n > 1 for setting in there)
-    told = [
+    significant = [
         (pair.better.name, pair.worse.name)
         for pair in pairs
         if pair.p is not None and corrected(pair.p, num_tested) < ALPHA
     ]
-    names = candidates([setting.name for setting in there], told)
-    in_race = [setting for setting in there if setting.name in names] or there
-    called = Counter(pair.better.name for pair in pairs)
-    leader = max(in_race, key=lambda setting: called[setting.name])
-    own = [pair for pair in pairs if leader.name in (pair.better.name, pair.worse.name)]
-    p_values = [pair.p if pair.better.name == leader.name else 1.0 for pair in own]
+    names = candidates([setting.name for setting in there], significant)
+    may_be_best = [setting for setting in there if setting.name in names] or there
+    num_led = Counter(pair.better.name for pair in pairs)
+    leader = max(may_be_best, key=lambda setting: num_led[setting.name])
+    pairs_of_leader = [pair for pair in pairs if leader.name in (pair.better.name, pair.worse.name)]
+    p_values = [pair.p if pair.better.name == leader.name else 1.0 for pair in pairs_of_leader]
     tested = [p for p in p_values if p is not None]
     return Best(
-        there, leader, in_race, num_tested,
-        min(own, key=lambda pair: _distance(pair, leader), default=None),
-        corrected(max(tested), num_tested) if tested and len(tested) == len(own) else None,
-        _bounds(leader, own, key, one_sided_level(num_tested)),
-        bool(own) and all(pair.paired for pair in own),
+        there, leader, may_be_best, num_tested,
+        min(pairs_of_leader, key=lambda pair: _distance(pair, leader), default=None),
+        corrected(max(tested), num_tested) if tested and len(tested) == len(pairs_of_leader) else None,
+        _bounds(leader, pairs_of_leader, key, one_sided_level(num_tested)),
+        bool(pairs_of_leader) and all(pair.paired for pair in pairs_of_leader),
     )  # fmt: skip
 
 
 def _distance(pair: Comparison, leader: Setting) -> tuple[bool, float, float]:
-    """How far the leader is ahead: the runner-up has the least, and one that leads it less still."""
+    """How far the leader is ahead, for sorting: smallest for a setting that beats it, then for the runner-up."""
     return pair.better.name == leader.name, pair.factor, -(pair.p or 0.0)
 
 
@@ -98,7 +99,7 @@ def _bounds(leader: Setting, pairs: Sequence[Comparison], key: str, level: float
 
 
 def best(task: Task, key: str) -> Setting | None:
-    """The setting that leads by this metric; whether it can be told from the next is another question."""
+    """The setting that leads by this metric, significantly or not."""
     there = with_values(task.settings, key)
     pairs = [compared(first, second, key) for place, first in enumerate(there) for second in there[place + 1 :]]
     leading = best_of(there, pairs, key)
@@ -107,11 +108,11 @@ def best(task: Task, key: str) -> Setting | None:
 
 @dataclass(frozen=True)
 class BestStack:
-    """The best of the stacks among settings whose other axes are `among`, two at least.
+    """The best of two or more stacks among the settings whose other axes have the values `among`.
 
-    The choice is among these, and not among other GPUs: which stack is best is a question of its own on each.
-    `saved_usd` is by how much the runner-up's mean cost to accuracy is above the leader's, None without prices.
-    `needed` runs of both would tell the leader from the runner-up, where it cannot be told from it.
+    Each kind of GPU has its own best stack. `saved_usd` is the runner-up's mean cost to accuracy minus the leader's;
+    None without prices. `needed` is the number of runs that would separate the leader from the runner-up, if they are
+    not separated yet.
     """
 
     among: Mapping[str, str]
@@ -130,7 +131,7 @@ class BestStack:
 
 
 def best_stacks(task: Task, metric: str, pairs: Sequence[Comparison]) -> list[BestStack]:
-    """The best stack for each value of the other axes, in their order; `pairs` are all of the workload."""
+    """The best stack for each value of the other axes, in order; `pairs` are all comparisons of the workload."""
     families: dict[tuple[tuple[str, str], ...], list[Setting]] = {}
     for setting in task.settings:
         families.setdefault(tuple(other_axes(setting).items()), []).append(setting)
@@ -153,13 +154,12 @@ def _described(among: Mapping[str, str], best: Best, metric: str) -> BestStack:
 
 
 def other_axes(setting: Setting) -> dict[str, str]:
-    """What a setting is beside its software stack."""
+    """The setting's values on the axes that are not part of the software stack."""
     return {axis: value for axis, value in setting.labels.items() if not is_stack(axis)}
 
 
 def difference(more: Estimate, less: Estimate) -> Estimate | None:
-    """A difference of two means of independent runs, whose variances add; None where both are only known to be at least
-    so large."""
+    """The difference of two means of independent runs, whose variances add; None if both are only bounds."""
     if more.bound and less.bound:
         return None
     error = None if more.error is None or less.error is None else math.hypot(more.error, less.error)

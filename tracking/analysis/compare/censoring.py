@@ -1,4 +1,4 @@
-"""By when a run had not reached its target: how far it came is said by other metrics of it."""
+"""Censored figures: how far a run without its target came, from its other metrics."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tracking.analysis.results import Run
 from tracking.base import quantities
 from tracking.record import failures
 
-EPOCH = quantities.EPOCH  # the one that was evaluated last
+EPOCH = quantities.EPOCH  # the last evaluated epoch
 OF_THE_CLOCK = (quantities.TIME_TRAIN_SEC, quantities.TIME_EVAL_SEC, quantities.TIME_CHECKPOINT_SEC)
-# By metric to accuracy, the metrics that say of a run without its target how far it came.
+# For each metric to accuracy, the metrics that say how far a run without its target came.
 UNTIL_CENSORED: Mapping[str, Sequence[str]] = {
     quantities.TIME_TO_ACCURACY_SEC: OF_THE_CLOCK,
     quantities.TIME_TO_ACCURACY_TRAIN_SEC: (quantities.TIME_TRAIN_SEC,),
@@ -21,28 +21,28 @@ UNTIL_CENSORED: Mapping[str, Sequence[str]] = {
     quantities.ENERGY_TO_ACCURACY_JOULES: (quantities.ENERGY_JOULES,),
     quantities.ENERGY_TO_ACCURACY_KWH: (quantities.ENERGY_KWH,),
 }
-# Runs of older versions lack it. The sum of what was timed then stands for it: it is less, and as true.
+# Runs of older versions lack this metric. The sum of their timed parts stands in for it: a smaller, valid lower bound.
 CENSORED = quantities.TIME_CENSORED_SEC
 BOUNDS = {CENSORED, *(key for keys in UNTIL_CENSORED.values() for key in keys)}
 
 
 def censored_at(key: str, metrics: Mapping[str, float]) -> float | None:
-    """What a figure to accuracy (a key of UNTIL_CENSORED) is at least, of a run that did not get there.
+    """The lower bound of a figure to accuracy (a key of UNTIL_CENSORED) for a run without its target.
 
-    None where its metrics do not say.
+    None if the run's metrics do not say.
     """
     if key == quantities.TIME_TO_ACCURACY_SEC and CENSORED in metrics:
         return metrics[CENSORED]
-    there = [metrics[name] for name in UNTIL_CENSORED[key] if name in metrics]
-    return sum(there) if UNTIL_CENSORED[key][0] in metrics else None
+    parts = [metrics[name] for name in UNTIL_CENSORED[key] if name in metrics]
+    return sum(parts) if UNTIL_CENSORED[key][0] in metrics else None
 
 
 def interval_of(key: str, metrics: Mapping[str, float]) -> float | None:
-    """How far apart the evaluations are on which a figure of a run that reached its target can fall, in its unit.
+    """The distance of the evaluations at which a figure of a run with its target can fall, in the figure's unit.
 
-    Evaluations are counted one by one, and so are epochs where each is evaluated. Any other figure to accuracy (time,
-    cost, energy, else epochs) has the share of it that the last interval has of the time to accuracy; of older runs, of
-    an epoch. None where nothing says it, and of figures that are not to accuracy.
+    It is 1 for evaluations, and for epochs if each is evaluated. For any other figure to accuracy (time, cost, energy,
+    epochs) it is the figure times last interval / time to accuracy; older runs recorded epochs in place of intervals.
+    None if it is not known, and for figures that are not to accuracy.
     """
     epochs = metrics.get(quantities.EPOCHS_TO_ACCURACY)
     each_epoch = metrics.get(quantities.EVALUATIONS_TO_ACCURACY, epochs) == epochs
@@ -58,7 +58,7 @@ def interval_of(key: str, metrics: Mapping[str, float]) -> float | None:
 
 
 def stopped_words(runs: Sequence[Run]) -> str:
-    """What stopped runs from outside, and when: `1 stopped by a time limit at 120 s`; "" of no runs."""
+    """What stopped runs from outside, and when: `1 stopped by a time limit at 120 s`; "" without runs."""
     by_kind: dict[str, list[Run]] = {}
     for run in runs:
         by_kind.setdefault(run.failure or "", []).append(run)

@@ -1,4 +1,4 @@
-"""Which of two settings is the better one by a metric, and how sure that is. Pure arithmetic.
+"""Which of two settings is better by a metric, and with what p-value. Pure arithmetic.
 
 Every comparison uses the runs that the table of settings uses (`Setting.measured`).
 """
@@ -36,13 +36,14 @@ TIME = quantities.TIME_TO_ACCURACY_SEC
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two settings by one metric: `better` is the one that leads, by its mean where every run has a value.
+    """Two settings by one metric. `better` leads: by its mean, if every run has a value.
 
-    `factor` is how many times better the mean is, 1 at least. Where runs of `worse` did not reach the target, it is
-    that at least; where runs of `better` did not, or a mean is not above 0, it is infinite: nothing is known of it.
-    `won` is then the share of pairs of runs in which that of `better` is known to be the sooner one. `p` is two-sided;
-    None where a side has one run. `often` says whether one of them reaches the target more often. `paired`: runs of the
-    same seed were compared, since both settings were made for that and have the same seeds (`Setting.seeds`).
+    - `factor`: how many times better the mean of `better` is, at least 1. It is a lower bound if runs of `worse` did
+      not reach the target. It is infinite (not known) if runs of `better` did not, or if a mean is not above 0.
+    - `won`: if runs of `better` did not reach the target, the share of pairs of runs that `better` wins.
+    - `p`: two-sided; None if a side has one run.
+    - `often`: whether one setting reaches the target more often.
+    - `paired`: runs with the same seed were compared, since both settings were made for it (`Setting.seeds`).
     """
 
     better: Setting
@@ -60,14 +61,14 @@ class Comparison:
 
     @property
     def more_often(self) -> Setting | None:
-        """The setting that reaches the target more often; None where that is not sure."""
+        """The setting that reaches the target significantly more often, or None."""
         if self.often is None or self.often.adjusted is None or self.often.adjusted >= ALPHA:
             return None
         return self.better if self.often.first else self.worse
 
 
 def compare(task: Task, key: str) -> list[Comparison]:
-    """All pairs of settings with values of this metric, with corrected p-values, in order of the settings."""
+    """All pairs of settings that both have a value of this metric, with corrected p-values, in order of settings."""
     pairs = [compared(first, second, key) for first, second in combinations(with_values(task.settings, key), 2)]
     by_means = adjusted([pair.p for pair in pairs])
     by_shares = adjusted([pair.often.p if pair.often else None for pair in pairs])
@@ -78,22 +79,22 @@ def compare(task: Task, key: str) -> list[Comparison]:
 
 
 def adjusted(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's correction of those that are there."""
+    """The p-values after Holm's correction; None stays None."""
     corrected = iter(holm([p for p in p_values if p is not None]))
     return [None if p is None else next(corrected) for p in p_values]
 
 
 def with_values(settings: Sequence[Setting], key: str) -> list[Setting]:
-    """The settings that have a value, or a run that did not come to one.
+    """The settings that have a value or a censored run.
 
-    None where no run of any has a value, or where it is not known which way is better.
+    Empty if no setting has both a value and a known direction of the metric.
     """
-    there = [setting for setting in settings if setting.measured(key).n]
-    return there if any(setting.measured(key).reached and setting.better(key) for setting in there) else []
+    with_value = [setting for setting in settings if setting.measured(key).n]
+    return with_value if any(setting.measured(key).reached and setting.better(key) for setting in with_value) else []
 
 
 def compared(first: Setting, second: Setting, key: str) -> Comparison:
-    """Which of two settings leads, and how sure that is. Of equals it is the first. A way has to be better."""
+    """The comparison of two settings; of equals, `first` leads. The metric's direction has to be known."""
     sides = first.measured(key), second.measured(key)
     if not sides[0].num_short + sides[1].num_short:
         return _by_means(first, second, *sides, first.better(key) == HIGHER)
@@ -120,19 +121,19 @@ def _by_means(first: Setting, second: Setting, values: Times, others: Times, hig
 
 
 def _leads(first: Times, second: Times) -> bool:
-    """Whether `first` is the sooner one by its p-value; else reaches the target more often; else wins more pairs."""
+    """Whether `first` leads: by its p-value; if equal, by reaching the target more often; then by wins of pairs."""
     p_values = p_sooner(first, second), p_sooner(second, first)
     if p_values[0] is not None and p_values[1] is not None and p_values[0] != p_values[1]:
         return p_values[0] < p_values[1]
-    arrived = len(first.reached) * second.n, len(second.reached) * first.n
-    return (arrived[0], sum(wins(first, second)[0])) >= (arrived[1], sum(wins(second, first)[0]))
+    shares = len(first.reached) * second.n, len(second.reached) * first.n
+    return (shares[0], sum(wins(first, second)[0])) >= (shares[1], sum(wins(second, first)[0]))
 
 
 def factor_bounds(better: Setting, worse: Setting, key: str, level: float) -> tuple[float, float] | None:
-    """The interval of how many times better a setting is than another, each side at `level`.
+    """Bounds of the factor by which a setting is better than another, each side at `level`.
 
-    It inverts the test which compares them (`statistics.ratio_bounds`). 0 or infinity where there is no bound. None
-    where a side has one run, or a mean is not above 0.
+    They invert the test that compares the settings (`statistics.ratio_bounds`). A missing bound is 0 or infinity. None
+    if a side has one run, or a mean is not above 0.
     """
     sides = (better, worse) if better.better(key) == HIGHER else (worse, better)
     top, bottom = (setting.measured(key) for setting in sides)
@@ -143,23 +144,23 @@ def factor_bounds(better: Setting, worse: Setting, key: str, level: float) -> tu
 
 
 def runs_that_would_tell(pair: Comparison, key: str, level: float) -> Needed | None:
-    """How many runs of `better` and of `worse` would tell them apart at a one-sided level.
+    """How many runs of `better` and of `worse` would show the observed difference at a one-sided level.
 
-    As often as POWER says, if they truly differ as much as they seem to. None where a side has one run, where the means
-    are equal, where a run did not reach its target, and where it would take more runs than anybody makes.
+    The power is POWER if the true difference is the observed one. None if a side has one run, the means are equal, a
+    run did not reach its target, or more than MOST_RUNS would be needed.
     """
     sides = [setting.measured(key) for setting in (pair.better, pair.worse)]
     if pair.p is None or any(side.num_short for side in sides):
         return None
     first, second = (pilot(side.reached, side.interval) for side in sides)
-    if pair.paired:  # The test is that of the differences, against a side that does not scatter.
+    if pair.paired:  # the test takes the differences, against a side without variance
         first, second = pilot_of_pairs(sides[0].reached, sides[1].reached, (first.interval, second.interval))
     return runs_to_tell(first, second, abs(first.mean - second.mean), level)
 
 
 @dataclass(frozen=True)
 class Factor:
-    """By what factor the better setting of a pair has more of something, and the two-sided p-value of no difference."""
+    """The ratio of a quantity of a pair's better setting to the worse one's, with its two-sided p-value."""
 
     value: float
     p: float | None
@@ -172,11 +173,11 @@ class Factor:
 
 @dataclass(frozen=True)
 class Factors:
-    """What a pair's times to accuracy are made of: evaluations to the target x the time of an interval between them.
+    """A pair's times to accuracy split in two: evaluations to the target x the time of an interval between them.
 
-    The first is a small whole number and holds nearly all of the noise. The second repeats closely, so that settings
-    whose times cannot be told apart may be told apart by their rate. So: how many times the rate the better setting
-    has, and how many times the evaluations it takes.
+    The number of evaluations is a small whole number and holds nearly all of the noise. The interval's time repeats
+    closely. So settings whose times do not differ significantly may still differ in their rate. `rate` is the better
+    setting's rate relative to the other's, `evaluations` its number of evaluations relative to the other's.
     """
 
     pair: Comparison
@@ -185,21 +186,21 @@ class Factors:
 
 
 def factors(pairs: Sequence[Comparison], metric: str) -> list[Factors]:
-    """The factors of each pair of settings whose runs say after how many evaluations they reached their target.
+    """The factors of each pair of settings whose runs recorded their evaluations to the target.
 
-    None where settings are compared by another metric than the time to accuracy.
+    Empty unless the metric is the time to accuracy.
     """
     if metric != TIME:
         return []
-    there = [(pair, parts) for pair in pairs if (parts := _of(pair)) is not None]
-    rates, numbers = (adjusted([parts[place].p for _, parts in there]) for place in (0, 1))
+    known = [(pair, parts) for pair in pairs if (parts := _rate_and_evaluations(pair)) is not None]
+    rates, numbers = (adjusted([parts[place].p for _, parts in known]) for place in (0, 1))
     return [
         Factors(pair, replace(parts[0], adjusted=of_rate), replace(parts[1], adjusted=of_number))
-        for (pair, parts), of_rate, of_number in zip(there, rates, numbers, strict=True)
+        for (pair, parts), of_rate, of_number in zip(known, rates, numbers, strict=True)
     ]
 
 
-def _of(pair: Comparison) -> tuple[Factor, Factor] | None:
+def _rate_and_evaluations(pair: Comparison) -> tuple[Factor, Factor] | None:
     sides = [_parts(setting) for setting in (pair.better, pair.worse)]
     if not all(side and fmean(side[0].reached) > 0 for side in sides):
         return None
@@ -216,9 +217,9 @@ def _of(pair: Comparison) -> tuple[Factor, Factor] | None:
 
 
 def _parts(setting: Setting) -> tuple[Times, Times] | None:
-    """The times of an interval and the numbers of evaluations, of the runs that reached the target; None of no such.
+    """The times of an interval and the numbers of evaluations, of runs that reached the target; None without any.
 
-    An interval of a run is its time over the evaluations; of older runs, over the epochs.
+    A run's interval is its time over its evaluations; older runs recorded epochs instead.
     """
     intervals, numbers = [], []
     for run in sorted(setting.trained, key=seed_of):

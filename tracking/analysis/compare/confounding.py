@@ -1,4 +1,4 @@
-"""What compared runs differ in beside the axis: a comparison that is confounded says by what."""
+"""Confounding: in what compared runs differ besides the axis that they are compared by."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tracking.analysis.statistics import counted, verb
 from tracking.base.installation import TRACKING
 from tracking.request.node_options import SHARED
 
-ASKED = "--with-neighbours"  # compares runs that shared a machine with others that did not
-MOST_FILES = 60  # runs whose config.yaml and fingerprint.json are read: a request each
-FIND_IT = f"`{TRACKING} sync --again FOLDER` uploads it where a run's folder has it; else repeat the run"
+WITH_NEIGHBOURS = "--with-neighbours"  # compares runs that shared a machine with runs that did not
+MOST_FILES = 60  # runs whose config.yaml and fingerprint.json are read, by one request each
+FIND_IT = f"`{TRACKING} sync --again FOLDER` uploads it if the run's folder has it; else repeat the run"
 IGNORED = {
     "config_hash",
     "sweep",
@@ -31,7 +31,7 @@ IGNORED = {
     *TASK,
     *PARAMS,
 }  # hashes repeat the rest
-# These keys of config.yaml are not among the params.
+# Keys of config.yaml that are not params.
 CONFIG_KEYS = ("dataset.", "stack.env.", "stop_at_target", "log_every_n_steps")
 GPU_KEYS = (
     "power_limit_watts", "application_sm_clock_mhz", "application_memory_clock_mhz", "max_sm_clock_mhz",
@@ -42,7 +42,7 @@ BY_DEVICES = {
     *DEVICES, "global_batch_size", "optimizer/learning_rate", "env.gpu_count", "env.topology", AFFINITY,
     "environment.OMP_NUM_THREADS",  # processes share the cores (trainers/loop/worker/agent.py)
 }  # fmt: skip
-# What changes with an axis by itself, and is no confounding.
+# By axis, the keys that change with it. They do not confound.
 FOLLOWS = {
     **{f"dataset.{key}": {"data.version"} for key in ("path", "size", "year", *OF_LANGUAGE)},
     "gpus": BY_DEVICES,
@@ -65,7 +65,7 @@ FOLLOWS = {
 def warnings(
     task: Task, axes: Sequence[str], store: Runs, values: Values, progress: Callable[[], None] = lambda: None
 ) -> list[str]:
-    """A sentence for each thing in which the runs behind figures differ and should not, or that cannot be compared."""
+    """A sentence for each key in which a figure's runs differ but should not, or which cannot be compared."""
     follows = {key for axis in axes for key in (values.key(axis), axis, *following(values.key(axis)))}
     settings = {setting.name: setting.trained for setting in task.settings}
     return [f"{task.title}: {sentence}" for sentence in differences(settings, follows, store, values, progress)]
@@ -80,7 +80,7 @@ def differences(
     settings: Mapping[str, Sequence[Run]], follows: Collection[str], store: Runs, values: Values,
     progress: Callable[[], None] = lambda: None,
 ) -> list[str]:  # fmt: skip
-    """The same of any settings, by name; `follows` are the keys in which they may differ."""
+    """The sentences of `warnings` for any settings, by name. `follows` are the keys in which they may differ."""
     runs = [run for members in settings.values() for run in members]
     allowed = IGNORED.union(follows)
     where = {run.id: name for name, members in settings.items() for run in members}
@@ -91,10 +91,10 @@ def differences(
     if dirty:
         share = f"{len(dirty)} of {counted(len(runs), 'run')} {verb('are', len(dirty))}"
         sentences.append(f"{share} of code with uncommitted changes (git.dirty)")
-    if crowded := [run for run in runs if "neighbours" in run.tags]:
-        others = _abridged([f"{run.name}: {run.tags['neighbours']}" for run in crowded], "; ")
+    if shared_runs := [run for run in runs if "neighbours" in run.tags]:
+        others = _abridged([f"{run.name}: {run.tags['neighbours']}" for run in shared_runs], "; ")
         sentences.append(
-            f"{len(crowded)} of {counted(len(runs), 'run')} had neighbours on their cores or GPUs ({others})"
+            f"{len(shared_runs)} of {counted(len(runs), 'run')} had neighbours on their cores or GPUs ({others})"
         )
     sampled = sample(settings, MOST_FILES)
     files = {}
@@ -104,28 +104,28 @@ def differences(
     sentences += [_difference(key, spread, where) for key, spread in _differing(files) if key not in allowed]
     sentences += _unknown(runs, sampled, files)
     if sentences and len(sampled) < len(runs):
-        sentences.append(f"config.yaml and fingerprint.json were read of {len(sampled)} of {len(runs)} runs")
+        sentences.append(f"config.yaml and fingerprint.json were read for {len(sampled)} of {len(runs)} runs")
     return sentences
 
 
 def _unknown(runs: Sequence[Run], sampled: Sequence[Run], files: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Of which runs it is not known what they ran on, and what can be done about it."""
+    """Sentences on runs whose hardware and environment are not known, with what to do about it."""
     sentences = []
     if blank := [run for run in runs if not has_environment(run)]:
         sentences.append(
-            f"{_runs_have(blank, runs)} no env.* tags: nothing says on what GPU, driver and CUDA; leave out "
-            "what has none, or repeat it"
+            f"{_runs_have(blank, runs)} no env.* tags: GPU, driver and CUDA are not known; leave these runs out, or "
+            "repeat them"
         )
     if without := [run for run in sampled if "fingerprint" not in files[run.id]]:
         sentences.append(
-            f"{_runs_have(without, sampled)} no fingerprint.json: clock limits, ECC and variables of the environment "
-            f"cannot be compared; {FIND_IT}"
+            f"{_runs_have(without, sampled)} no fingerprint.json: clock limits, ECC and environment variables cannot "
+            f"be compared; {FIND_IT}"
         )
     return sentences
 
 
 def has_environment(run: Run) -> bool:
-    """Whether its tags say on what it ran."""
+    """Whether the run's tags describe its hardware and software."""
     return any(key.startswith("env.") for key in run.tags)
 
 
@@ -135,7 +135,7 @@ def _runs_have(some: Sequence[Run], runs: Sequence[Run]) -> str:
 
 
 def sample(settings: Mapping[str, Sequence[Run]], most: int) -> list[Run]:
-    """Up to `most` runs, the first of every setting before the second of any."""
+    """Up to `most` runs: the first of every setting, then the second of every setting, and so on."""
     rounds = max(map(len, settings.values()), default=0)
     inner = (runs[at] for at in range(rounds) for runs in settings.values() if at < len(runs))
     return list(inner)[:most]
@@ -157,7 +157,7 @@ def _in_files(run: Run, store: Runs, values: Values) -> dict[str, str]:
 
 
 def _fingerprint(content: Mapping[str, Any]) -> dict[str, str]:
-    """Of the GPUs in use their limits, of the environment its variables; `fingerprint` says that there was one."""
+    """Limits of the GPUs in use and environment variables, by key; `fingerprint` marks that the file was read."""
     used = {gpu.get("uuid") for gpu in content.get("used", [])}
     gpus = [gpu for gpu in content.get("gpus", []) if gpu.get("uuid") in used]
     rows = {
@@ -169,7 +169,7 @@ def _fingerprint(content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _differing(rows: Mapping[str, Mapping[str, str]]) -> list[tuple[str, dict[str, list[str]]]]:
-    """Each key of which runs have different values: value by value, the ids of its runs."""
+    """Each key in which runs differ, with its values and the ids of the runs that have each value."""
     spreads = []
     known = {name: row for name, row in rows.items() if any(key.startswith("env.") for key in row)}
     for key in sorted({key for row in rows.values() for key in row if key != "fingerprint"}):
@@ -198,30 +198,30 @@ def _abridged(names: Sequence[str], between: str = ", ") -> str:
 
 
 def shared(run: Run) -> bool:
-    """Whether it was one of several jobs that ran side by side on purpose (sweep.jobs_at_once)."""
+    """Whether the run was one of several jobs that ran at once on purpose (sweep.jobs_at_once)."""
     return run.tags.get("neighbours", "").startswith(SHARED)
 
 
 def comparable(runs: Sequence[Run]) -> tuple[list[Run], str]:
-    """The runs that may be compared in speed, and a sentence on those that are left out; "" where none is."""
+    """The runs whose speeds may be compared, and a sentence on the runs left out; "" if all are kept."""
     sharing = [run for run in runs if shared(run)]
     alone = [run for run in runs if not shared(run)]
     if not sharing or not alone:
         return list(runs), ""
     how = ", ".join(sorted({run.tags["neighbours"].partition(";")[0] for run in sharing}))
     return alone, (
-        f"left out: {len(sharing)} of {len(runs)} runs, which shared their machine ({how}), as the others did not;"
-        f" {ASKED} compares them all the same"
+        f"left out: {len(sharing)} of {len(runs)} runs, which shared their machine ({how}), unlike the others;"
+        f" {WITH_NEIGHBOURS} includes them"
     )
 
 
 def check_shared(baseline: Sequence[Run], candidate: Sequence[Run]) -> None:
-    """Raise ValueError where some runs of two sides shared their machine and others did not."""
+    """Raise ValueError if some runs of the two sides shared their machine and others did not."""
     everything = [*baseline, *candidate]
     sharing = [run for run in everything if shared(run)]
     if sharing and len(sharing) < len(everything):
         raise ValueError(
             f"{len(sharing)} of {len(everything)} runs shared their machine ({sharing[0].name}:"
-            f" {sharing[0].tags['neighbours']}), and the others did not, so that their speeds do not compare; name runs"
-            f" of one kind, or give {ASKED}"
+            f" {sharing[0].tags['neighbours']}), and the others did not, so their speeds do not compare; name runs of"
+            f" one kind, or give {WITH_NEIGHBOURS}"
         )

@@ -16,10 +16,10 @@ OLYMPIC_FROM = 5  # runs, as in MLPerf's vision benchmarks
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean of `n` runs, its standard error (None for one run), and from five runs on MLPerf's olympic mean.
+    """A mean of `n` runs, its standard error (None for one run), and MLPerf's olympic mean from five runs on.
 
-    `bound` is "≥" or "≤" where the true one is at least or at most that, since runs did not get to their target. Of
-    those the olympic mean has room for one (`invalid`: there are more).
+    `bound` is "≥" or "≤" if the true mean is at least or at most `mean`, since runs did not reach their target. The
+    olympic mean allows for one such run; `invalid` marks more.
     """
 
     mean: float
@@ -30,7 +30,7 @@ class Estimate:
     invalid: bool = False
 
     def text(self, row_n: int | None = None, unit: str = "") -> str:
-        """To two digits of the error, with the unit; with n where it is not that of the row."""
+        """The mean to two digits of its error, with the unit; with n if it differs from the row's."""
         decimals = self.decimals()
         shown = f"{self.bound} {self.mean:,.{decimals}f}".lstrip()
         if self.error is not None:
@@ -43,7 +43,7 @@ class Estimate:
         return shown if row_n is None or row_n == self.n else f"{shown} (n={self.n})"
 
     def decimals(self) -> int:
-        digits = 3 - _magnitude(self.mean)  # four digits of the mean where there is no error to go by
+        digits = 3 - _magnitude(self.mean)  # four digits of a mean without an error
         if self.error:
             digits = min(1 - _magnitude(self.error), 5 - _magnitude(self.mean))
         return max(0, digits)
@@ -54,9 +54,9 @@ def _magnitude(value: float) -> int:
 
 
 def estimate(times: Times, scale: float = 1.0) -> Estimate | None:
-    """The mean; at least that, where runs did not get there. None where no value is known.
+    """The mean; a lower bound if runs did not reach their target. None without any known value.
 
-    MLPerf's training rules: a run that does not converge is the slowest, and of several the result is invalid.
+    MLPerf's training rules: a run that does not converge counts as the slowest; two or more make the result invalid.
     """
     scaled = times.scaled(scale)
     known = scaled.at_least(scaled.latest)
@@ -69,9 +69,9 @@ def estimate(times: Times, scale: float = 1.0) -> Estimate | None:
 
 
 def ratio(top: Estimate, bottom: Estimate) -> Estimate | None:
-    """The ratio of two means; its standard error by first-order propagation of theirs, where both have one.
+    """The ratio of two means, with its standard error by first-order propagation if both have one.
 
-    None where a mean is 0, and where both are at least so large: then nothing is known of their ratio.
+    None if a mean is 0, or if both are bounds, since two bounds give no ratio.
     """
     if not bottom.mean or not top.mean or (top.bound and bottom.bound):
         return None
@@ -84,7 +84,7 @@ def ratio(top: Estimate, bottom: Estimate) -> Estimate | None:
 
 
 def base_of(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
-    """The setting of the fewest devices that is otherwise the same; None where no other count is there."""
+    """The setting with the fewest devices that is otherwise the same; None if no other number of devices was run."""
     others = {key: value for key, value in setting.labels.items() if key not in DEVICES}
     same = [
         candidate
@@ -97,9 +97,9 @@ def base_of(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
 
 
 def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estimate] | None:
-    """Speed-up over the base setting by this metric, and efficiency: the speed-up over the growth of the devices.
+    """The speed-up over the base setting by this metric, and the efficiency: speed-up / growth of the devices.
 
-    The base is 1 by definition, without an error. None where nothing says which way the metric is better.
+    The base is 1 by definition, without an error. None if `gain` is, or if a number of devices is not known.
     """
     if not setting.devices or not base.devices:
         return None
@@ -116,21 +116,21 @@ def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estim
 def gain(setting: Setting, base: Setting, key: str) -> Estimate | None:
     """How many times better a setting is than the base by this metric. The base is 1 by definition, without an error.
 
-    None where nothing says which way the metric is better, or too little is known of it.
+    None if the metric's direction or a mean is not known.
     """
     direction = setting.better(key)
-    own, of_base = estimate(setting.measured(key)), estimate(base.measured(key))
-    if own is None or of_base is None or direction is None:
+    mean, base_mean = estimate(setting.measured(key)), estimate(base.measured(key))
+    if mean is None or base_mean is None or direction is None:
         return None
     if setting is base:
-        return Estimate(1.0, None, own.n)
-    return ratio(own, of_base) if direction == HIGHER else ratio(of_base, own)
+        return Estimate(1.0, None, mean.n)
+    return ratio(mean, base_mean) if direction == HIGHER else ratio(base_mean, mean)
 
 
 def main_metric(tasks: Sequence[Task]) -> str:
-    """What settings are compared by: time to accuracy where a run has a target, else the rate, else training time."""
+    """The metric that settings are compared by: time to accuracy if a run has one, else the rate, else the time."""
     keys = (quantities.TIME_TO_ACCURACY_SEC, quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.TIME_TRAIN_SEC)
-    there: Mapping[str, bool] = {
+    has_runs: Mapping[str, bool] = {
         key: any(setting.runs_of(key) for task in tasks for setting in task.settings) for key in keys
     }
-    return next((key for key in keys if there[key]), keys[0])
+    return next((key for key in keys if has_runs[key]), keys[0])

@@ -1,6 +1,6 @@
-"""Runs that were evaluated at other intervals, whose figures to accuracy do not compare.
+"""Runs with different evaluation intervals, whose figures to accuracy do not compare.
 
-More evaluations find more lucky crossings of the target, and so earlier times.
+More evaluations find more chance crossings of the target, and so earlier times.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from tracking.analysis.results import Run
 from tracking.analysis.statistics import counted
 
 EVERY, AFTER, EPOCHS = PARAMS = ("eval_interval_samples", "eval_after_samples", "eval_at_epochs")
-ALIKE = 1.05  # Intervals in samples are rounded to whole steps, which may be of other sizes.
+ALIKE = 1.05  # intervals in samples are rounded to whole steps, and steps differ in size
 
 
 def uneven(settings: Mapping[str, Sequence[Run]]) -> list[str]:
-    """A sentence on the intervals of settings, where they are not alike; of runs with a target alone."""
+    """A sentence on the settings' intervals, if they differ. Runs without a target are ignored."""
     kinds: list[tuple[Run, list[str]]] = []  # a run of each interval, and the settings of all of its runs
     for name, runs in settings.items():
         for run in (run for run in runs if run.has_target):
@@ -26,15 +26,17 @@ def uneven(settings: Mapping[str, Sequence[Run]]) -> list[str]:
                 kind.append(name)
     if len(kinds) < 2:
         return []
-    told = [f"{words(run)} in {counted(len(names), 'run')} ({', '.join(dict.fromkeys(names))})" for run, names in kinds]
+    shown = [
+        f"{words(run)} in {counted(len(names), 'run')} ({', '.join(dict.fromkeys(names))})" for run, names in kinds
+    ]
     return [
-        f"the runs were evaluated at different intervals: {'; '.join(told[:4])}; the shorter one meets the target"
-        " earlier by chance alone, so that times to accuracy do not compare"
+        f"the runs were evaluated at different intervals: {'; '.join(shown[:4])}; times to accuracy do not compare,"
+        " since a shorter interval reaches the target earlier by chance"
     ]
 
 
 def alike(run: Run, other: Run) -> bool:
-    """Whether two runs were evaluated after as many samples, but for the rounding to steps."""
+    """Whether two runs were evaluated after the same number of samples, up to the rounding to steps."""
     if run.params.get(EPOCHS) != other.params.get(EPOCHS):
         return False
     for key in (EVERY, AFTER):
@@ -45,7 +47,7 @@ def alike(run: Run, other: Run) -> bool:
 
 
 def words(run: Run) -> str:
-    """When a run was evaluated: `every 5,000 samples`."""
+    """When a run was evaluated, in words: `every 5,000 samples`."""
     every, after, epochs = (run.params.get(key) for key in PARAMS)
     interval = f"every {float(every):,.0f} samples" if every else f"after epochs {epochs}" if epochs else "every epoch"
     return interval + (f" from {float(after):,.0f} samples on" if after else "")

@@ -1,4 +1,4 @@
-"""Whether a candidate's runs are slower than a baseline's: which may be compared, and the verdict as files for CI."""
+"""The gate: whether a candidate's runs are slower than a baseline's, checks on both, and files for CI."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ __all__ = ["CANNOT_TELL", "GateVerdict", "Question", "judge", "junit", "markdown
 class Question:
     """Is the candidate slower in `metric` than the baseline by more than `max_slowdown`, a share of one?
 
-    `selectors` name the runs of the baseline and of the candidate, in this order; `where` keeps those with all these
-    params. `with_neighbours` takes runs that shared their machine for as good as others. `paired` compares runs of the
-    same seed.
+    `selectors` name the runs of the baseline and of the candidate, in this order. `where` keeps runs with these params.
+    `with_neighbours` also takes runs that shared their machine. `paired` compares runs with the same seed.
     """
 
     selectors: Mapping[str, Sequence[str]]
@@ -38,7 +37,7 @@ class Question:
     paired: bool = False
 
     def check(self) -> None:
-        """Raise ValueError for what cannot be answered of any runs."""
+        """Raise ValueError for a question that no runs can answer."""
         if not 0.5 < self.confidence < 1:
             raise ValueError(f"--confidence {self.confidence:g}: give a number above 0.5 and below 1, such as 0.95")
         if self.metric in quantities.CATALOGUE:
@@ -46,7 +45,7 @@ class Question:
 
 
 def judge(store: Runs, question: Question) -> GateVerdict:
-    """Read the runs of both sides and decide. Raises ValueError for what cannot be compared."""
+    """The verdict on the runs of both sides, read from `store`. Raises ValueError for runs that do not compare."""
     sides = {}
     for name, selectors in question.selectors.items():
         runs = newest_attempts(store.find(selectors))
@@ -54,7 +53,7 @@ def judge(store: Runs, question: Question) -> GateVerdict:
         if not sides[name]:
             wanted = " ".join(f"{key}={value}" for key, value in question.where)
             counted = [run for run in runs if not run.uncounted]
-            why = f"has {wanted}" if counted else "is one that a mean counts: each is a warm-up; name others"
+            why = f"has {wanted}" if counted else "counts in a mean: each is a warm-up; name others"
             raise ValueError(f"--{name} {' '.join(selectors)}: none of its runs ({len(runs)}) {why}")
     check_sides(sides, question.metric)
     if not question.with_neighbours:
@@ -62,17 +61,16 @@ def judge(store: Runs, question: Question) -> GateVerdict:
     if question.paired:
         sides = in_pairs(sides, question.metric)
     baseline, candidate = (side_of(runs, question.metric) for runs in sides.values())
-    asked = (question.metric, question.max_slowdown, question.confidence, question.paired)
-    verdict = decide(baseline, candidate, *asked, declared=agreed(run for runs in sides.values() for run in runs))
+    limits = (question.metric, question.max_slowdown, question.confidence, question.paired)
+    verdict = decide(baseline, candidate, *limits, declared=agreed(run for runs in sides.values() for run in runs))
     notes = [*verdict.notes, *confounds(store, sides)]
     if question.paired and baseline.times.num_short + candidate.times.num_short:
-        notes.insert(0, "--paired: runs without a value are in no pair, so the sides are compared unpaired")
+        notes.insert(0, "--paired: a run without a value has no pair, so the sides are compared unpaired")
     return replace(verdict, notes=notes)
 
 
 def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
-    """Raise ValueError where a run is on both sides, a side mixes settings, the workloads differ or none has the
-    metric."""
+    """Raise ValueError if a run is on both sides, a side mixes settings, workloads differ, or no run has the metric."""
     baseline, candidate = sides.values()
     both = {run.id for run in baseline} & {run.id for run in candidate}
     if both:
@@ -85,8 +83,8 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
             shown = "; ".join(f"{key}: {', '.join(values)}" for key, values in mixed.items())
             key, values = next(iter(mixed.items()))
             raise ValueError(
-                f"--{name}: holds runs of several settings ({shown}), whose mean says nothing; name the runs of one, or"
-                f" give --where {key}={values[0]}"
+                f"--{name}: holds runs of several settings ({shown}); a mean needs one: name the runs of one setting,"
+                f" or give --where {key}={values[0]}"
             )
     for key in TASK:
         ours, theirs = (runs[0].params.get(key, NONE) for runs in (baseline, candidate))
@@ -97,7 +95,7 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
             )
     if metric in UNTIL_CENSORED and (words := uneven(sides)):
         raise ValueError(
-            f"--metric {metric}: {words[0]}; give runs of one interval, or a metric that is not to accuracy"
+            f"--metric {metric}: {words[0]}; give runs with one interval, or a metric that is not to accuracy"
         )
     everything = [*baseline, *candidate]
     reachable = metric in UNTIL_CENSORED and any(is_censored(run) for run in everything)
@@ -107,12 +105,12 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
         and not any(metric in run.metrics for run in everything)
     ):
         declared = agreed(everything)
-        there = sorted({key for run in everything for key in run.metrics if quantities.better(key, declared)})
-        raise ValueError(f"--metric {metric}: no run has it; there are: {', '.join(there) or '(none)'}")
+        known = sorted({key for run in everything for key in run.metrics if quantities.better(key, declared)})
+        raise ValueError(f"--metric {metric}: no run has it; there are: {', '.join(known) or '(none)'}")
 
 
 def in_pairs(sides: Mapping[str, Sequence[Run]], metric: str) -> dict[str, list[Run]]:
-    """Both sides in order of their seeds. Raises ValueError where these are not the same, each once."""
+    """Both sides in order of their seeds. Raises ValueError unless both have the same seeds, each once."""
     ordered = {name: sorted(runs, key=lambda run: run.params.get("seed", "")) for name, runs in sides.items()}
     seeds = {
         name: [run.params.get("seed", NONE) for run in runs if metric in run.metrics] for name, runs in ordered.items()
@@ -121,18 +119,19 @@ def in_pairs(sides: Mapping[str, Sequence[Run]], metric: str) -> dict[str, list[
     if baseline != candidate or len(set(baseline)) < len(baseline):
         words = "; ".join(f"{name}: {', '.join(of_side) or '(none)'}" for name, of_side in seeds.items())
         raise ValueError(
-            f"--paired: the seeds of runs with {metric} are not the same, each once, on both sides ({words})"
+            f"--paired: both sides need runs with {metric} of the same seeds, each once ({words}); name such runs, or"
+            " leave --paired out"
         )
     return ordered
 
 
 def by_likelihood(row: tuple[str, Any]) -> int:
-    """What was most likely varied on purpose comes first, before what follows from it."""
+    """A sort key: params that were likely varied on purpose come before those that follow from them."""
     return LIKELY.index(row[0]) if row[0] in LIKELY else len(LIKELY)
 
 
 def confounds(store: Runs, sides: Mapping[str, Sequence[Run]]) -> list[str]:
-    """What differs between the sides, and among the runs of one, besides the metric."""
+    """Sentences on what differs between the sides and within each, besides the metric."""
     finished = {name: [run for run in runs if run.finished] for name, runs in sides.items()}
     everything = [run for runs in sides.values() for run in runs]
     return confounding.differences(finished, (), store, Values(store, everything))
@@ -147,13 +146,13 @@ def markdown(verdict: GateVerdict) -> str:
 
 
 def junit(verdict: GateVerdict) -> bytes:
-    """One test case, which fails where the candidate is slower and has an error where the runs cannot tell."""
+    """A JUnit suite with one test case: a failure if the candidate is slower, an error if the runs cannot tell."""
     counts = {
         "tests": "1",
         "failures": str(int(verdict.code == SLOWER)),
         "errors": str(int(verdict.code == CANNOT_TELL)),
     }
-    from xml.etree import ElementTree  # Here: launchers import this module, too.
+    from xml.etree import ElementTree  # imported here, since launchers import this module too
 
     suite = ElementTree.Element("testsuite", {"name": "timetrial gate"} | counts)
     case = ElementTree.SubElement(suite, "testcase", {"classname": "timetrial.gate", "name": verdict.metric})

@@ -1,4 +1,4 @@
-"""One side of a gate: what its runs say of a metric, and what is to be told of those that are not averaged."""
+"""One side of a gate: its runs' values of a metric, and notes on runs that are not averaged."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ TIME = quantities.TIME_TO_ACCURACY_SEC
 
 @dataclass(frozen=True)
 class Side:
-    """What the runs of one side say of a metric: its values, and how many runs ended how.
+    """One side's values of a metric, and how its runs ended.
 
-    Of a metric to accuracy, runs that spent their budget without reaching the target are `given_up`, each with the
-    value that it had come to by then; those that something else ended are `stopped`. Of any other metric they are as
-    good as the rest. `reaching` are the times to accuracy, whatever the metric.
+    For a metric to accuracy, `given_up` holds the values at which runs had spent their budget without the target, and
+    `stopped` those at which runs were stopped from outside. For any other metric such runs count like the rest.
+    `reaching` are the times to accuracy, for every metric.
     """
 
     values: Sequence[float]
-    num_finished: int  # trained to the end, target reached or not; with those that were given up
-    missed: int = 0  # the finished ones that did not reach the target
-    failed: dict[str, int] = field(default_factory=dict)  # The number of each kind of failure.
+    num_finished: int  # trained to the end, with or without the target
+    missed: int = 0  # finished without the target
+    failed: dict[str, int] = field(default_factory=dict)  # the number of runs by kind of failure
     running: int = 0
     given_up: Sequence[float] = ()
     num_diverged: int = 0
@@ -50,7 +50,7 @@ class Side:
 
 
 def side_of(runs: Sequence[Run], metric: str) -> Side:
-    """What runs say of a metric. A failed run is counted and never averaged in, whatever it logged before."""
+    """The side of these runs. A failed run is counted but never averaged, whatever it logged before."""
     finished = [run for run in runs if run.finished]
     running = [run for run in runs if run.status == "RUNNING"]
     setting = Setting.of({}, runs, finished)
@@ -73,22 +73,22 @@ def side_of(runs: Sequence[Run], metric: str) -> Side:
 
 
 def reached(side: Side) -> str:
-    """How many runs reached the target, of a metric to accuracy; "" of no run."""
+    """How many runs reached the target, in words; "" without runs."""
     proportion = share(len(side.values), len(side.values) + side.missed)
     return proportion.text if proportion else ""
 
 
 def remarks(baseline: Side, candidate: Side, metric: str) -> list[str]:
-    """What is to be said of runs that are not averaged as they are."""
+    """Notes on the runs that are not averaged as they are."""
     notes = []
     to_accuracy = metric in UNTIL_CENSORED
     for name, side in (("baseline", baseline), ("candidate", candidate)):
         if side.num_failed:
-            failed = f"{side.num_failed} of {counted(side.num_ended, 'run')} failed, and"
-            notes.append(f"{name}: {failed} {verb('count', side.num_failed)} nowhere: {kinds(side.failed)}")
+            failed = f"{side.num_failed} of {counted(side.num_ended, 'run')} failed"
+            notes.append(f"{name}: {failed} and {verb('are', side.num_failed)} not counted: {kinds(side.failed)}")
         if side.missed and to_accuracy:
             unknown = sum(when == 0.0 for when in side.given_up)
-            when = f", {unknown} of them at a time that is not known" if unknown else ""
+            when = f", {unknown} of them at an unknown time" if unknown else ""
             missed = f"{side.missed} of {counted(side.num_finished, 'run')} did not reach the target"
             notes.append(f"{name}: {missed}, and {verb('count', side.missed)} against it{when}")
         elif side.missed:
@@ -100,7 +100,7 @@ def remarks(baseline: Side, candidate: Side, metric: str) -> list[str]:
         if num_without > 0:
             notes.append(f"{name}: {of_finished(num_without, side)} {verb('have', num_without)} no {metric}")
         if side.running:
-            notes.append(f"{name}: {side.running} still running, and left out")
+            notes.append(f"{name}: left out: {counted(side.running, 'run')} still running")
     return notes
 
 

@@ -1,4 +1,4 @@
-"""Runs put into workloads and settings, and which of them a figure is of."""
+"""Group runs into workloads and settings, and choose the runs that a figure averages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tracking.analysis.statistics import Share, Times, finite, share
 from tracking.base import quantities
 
 DEVICES = ("gpus", "nodes", "cpu_processes")
-OUT_OF_MEMORY = "oom"  # the kind of a failure
-MISSED = "target missed"  # why a run is excluded that trained to its end
+OUT_OF_MEMORY = "oom"  # a kind of failure
+MISSED = "target missed"  # why a finished run is excluded
 SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
 STACK_AXES = {"stack", "stack.name", "env.stack_id", "env.image"} | {
     f"env.{key}" for key in ("driver", "cuda", "cudnn", "nccl", "torch", "python")
@@ -23,10 +23,10 @@ STACK_AXES = {"stack", "stack.name", "env.stack_id", "env.image"} | {
 
 @dataclass(frozen=True)
 class Setting:
-    """Runs that have the same values of the axes: `runs` are averaged, of `total` with those that are not.
+    """Runs with the same values on all axes. `runs` are averaged; `total` counts all of them.
 
-    Of those with a target, `missed` spent their own budget without reaching it, `diverged` never will, and `stopped`
-    were stopped from outside before. `missed` ones may be among `runs`, too.
+    Runs that have a target and did not reach it: `missed` spent their own budget, `diverged` never reach it, `stopped`
+    were stopped from outside. `missed` runs may be among `runs` too.
     """
 
     labels: Mapping[str, str]
@@ -35,12 +35,12 @@ class Setting:
     missed: Sequence[Run] = ()
     diverged: Sequence[Run] = ()
     stopped: Sequence[Run] = ()
-    directions: Mapping[str, str] = field(default_factory=dict)  # which way metrics are better, of the whole workload
+    directions: Mapping[str, str] = field(default_factory=dict)  # of metrics, from all runs of the workload
     num_out_of_memory: int = 0
 
     @classmethod
     def of(cls, labels: Mapping[str, str], every: Sequence[Run], averaged: Sequence[Run]) -> Setting:
-        """The setting of these runs, of which some are averaged."""
+        """The setting of all its runs, `every`; figures average those in `averaged`."""
         missed, diverged, stopped = (
             [run for run in every if run.end is end and is_censored(run)]
             for end in (End.MISSED, End.DIVERGED, End.STOPPED)
@@ -54,43 +54,43 @@ class Setting:
 
     @property
     def num_missed(self) -> int:
-        """The runs that count as not having reached their target."""
+        """The number of runs that count as misses of their target."""
         return len(self.missed) + len(self.diverged)
 
     @property
     def trained(self) -> list[Run]:
-        """The runs that trained to their end, whether or not they reached their target."""
+        """The runs that trained to their end, with or without their target."""
         averaged = {run.id for run in self.runs}
         return [*self.runs, *(run for run in self.missed if run.id not in averaged)]
 
     def runs_of(self, key: str) -> list[Run]:
-        """The runs that a figure of this metric is of, in every table and comparison.
+        """The runs that a figure of this metric covers, in every table and comparison.
 
-        A metric to accuracy is of the runs that reached their target and of those that did not; any other is of all
-        runs that trained to their end and have it.
+        Any metric covers the runs that trained to their end and have it. A metric to accuracy also covers the runs
+        that did not reach their target.
         """
-        there = [run for run in self.trained if key in run.metrics]
-        return [*there, *self.missed, *self.diverged, *self.stopped] if key in UNTIL_CENSORED else there
+        with_metric = [run for run in self.trained if key in run.metrics]
+        return [*with_metric, *self.missed, *self.diverged, *self.stopped] if key in UNTIL_CENSORED else with_metric
 
     def values(self, key: str) -> list[float]:
-        """In order of their seeds, as words."""
+        """The metric's values, in order of the seeds as text."""
         return [run.metrics[key] for run in sorted(self.trained, key=seed_of) if key in run.metrics]
 
     def seeds(self, key: str) -> tuple[str, ...]:
-        """The seeds of the runs that a figure is of, in order, where they are to be paired by them; else empty.
+        """The seeds of the runs that a figure covers, in order, if the runs are to be paired by seed; else empty.
 
-        Every run was made for that, has a finite value, and a seed that no other has.
+        Pairing needs that every run was made for it, has a finite value, and has a seed of its own.
         """
         runs = sorted(self.runs_of(key), key=seed_of)
         seeds = tuple(map(seed_of, runs))
-        good = all(run.paired and seed_of(run) and math.isfinite(run.metrics.get(key, math.nan)) for run in runs)
-        return seeds if good and len({*seeds}) == len(seeds) else ()
+        paired = all(run.paired and seed_of(run) and math.isfinite(run.metrics.get(key, math.nan)) for run in runs)
+        return seeds if paired and len({*seeds}) == len(seeds) else ()
 
     def measured(self, key: str) -> Times:
-        """The values of a metric; of one to accuracy, also what is known of the runs that did not reach their target.
+        """The values of a metric; for a metric to accuracy, also the censored times of runs without the target.
 
-        By when a run had not reached it is 0 where nothing says it. A stopped run then says nothing, and neither does a
-        missed one where no run of the setting has the metric.
+        An unknown censored time is 0 for a missed run, and a stopped run without one is left out. Missed runs are left
+        out too if no run of the setting has a value or a censored time.
         """
         reached = finite(self.values(key))
         if key not in UNTIL_CENSORED:
@@ -104,35 +104,35 @@ class Setting:
         return Times(reached, missed, stopped, len(self.diverged), self.interval(key), self.seeds(key))
 
     def better(self, key: str) -> str | None:
-        """Which way a metric is better (conf.metric); None where neither way is, or nothing says it."""
+        """Which way a metric is better (conf.metric); None if neither way is, or if it is not known."""
         return quantities.better(key, self.directions)
 
     def interval(self, key: str) -> float:
-        """The mean distance of the evaluations on which values of a metric can fall; 0 of continuous ones."""
-        known = [interval_of(key, run.metrics) for run in self.trained if key in run.metrics]
-        there = finite([interval for interval in known if interval is not None])
-        return sum(there) / len(there) if there else 0.0
+        """The mean distance of the evaluations at which a metric's values can fall; 0 for continuous values."""
+        intervals = [interval_of(key, run.metrics) for run in self.trained if key in run.metrics]
+        known = finite([interval for interval in intervals if interval is not None])
+        return sum(known) / len(known) if known else 0.0
 
     def usual_n(self, key: str) -> int:
-        """How many runs a figure of this metric is of where it does not say it."""
+        """The number of runs that a figure of this metric covers by default; a table states n where it differs."""
         return self.reached.n + len(self.stopped) if self.reached and key in UNTIL_CENSORED else len(self.runs)
 
     @property
     def reached(self) -> Share | None:
-        """How many of its runs reached their target, of those that did or missed it; None where there are none."""
+        """The share of runs that reached their target, among those that reached or missed it; None without any."""
         num_reached = len(self.values(quantities.TIME_TO_ACCURACY_SEC))
         return share(num_reached, num_reached + self.num_missed)
 
     @property
     def devices(self) -> float | None:
-        """The measured world size, where all its runs had the same."""
+        """The measured world size, if it is the same in all runs; else None."""
         sizes = set(self.values(quantities.WORLD_SIZE))
         return sizes.pop() if len(sizes) == 1 else None
 
 
 @dataclass(frozen=True)
 class Task:
-    """One model on one dataset to one target, its settings in order, and the runs that are averaged nowhere."""
+    """One model on one dataset to one target: its settings in order, and the runs that no figure averages."""
 
     title: str
     settings: Sequence[Setting]
@@ -144,7 +144,7 @@ class Task:
 
 
 def why_excluded(run: Run, with_missed: bool = False) -> str | None:
-    """Why a run is in no average; None where it counts. `with_missed`: a missed target alone does not exclude it."""
+    """Why no average counts a run; None if one does. `with_missed`: a missed target alone does not exclude a run."""
     if run.uncounted:
         return f"not counted: {run.uncounted}"
     words = {End.RUNNING: "not ended", End.DIVERGED: f"diverged: {run.failure}", End.STOPPED: f"stopped: {run.failure}",
@@ -157,9 +157,9 @@ def why_excluded(run: Run, with_missed: bool = False) -> str | None:
 
 
 def is_censored(run: Run) -> bool:
-    """Whether it says of itself that it had not reached its target: missed, diverged or stopped.
+    """Whether a run with a target missed it, diverged or was stopped.
 
-    A run that was resumed has no time of one go by when it had not.
+    A resumed run is not censored, since it has no uninterrupted time; one that diverged is.
     """
     if run.uncounted or not run.has_target:
         return False
@@ -184,8 +184,8 @@ def _task(name: str, axes: Sequence[str], members: Mapping[tuple[str, ...], list
     directions = agreed([run for runs in members.values() for run in runs])
     for labels in sorted(members, key=places.__getitem__):
         runs = members[labels]
-        good = [run for run in runs if why_excluded(run, with_missed) is None]
-        setting = Setting.of(dict(zip(axes, labels, strict=True)), runs, good)
+        averaged = [run for run in runs if why_excluded(run, with_missed) is None]
+        setting = Setting.of(dict(zip(axes, labels, strict=True)), runs, averaged)
         settings.append(replace(setting, directions=directions))
         reasons = [(run, why_excluded(run, with_missed)) for run in runs]
         excluded += [(run, settings[-1].name, reason) for run, reason in reasons if reason]
@@ -193,12 +193,12 @@ def _task(name: str, axes: Sequence[str], members: Mapping[tuple[str, ...], list
 
 
 def agreed(runs: Iterable[Run]) -> dict[str, str]:
-    """By metric, which way is better, where no run contradicts another. A run may say nothing."""
-    said: dict[str, set[str]] = {}
+    """Which way each metric is better, by name. Metrics on which runs disagree are left out."""
+    declared: dict[str, set[str]] = {}
     for run in runs:
         for name, better in run.directions.items():
-            said.setdefault(name, set()).add(better)
-    return {name: next(iter(ways)) for name, ways in said.items() if len(ways) == 1}
+            declared.setdefault(name, set()).add(better)
+    return {name: next(iter(ways)) for name, ways in declared.items() if len(ways) == 1}
 
 
 def seed_of(run: Run) -> str:
@@ -213,7 +213,7 @@ def title(run: Run) -> str:
 
 
 def in_order(value: str, version: bool = False) -> list[tuple[int, float, str]]:
-    """Sorts numbers by value and before words; of a version its parts one after the other: 535.9 before 535.104."""
+    """A sort key: numbers by value, before words; versions part by part, so 535.9 comes before 535.104."""
     try:
         return [_in_order(part) for part in re.split(r"[.+_ -]", value)] if version else [(0, float(value), "")]
     except ValueError:
@@ -225,5 +225,5 @@ def _in_order(part: str) -> tuple[int, float, str]:
 
 
 def is_stack(axis: str) -> bool:
-    """Whether an axis is of the software that a run is computed with."""
+    """Whether an axis belongs to the software stack."""
     return SHORT.get(axis, axis) in STACK_AXES

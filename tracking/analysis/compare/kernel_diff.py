@@ -1,4 +1,4 @@
-"""Two profiles beside each other: the kernels in both with their share of either, and what is only in one."""
+"""Compare two profiles: kernels in both with their shares of each, and kernels in one alone."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ GAP_COLUMNS = {"host": "", "phase": ""} | {
     key: form for key, form in COLUMNS.items() if key.endswith(("ms a step", "share"))
 }
 NUMBERS = ("ms", "share", "calls")
-LONGEST = 100  # characters of a kernel's name in a table: C++ gives all types of a template
+LONGEST = 100  # characters of a kernel's name in a table; C++ names hold all template types
 
 
 @dataclass(frozen=True)
 class KernelRow:
-    """`values` has of each number that of either run; None where the run has no such kernel."""
+    """A kernel, class or gap in two profiles. `values` holds each number for A and B; None if a run lacks the row."""
 
     name: str
     kind: str
@@ -33,23 +33,23 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class KernelDiff:
-    """Rows by the time of the kernel that takes more of either run; shares are of the time of all kernels of a run."""
+    """Rows in order of the larger of the two runs' times; shares are of the time of all kernels of a run."""
 
     rows: Sequence[KernelRow]
     classes: Sequence[KernelRow]
-    gaps: Sequence[KernelRow]  # by what the host did and the phase, while no kernel ran; shares are of a step
-    steps: Sequence[tuple[float, float]]  # of either run a step's milliseconds, and those in which any kernel ran
+    gaps: Sequence[KernelRow]  # time without a kernel, by the host's activity and the phase; shares are of a step
+    steps: Sequence[tuple[float, float]]  # for A and B: milliseconds of a step, and those in which any kernel ran
 
     def shares(self, shared: bool) -> tuple[float, float]:
-        """The share that kernels in both, or those in one alone, have of either run."""
-        own = [row.values["share"] for row in self.rows if row.shared == shared]
-        return sum(value[0] or 0.0 for value in own), sum(value[1] or 0.0 for value in own)
+        """For A and B, the share of the kernels in both runs (`shared`), or of those in one run alone."""
+        values = [row.values["share"] for row in self.rows if row.shared == shared]
+        return sum(value[0] or 0.0 for value in values), sum(value[1] or 0.0 for value in values)
 
     def sentence(self) -> str:
         count = sum(row.shared for row in self.rows)
         first, second = self.shares(shared=True)
         kernels_are = f"{count} kernels are" if count != 1 else "1 kernel is"
-        return f"{kernels_are} in both, with {first:.0%} of the kernels' time of A and {second:.0%} of that of B"
+        return f"{kernels_are} in both, with {first:.0%} of the kernels' time in A and {second:.0%} in B"
 
     def pace(self) -> str:
         first, second = (
@@ -59,7 +59,7 @@ class KernelDiff:
         return f"a traced step takes {first}, and {second}"
 
     def tables(self, most: int) -> list[Table]:
-        """Classes, then kernels in both and in either alone; of each the first so many."""
+        """Classes, then kernels in both, in A alone and in B alone, then gaps; the first `most` rows of each."""
         tables = [_table("by class", self.classes, most)]
         for title, place in (("in both", None), ("only in A", 0), ("only in B", 1)):
             rows = [row for row in self.rows if _alone(row) == place]
@@ -70,14 +70,14 @@ class KernelDiff:
 
 
 def kernel_diff(store: Runs, runs: Sequence[Run]) -> tuple[KernelDiff, list[str]]:
-    """The difference of two runs' profiles on their first rank, and notes. Raises ValueError for a run without one."""
+    """The difference of two runs' profiles of rank 0, and notes. Raises ValueError for a run without a profile."""
     if len(runs) != 2:
-        raise ValueError(f"--kernels compares the profiles of two runs, and {len(runs)} are named; give two")
+        raise ValueError(f"--kernels compares the profiles of two runs, not {len(runs)}; name two")
     profiles = [_profile(store, run) for run in runs]
     first, second = (profile.first for profile in profiles)
     notes = [f"{run.name}: {note}" for run, profile in zip(runs, profiles, strict=True) for note in profile.notes]
     if first["on_gpu"] != second["on_gpu"]:
-        notes.append("one run was on a GPU and the other was not: operators of a CPU are no kernels of a GPU")
+        notes.append("one run was on a GPU, the other on a CPU: a CPU's operators do not compare with a GPU's kernels")
     kinds = [{row["class"]: row for row in summary["classes"]} for summary in (first, second)]
     names = [{(row["name"], row["class"]): row for row in summary["kernels"]} for summary in (first, second)]
     keys = sorted({*names[0], *names[1]}, key=lambda key: -max(side.get(key, {}).get("ms", 0.0) for side in names))
@@ -97,7 +97,7 @@ def _profile(store: Runs, run: Run) -> kernels.Profile:
         profile = kernels.read(store.text(run, kernels.PROFILE))
     except FileNotFoundError:
         raise ValueError(
-            f"{run.name}: has no {kernels.PROFILE}, since its steps were not traced; train it with profile=true"
+            f"{run.name}: no {kernels.PROFILE}, since its steps were not traced; train it with profile=true"
         ) from None
     except ValueError as error:
         raise ValueError(f"{run.name}: {error}") from error
@@ -107,7 +107,7 @@ def _profile(store: Runs, run: Run) -> kernels.Profile:
 
 
 def _gaps(*summaries: Mapping[str, Any]) -> list[KernelRow]:
-    """What the host did in either run while no kernel ran, by the time of that which takes more of either."""
+    """The host's activities while no kernel ran, in order of the larger of the two runs' times."""
     sides = [{(row["host"], row["phase"]): row for row in summary.get("gaps", ())} for summary in summaries]
     keys = sorted({*sides[0], *sides[1]}, key=lambda key: -max(side.get(key, {}).get("ms", 0.0) for side in sides))
     return [KernelRow(*key, _values(*(side.get(key) for side in sides), numbers=("ms", "share"))) for key in keys]
@@ -121,7 +121,7 @@ def _values(
 
 
 def _alone(row: KernelRow) -> int | None:
-    """Which run alone has the kernel; None for both."""
+    """0 or 1: the run that alone has the kernel; None if both have it."""
     if row.shared:
         return None
     return 1 if row.values["ms"][0] is None else 0

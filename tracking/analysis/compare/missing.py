@@ -1,7 +1,7 @@
-"""Combinations of stacks and machines that a report has no figure of, and why.
+"""Combinations of stacks and machines without a figure in a report, and the reasons.
 
-What belongs together is one part of a combination: a CUDA version comes with its PyTorch, an instance with its GPU. Of
-every part the values count that a run has; all of them are combined.
+Axes that change together form one part: a CUDA version comes with its PyTorch, an instance with its GPU. Each part
+takes the values that some run has. All values of all parts are combined.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from tracking.record import run_folder
 DRIVER, CUDA = "env.driver", "env.cuda"
 MACHINE = {"instance", "env.gpu", "env.gpu_count", "env.node", "env.cpu", "env.topology", "env.hardware_id"}
 NOT_RUN = "not run"
-NEEDS_DRIVER = "needs driver"  # in the message of a run that was refused for it
+NEEDS_DRIVER = "needs driver"  # part of the message of a run that was refused for its driver
 LONGEST = 200  # characters of a failure's message
 
 
 def missing(task: Task, axes: Sequence[str], metric: str, store: Runs) -> list[tuple[Mapping[str, str], str]]:
-    """The labels of each combination of which no run counts, in order, and why; [] without an axis of stacks."""
+    """The labels of each combination without a counted run, in order, and the reason; [] without a stack axis."""
     if not any(is_stack(axis) for axis in axes):
         return []
-    there = {tuple(setting.labels.items()): setting for setting in task.settings}
+    by_labels = {tuple(setting.labels.items()): setting for setting in task.settings}
     rows: list[tuple[Mapping[str, str], str]] = []
     for values in product(*(_values(task, part) for part in parts(axes))):
-        of_axes = {axis: value for part in values for axis, value in part}
-        labels = {axis: of_axes[axis] for axis in axes}
-        setting = there.get(tuple(labels.items()))
+        by_axis = {axis: value for part in values for axis, value in part}
+        labels = {axis: by_axis[axis] for axis in axes}
+        setting = by_labels.get(tuple(labels.items()))
         if setting is None or not setting.measured(metric).n:
-            rows.append((labels, _why(task, labels, setting, store)))
+            rows.append((labels, _reason(task, labels, setting, store)))
     return rows
 
 
 def parts(axes: Sequence[str]) -> list[list[str]]:
-    """The axes that are told apart: the software, the driver, the machine, and each other one by itself.
+    """The axes, grouped by what changes together: software, driver, machine; any other axis is its own group.
 
-    `env.stack_id` is of the software and the driver.
+    `env.stack_id` covers software and driver, so with it the driver is part of the software.
     """
     software = STACK_AXES if "env.stack_id" in axes else STACK_AXES - {DRIVER}
     named = {axis: SHORT.get(axis, axis) for axis in axes}
@@ -50,12 +50,12 @@ def parts(axes: Sequence[str]) -> list[list[str]]:
 
 
 def _values(task: Task, part: Sequence[str]) -> list[tuple[tuple[str, str], ...]]:
-    """What settings are by a part's axes, in their order, where all of it is known."""
-    there = (tuple((axis, setting.labels[axis]) for axis in part) for setting in task.settings)
-    return [values for values in dict.fromkeys(there) if NONE not in dict(values).values()]
+    """The values that settings have on a part's axes, in order; settings with an unknown value are skipped."""
+    of_settings = (tuple((axis, setting.labels[axis]) for axis in part) for setting in task.settings)
+    return [values for values in dict.fromkeys(of_settings) if NONE not in dict(values).values()]
 
 
-def _why(task: Task, labels: Mapping[str, str], setting: Setting | None, store: Runs) -> str:
+def _reason(task: Task, labels: Mapping[str, str], setting: Setting | None, store: Runs) -> str:
     excluded = [(run, why) for run, name, why in task.excluded if setting is not None and name == setting.name]
     reasons = list(dict.fromkeys(f"{why}{_message(run, store)}" for run, why in excluded))
     too_old = "" if any(NEEDS_DRIVER in why for why in reasons) else _too_old(task, labels)
@@ -63,7 +63,7 @@ def _why(task: Task, labels: Mapping[str, str], setting: Setting | None, store: 
 
 
 def _message(run: Run, store: Runs) -> str:
-    """What a run that was refused says of it, from its result.json; "" of others."""
+    """The message of a refused run, from its result.json; "" for other runs."""
     if run.failure != "bad_input":
         return ""
     try:
@@ -74,7 +74,7 @@ def _message(run: Run, store: Runs) -> str:
 
 
 def _too_old(task: Task, labels: Mapping[str, str]) -> str:
-    """That the driver cannot run the CUDA of a combination; "" where it can, or where that is not known."""
+    """A sentence if the driver cannot run the CUDA of a combination; "" if it can, or if either is not known."""
     driver, cuda = (_common_tag(task, labels, key) for key in (DRIVER, CUDA))
     least = MIN_DRIVER.get(_branch(cuda)) if cuda else None
     if driver is None or least is None or not 0 < _branch(driver) < least:
@@ -83,7 +83,7 @@ def _too_old(task: Task, labels: Mapping[str, str]) -> str:
 
 
 def _common_tag(task: Task, labels: Mapping[str, str], key: str) -> str | None:
-    """The one value of a tag that all runs have which are as these labels in the part that decides it."""
+    """The tag's value, if all runs share it that have these labels in the part that decides the tag; else None."""
     deciding = [part for part in parts(list(labels)) if key in [SHORT.get(axis, axis) for axis in part]]
     software = STACK_AXES - {DRIVER}
     deciding = deciding or [
@@ -101,6 +101,6 @@ def _common_tag(task: Task, labels: Mapping[str, str], key: str) -> str | None:
 
 
 def _branch(version: str) -> int:
-    """The first number of a version; 0 where it begins with none."""
+    """The first number of a version; 0 if the version does not begin with a number."""
     first = version.partition(".")[0]
     return int(first) if first.isdecimal() else 0

@@ -1,12 +1,14 @@
 """Whether a candidate is slower than a baseline by more than a margin: a test of non-inferiority, for CI.
 
-The question is of the ratio of true means, time of the candidate / time of the baseline: is it below 1 + margin? It is
-answered by a one-sided t-test on either side of that limit (statistics.exceeds, falls_below). At a confidence of
-0.95, one in twenty candidates that are slower by exactly the margin passes, fewer of those that are slower still, and
-fewer than one in twenty of those that are within the margin fail. Where neither is shown, the runs cannot tell.
-(Non-inferiority: ICH E9, "Statistical Principles for Clinical Trials", section 3.3.2.) Runs that did not get to their
-target count against their side (statistics.sooner). A candidate that reaches its target less often than the baseline,
-at the budget that both had, fails by any metric.
+The question: is the ratio of true means, time of the candidate / time of the baseline, below 1 + margin? A one-sided
+t-test on either side of this limit answers it (statistics.exceeds, falls_below). If neither test rejects, the runs
+cannot tell. (Non-inferiority: ICH E9, "Statistical Principles for Clinical Trials", section 3.3.2.)
+
+At a confidence of 0.95, a candidate that is slower by exactly the margin passes once in twenty times; a slower one
+passes less often. A candidate within the margin fails less than once in twenty times.
+
+Runs without the target count against their side (statistics.sooner). A candidate that reaches its target less often
+than the baseline, within the budget that both had, fails by any metric.
 """
 
 from __future__ import annotations
@@ -38,17 +40,17 @@ from tracking.base import quantities
 from tracking.base.quantities import unit, why_unknown
 
 NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 2
-ON_EVALUATIONS = "Times fall on evaluations: evaluate more often, or ask of a rate or of time/train_sec. "
+ON_EVALUATIONS = "Times fall on evaluations: evaluate more often, or give --metric a rate or time/train_sec. "
 MORE_TIME = "Give runs more room to reach the target (max_epochs, timeout_sec), or run more seeds"
 WORDS = {NOT_SLOWER: "not slower", SLOWER: "slower", CANNOT_TELL: "cannot tell"}
-OF_A_SCORE = {NOT_SLOWER: "not worse", SLOWER: "worse", CANNOT_TELL: "cannot tell"}  # of what a model is evaluated by
+SCORE_WORDS = {NOT_SLOWER: "not worse", SLOWER: "worse", CANNOT_TELL: "cannot tell"}  # for evaluation metrics
 
 
 @dataclass(frozen=True)
 class GateVerdict:
-    """The answer: its exit code, why, and what is to be known beside it. `slowdown` is (low, observed, high) - 1.
+    """The answer: its exit code, the reason, and notes. `slowdown` is (low, observed, high) - 1.
 
-    Low and high are a two-sided interval. The observed one is None where runs of both sides did not reach their target.
+    Low and high are a two-sided interval. The observed slowdown is None if runs of both sides missed their target.
     """
 
     code: int
@@ -60,7 +62,7 @@ class GateVerdict:
 
     @property
     def sentence(self) -> str:
-        words = OF_A_SCORE if quantities.is_declared(self.metric) else WORDS
+        words = SCORE_WORDS if quantities.is_declared(self.metric) else WORDS
         return f"{self.metric}: {words[self.code]}: {self.why}"
 
     def table(self) -> Table:
@@ -74,7 +76,7 @@ class GateVerdict:
 
 
 def check_metric(metric: str, better: str | None) -> str:
-    """The direction of a metric. Raises ValueError where neither way is better, or nothing says which is."""
+    """The direction of a metric. Raises ValueError for a metric without a known direction."""
     if better is None:
         raise ValueError(f"--metric {metric}: {why_unknown(metric)}")
     return better
@@ -84,10 +86,11 @@ def decide(
     baseline: Side, candidate: Side, metric: str, margin: float, confidence: float = 0.95, paired: bool = False,
     declared: Mapping[str, str] = NO_DIRECTIONS,
 ) -> GateVerdict:  # fmt: skip
-    """The verdict on two sides. `margin` is the slowdown allowed, 0.03 for 3 %; `paired`: values of the same place are
-    of the same seed; `declared` are the directions of the runs' own metrics.
+    """The verdict on two sides.
 
-    Raises ValueError for a metric whose direction is not known, or whose means are not positive.
+    `margin` is the allowed slowdown, 0.03 for 3 %. `paired`: values with the same index have the same seed. `declared`
+    holds the directions of the runs' own metrics. Raises ValueError for a metric whose direction is not known, or whose
+    means are not positive.
     """
     higher = check_metric(metric, quantities.better(metric, declared)) == HIGHER
     verdict = by_metric(baseline, candidate, metric, higher, margin, confidence, paired)
@@ -108,7 +111,7 @@ def by_metric(
     shares = shares_reached(baseline, candidate) if metric in UNTIL_CENSORED else ""
     if min(slow.n, fast.n) < 2:
         numbers = f"{baseline.times.n} of the baseline and {candidate.times.n} of the candidate"
-        why = f"there are values of {numbers}, and a spread takes two of each; run more seeds (seed=1,2,3,4,5){shares}"
+        why = f"values of {numbers}; a spread needs two of each: run more seeds (seed=1,2,3,4,5){shares}"
         return GateVerdict(CANNOT_TELL, metric, why)
     if not slow.reached and not fast.reached:
         return GateVerdict(CANNOT_TELL, metric, f"no run reached its target; {MORE_TIME}{shares}")
@@ -117,8 +120,9 @@ def by_metric(
     )
     observed = ratio_observed(slow, fast)
     slowdown = interval[0] - 1, observed.mean - 1 if observed else None, interval[1] - 1
-    seen = f"{observed.bound} {observed.mean - 1:+z.1%}".lstrip() if observed else "unknown"
-    shown, sure = f"{_noun(metric)} {seen}, allowed {percent(margin)}", f"at a confidence of {confidence:.3g}{shares}"
+    change = f"{observed.bound} {observed.mean - 1:+z.1%}".lstrip() if observed else "unknown"
+    shown = f"{_noun(metric)} {change}, allowed {percent(margin)}"
+    sure = f"at a confidence of {confidence:.3g}{shares}"
     code = compared(slow, fast, 1 + margin, confidence, paired)
     if code == SLOWER:
         why = f"{shown}; at least {limits[0] - 1:+z.1%} {sure}"
@@ -126,8 +130,8 @@ def by_metric(
         names = ("baseline", "candidate") if higher else ("candidate", "baseline")
         advice = advised(slow, fast, margin, confidence, names, paired)
         why = f"{shown}; between {interval[0] - 1:+z.1%} and {interval[1] - 1:+z.1%} {sure}. {advice}"
-    elif keeps := what_keeps_from_passing(baseline, candidate):
-        code, why = CANNOT_TELL, f"{keeps}; of the others: {shown}. Mend and repeat them{shares}"
+    elif reason := why_not_passed(baseline, candidate):
+        code, why = CANNOT_TELL, f"{reason}; the other runs: {shown}. Repair and repeat the former{shares}"
     else:
         why = f"{shown}; at most {limits[1] - 1:+z.1%} {sure}"
     return GateVerdict(code, metric, why, slowdown=slowdown)
@@ -138,19 +142,19 @@ def _noun(metric: str) -> str:
 
 
 def less_often(baseline: Side, candidate: Side, confidence: float) -> Counts | None:
-    """How often the baseline and the candidate reach the target, where the candidate does so less often for sure."""
+    """How often both sides reach the target, if the candidate does so significantly less often; else None."""
     verdict = often(baseline.reaching, candidate.reaching)
     return verdict.counts if verdict and verdict.first and verdict.p < 1 - confidence else None
 
 
 def in_words(reaching: Counts, of_unit: str) -> str:
     by = f" by {reaching.horizon:.4g}{of_unit}" if math.isfinite(reaching.horizon) else ""
-    own = f"{reaching.other_reached} of {counted(reaching.m, 'run')}"
-    return f"{own}, and {reaching.reached} of {reaching.n} of the baseline{by}"
+    candidate = f"{reaching.other_reached} of {counted(reaching.m, 'run')}"
+    return f"{candidate}, and {reaching.reached} of {reaching.n} of the baseline{by}"
 
 
-def what_keeps_from_passing(baseline: Side, candidate: Side) -> str:
-    """In words, that the candidate fails or misses more often than the baseline; "" where it does not."""
+def why_not_passed(baseline: Side, candidate: Side) -> str:
+    """A sentence if the candidate fails or misses its target more often than the baseline; else ""."""
     if candidate.num_failed * baseline.num_ended > baseline.num_failed * candidate.num_ended:
         failed = f"{candidate.num_failed} of {counted(candidate.num_ended, 'run')} of the candidate failed"
         return f"{failed} ({kinds(candidate.failed)}), of the baseline {baseline.num_failed} of {baseline.num_ended}"
@@ -168,19 +172,19 @@ def shares_reached(baseline: Side, candidate: Side) -> str:
 
 
 def ratio_observed(slow: Times, fast: Times) -> Estimate | None:
-    """The ratio of the means; a bound of it where runs of one side did not get there, None where of both."""
+    """The ratio of the means; a bound if runs of one side missed their target, None if runs of both did."""
     top, bottom = estimate(slow), estimate(fast)
     return ratio(top, bottom) if top and bottom else None
 
 
 def compared(slow: Times, fast: Times, limit: float, confidence: float, paired: bool = False) -> int:
-    """The exit code by the runs alone, two a side at least: is mean(slow) / mean(fast) above or below the limit?"""
+    """The exit code: is mean(slow) / mean(fast) above or below the limit? Each side needs two runs or more."""
     above, below = exceeds(slow, fast, limit, paired), falls_below(slow, fast, limit, paired)
     assert above is not None
     assert below is not None
     if above < 1 - confidence:
         return SLOWER
-    equal = above == below == 1.0 and not slow.num_short + fast.num_short  # Neither side scatters.
+    equal = above == below == 1.0 and not slow.num_short + fast.num_short  # neither side has any variance
     return NOT_SLOWER if below < 1 - confidence or equal else CANNOT_TELL
 
 
@@ -191,9 +195,9 @@ def percent(share: float) -> str:
 def advised(
     slow: Times, fast: Times, margin: float, confidence: float, names: tuple[str, str], paired: bool = False
 ) -> str:
-    """How many repeats would tell, by the spread observed: if there is no slowdown, and if it is the one observed.
+    """How many repeats would decide, by the observed spread: without a slowdown, and with the observed one.
 
-    `names` are those of the slow and of the fast side.
+    `names` are the names of the slow and of the fast side.
     """
     if slow.num_short or fast.num_short:
         return MORE_TIME
@@ -211,17 +215,15 @@ def advised(
             parts.append(f"{runs_needed(needed, (slow.n, fast.n), names)} {words}")
     if not parts:
         return (
-            "By this spread no number of repeats would tell: allow more (--max-slowdown), or measure with less spread"
+            "With this spread, no number of repeats would decide: allow a larger --max-slowdown, or reduce the spread"
         )
     coarse = any(side.interval / 2 > statistics.stdev(side.reached) for side in (slow, fast))
-    words = (
-        f"Runs a side that would tell, with a probability of {POWER:.0%}, by the spread of these: {', '.join(parts)}"
-    )
+    words = f"Runs a side that would decide, with a probability of {POWER:.0%} and this spread: {', '.join(parts)}"
     return ON_EVALUATIONS + words if coarse else words
 
 
 def runs_needed(needed: Needed, there: tuple[int, int], names: tuple[str, str]) -> str:
-    """A number of runs a side, or of the one side that has too few; with that for the upper end of the spread."""
+    """The number of runs needed a side, or by the one side with too few; with the number at the largest spread."""
     sizes = needed.first, needed.second
     most = f"up to {max(needed.most)}" if needed.most else "or far more"
     growing = [place for place in (0, 1) if sizes[place] > there[place]]

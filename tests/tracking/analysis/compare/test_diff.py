@@ -144,7 +144,7 @@ def test_a_run_without_a_readable_fingerprint_is_named_with_what_to_do(
     printed = capsys.readouterr().out
     assert "seed2 has no fingerprint.json; compared by tags instead" in printed
     assert "`python -m tracking sync --again FOLDER` uploads it" in printed
-    assert "seed2: no env.* tags either, so that it is not known what this ran on" in printed
+    assert "seed2: no env.* tags either, so the GPU, driver and CUDA are not known" in printed
     (good / "fingerprint.json").write_text('{"gpus": [')
     assert main(["diff", "bare", "--from-folders", "--runs-dir", str(tmp_path)]) == 0
     assert "seed1 has a damaged fingerprint.json; compared by tags instead" in capsys.readouterr().out
@@ -155,10 +155,10 @@ def test_what_cannot_be_compared_is_refused(diff: Any) -> None:
     assert "nowhere: no sweep, experiment or run" in diff("nowhere", "pair")[1]
     code, words = diff("vgg-digits-fp32-1gpu-seed7")
     assert code == 2
-    assert "a difference takes two" in words
+    assert "a difference needs two" in words
     code, words = diff("many")
     assert code == 2
-    assert "names 9 runs, and up to 8" in words
+    assert "names 9 runs; at most 8" in words
 
 
 settings = st.dictionaries(st.sampled_from("abcdef"), st.none() | st.integers(-5, 5) | st.sampled_from(["x", "y"]))

@@ -104,7 +104,7 @@ def test_the_three_answers(gate: Gate) -> None:
     code, words = gate("base", "noisy")
     assert code == 2, words
     assert "cannot tell" in words
-    assert "Runs a side that would tell, with a probability of 80%" in words
+    assert "Runs a side that would decide, with a probability of 80%" in words
     assert gate("base", "slow", margin="15%")[0] == 0
     assert gate("slow", "base")[0] == 0
 
@@ -135,7 +135,7 @@ def test_runs_of_the_same_seed_are_compared_in_pairs_where_that_is_asked(gate: G
     assert code == 0 or "failed" in words
     code, words = gate("base", "single", "--paired")
     assert code == 2
-    assert "--paired: the seeds of runs with time/train_sec are not the same" in words
+    assert "--paired: both sides need runs with time/train_sec of the same seeds" in words
     assert "baseline: 1, 2, 3; candidate: 1" in words
 
 
@@ -181,8 +181,10 @@ def test_what_else_differs_is_told(gate: Gate) -> None:
 def test_runs_without_a_fingerprint_are_named_with_what_to_do(gate: Gate) -> None:
     code, words = gate("base", "bare")
     assert code == 0  # the times tell; whether they were measured on the same machine does not stand there
-    assert "note: 1 of 6 runs (vgg-digits-fp32-1gpu-seed3) has no env.* tags: nothing says on what GPU" in words
-    assert "leave out what has none, or repeat it" in words
+    assert (
+        "note: 1 of 6 runs (vgg-digits-fp32-1gpu-seed3) has no env.* tags: GPU, driver and CUDA are not known" in words
+    )
+    assert "leave these runs out, or repeat them" in words
     assert "note: 1 of 6 runs (vgg-digits-fp32-1gpu-seed3) has no fingerprint.json: clock limits" in words
     assert "`python -m tracking sync --again FOLDER` uploads it" in words
     assert "differ in env." not in words  # Nothing is said of what is not known.
@@ -212,7 +214,7 @@ def test_a_side_is_of_one_setting(gate: Gate) -> None:
         (("base", "nowhere"), "nowhere: no sweep, experiment or run"),
         (("base", "base"), "on both sides"),
         (("base", "resnet50"), "different workloads (model: vgg and resnet50)"),
-        (("base", "single"), "3 of the baseline and 1 of the candidate, and a spread takes two"),
+        (("base", "single"), "3 of the baseline and 1 of the candidate; a spread needs two"),
         (("base", "failed", "--metric", "time/to_accuracy_sec"), "1 of the candidate"),
         (("base", "same", "--metric", "time/to_acuracy_sec"), "no run has it; there are: epochs/to_accuracy, "),
         (("base", "same", "--metric", "world_size"), "neither a lower nor a higher world_size is better"),
@@ -288,4 +290,4 @@ def test_mlflow_gives_the_same_answers(store: Path, gate: Gate, mlflow_environme
 def test_a_side_of_warm_ups_alone_is_refused(gate: Gate) -> None:
     code, words = gate("base", "cold")
     assert code == 2
-    assert "--candidate cold: none of its runs (1) is one that a mean counts: each is a warm-up; name others" in words
+    assert "--candidate cold: none of its runs (1) counts in a mean: each is a warm-up; name others" in words

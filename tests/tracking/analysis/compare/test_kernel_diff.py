@@ -46,7 +46,7 @@ def test_kernels_in_both_and_in_one_alone(pair: tuple[Path, Path], capsys: pytes
     assert code == 0, output
     answer = json.loads(output[: output.rindex("}") + 1])
     # A: 300 + 200 + 150 + 50 us, of which 250 are shared; B: 300 + 200 + 50.
-    assert answer["sentence"] == "2 kernels are in both, with 36% of the kernels' time of A and 45% of that of B"
+    assert answer["sentence"] == "2 kernels are in both, with 36% of the kernels' time in A and 45% in B"
     rows = {row["name"]: row for row in answer["kernels"]}
     assert {name for name, row in rows.items() if row["shared"]} == {FORWARD, UPDATE}
     assert rows[PRODUCT]["ms"] == [pytest.approx(0.3), None]
@@ -86,7 +86,7 @@ def test_what_cannot_be_compared_is_refused(pair: tuple[Path, Path], capsys: pyt
     third = make_run(first.parent, config(seed=3), "sqlite:///x", 0.1)
     code, output = asked(capsys, first, second, third)
     assert code == 2
-    assert "3 are named; give two" in output
+    assert "not 3; name two" in output
     code, output = asked(capsys, first, third)
     assert code == 2
     assert "train it with profile=true" in output
