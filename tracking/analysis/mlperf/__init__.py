@@ -1,6 +1,6 @@
-"""MLPerf's own terms: the log of a run of its benchmarks, as its compliance checker reads it, and the score of several.
+"""A run in MLPerf's terms: its log, as MLPerf's compliance checker reads it, and the score of several runs.
 
-What goes into a log is read from the run's folder alone. Nothing here starts, trains or uploads anything.
+A log is made from the run's folder alone. Nothing here starts, trains or uploads anything.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which of our workloads is which of MLPerf's benchmarks, and what MLPerf calls its options.
+"""MLPerf's benchmarks by our workloads, with MLPerf's names of their options.
 
-The keys are of mlperf_logging.mllog.constants, version 0.7 of the rules.
+The keys are those of mlperf_logging.mllog.constants, version 0.7 of the rules.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Benchmark:
-    """`hyperparameters(config, steps)` gives the keys of the closed division, of a run of so many steps an epoch, with
-    None where the configuration does not say it; `accuracy(metrics)` the value of an evaluation, or None for none;
-    `metadata` what else a key says.
+    """One of MLPerf's benchmarks.
+
+    `hyperparameters(config, steps)` gives the keys of the closed division for a run with `steps` steps an epoch; None
+    marks a value that the configuration does not hold. `accuracy(metrics)` gives the value of an evaluation, or None.
+    `metadata` holds further metadata by key.
     """
 
     name: str
@@ -28,7 +30,7 @@ class Benchmark:
 
 
 def benchmark_of(config: RunConfig) -> Benchmark | None:
-    """The benchmark that a run is of, by the code that trains; None where it is of none."""
+    """The benchmark of a run's workload, or None."""
     return BENCHMARKS.get(config.model.workload)
 
 
@@ -44,7 +46,7 @@ def _resnet(config: RunConfig, steps: int) -> Values:
         "sgd_opt_learning_rate_decay_steps": None if power is None else round(decaying_epochs * steps),
         "sgd_opt_weight_decay": config.model.optimizer.weight_decay,
         "sgd_opt_momentum": hparams.get("momentum"),
-        "model_bn_span": config.device_batch_size(),  # each device has statistics of its own
+        "model_bn_span": config.device_batch_size(),  # each device computes its own statistics
         "opt_learning_rate_warmup_epochs": hparams.get("warmup_epochs"),
     }
 
@@ -54,7 +56,7 @@ def _ssd(config: RunConfig, steps: int) -> Values:
         "opt_weight_decay": config.model.optimizer.weight_decay,
         "opt_learning_rate_decay_boundary_epochs": list(config.model.hparams["decay_epochs"]),
         "model_bn_span": config.device_batch_size(),
-        "max_samples": 1,  # each crop that is tried draws anew how much of an object it has to show
+        "max_samples": 1,  # each tried crop draws its minimum overlap anew
     } | _warm_up(config)
 
 
@@ -70,7 +72,7 @@ def _mask_rcnn(config: RunConfig, steps: int) -> Values:
 
 
 def _warm_up(config: RunConfig) -> dict[str, Any]:
-    """The learning rate, and the share of it that the first step of a warm-up has (trainers.models.schedule)."""
+    """The learning rate, and its share in the first step of a warm-up (trainers.models.schedule)."""
     steps = config.model.hparams.get("warmup_steps")
     return {
         "opt_base_learning_rate": config.learning_rate(),
@@ -104,7 +106,7 @@ def _gnmt(config: RunConfig, steps: int) -> Values:
         "max_sequence_length": hparams.get("max_length"),
     }
     num_decays, remain = hparams.get("num_decays"), hparams.get("remain")
-    if num_decays and remain is not None:  # trainers.models.gnmt.halving_schedule does so.
+    if num_decays and remain is not None:  # as in trainers.models.gnmt.halving_schedule
         num_steps = hparams["epochs"] * steps
         values |= {
             "opt_learning_rate_decay_steps": num_decays,
@@ -115,7 +117,7 @@ def _gnmt(config: RunConfig, steps: int) -> Values:
 
 
 def _minigo(config: RunConfig, steps: int) -> Values:
-    """The keys of versions 0.7 and, from virtual_losses on, 0.6. Every generation plays as many games."""
+    """The keys of version 0.7 and, from virtual_losses on, 0.6. Every generation plays the same number of games."""
     hparams, rate = config.model.hparams, config.learning_rate()
     boundaries, games = list(hparams.get("decay_steps") or ()), hparams.get("games")
     return {
@@ -133,12 +135,12 @@ def _minigo(config: RunConfig, steps: int) -> Values:
 
 
 def _right_or_won(metrics: Mapping[str, float]) -> Any:
-    """The professionals' moves that are found, or the games won against a network, whichever a run measures."""
+    """The share of professionals' moves predicted, or of games won against a network, whichever a run measures."""
     return metrics.get("pro_moves", metrics.get("wins_frozen"))
 
 
 def _fraction(metrics: Mapping[str, float]) -> Any:
-    """BLEU as MLPerf has it, 0 to 1."""
+    """BLEU from 0 to 1, as in MLPerf."""
     return metrics["bleu"] / 100 if "bleu" in metrics else None
 
 
@@ -148,7 +150,7 @@ def _boxes_and_masks(metrics: Mapping[str, float]) -> Any:
     return {"BBOX": metrics["box_map"], "SEGM": metrics["mask_map"]}
 
 
-LONGER = {"max_sequence_length": {"method": "discard"}}  # Longer sentences are discarded.
+LONGER = {"max_sequence_length": {"method": "discard"}}  # longer sentences are discarded
 BENCHMARKS: Mapping[str, Benchmark] = {
     "trainers.models.resnet:WORKLOAD": Benchmark("resnet", _resnet, lambda metrics: metrics.get("accuracy")),
     "trainers.models.ssd:WORKLOAD": Benchmark("ssd", _ssd, lambda metrics: metrics.get("box_map")),

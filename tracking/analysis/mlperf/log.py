@@ -1,7 +1,7 @@
-"""A run's folder as MLPerf's log: `:::MLLOG {json}`, a line an event, with the times of the run's own journal.
+"""MLPerf's log of a run's folder: one line `:::MLLOG {json}` per event, with the times of the run's journal.
 
-mlperf_logging.compliance_checker reads it (--usage training --ruleset 0.7.0). The format is that of
-mlperf_logging.mllog: github.com/mlcommons/logging.
+mlperf_logging.compliance_checker reads it (--usage training --ruleset 0.7.0). mlperf_logging.mllog defines the format:
+github.com/mlcommons/logging.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOG = "mlperf.log"
 TOKEN = ":::MLLOG "
 POINT = "POINT_IN_TIME"
 COUNTS = ("train_samples", "eval_samples")
-# The journal's events that MLPerf has under the same name, with the type that mllog gives them.
+# The journal's events that MLPerf has under the same name, with their types in mllog.
 TYPES = {
     "init_start": "INTERVAL_START",
     "init_stop": "INTERVAL_END",
@@ -36,9 +36,9 @@ TYPES = {
 
 
 def write(folder: Path) -> bool:
-    """Write the log beside a run's other files, where the run is one that has a log; whether it has.
+    """Write the log into a run's folder, if the run finished an MLPerf benchmark; return whether it did.
 
-    Raises OSError, and ValueError for a folder of which a file is not what a run leaves.
+    Raises OSError, and ValueError for a folder with a damaged file.
     """
     result = run_folder.read_result(folder)
     if result is None or result.status != "finished":
@@ -59,10 +59,10 @@ def write(folder: Path) -> bool:
 
 
 def lines(config: RunConfig, events: Sequence[Record], tags: Mapping[str, str]) -> list[str]:
-    """The lines of the log; none of a run that is of no benchmark, has no target, or was not of one go.
+    """The lines of the log; [] for a run without a benchmark or a target, and for a resumed run.
 
-    `events` are the journal's, `tags` those of the fingerprint. The wall clock is read once, at `run_start`: every
-    other time is that one plus what the monotonic clock says, so that a clock that is set changes no duration.
+    `events` are the journal's, `tags` the fingerprint's. The wall clock is read once, at `run_start`. Every other time
+    adds the monotonic clock's difference, so setting the clock changes no duration.
     """
     benchmark = benchmark_of(config)
     start = next((event for event in events if event.key == "run_start"), None)
@@ -78,7 +78,7 @@ def lines(config: RunConfig, events: Sequence[Record], tags: Mapping[str, str]) 
     return written
 
 
-Entry = tuple[str, Any, Mapping[str, Any], Record]  # key, value, metadata, and the event whose time it has
+Entry = tuple[str, Any, Mapping[str, Any], Record]  # key, value, metadata, and the event that gives the time
 
 
 def _entries(
@@ -105,7 +105,7 @@ def _entries(
 
 
 def _submission(benchmark: Benchmark, config: RunConfig, tags: Mapping[str, str]) -> dict[str, Any]:
-    """Whose run it is, and of what; the last ones are no keys of MLPerf's rules, and say what was trained really."""
+    """The submission's keys. The last four are not in MLPerf's rules; they say what was really trained."""
     gpu = tags.get("env.gpu", "none")
     cpu = f"{config.cpu_processes} processes on {tags.get('env.cpu') or 'a CPU'}"
     return {
@@ -126,10 +126,10 @@ def _epoch(event: Record) -> dict[str, Any]:
 
 
 def until_target(events: Sequence[Record], targets: Mapping[str, Target]) -> list[Record]:
-    """The events up to the end of the run, which MLPerf's clock comes to with the evaluation that reaches the target.
+    """The events up to the evaluation that reaches the target, where MLPerf's clock stops.
 
-    A run that trains on behind it (`stop_at_target=false`) is over for MLPerf when that evaluation is, and so is the
-    epoch that it lies in.
+    If a run trains on after it (`stop_at_target=false`), the ends of the run and of its epoch are moved to that
+    evaluation.
     """
     kept: list[Record] = []
     reached = False

@@ -1,8 +1,9 @@
-"""MLPerf's check of convergence: whether the epochs of runs are too few to be true for their batch.
+"""MLPerf's check of convergence: whether runs reached the target in implausibly few epochs for their batch size.
 
-MLCommons publishes reference convergence points: by benchmark and global batch size, how many epochs its reference took
-to the target, in ten runs or more. A submission whose mean is below what the reference's spread allows is refused.
-Package mlperf_logging has the points and this rule; github.com/mlcommons/logging, mlperf_logging/rcp_checker/README.md.
+MLCommons publishes reference convergence points: for each benchmark and global batch size, the epochs that its
+reference took to the target in ten runs or more. MLPerf refuses a submission whose mean is below what the reference's
+spread allows. The package mlperf_logging holds the points and this rule: github.com/mlcommons/logging,
+mlperf_logging/rcp_checker/README.md.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from tracking.analysis.statistics import counted, olympic_mean
 from tracking.measure.programs import Benchmark
 
 PACKAGE = "mlperf_logging"
-LAST_IN_EPOCHS = 3.0  # rules of UNet3D
-LEAST_SAMPLES = 20_000  # a run of UNet3D takes more samples, and fewer epochs
+LAST_IN_EPOCHS = 3.0  # the last rules in which UNet3D counts epochs
+LEAST_SAMPLES = 20_000  # between the epochs and the samples of any run of UNet3D
 Point = Mapping[str, Any]
 
 
@@ -32,8 +33,8 @@ Point = Mapping[str, Any]
 class Convergence:
     """The epochs of a setting's runs beside the reference's.
 
-    `least` is what MLPerf accepts as a mean, and `reference` its mean; None where there is no point, and `why` says so.
-    `good` is None where nothing can be said.
+    `reference` is the reference's mean, `least` the smallest mean that MLPerf accepts. Both are None without a point;
+    `why` gives the reason. `good` is None if the check says nothing.
     """
 
     epochs: float | None = None
@@ -44,25 +45,25 @@ class Convergence:
     least: float | None = None
     interpolated: bool = False
     why: str = ""
-    of_batch: int = 0  # the point's; above `batch` where no point is so small
+    point_batch: int = 0  # the point's batch size; above `batch` if all points have larger ones
 
     @property
     def good(self) -> bool | None:
         if self.epochs is None or self.least is None:
             return None
-        return True if self.epochs >= self.least else None if self.of_batch > self.batch else False
+        return True if self.epochs >= self.least else None if self.point_batch > self.batch else False
 
     @property
     def verdict(self) -> str:
-        """In a sentence without its end."""
+        """The result as a sentence without its full stop."""
         if self.epochs is None or self.least is None or self.reference is None:
             return f"convergence is not checked: {self.why}"
-        where = f"batch {self.of_batch:,}{', interpolated' if self.interpolated else ''}, rules {self.ruleset}"
+        where = f"batch {self.point_batch:,}{', interpolated' if self.interpolated else ''}, rules {self.ruleset}"
         words = f"{self.epochs:.4g} epochs ({counted(self.num_runs, 'run')}), reference {self.reference:.4g} ({where})"
         if self.good is None:
-            return f"convergence is not checked: there is no reference at batch {self.batch:,} or below: {words}"
+            return f"convergence is not checked: no reference at batch {self.batch:,} or below: {words}"
         if not self.good:
-            return f"too few epochs to be true: {words}, at least {self.least:.4g} are accepted"
+            return f"implausibly few epochs: {words}; MLPerf accepts {self.least:.4g} or more"
         fewer = (
             f"; MLPerf scales its time by {self.reference / self.epochs:.3f}" if self.epochs < self.reference else ""
         )
@@ -70,7 +71,7 @@ class Convergence:
 
 
 def convergence(score: Score, checker: ModuleType | None = None) -> Convergence:
-    """What MLPerf's reference points say of a setting's runs. A run that missed the target counts as the slowest."""
+    """The check of a setting's runs against MLPerf's reference points. A run without the target is the slowest."""
     if why := _unlike(score):
         return Convergence(why=why)
     benchmark, batch = score.benchmark, int(score.setting["global_batch_size"])
@@ -81,39 +82,39 @@ def convergence(score: Score, checker: ModuleType | None = None) -> Convergence:
             points = module.RCP_Checker("training", ruleset, benchmark.name, False)
         point, interpolated = _point(points, batch)
         if point is None:
-            why = f"rules {ruleset} have no reference of {benchmark.name} at batch {batch:,} or around it"
+            why = f"rules {ruleset} have no reference for {benchmark.name} at or around batch {batch:,}"
             return Convergence(why=why)
         mean = olympic_mean(epochs, benchmark.dropped)
         reference, least = float(point["RCP Mean"]), float(point["Min Epochs"])
-        of_batch = int(point["BS"])
-        return Convergence(mean, len(epochs), batch, ruleset, reference, least, interpolated, of_batch=of_batch)
-    return Convergence(why=f"there are no reference convergence points of {benchmark.name} to its target")
+        point_batch = int(point["BS"])
+        return Convergence(mean, len(epochs), batch, ruleset, reference, least, interpolated, point_batch=point_batch)
+    return Convergence(why=f"MLPerf has no reference convergence points for {benchmark.name} to its target")
 
 
 def _unlike(score: Score) -> str:
-    """Why the runs cannot be held against the benchmark's points; "" where they can."""
+    """Why the runs cannot be compared with the benchmark's points; "" if they can."""
     benchmark, runs = score.benchmark, score.counted
     if not any(run.reached and run.epochs is not None for run in runs):
-        return "no run reached its target at an epoch that its log says"
+        return "no log has both a reached target and the epoch of its last evaluation"
     if any(run.reached and run.epochs is None for run in runs):
-        return "not every log says the epoch of its last evaluation"
+        return "not every log gives the epoch of its last evaluation"
     if not score.setting.get("global_batch_size", "").isdecimal():
-        return "the logs do not say the global batch size"
+        return "the logs do not give the global batch size"
     if (dataset := score.setting.get("dataset", benchmark.dataset)) != benchmark.dataset:
-        return f"the runs are on another dataset, {dataset} instead of {benchmark.dataset}"
+        return f"the runs used another dataset, {dataset} instead of {benchmark.dataset}"
     if lower := _lower(score.setting.get("target_accuracy", ""), benchmark.targets):
-        return f"the target of the runs is easier than that of the points: {lower}"
+        return f"the runs' target is easier than the points': {lower}"
     if score.num_missing:
         return f"{len(runs)} of {counted(score.num_needed, 'run')}"
     if score.num_missed > benchmark.dropped:
-        return f"{score.num_missed} of {counted(len(runs), 'run')} missed the target, {benchmark.dropped} may"
+        return f"{score.num_missed} of {counted(len(runs), 'run')} missed the target, at most {benchmark.dropped} may"
     return ""
 
 
-def _lower(said: str, targets: Mapping[str, Target]) -> str:
-    """The targets that our log says (log.py) and that do not meet MLPerf's; other logs say a number or none."""
+def _lower(target_text: str, targets: Mapping[str, Target]) -> str:
+    """The targets in our log (log.py) that are easier than MLPerf's; "" for other logs, which hold one number."""
     try:
-        own = ast.literal_eval(said)
+        own = ast.literal_eval(target_text)
     except (ValueError, SyntaxError):
         return ""
     if not isinstance(own, dict):
@@ -123,23 +124,23 @@ def _lower(said: str, targets: Mapping[str, Target]) -> str:
 
 
 def _checker() -> ModuleType:
-    """Raises ValueError that says how to get the package."""
+    """The package's module. Raises ValueError with the command that installs it."""
     try:
         from mlperf_logging.rcp_checker import rcp_checker
     except ImportError:
-        raise ValueError(f"--rcp needs the package {PACKAGE.replace('_', '-')}, which has the reference's epochs: "
+        raise ValueError(f"--rcp needs the package {PACKAGE.replace('_', '-')}, which holds the reference's epochs: "
                          "pip install mlperf-logging (the extra mlperf)") from None  # fmt: skip
     module: ModuleType = rcp_checker
     return module
 
 
 def _rulesets(module: ModuleType, benchmark: Benchmark, epochs: float) -> Iterator[str]:
-    """The rules that have points of a benchmark, the newest first, of rounds in which the target was the same.
+    """The rules with points for a benchmark, newest first, from the rounds with the same target.
 
-    The points of UNet3D are in epochs up to rules 3.0, and in samples from 3.1 on; `epochs` tells what a log counts.
+    UNet3D's points count epochs up to rules 3.0 and samples from 3.1 on. `epochs` shows which of the two a log counts.
     """
     name = benchmark.name
-    if name not in module.submission_runs["training"]:  # The package has points of DLRM, too, and refuses them.
+    if name not in module.submission_runs["training"]:  # the package also has points of DLRM, and refuses them
         return
     assert module.__file__
     files = Path(module.__file__).parent.glob(f"training_*/rcps_{name}.json")
@@ -152,7 +153,7 @@ def _rulesets(module: ModuleType, benchmark: Benchmark, epochs: float) -> Iterat
 
 
 def _point(points: Any, batch: int) -> tuple[Point | None, bool]:
-    """The reference at this batch, or between the two around it; below the smallest batch that of the smallest."""
+    """The point at this batch size, else interpolated (True); below the smallest batch size, the smallest point."""
     known: Sequence[Point] = sorted(points.pruned_rcp_data.values(), key=lambda point: int(point["BS"]))
     same = next((point for point in known if point["BS"] == batch), None)
     if same is not None:

@@ -1,8 +1,8 @@
-"""MLPerf's score of several runs of a benchmark: the olympic mean of as many as its rules ask for, from their logs.
+"""MLPerf's score of several runs of a benchmark: the olympic mean of the number of runs that its rules require.
 
-Numbers of runs are those of measure.programs.mlperf_benchmarks. MLPerf training rules, section "Benchmark Results": a
-run that does not converge counts as one of the slowest, which are dropped, and with one more there is no result; of NCF
-of v0.5 the first 50 that converge count. github.com/mlcommons/training_policies/blob/master/training_rules.adoc
+measure.programs.mlperf_benchmarks holds these numbers. MLPerf training rules, section "Benchmark Results": a run that
+does not converge counts as one of the slowest, which are dropped; with one more, there is no result. NCF of v0.5 counts
+the first 50 runs that converge. github.com/mlcommons/training_policies/blob/master/training_rules.adoc
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tracking.analysis.statistics import olympic_mean, verb
 from tracking.measure.programs import EVALUATIONS, SUCCESS, Benchmark, MLPerfLog, read_log
 from tracking.record import typed_json
 
-NO_PART_OF_SETTING = ("seed",)
-# What tells submissions apart. The repeats of one may differ in what else they say, as in which optimizer's name.
-OF_SUBMISSION = {
+NOT_IN_SETTING = ("seed",)
+# The keys that identify a submission. Its repeats may differ in other keys, such as the optimizer's name.
+SUBMISSION_KEYS = {
     "submission_benchmark", "submission_org", "submission_platform", "submission_division", "submission_status",
     "global_batch_size", "gpus",
 }  # fmt: skip
@@ -26,23 +26,23 @@ OF_SUBMISSION = {
 
 @dataclass(frozen=True)
 class Scored:
-    """A run as its log has it: from `run_start` to `run_stop`, in seconds, and whether it reached the target there."""
+    """A run from its log: the seconds from `run_start` to `run_stop`, and whether it reached the target."""
 
     name: str
     seconds: float
     reached: bool
-    setting: tuple[tuple[str, str], ...]  # key and value of what the log says of it before the clock starts
+    setting: tuple[tuple[str, str], ...]  # keys and values that the log has before the clock starts
     start_ms: int
     benchmark: Benchmark
-    epochs: float | None = None  # those of its last evaluation, where the log counts epochs
+    epochs: float | None = None  # at the last evaluation, if the log counts epochs
 
 
 @dataclass(frozen=True)
 class Score:
-    """What MLPerf makes of the runs of one setting.
+    """MLPerf's score of the runs of one setting.
 
-    `seconds` is None while runs are missing (`num_missing`), and where too many did not converge. `counted` are the
-    first runs by their start, as many as are asked for; `left_out` are those after them.
+    `seconds` is None while runs are missing (`num_missing`), and if too many did not converge. `counted` are the first
+    runs by start, as many as the rules require; `left_out` are the later ones.
     """
 
     setting: dict[str, str]
@@ -53,7 +53,7 @@ class Score:
 
     @property
     def num_needed(self) -> int:
-        """0 where no rules are known of the benchmark."""
+        """The number of runs that the rules require; 0 if no rules for the benchmark are known."""
         return self.benchmark.runs
 
     @property
@@ -66,15 +66,15 @@ class Score:
 
     @property
     def verdict(self) -> str:
-        """In a sentence without its end."""
+        """The result as a sentence without its full stop."""
         needed, missed, converged = self.num_needed, self.num_missed, self.benchmark.converged
         if not needed:
-            return f"no score: no rules of a benchmark {self.benchmark.name} are known, nor how many runs they ask for"
+            return f"no score: the rules for benchmark {self.benchmark.name}, and their number of runs, are not known"
         if converged and needed - missed < converged:
-            return f"invalid: {missed} of {len(self.counted)} runs did not reach the target, and {converged} have to"
+            return f"invalid: {missed} of {len(self.counted)} runs did not reach the target, but {converged} must"
         if not converged and missed > self.benchmark.dropped:
-            may = "one may miss it" if self.benchmark.dropped == 1 else f"{self.benchmark.dropped} may miss it"
-            return f"invalid: {missed} of {len(self.counted)} runs did not reach the target, {may}"
+            allowed = "one" if self.benchmark.dropped == 1 else self.benchmark.dropped
+            return f"invalid: {missed} of {len(self.counted)} runs did not reach the target; {allowed} may miss it"
         if self.num_missing:
             return f"{self.num_missing} of {needed} runs {verb('are', self.num_missing)} missing"
         seconds = f"{self.seconds or 0:,.2f} s, the olympic mean of"
@@ -93,52 +93,51 @@ def _missed(number: int) -> str:
 
 
 def read(name: str, text: str, known: Mapping[str, str] | None = None) -> Scored:
-    """The run of a log. `known` is what is known of one of a published submission besides. Raises ValueError for a text
-    that is no log of a run."""
+    """The run of a log. `known` holds further facts about a published submission. Raises ValueError for a text that is
+    not the log of a run."""
     log = read_log(text.splitlines())
     if (torn := next((line for line in log.torn if "run_st" in line), None)) is not None:
-        raise ValueError(f"{name}: a line of its MLPerf log cannot be read: {torn[:200]}")
+        raise ValueError(f"{name}: its MLPerf log has an unreadable line: {torn[:200]}")
     if log.start is None:
-        raise ValueError(f"{name}: its MLPerf log lacks run_start")
-    said = {key: json.dumps(value) for key, value in (known or {}).items() if value}
+        raise ValueError(f"{name}: its MLPerf log has no run_start")
+    values = {key: json.dumps(value) for key, value in (known or {}).items() if value}
     if log.submission.name:
-        said["submission_benchmark"] = json.dumps(log.submission.name)
+        values["submission_benchmark"] = json.dumps(log.submission.name)
     before = log.entries[: next(index for index, entry in enumerate(log.entries) if entry is log.start)]
-    said |= {entry.key: json.dumps(entry.value) for entry in before if entry.value is not None}
-    if "submission_benchmark" not in said:
-        raise ValueError(f"{name}: its MLPerf log lacks submission_benchmark")
-    part = said.keys() & OF_SUBMISSION if known else said.keys() - set(NO_PART_OF_SETTING)
-    setting = tuple(sorted((key, said[key]) for key in part))
+    values |= {entry.key: json.dumps(entry.value) for entry in before if entry.value is not None}
+    if "submission_benchmark" not in values:
+        raise ValueError(f"{name}: its MLPerf log has no submission_benchmark")
+    part = values.keys() & SUBMISSION_KEYS if known else values.keys() - set(NOT_IN_SETTING)
+    setting = tuple(sorted((key, values[key]) for key in part))
     reached = log.status == SUCCESS
     benchmark = log.submission.benchmark
     return Scored(name, _seconds(log), reached, setting, round(log.start.time_ms), benchmark, _epochs(log, benchmark))
 
 
 def _epochs(log: MLPerfLog, benchmark: Benchmark) -> float | None:
-    said = [entry.metadata.get("epoch_num") for entry in log.entries if entry.key in EVALUATIONS]
-    last = next((value for value in reversed(said) if typed_json.is_number(value)), None)
+    values = [entry.metadata.get("epoch_num") for entry in log.entries if entry.key in EVALUATIONS]
+    last = next((value for value in reversed(values) if typed_json.is_number(value)), None)
     return None if last is None or not benchmark.has_epochs else float(last)
 
 
 def _seconds(log: MLPerfLog) -> float:
-    """From run_start to run_stop, else to the last line."""
+    """Seconds from run_start to run_stop, else to the last line."""
     assert log.start is not None
     end_ms = log.stop.time_ms if log.stop else max(entry.time_ms for entry in log.entries)
     return (end_ms - log.start.time_ms) / 1000
 
 
 def scores(logs: Iterable[tuple[str, str, Mapping[str, str]]]) -> list[Score]:
-    """The score of each setting among the runs, given by name, text of their logs, and what is known of published ones
-    besides, in order of the first start.
+    """The score of each setting, in order of its first start. `logs` are (name, text, known facts), as for `read`.
 
-    Runs are of one setting where their logs say the same up to the start of the clock, but for the seed. Raises
-    ValueError for what is no log.
+    Runs belong to one setting if their logs are the same up to the start of the clock, except for the seed. Raises
+    ValueError for a text that is not a log.
     """
     runs = sorted((read(*log) for log in logs), key=lambda run: run.start_ms)
     settings: dict[tuple[tuple[str, str], ...], list[Scored]] = {}
     for run in runs:
         settings.setdefault(run.setting, []).append(run)
-    return [score(of_setting) for of_setting in settings.values()]
+    return [score(members) for members in settings.values()]
 
 
 def score(runs: Sequence[Scored]) -> Score:

@@ -1,6 +1,6 @@
-"""Published figures, with their sources, as tables of their own or beside a report's settings.
+"""Published figures with their sources, as tables of their own or beside a report's settings.
 
-The figures lie in CSV files under `references/`, a row each, as printed in their source.
+The figures are rows of the CSV files under `references/`, as printed in their sources.
 """
 
 from __future__ import annotations

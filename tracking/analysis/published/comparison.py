@@ -14,7 +14,7 @@ from tracking.analysis.results import Cell, Table
 from tracking.base import quantities
 from tracking.base.quantities import Quantity, quantity
 
-# Studies print times in minutes, and two figures that a report has no column for.
+# Studies print times in minutes, and some figures without a column in a report.
 SHOWN = (
     replace(quantity(quantities.TIME_TO_ACCURACY_SEC), heading="time to accuracy (min)", scale=1 / 60),
     quantity(quantities.TIME_EPOCH_SEC),
@@ -27,46 +27,46 @@ SHOWN = (
     quantity(quantities.COST_TO_ACCURACY_USD),
 )
 OWN_RATES = (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.THROUGHPUT_SAMPLES_PER_SEC_PER_DEVICE)
-# These studies published ratios alone, of this model, which no row of a run can stand beside: their tables are shown.
+# Studies that published only ratios, by the model of the ratios. Their tables are shown, since runs have no ratios.
 MODEL_OF_RATIOS = {"stacks": "maskrcnn", "c4140": "resnet50"}
-# What is published of these models is of another board or opponent than ours can have: no row of ours is beside it.
-OF_ANOTHER_TASK = {
-    "minigo": "Each row is of its own board and target: a network of MLPerf's that is not to be had. None is yours.",
+# Models whose published figures use another board or opponent than ours. Our rows are not put beside them.
+OTHER_TASKS = {
+    "minigo": "Each row has its own board and target, a network of MLPerf's that is not available. No row is yours.",
 }
 NOTE = (
-    "Published rows are of other hardware, data, targets and software than yours unless they say so, and of as many"
-    " runs as their source says. Your batch is the global one; theirs is what their source calls the batch size. Yours:"
-    " mean ± standard error over n runs."
+    "Published rows differ from yours in hardware, data, targets and software unless they say otherwise; their source"
+    " says over how many runs. Your batch is the global batch size; theirs is what their source calls the batch size."
+    " Yours: mean ± standard error over n runs."
 )
 
 
 def add_published(report: Report, names: Sequence[str]) -> None:
-    """Put the figures of the studies of these names into a report. Raises ConfigError for an unknown study."""
+    """Add the figures of the named studies to a report. Raises ConfigError for an unknown study."""
     if names:
         tables, sentences = beside_published(report.tasks, names)
         report.tables += tables
         report.warnings += sentences
     if node_scaling.STUDY in names:
-        made = [
+        comparisons = [
             node_scaling.compared(task)
             for task in report.tasks
             if model_of(task) == MODEL_OF_RATIOS[node_scaling.STUDY]
         ]
-        report.tables += [both[0] for both in made if both]
-        report.plots += [both[1] for both in made if both]
+        report.tables += [both[0] for both in comparisons if both]
+        report.plots += [both[1] for both in comparisons if both]
 
 
 def beside_published(tasks: Sequence[Task], names: Sequence[str]) -> tuple[list[Table], list[str]]:
-    """What the studies publish of the workloads, and a sentence for each workload that names those without anything.
+    """The studies' tables for the workloads, and for each workload a sentence on studies without figures of it.
 
     Raises ConfigError for an unknown study.
     """
-    asked, models = known_studies(names), {model_of(task) for task in tasks}
-    of_ratios = [name for name in asked if MODEL_OF_RATIOS.get(name) in models]
+    studies, models = known_studies(names), {model_of(task) for task in tasks}
+    of_ratios = [name for name in studies if MODEL_OF_RATIOS.get(name) in models]
     tables = reference_tables(of_ratios) if of_ratios else []
     tables += [
         table
-        for name in asked
+        for name in studies
         if name not in of_ratios
         for model in sorted(models)
         if reference_rows([name], model)
@@ -76,22 +76,22 @@ def beside_published(tasks: Sequence[Task], names: Sequence[str]) -> tuple[list[
     sentences: list[str] = []
     for task in tasks:
         model = model_of(task)
-        rows = reference_rows(asked, model)
-        tables += [apart(task, rows) if model in OF_ANOTHER_TASK else beside_table(task, rows)] if rows else []
-        there = {row.name for row in rows} | {name for name in of_ratios if MODEL_OF_RATIOS[name] == model}
-        if absent := [name for name in asked if name not in there]:
+        rows = reference_rows(studies, model)
+        tables += [apart(task, rows) if model in OTHER_TASKS else beside_table(task, rows)] if rows else []
+        with_figures = {row.name for row in rows} | {name for name in of_ratios if MODEL_OF_RATIOS[name] == model}
+        if absent := [name for name in studies if name not in with_figures]:
             sentences.append(f"{task.title}: nothing is published of {model} in {', '.join(absent)}")
     return tables, sentences
 
 
 def model_of(task: Task) -> str:
-    """The model that the task's runs trained, as their params name it; "?" where none does."""
+    """The model in the params of the task's runs; "?" if no run names it."""
     runs = [*task.runs, *(run for run, _, _ in task.excluded)]
     return next((run.params["model"] for run in runs if "model" in run.params), "?")
 
 
 def beside_table(task: Task, published: Sequence[Reference]) -> Table:
-    """A row a setting of the task, then the published rows, with every quantity that one of those has."""
+    """A table with a row per setting of the task, then the published rows, with every published quantity."""
     ours = [setting for setting in task.settings if setting.runs]
     shown = [
         facts
@@ -114,18 +114,18 @@ def beside_table(task: Task, published: Sequence[Reference]) -> Table:
 
 
 def apart(task: Task, published: Sequence[Reference]) -> Table:
-    """The published rows by themselves."""
+    """A table of the published rows alone."""
     table = beside_table(replace(task, settings=[]), published)
     title = f"{task.title}, published figures of other tasks"
-    return replace(table, title=title, note=OF_ANOTHER_TASK[model_of(task)], kind="published")
+    return replace(table, title=title, note=OTHER_TASKS[model_of(task)], kind="published")
 
 
 def own_row(setting: Setting, shown: Sequence[Quantity]) -> list[Cell]:
-    """What the setting's runs were, and the means of the shown quantities over those that have them."""
+    """The row of a setting: its hardware and options, then the means of the shown quantities."""
     facts: list[Cell] = []
     for key in ("env.gpu", "gpus", "precision", "global_batch_size"):
         words = {run.params.get(key) or run.tags.get(key) or "?" for run in setting.runs}
-        if words == {"none"}:  # No GPU is in use.
+        if words == {"none"}:  # without a GPU
             words = {run.tags.get("env.cpu", "CPU") for run in setting.runs}
         facts.append(", ".join(sorted(words)))
     cells: list[Cell] = []

@@ -1,4 +1,4 @@
-"""What more nodes brought here, beside what they brought in the published study of C4140 servers."""
+"""The scaling over nodes of a report's runs, beside the published study of C4140 servers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PUBLISHED = "published: C4140, 4 V100s a node"
 SPEED_UP, EFFICIENCY, EPOCHS_TO = "speed-up", "efficiency (1 is ideal)", "epochs to the target"
 NODE_COUNT = "nodes (number)"
 NOTE = (
-    "Over the fewest nodes of each side. Published: 4 x V100-SXM2 32 GB a node, MXNet, target top-1 0.749."
-    " Yours: mean ± standard error. The hardware, data and targets are not the same unless yours say so."
+    "Relative to the fewest nodes of each side. Published: 4 x V100-SXM2 32 GB a node, MXNet, target top-1 0.749."
+    " Yours: mean ± standard error. Hardware, data and targets differ unless yours say otherwise."
 )
 
 
 def published() -> dict[str, dict[float, float]]:
-    """By quantity and number of nodes."""
+    """The published values, by quantity and number of nodes."""
     rows = {float(row["nodes"]): row for row in read("resnet50_c4140.csv")}
     return {
         SPEED_UP: {nodes: float(row["speedup"]) for nodes, row in rows.items()},
@@ -32,7 +32,7 @@ def published() -> dict[str, dict[float, float]]:
 
 
 def by_nodes(task: Task) -> dict[str, dict[str, dict[float, Estimate]]]:
-    """Of the task's settings, by what they are beside their nodes: each quantity by the number of nodes."""
+    """The settings' estimates, by their labels without nodes, then by quantity, then by number of nodes."""
     quantities: dict[str, dict[str, dict[float, Estimate]]] = {}
     for setting in task.settings:
         nodes = number_of_nodes(setting)
@@ -50,14 +50,14 @@ def by_nodes(task: Task) -> dict[str, dict[str, dict[float, Estimate]]]:
 
 
 def number_of_nodes(setting: Setting) -> float | None:
-    """Of all its runs; None where they differ, or do not say it."""
+    """The number of nodes of a setting's runs; None if they differ or do not say."""
     numbers = {run.params.get("nodes", "") for run in setting.runs}
     only = numbers.pop() if len(numbers) == 1 else ""
     return float(only) if only.isdecimal() else None
 
 
 def compared(task: Task) -> tuple[Table, Plot] | None:
-    """The table and the figure of a task that was run on several numbers of nodes; None for another."""
+    """The table and the plot of a task that was run on several numbers of nodes; else None."""
     ours = {name: rows for name, rows in by_nodes(task).items() if any(len(values) > 1 for values in rows.values())}
     if not ours:
         return None
@@ -68,7 +68,7 @@ def compared(task: Task) -> tuple[Table, Plot] | None:
     for name, rows in ours.items():
         for nodes in sorted({nodes for values in rows.values() for nodes in values}):
             cells.append([name or "yours", f"{nodes:g}", *_row(rows, theirs, quantities, nodes)])
-    title = f"{task.title}: what more nodes bring, beside the published study"
+    title = f"{task.title}: scaling over nodes, beside the published study"
     table = Table(title, dict.fromkeys(headings, ""), cells, NOTE, "beside", task.title)
     panels = {
         quantity: {
@@ -88,8 +88,8 @@ def _row(
 ) -> list[Cell]:  # fmt: skip
     cells: list[Cell] = []
     for quantity in quantities:
-        own, there = rows.get(quantity, {}).get(nodes), theirs[quantity].get(nodes)
-        cells += [own.text() if own else None, f"{there:.3g}" if there is not None else None]
+        ours, published_value = rows.get(quantity, {}).get(nodes), theirs[quantity].get(nodes)
+        cells += [ours.text() if ours else None, None if published_value is None else f"{published_value:.3g}"]
     return cells
 
 

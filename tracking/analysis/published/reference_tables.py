@@ -1,4 +1,4 @@
-"""The tables of published studies, with what follows from their figures: `report --reference-only dgx1`."""
+"""The tables of published studies, with figures computed from them: `report --reference-only dgx1`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tracking.analysis.results import Cell, Table
 
 
 def reference_tables(names: Sequence[str]) -> list[Table]:
-    """The studies' tables, with what follows from their figures. Raises ConfigError for an unknown study."""
+    """The studies' tables, with computed figures. Raises ConfigError for an unknown study."""
     makers = {
         "dgx1": dgx1_tables, "c4140": c4140_tables, "fashion_mnist": cost_tables, "stacks": stack_tables,
         "frameworks": framework_tables, "dell": dell_tables,
@@ -37,7 +37,7 @@ def reference_tables(names: Sequence[str]) -> list[Table]:
 
 
 def printed_tables(name: str, model: str | None = None) -> list[Table]:
-    """What a study's text prints beside its tables, as a table; none where it prints nothing (of a model)."""
+    """A table of the figures in a study's text (of one model, if given); [] without any."""
     cells: list[list[Cell]] = [
         [row["workload"], row["system"] or None, row["what"], span(row["low"], row["high"]), row["unit"]]
         for row in printed(name, model)
@@ -56,7 +56,7 @@ def span(low: str, high: str) -> str:
 
 
 def dgx1_tables() -> list[Table]:
-    """Time to accuracy = minutes an epoch x epochs; speed-up and efficiency over the smallest count of GPUs."""
+    """Time to accuracy = minutes an epoch x epochs; speed-up and efficiency relative to the fewest GPUs."""
     rows, base = read("dgx1_scaling.csv"), dict[str, dict[str, str]]()
     scaling: list[list[Cell]] = []
     speedups: dict[str, dict[str, float]] = {}
@@ -79,7 +79,7 @@ def dgx1_tables() -> list[Table]:
     over_all = {"workload": ""} | {f"{count} GPU{'s' * (count != '1')}": "{:.2f}" for count in counts}
     note = f'Published: "{DGX1}"; V100 32 GB, MLPerf v0.5 closed division. Times and speed-ups are computed from it.'
     doubts = (
-        " The printed speed-up is that of its text, where that names one. Its batch sizes cannot all be global: Mask"
+        " The printed speed-up is from the study's text, where it names one. Its batch sizes cannot all be global: Mask"
         " R-CNN's is 4 on 8 GPUs."
     )
     return [
@@ -94,13 +94,13 @@ def dgx1_tables() -> list[Table]:
 
 
 def c4140_tables() -> list[Table]:
-    """Speed-up as published; that of an epoch is speed-up x epochs / epochs on one node."""
+    """Speed-up as published; the speed-up of an epoch is speed-up x epochs / epochs on one node."""
     rows = read("resnet50_c4140.csv")
     cells: list[list[Cell]] = []
     for row in rows:
         nodes, epochs, speedup = float(row["nodes"]), float(row["epochs_to_accuracy"]), float(row["speedup"])
-        of_an_epoch = speedup * epochs / float(rows[0]["epochs_to_accuracy"])
-        cells.append([nodes, float(row["gpus"]), epochs, speedup, speedup / nodes, of_an_epoch])
+        epoch_speedup = speedup * epochs / float(rows[0]["epochs_to_accuracy"])
+        cells.append([nodes, float(row["gpus"]), epochs, speedup, speedup / nodes, epoch_speedup])
     columns = {
         "nodes": "{:.0f}", "GPUs": "{:.0f}", "epochs": "{:.0f}", "speed-up": "{:.1f}", "efficiency": "{:.2f}",
         "speed-up of an epoch": "{:.2f}",
@@ -121,8 +121,8 @@ def cost_tables() -> list[Table]:
         "instance": "", "GPU": "", "CUDA": "", "minutes": "{:.1f}",
         "USD an hour": "{:.2f}", "cost (USD)": "{:.2f}", "speed-up over p2.xlarge, CUDA 8": "{:.1f}",
     }  # fmt: skip
-    note = f'Published: "{FASHION_MNIST}". The cost is computed; minutes that were not published are left blank.'
-    note += " Which time is of how many augmented epochs, it does not say."
+    note = f'Published: "{FASHION_MNIST}". The cost is computed; unpublished minutes are left blank.'
+    note += " The study does not say how many augmented epochs each time covers."
     return [Table("Fashion-MNIST on EC2's P2 and P3: cost", columns, cells, note)]
 
 
@@ -167,7 +167,7 @@ def framework_tables() -> list[Table]:
 
 
 def dell_tables() -> list[Table]:
-    """Seconds by batch."""
+    """Seconds to accuracy by batch size."""
     cells: list[list[Cell]] = [
         [
             row["workload"], row["system"], row["framework"] or None, number(row["batch_size"]), float(row["seconds"]),
@@ -175,7 +175,7 @@ def dell_tables() -> list[Table]:
         for row in read("dell_mlperf.csv")
     ]  # fmt: skip
     columns = {"workload": "", "system": "", "framework": "", "batch size": "{:,.0f}", "seconds": "{:,.0f}"}
-    note = f'Published: "{DELL}"; MLPerf v0.5. Two of its times are of batches that it does not name.'
+    note = f'Published: "{DELL}"; MLPerf v0.5. For two of its times it names no batch size.'
     return [Table("Dell: time to accuracy by batch", columns, cells, note)]
 
 

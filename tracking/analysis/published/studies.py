@@ -1,6 +1,6 @@
-"""Published figures, to be put beside one's own: rows in timetrial's units.
+"""Published figures as rows in timetrial's units, to be put beside measured ones.
 
-The figures are in the folder `references`, with their sources; what is derived from them is computed here.
+The folder `references` holds the figures with their sources. Derived figures are computed here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FASHION_MNIST = "Benchmarking NVIDIA CUDA 9 and Amazon EC2 P3 Instances Using Fa
 STACKS = "Optimal NVIDIA Stack for training Mask R-CNN"
 DELL = "Demystifying Hardware Infrastructure Choices for Deep Learning Using MLPerf"
 TARGETS = "MLPerf Training v0.5"
-# A study's rows in records.csv are those whose source begins with its words.
+# For each study, how the source of its rows in records.csv begins.
 RECORDS = {
     "mlperf": "MLPerf",
     "lambda": "Lambda",
@@ -31,9 +31,9 @@ RECORDS = {
 }
 NAMES = ("dgx1", "c4140", "fashion_mnist", "stacks", "frameworks", "dell", *RECORDS)
 SOURCES = {"c4140": C4140, "fashion_mnist": FASHION_MNIST, "stacks": STACKS, "dell": DELL}
-ALL = "all"  # in place of a workload: of all that the study trained
+ALL = "all"  # in place of a workload: all workloads of the study
 HELP = f"published figures beside yours: {', '.join(NAMES)}"
-# The studies' word for a workload, and timetrial's for its model.
+# timetrial's model for each workload of the studies.
 MODELS = {
     "image_classification_resnet50": "resnet50",
     "object_detection_heavy_maskrcnn": "maskrcnn",
@@ -43,7 +43,7 @@ MODELS = {
     "translation_transformer": "transformer",
     "recommendation_ncf": "ncf",
 }
-# Of each unit in records.csv, the metric that it is of, and the factor to that metric's unit.
+# For each unit in records.csv, its metric and the factor to the metric's unit.
 UNITS = {
     "minutes": (quantities.TIME_TO_ACCURACY_SEC, 60.0),
     "s": (quantities.TIME_TO_ACCURACY_SEC, 1.0),
@@ -58,9 +58,9 @@ UNITS = {
 
 @dataclass(frozen=True)
 class Reference:
-    """A published setting: what it ran on, and its figures by timetrial's metric keys, in their units.
+    """A published setting: its hardware, and its figures by timetrial's metric keys, in their units.
 
-    `name` is the study's, one of NAMES; `what` says more of the figure where the study does.
+    `name` is the study's, one of NAMES. `what` holds the study's remark on the figure.
     """
 
     name: str
@@ -68,20 +68,20 @@ class Reference:
     hardware: str
     gpus: int | None
     precision: str | None
-    batch_size: int | None  # what its source calls so; not always the global one
+    batch_size: int | None  # as the source calls it; not always the global batch size
     metrics: dict[str, float]
     source: str
     what: str = ""
 
 
 def known_studies(names: Iterable[str]) -> list[str]:
-    """The names, once each. Raises ConfigError for a name that no study has, and for no name."""
-    asked = list(dict.fromkeys(names))
-    unknown = [name for name in asked if name not in NAMES]
-    if unknown or not asked:
-        given = ", ".join(unknown) or "(none)"
-        raise ConfigError(f"reference {given}: there is no such published study; allowed: {', '.join(NAMES)}")
-    return asked
+    """The names without duplicates. Raises ConfigError for an unknown name, and without any name."""
+    studies = list(dict.fromkeys(names))
+    unknown = [name for name in studies if name not in NAMES]
+    if unknown or not studies:
+        shown = ", ".join(unknown) or "(none)"
+        raise ConfigError(f"reference {shown}: no such published study; allowed: {', '.join(NAMES)}")
+    return studies
 
 
 def read(file: str) -> list[dict[str, str]]:
@@ -99,9 +99,9 @@ def integer(text: str) -> int | None:
 
 def reference_rows(names: Sequence[str], model: str | None = None) -> list[Reference]:
     """The published settings of the studies, all or those of one model. Raises ConfigError for an unknown study."""
-    asked = known_studies(names)
+    studies = known_studies(names)
     rows = [*dgx1_rows(), *fashion_mnist_rows(), *framework_rows(), *dell_rows(), *record_rows()]
-    return [row for row in rows if row.name in asked and model in (None, row.model)]
+    return [row for row in rows if row.name in studies and model in (None, row.model)]
 
 
 def dgx1_rows() -> list[Reference]:
@@ -163,7 +163,7 @@ def dell_rows() -> list[Reference]:
 
 
 def printed(name: str, model: str | None = None) -> list[dict[str, str]]:
-    """What a study's text prints beside its tables, all of it or what concerns a model."""
+    """The figures printed in a study's text outside of its tables, of all models or of one."""
     rows = [row for row in read("printed.csv") if row["study"] == name]
     return [row for row in rows if model is None or row["workload"] in (model, ALL)]
 

@@ -1,7 +1,7 @@
-"""Runs read back: the same values from MLflow and from run folders, as flat keys and as tables.
+"""Read runs back, with the same values from MLflow and from run folders, as flat keys and as tables.
 
-Whoever compares or reports reads runs through this room, and cannot tell from which of the two they came. It writes
-nothing.
+Comparisons and reports read runs through this room only, and do not depend on the source. `MlflowRuns.attach` alone
+writes.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Nested values as one mapping with dotted keys, and in which of them several differ."""
+"""Flatten nested values to dotted keys, and find the keys in which several differ."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-NONE = "(none)"  # the value of a key that is not there, or that holds nothing
+NONE = "(none)"  # the value of a missing key or an empty mapping
 
-Values = Mapping[str, Any]  # by dotted key: a number, a word or None
+Values = Mapping[str, Any]  # by dotted key: a number, text or None
 
 
 def flat(value: Any, prefix: str = "", into_lists: bool = False) -> dict[str, Any]:
-    """Every value by its dotted key; a list is a value, or with `into_lists` each of its places (`gpus.0.name`)."""
+    """Every value by its dotted key. A list is one value; with `into_lists`, each item has a key (`gpus.0.name`)."""
     parts = dict(enumerate(value)) if into_lists and isinstance(value, list) else value
     if not isinstance(parts, Mapping) or not parts:
         return {prefix: NONE if isinstance(parts, Mapping) else value} if prefix else {}
@@ -27,7 +27,7 @@ def words(value: Any) -> dict[str, str]:
 
 
 def differing(settings: Sequence[Values]) -> list[tuple[str, list[Any]]]:
-    """Keys whose values differ, by relative change; those that have none, being words, behind, by name."""
+    """Keys whose values differ, largest relative change first; then those without one, such as text, by name."""
     keys = dict.fromkeys(key for setting in settings for key in setting)
     rows = [(key, [setting.get(key, NONE) for setting in settings]) for key in keys]
     rows = [(key, values) for key, values in rows if any(value != values[0] for value in values)]
@@ -35,7 +35,7 @@ def differing(settings: Sequence[Values]) -> list[tuple[str, list[Any]]]:
 
 
 def relative_change(values: Sequence[Any]) -> float | None:
-    """The largest change against the first value, as a share of it, with its sign; None where not all are numbers."""
+    """The largest change from the first value, as a signed share of it; None unless all are numbers."""
     numbers = [number(value) for value in values]
     first = numbers[0]
     if first is None:
@@ -49,5 +49,5 @@ def relative_change(values: Sequence[Any]) -> float | None:
 
 
 def number(value: Any) -> float | None:
-    """The value as a number; None for words, which versions are too, and for truth values."""
+    """The value as a float; None for text, such as a version, and for booleans."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,4 +1,4 @@
-"""Runs read from run folders."""
+"""Read runs from run folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracking.store.mirror import STATUS, UID_TAG, end_tags, log_batches
 class FolderRuns:
     """Runs of the folders at or below `roots`, with the values that the mirror ships to MLflow.
 
-    A folder that cannot be read is passed over, and `tell` is told why.
+    An unreadable folder is skipped; `tell` gets the reason.
     """
 
     def __init__(self, roots: Sequence[Path], tell: Callable[[str], None] = lambda _: None) -> None:
@@ -28,8 +28,8 @@ class FolderRuns:
         for folder in dict.fromkeys(path.resolve() for root in roots for path in run_folder.run_folders(root)):
             try:
                 run = self._read(folder)
-            except Exception as error:  # whatever is in it, perhaps a stranger's, the other runs can be read
-                self._tell(f"passed over: {folder}: {type(error).__name__}: {error}")
+            except Exception as error:  # anybody may have written the folder; the other runs are readable
+                self._tell(f"skipped: {folder}: {type(error).__name__}: {error}")
                 continue
             if run:
                 known[folder] = run
@@ -46,11 +46,11 @@ class FolderRuns:
         return sorted(selected.values(), key=lambda run: (run.start_ms, run.name))
 
     def history(self, run: Run, keys: Iterable[str]) -> History:
-        asked = set(keys)
-        rows: dict[str, set[tuple[int, int, float]]] = {}  # by key, each once
+        wanted = set(keys)
+        rows: dict[str, set[tuple[int, int, float]]] = {}  # by key, without duplicates
         for batch in log_batches(self._folders[run.id] / run_folder.JOURNAL, 0):
             for key, value, time_ms, step in batch.metrics:
-                if key in asked:
+                if key in wanted:
                     rows.setdefault(key, set()).add((step, time_ms, value))
         return {key: sorted(values) for key, values in rows.items()}
 
@@ -61,7 +61,7 @@ class FolderRuns:
             raise FileNotFoundError(f"{run.name} has no file {name} in {self._folders[run.id]}") from None
 
     def _read(self, folder: Path) -> Run | None:
-        """The run of a folder; None for a sweep's."""
+        """The run of a folder; None for a sweep's folder."""
         info = run_folder.read_info(folder)
         if info.kind != "run":
             return None
@@ -75,12 +75,12 @@ class FolderRuns:
                 tags |= batch.tags
                 time_ms = max(time_ms, batch.time_ms)
                 for key, value, at_ms, step in batch.metrics:
-                    newest[key] = max(newest.get(key, (step, at_ms, value)), (step, at_ms, value))  # MLflow's "newest"
+                    newest[key] = max(newest.get(key, (step, at_ms, value)), (step, at_ms, value))  # MLflow's order
         except ValueError as error:
             raise ValueError(f"{folder}: {error}") from None
         result = run_folder.read_result(folder)
         failure = result.failure if result else None
-        if result:  # The mirror reads it from result.json, too.
+        if result:  # the mirror also reads the end from result.json
             tags |= end_tags(result, params | tags)
         run_id = _run_id(folder) or info.uid
         self._folders[run_id] = folder
@@ -91,7 +91,7 @@ class FolderRuns:
 
 
 def _run_id(folder: Path) -> str | None:
-    """The run's id in MLflow, or None where MLflow has not got it."""
+    """The run's id in MLflow; None if the run was never uploaded."""
     mirror = folder / run_folder.MIRROR
     return documents.read_json(mirror).get("run_id") if files.exists(mirror) else None
 

@@ -1,4 +1,4 @@
-"""Runs read from MLflow: a tracking server, or a database."""
+"""Read runs from MLflow: from a tracking server or a database."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tracking.store.server import ENVIRONMENT, TrackingRefused, TrackingUnavaila
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-PAGE = 200  # runs in a request: a run of 60 metrics is some 10 KB of JSON
+PAGE = 200  # runs in a response; a run with 60 metrics takes some 10 KB of JSON
 
 
 class MlflowRuns:
     """Runs of a tracking server or database. Every method may raise TrackingUnavailable and TrackingRefused.
 
-    `uri` is by default $MLFLOW_TRACKING_URI, else mlflow.db in the current folder; it may hold credentials.
+    `uri` defaults to $MLFLOW_TRACKING_URI, else to mlflow.db in the current folder. It may hold credentials.
     """
 
     def __init__(self, uri: str | None = None) -> None:
@@ -65,9 +65,7 @@ class MlflowRuns:
 
     def text(self, run: Run, name: str) -> str:
         root = urlsplit(self._artifact_uris.get(run.id, ""))
-        if root.scheme == "file" and not self._uri.startswith(
-            "http"
-        ):  # The files are on this machine: no server need be asked.
+        if root.scheme == "file" and not self._uri.startswith("http"):  # the files are on this machine
             try:
                 return files.read_text(Path(unquote(root.path)) / name)
             except FileNotFoundError:
@@ -75,7 +73,7 @@ class MlflowRuns:
         try:
             with tempfile.TemporaryDirectory() as folder, self._answers():
                 return Path(self._client.download_artifacts(run.id, name, folder)).read_text(encoding="utf-8")
-        except (TrackingUnavailable, TrackingRefused):  # stores tell in different ways that there is no such file
+        except (TrackingUnavailable, TrackingRefused):  # stores report a missing file in different ways
             with self._answers():
                 known = {file.path for file in self._client.list_artifacts(run.id)}
             if name in known:
@@ -83,12 +81,12 @@ class MlflowRuns:
         raise FileNotFoundError(f"{run.name} ({run.id}) has no file {name} in {self.source}")
 
     def parent(self, sweep: str) -> Run | None:
-        """The parent run of a sweep, or None where there is none."""
+        """The parent run of a sweep, or None."""
         runs = self._search(list(self._experiments), f"tags.sweep = '{sweep}'", lambda _: None)
         return next((run for run in runs if _is_parent(run)), None)
 
     def attach(self, run: Run, files: Iterable[Path], tags: Mapping[str, str]) -> None:
-        """Upload files to a run as artifacts, and set tags: the one thing here that writes."""
+        """Upload files to a run as artifacts, and set tags. No other method writes."""
         with self._answers():
             for file in files:
                 self._client.log_artifact(run.id, str(file))
@@ -96,7 +94,7 @@ class MlflowRuns:
                 self._client.set_tag(run.id, key, value[:MAX_TAG_CHARS])
 
     def _select(self, selector: str, progress: Progress) -> list[Run]:
-        name = Path(selector).name  # The selector may be a folder: a sweep's is named by its id.
+        name = Path(selector).name  # the selector may be a folder, and a sweep's folder has its id as name
         if runs := self._jobs("tags.sweep", name, progress):
             return runs
         if selector in self._experiments.values():
@@ -107,10 +105,10 @@ class MlflowRuns:
         return self._jobs("attributes.run_id", run_id, progress) or self._jobs("attributes.run_name", name, progress)
 
     def _jobs(self, attribute: str, value: str, progress: Progress) -> list[Run]:
-        """The runs of this attribute; those of its jobs in place of a sweep's parent run."""
+        """The runs with this attribute; a sweep's parent run is replaced by the runs of its jobs."""
         quote = '"' if "'" in value else "'"
         if quote in value:
-            return []  # MLflow's filters cannot hold it, and no name of ours is like that
+            return []  # MLflow's filters cannot quote it, and our names never hold both quotes
         runs = list(self._search(list(self._experiments), f"{attribute} = {quote}{value}{quote}", progress))
         if attribute != "tags.sweep" and runs and _is_parent(runs[0]):
             return self._jobs("tags.sweep", runs[0].sweep or "", progress)
@@ -159,8 +157,8 @@ class MlflowRuns:
     def _unknown(self, selector: str) -> str:
         if selector in self._experiments.values():
             return (
-                f"{selector}: this experiment of {self.source} holds no run yet; train into it with "
-                f"tracking.experiment={selector}, upload folders with `{TRACKING} sync`, or give another"
+                f"{selector}: this experiment of {self.source} has no runs yet; train into it with "
+                f"tracking.experiment={selector}, upload folders with `{TRACKING} sync`, or name another"
             )
         parents = self._search(
             list(self._experiments), "params.num_jobs LIKE '%'", lambda _: None, MAX_LISTED, "start_time DESC"
@@ -170,7 +168,7 @@ class MlflowRuns:
 
     @cached_property
     def _experiments(self) -> dict[str, str]:
-        """The names of the experiments, by their ids."""
+        """The experiments' names by their ids."""
         names: dict[str, str] = {}
         token = None
         while True:
@@ -187,11 +185,14 @@ class MlflowRuns:
             return open_client(self._uri)
 
     def _answers(self) -> AbstractContextManager[None]:
-        return server.answers(self._uri, "Start again: what was asked for may have been deleted meanwhile")
+        return server.answers(self._uri, "Start again: the runs may have been deleted meanwhile")
 
 
 def _as_logged(value: float) -> float:
-    """MLflow keeps infinity as the largest float (sqlalchemy_store.sanitize_metric_value), which nothing measures."""
+    """The value as it was logged: MLflow stores infinity as the largest float.
+
+    sqlalchemy_store.sanitize_metric_value; no measurement gives the largest float.
+    """
     return math.copysign(math.inf, value) if abs(value) == sys.float_info.max else value
 
 

@@ -1,5 +1,4 @@
-"""Runs as reports, diffs and gates read them: the same values from MLflow (mlflow_runs) and from run folders
-(folder_runs).
+"""Runs as reports, diffs and gates see them: the same from MLflow (mlflow_runs) and from run folders (folder_runs).
 
 store = MlflowRuns("http://mlflow:5000")          # or FolderRuns([Path("runs")])
 runs = store.find(["20261121-080925-vgg-8b31"])   # a sweep, an experiment, a run's id, name or folder
@@ -24,20 +23,20 @@ from tracking.base import quantities
 from tracking.base.installation import LAUNCH, TRACKING
 from tracking.record import failures
 
-# What makes runs comparable at all: the same task to the same target.
+# Runs are comparable only if these are the same.
 TASK = ("model", "dataset", "target_metric", "target_value")
-UNCOUNTED_TAG = "timetrial.uncounted"  # why no mean counts a run, though it may have gone well
-EXPLORING = "exploring"  # why no mean counts a run with which a search explored
-PAIRED_TAG = "timetrial.paired"  # "seed": decided before the run to be compared in pairs (sweep.paired)
-BETTER_TAG = "timetrial.better"  # which way each metric is better, where that was declared or a target says it
-REPEATS = ("seed",)  # a setting is repeated with these
-MAX_LISTED = 10  # sweeps that are named where something unknown was asked for
+UNCOUNTED_TAG = "timetrial.uncounted"  # the reason why no mean counts a run, even a successful one
+EXPLORING = "exploring"  # the value of UNCOUNTED_TAG for runs of a search's exploration
+PAIRED_TAG = "timetrial.paired"  # "seed": the run was made to be compared in pairs (sweep.paired)
+BETTER_TAG = "timetrial.better"  # which way each metric is better, as declared or implied by a target
+REPEATS = ("seed",)  # params that differ between repeats of a setting
+MAX_LISTED = 10  # sweeps listed in the message about an unknown selector
 History = dict[str, list[tuple[int, int, float]]]  # by key: (step, time in ms, value), in order of step and time
-Progress = Callable[[int], None]  # told how many runs of a selector were read so far
+Progress = Callable[[int], None]  # called with the number of runs read so far for a selector
 
 
 class End(Enum):
-    """How a run ended. MISSED and DIVERGED are misses of its target; of one that was STOPPED nobody knows."""
+    """How a run ended. MISSED and DIVERGED count as misses of the target; STOPPED is unknown."""
 
     REACHED = "reached its target"
     MISSED = "spent its budget (max_epochs) without reaching its target"
@@ -50,7 +49,7 @@ class End(Enum):
 
 @dataclass(frozen=True)
 class Run:
-    """One run as it stands in MLflow; `metrics` are the newest values. A sweep's parent run is never one of these."""
+    """One run as in MLflow; `metrics` are the newest values. A sweep's parent run is never a Run."""
 
     id: str
     name: str
@@ -64,12 +63,12 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether it trained to its end, target reached or not."""
+        """Whether the run trained to its end, with or without the target."""
         return self.status == "FINISHED"
 
     @property
     def failure(self) -> str | None:
-        """The kind of its failure (oom, nan, signal:9, ...), or None."""
+        """The kind of the run's failure (oom, nan, signal:9, ...), or None."""
         return self.tags.get("failure") or (None if self.status in ("FINISHED", "RUNNING") else "unknown")
 
     @property
@@ -89,7 +88,7 @@ class Run:
 
     @cached_property
     def directions(self) -> dict[str, str]:
-        """By metric, which way is better (conf.metric); runs of older versions say it by their targets alone."""
+        """Which way each metric is better (conf.metric), by name; older runs say it by their targets alone."""
         names, values = (self.params.get(f"target_{what}", "").split(",") for what in ("metric", "value"))
         of_targets = directions_of({name: value for name, value in zip(names, values, strict=False) if name and value})
         return metric.read(self.tags.get(BETTER_TAG, "")) | of_targets
@@ -100,47 +99,48 @@ class Run:
 
     @property
     def resumed(self) -> bool:
-        """Whether it was interrupted and continued: then it has no time to accuracy."""
+        """Whether the run was interrupted and continued; such a run has no time to accuracy."""
         return "resumed" in self.tags
 
     @property
     def paired(self) -> bool:
-        """Whether it was made to be compared with runs of the same seed."""
+        """Whether the run was made to be compared with runs with the same seed."""
         return self.tags.get(PAIRED_TAG) == "seed"
 
     @property
     def uncounted(self) -> str | None:
-        """Why it is in no mean by what it was made for: "warm-up" of one that only fills caches; else None."""
+        """The reason why no mean counts the run, such as "warm-up" for a run that only fills caches; else None."""
         return self.tags.get(UNCOUNTED_TAG)
 
 
 class Runs(Protocol):
-    """Where runs are read from. `source` names it in messages, without credentials."""
+    """A source of runs. `source` names it in messages, without credentials."""
 
     source: str
 
     def find(self, selectors: Sequence[str], progress: Progress | None = None) -> list[Run]:
-        """The runs that the selectors name, each once, by start. Raises ValueError for a selector that names none."""
+        """The runs that the selectors name, each once, by start. Raises ValueError for a selector without runs."""
 
     def history(self, run: Run, keys: Iterable[str]) -> History:
-        """All values of these metrics; a key that the run has not got is left out."""
+        """All values of these metrics; keys that the run does not have are left out."""
 
     def text(self, run: Run, name: str) -> str:
-        """A file of the run, such as config.yaml or fingerprint.json. Raises FileNotFoundError where it has none."""
+        """The text of a run's file, such as config.yaml or fingerprint.json. Raises FileNotFoundError."""
 
 
 def newest_attempts(runs: Sequence[Run]) -> list[Run]:
-    """Without the runs that failed in a sweep and were run again there: a job counts once, as in its sweep.
+    """The runs without failed attempts of a sweep's jobs that were run again, so that each job counts once.
 
-    One that diverged stays, unless its job diverged again: that a later attempt did not is no reason to forget it.
+    A run that diverged stays, even if a later attempt of its job did not diverge. It goes only if a later one diverged
+    too.
     """
     newest: dict[tuple[str, str], Run] = {}  # by sweep and configuration
     for run in sorted(runs, key=lambda run: run.start_ms):
-        if job := _job(run):
+        if job := _sweep_and_config(run):
             newest[job] = run
 
     def stays(run: Run) -> bool:
-        last = newest.get(_job(run) or ("", ""), run)
+        last = newest.get(_sweep_and_config(run) or ("", ""), run)
         return (
             not run.failure
             or run.start_ms >= last.start_ms
@@ -150,27 +150,27 @@ def newest_attempts(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if stays(run)]
 
 
-def _job(run: Run) -> tuple[str, str] | None:
-    """Sweep and configuration of the job that a run is an attempt of; None outside of sweeps."""
+def _sweep_and_config(run: Run) -> tuple[str, str] | None:
+    """The sweep and the configuration of a run's job; None outside of sweeps."""
     return (run.sweep, run.tags["config_hash"]) if run.sweep and "config_hash" in run.tags else None
 
 
 def need_finished(runs: Sequence[Run], selectors: Sequence[str]) -> None:
-    """Raise ValueError where not one of the runs trained to its end."""
+    """Raise ValueError if no run trained to its end."""
     if not any(run.finished for run in runs):
         kinds = Counter(run.failure or run.status.lower() for run in runs)
         ended = ", ".join(f"{kind} ({number})" for kind, number in kinds.most_common())
-        going = any(run.status == "RUNNING" for run in runs)
-        wait = f"Wait for those that are running, or end them with `{TRACKING} sync --ended`. " if going else ""
+        running = any(run.status == "RUNNING" for run in runs)
+        wait = f"Wait for the running ones, or mark them as ended with `{TRACKING} sync --ended`. " if running else ""
         raise ValueError(
-            f"{' '.join(selectors)}: no run finished: {ended}. {wait}Why a run failed stands in its "
-            f"note in MLflow and in worker.log. Continue a sweep with {LAUNCH} sweep.resume=ID"
+            f"{' '.join(selectors)}: no run finished: {ended}. {wait}For why a run failed, see its "
+            f"note in MLflow and its worker.log. Continue a sweep with {LAUNCH} sweep.resume=ID"
         )
 
 
 def names_nothing(selector: str, source: str, sweeps: Sequence[str], experiments: Sequence[str]) -> str:
-    """Says that a selector names nothing, and what there is instead."""
-    folder = f". Of a folder name the runs, as in {Path(selector) / '*'}" if Path(selector).is_dir() else ""
+    """The message for a selector that names nothing, with the sweeps and experiments that exist."""
+    folder = f". For a folder, name its runs, as in {Path(selector) / '*'}" if Path(selector).is_dir() else ""
     return (
         f"{selector}: no sweep, experiment or run of this name or id in {source}. There are the sweeps "
         f"{', '.join(sweeps) or '(none)'} and the experiments {', '.join(experiments) or '(none)'}{folder}"

@@ -1,4 +1,4 @@
-"""A table of numbers and words, printed on a terminal or as Markdown."""
+"""A table of numbers and text, printed on a terminal or as Markdown."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Cell = str | float | None
 
 @dataclass(frozen=True)
 class Table:
-    """`columns` are headings and, for numbers, their format; a cell of None is not known, and is left blank."""
+    """A titled table. `columns` maps headings to number formats. A cell of None is unknown and left blank."""
 
     title: str
     columns: Mapping[str, str]
     rows: Sequence[Sequence[Cell]]
     note: str = ""
-    kind: str = ""  # what its cells are, for who recomputes them
-    about: str = ""  # the workload that it is of, if of one
+    kind: str = ""  # tells the audit how to recompute the cells
+    about: str = ""  # the table's workload, if it has one
 
     def column(self, heading: str) -> list[Cell]:
         return [row[list(self.columns).index(heading)] for row in self.rows]
@@ -36,7 +36,7 @@ class Table:
         for heading in self.columns:
             drawn.add_column(heading, overflow="fold")
         for row in self.text():
-            drawn.add_row(*(Text(visible(cell)) for cell in row))  # brackets in a cell are no style of rich's
+            drawn.add_row(*(Text(visible(cell)) for cell in row))  # Text, since rich would read brackets as a style
         return drawn
 
     def markdown(self) -> str:

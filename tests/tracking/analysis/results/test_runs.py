@@ -105,7 +105,7 @@ def test_what_is_unknown_is_said_with_what_there_is(stores: tuple[MlflowRuns, Fo
 def test_a_folder_of_runs_is_told_how_to_name_them(root: Path, stores: tuple[MlflowRuns, FolderRuns]) -> None:
     folder = root.parent / "other"
     folder.mkdir()
-    with pytest.raises(ValueError, match=rf"Of a folder name the runs, as in {folder}/\*"):
+    with pytest.raises(ValueError, match=rf"For a folder, name its runs, as in {folder}/\*"):
         stores[0].find([str(folder)])
 
 
@@ -128,13 +128,13 @@ def test_an_experiment_without_runs_is_told_from_an_unknown_one(root: Path, mlfl
 
     uri = f"sqlite:///{root / 'mlflow.db'}"
     MlflowClient(uri).create_experiment("planned")
-    with pytest.raises(ValueError, match=r"planned: this experiment .* holds no run yet; .*=planned"):
+    with pytest.raises(ValueError, match=r"planned: this experiment .* has no runs yet; .*=planned"):
         MlflowRuns(uri).find(["planned"])
 
 
 def test_runs_that_are_still_running_are_to_be_waited_for(stores: tuple[MlflowRuns, FolderRuns]) -> None:
     run = dataclasses.replace(stores[1].find([SWEEP])[0], status="RUNNING")
-    with pytest.raises(ValueError, match=r"no run finished: running \(1\)\. Wait for those"):
+    with pytest.raises(ValueError, match=r"no run finished: running \(1\)\. Wait for the running"):
         need_finished([run], [SWEEP])
 
 

@@ -204,14 +204,14 @@ def test_of_ncfs_hundred_runs_the_first_fifty_that_converge_count(
     (score,) = scores(tmp_path / "few", [ncf(run, reached=run >= 51) for run in range(100)], capsys)
     assert (score["seconds"], score["verdict"]) == (
         None,
-        "invalid: 51 of 100 runs did not reach the target, and 50 have to",
+        "invalid: 51 of 100 runs did not reach the target, but 50 must",
     )
 
 
 def test_a_benchmark_without_rules_has_no_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (score,) = scores(tmp_path, [simple("somebodys_own", 10, [0.5], run) for run in range(10)], capsys)
     assert (score["seconds"], score["num_needed"]) == (None, 0)
-    assert score["verdict"].startswith("no score: no rules of a benchmark somebodys_own are known")
+    assert score["verdict"].startswith("no score: the rules for benchmark somebodys_own")
 
 
 def test_minigo_of_v0_6_ends_when_the_model_was_made_that_wins(tmp_path: Path) -> None:
