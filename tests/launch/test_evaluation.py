@@ -57,7 +57,7 @@ def test_its_report_is_checked(evaluated: Launched, capsys: pytest.CaptureFixtur
     [
         ("eval_every_steps=500", "is longer than the training; the training has 36 steps (2 epochs of 18)"),
         ("eval_every_samples=999999", "is longer than the training"),
-        ("eval_after_steps=36", "leaves no evaluation but the last"),
+        ("eval_after_steps=36", "leaves only the last evaluation"),
     ],
 )
 def test_what_is_longer_than_the_training_is_refused_before_it(tmp_path: Path, asked: str, words: str) -> None:

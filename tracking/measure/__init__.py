@@ -1,4 +1,4 @@
-"""From events to figures: of our trainings, of programs, of kernels; and what limited a run.
+"""Turn events into figures, for our trainings, programs and kernels, and find what limited a run.
 
 Five rooms: `programs`, `kernels`, `steps`, `training` and `bottleneck`.
 """

@@ -1,8 +1,8 @@
-"""What measures in the worker: one callback, and the arithmetic that turns its events into figures.
+"""Measurement in the worker: one callback, and the arithmetic that turns its events into figures.
 
-The callback's hooks append events to the journal and wait for the device at a window's edges alone. Clock, throughput
-and summary are pure functions of those events. What needs PyTorch and Lightning is imported when it is asked for, since
-a program's worker, in a stack of any kind, asks for the figures alone.
+The callback's hooks append events to the journal. They wait for the device only at the edges of windows. Clock,
+throughput and summary are pure functions of these events. PyTorch and Lightning are imported on first use, since a
+program's worker needs only the figures and may have neither.
 """
 
 from __future__ import annotations

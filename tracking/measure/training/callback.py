@@ -1,4 +1,4 @@
-"""The Lightning callback that measures: it keeps the clock, times windows of steps, and stops at the target."""
+"""The measuring Lightning callback: it keeps the clock, times windows of steps, and stops at the target."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tracking.record import Journal, attempts
 
 
 class MeasuringCallback(pl.Callback):
-    """Measures one run. Every rank has one; rank 0's has the journal.
+    """Measures one run. Every rank has a callback; rank 0's has the journal.
 
-    `prepare(trainer)` compiles and warms up before the clock starts, `conclude(trainer)` does what comes after it while
-    the model is still on its device; `evaluated(trainer, module, metrics)` is called within an evaluation's interval,
-    when its value is in the journal. `meter` measures, `logged` holds what the module logs.
+    `prepare(trainer)` compiles and warms up before the clock starts. `conclude(trainer)` runs after the clock stops,
+    while the model is still on its device. `evaluated(trainer, module, metrics)` is called within an evaluation's
+    interval, once its value is in the journal. `meter` measures, `logged` holds the values that the module logs.
     """
 
     def __init__(
@@ -43,29 +43,29 @@ class MeasuringCallback(pl.Callback):
         self._evaluated = evaluated
         self.logged = LoggedValues(device, config.world_size(), keeps=journal is not None)
         ranks, steps = Ranks(config.world_size()), config.log_every_n_steps
-        self.meter = Meter(device, ranks, journal, steps, self.logged, against_divergence(config))
+        self.meter = Meter(device, ranks, journal, steps, self.logged, divergence_advice(config))
         self.meter.ranges = nvtx_ranges(config.profile.nvtx)
         self._reached = self._in_epoch = False
         self._epoch_samples = 0
-        self._gathered: dict[str, Any] = {}  # of all processes, for the next checkpoint
+        self._gathered: dict[str, Any] = {}  # state of all processes for the next checkpoint
 
     @property
     def state_key(self) -> str:
-        """The name of the state in a checkpoint. The class had this name once, and a run goes on from old ones too."""
+        """The name of the state in a checkpoint: the class's former name, so that old checkpoints still load."""
         return "TrialCallback"
 
     def gather_state(self) -> None:
-        """Ask all processes for what the next `state_dict` returns. A collective call.
+        """Gather the state of all processes for the next `state_dict`. A collective call.
 
-        Before anything else of a checkpoint is made, since that may fail on one process alone.
+        Call it before the rest of a checkpoint is made, which may fail on one process alone.
         """
         if not self._in_epoch:
-            self.meter.note_logged()  # A run that goes on from here does not log it once more.
+            self.meter.note_logged()  # a run that resumes from here does not log it again
         samples = self._epoch_samples + (self.meter.samples_of_stretch() if self._in_epoch else 0)
         self._gathered = self.meter.state_dict() | {"reached": self._reached, "epoch_samples": samples}
 
     def state_dict(self) -> dict[str, Any]:
-        """What Lightning saves in a checkpoint. A collective call, but for one right after `gather_state`."""
+        """The state that Lightning saves in a checkpoint. A collective call, unless right after `gather_state`."""
         if not self._gathered:
             self.gather_state()
         state, self._gathered = self._gathered, {}
@@ -76,7 +76,7 @@ class MeasuringCallback(pl.Callback):
         self.meter.load_state_dict(state_dict)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._journal is not None:  # The trainer alone knows these.
+        if self._journal is not None:  # only the trainer knows these
             optimizer = type(trainer.optimizers[0]).__name__.lower()
             self._journal.params(
                 {
@@ -89,17 +89,17 @@ class MeasuringCallback(pl.Callback):
             exchange.ranges = self.meter.ranges
         self.meter.event("trainer_stop")
         self.meter.event("warmup_start")
-        pl_module.logged = self.logged  # type: ignore[assignment]  # It is a TrialModule.
+        pl_module.logged = self.logged  # type: ignore[assignment]  # a TrialModule
         self._prepare(trainer)
         self.meter.event("warmup_stop")
         self.meter.is_ddp = rank_parts.is_ddp(trainer)
         self.meter.start(max_epochs=trainer.max_epochs, num_batches=int(trainer.num_training_batches))
         self.logged.recording = True
-        if trainer.fit_loop.restarted_mid_epoch:  # Lightning announces no start of an epoch that goes on.
+        if trainer.fit_loop.restarted_mid_epoch:  # Lightning calls no hook when an epoch continues
             self._begin_epoch(trainer, self._epoch_samples)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.meter.note_logged()  # The module's own on_train_epoch_end comes after ours.
+        self.meter.note_logged()  # the module's own on_train_epoch_end comes after ours
         self._begin_epoch(trainer)
 
     def _begin_epoch(self, trainer: pl.Trainer, samples: int = 0) -> None:
@@ -117,25 +117,25 @@ class MeasuringCallback(pl.Callback):
         self.meter.event("eval_start", **self._so_far(trainer))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        metrics: dict[str, float] = pl_module.metrics()  # type: ignore[operator]  # It is a TrialModule.
+        metrics: dict[str, float] = pl_module.metrics()  # type: ignore[operator]  # a TrialModule
         so_far = self._so_far(trainer)
         value = metrics.get(next(iter(self._config.model.metrics), ""))
         self.meter.event("eval_accuracy", value, **so_far, step=self.meter.step, metrics=metrics)
         curves = {quantities.EVAL + name: value for name, value in metrics.items()}
         self.meter.metrics(curves | {quantities.EPOCH: so_far["epoch_num"]})
-        if self._evaluated is not None:  # It takes seconds, and a curve has the time at which its value was known.
+        if self._evaluated is not None:  # after the curve, since it takes seconds
             self._evaluated(trainer, pl_module, metrics)
         if not self._reached and attempts.reached(metrics, self._targets):
             self._reached = True
             self.meter.note_energy(quantities.ENERGY_TO_ACCURACY_JOULES)
-            trainer.should_stop |= self._config.stop_at_target  # It may be the training's last step.
+            trainer.should_stop |= self._config.stop_at_target  # |=: it may have stopped already
         self.meter.note_logged(within_epoch=self._in_epoch)
         self.meter.event("eval_stop", **so_far)
         if self._in_epoch and not trainer.should_stop:
             self.meter.open(after_evaluation=True)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._in_epoch:  # Before an evaluation at its end it would be closed by now.
+        if self._in_epoch:  # an evaluation at the epoch's end has closed it already
             self._close_epoch(trainer)
 
     def _close_epoch(self, trainer: pl.Trainer) -> None:
@@ -148,7 +148,7 @@ class MeasuringCallback(pl.Callback):
         self._in_epoch = False
 
     def _so_far(self, trainer: pl.Trainer) -> dict[str, float]:
-        """Where the training is, in MLPerf's words: `epoch_num` is a fraction within an epoch."""
+        """The progress of the training in MLPerf's keys; `epoch_num` is a fraction within an epoch."""
         return {"epoch_num": epochs_trained(trainer), "samples_count": self.meter.samples}
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -177,24 +177,24 @@ class MeasuringCallback(pl.Callback):
         batch: dict[str, Any],
         batch_idx: int,
     ) -> None:
-        loss = outputs["loss"]  # Lightning has copied it, but where it leaves optimization to the module.
+        loss = outputs["loss"]  # copied by Lightning only with automatic optimization
         self.meter.step_done(loss if pl_module.automatic_optimization else loss.detach().clone(), batch_idx + 1)
 
 
 def epochs_trained(trainer: pl.Trainer) -> int | float:
-    """How many epochs the training has come to; a whole number at the end of one, before Lightning counts it."""
+    """The epochs trained so far; an int at the end of an epoch, even before Lightning counts it."""
     ready, num_batches = trainer.fit_loop.epoch_loop.batch_progress.current.ready, trainer.num_training_batches
     if ready >= num_batches:
         return trainer.current_epoch + 1
     return round(trainer.current_epoch + ready / num_batches, 6)
 
 
-def against_divergence(config: RunConfig) -> str:
-    """What to do where the loss is no number."""
+def divergence_advice(config: RunConfig) -> str:
+    """Advice for a loss that is not finite."""
     advice = (
-        f"most often the learning rate, here up to {config.learning_rate():g}, is too high: give a lower"
+        f"the learning rate, here up to {config.learning_rate():g}, is probably too high: give a lower"
         " model.optimizer.lr or another model.optimizer.lr_scaling"
     )
     if config.precision.name != "fp16":
         return advice
-    return f"{advice}; or a number is above 65,504, where fp16 ends: give precision=bf16, or fp32 on a GPU without it"
+    return f"{advice}; or a value exceeds fp16's largest, 65,504: give precision=bf16, or fp32 on a GPU without bf16"

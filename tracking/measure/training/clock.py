@@ -1,9 +1,9 @@
-"""Time to accuracy from a run's events. Pure arithmetic: the same events give the same figures, now or in a report.
+"""Time to accuracy from a run's events. Pure arithmetic: the same events always give the same figures.
 
-The clock starts at `run_start`, the moment before training data is first touched, and is never paused. MLPerf's clock
-stops at the evaluation that reaches the target (github.com/mlcommons/training_policies, training_rules.adoc, section
-on run results); DAWNBench's leaves out evaluation and checkpoints (dawn.cs.stanford.edu/benchmark, "time to train").
-Neither knows of a run that was interrupted and resumed: it has times of its own, under names of their own.
+The clock starts at `run_start`, just before training data is first touched, and is never paused. MLPerf's clock stops
+at the evaluation that reaches the target (github.com/mlcommons/training_policies, training_rules.adoc, section on run
+results). DAWNBench's leaves out evaluation and checkpoints (dawn.cs.stanford.edu/benchmark, "time to train"). Neither
+defines a time for a run that was interrupted and resumed, so its times have names of their own.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tracking.measure.training.spans import intervals as intervals
 from tracking.measure.training.spans import total
 from tracking.record import Record, attempts
 
-OFF_CLOCK = ("eval", "checkpoint")  # DAWNBench's clock leaves these intervals out.
+OFF_CLOCK = ("eval", "checkpoint")  # intervals that DAWNBench's clock leaves out
 
 
 def summarize(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[str, float]:
-    """The `time/*`, `resume/*`, `epochs/*`, `evaluations/*` and `target_reached` metrics of a run, as far as it came.
+    """The `time/*`, `resume/*`, `epochs/*`, `evaluations/*` and `target_reached` metrics of a run so far.
 
-    `events` are in the order they happened. There is no `time/to_accuracy*` where the target was missed or the run was
-    resumed, and no `target_reached` where the run has no target. A run that missed has `time/censored_sec`. Raises
-    ValueError where the clock went back.
+    `events` are in the order in which they happened. `time/to_accuracy*` is absent if the run missed its target or was
+    resumed, `target_reached` if it has no target. A run that missed has `time/censored_sec`. Raises ValueError if the
+    clock went back.
     """
     if first(events, "run_start") is None:
         return {}
@@ -37,7 +37,7 @@ def summarize(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[s
     hit = next((index for index, event in enumerate(history) if _hits(event, targets)), None)
     if targets:
         summary[quantities.TARGET_REACHED] = float(hit is not None)
-    if hit is not None and "epoch_num" in history[hit].values:  # A program may say nothing of epochs.
+    if hit is not None and "epoch_num" in history[hit].values:  # a program may not report epochs
         summary[quantities.EPOCHS_TO_ACCURACY] = float(history[hit].values["epoch_num"])
     until = history if hit is None else history[: hit + 1]
     if place := _last_evaluation(until, targets):
@@ -50,7 +50,7 @@ def summarize(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[s
 
 
 def censored(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[str, float]:
-    """By when a run had not reached its target, in seconds and in evaluations; empty where `given_up_sec` is None."""
+    """The censored time of a run without its target, in seconds and evaluations; {} if `given_up_sec` is None."""
     seconds = attempts.given_up_sec(events, targets)
     if seconds is None:
         return {}
@@ -59,16 +59,16 @@ def censored(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[st
 
 
 def _last_evaluation(events: Sequence[Record], targets: Mapping[str, Target]) -> tuple[float, float] | None:
-    """Which evaluation from `run_start` on the last one is, counted from 1, and its seconds since the one before.
+    """The number of the last evaluation since `run_start`, from 1, and its seconds since the previous one.
 
-    The first one's are since `run_start`. An evaluation counts if it has the metric of every target: no other can reach
-    them. Further ranks of a program may log it again. A journal may have left some out (`programs.thinning`): then each
-    that follows says its number, and the seconds are the mean over the gap. None without targets, and without an
-    evaluation.
+    The first evaluation's seconds are since `run_start`. Only evaluations with the metrics of all targets count, since
+    no other can reach them. Repeats by further ranks of a program are skipped. A journal may leave evaluations out
+    (`programs.thinning`): then each later one states its number, and the seconds are the mean over the gap. None
+    without targets or without an evaluation.
     """
     start = next((place for place, event in enumerate(events) if event.key == "run_start"), len(events))
-    there = [event for event in events[start:] if event.key == "eval_accuracy" and _has_all(event, targets)]
-    counted = there[:1] + [event for before, event in pairwise(there) if not _is_again(before, event)]
+    complete = [event for event in events[start:] if event.key == "eval_accuracy" and _has_all(event, targets)]
+    counted = complete[:1] + [event for before, event in pairwise(complete) if not _is_repeat(before, event)]
     if not counted:
         return None
     numbers = [float(event.values.get("eval_num", place)) for place, event in enumerate(counted, 1)]
@@ -81,7 +81,7 @@ def _has_all(evaluation: Record, targets: Mapping[str, Target]) -> bool:
     return bool(targets) and targets.keys() <= evaluation.values["metrics"].keys()
 
 
-def _is_again(before: Record, evaluation: Record) -> bool:
+def _is_repeat(before: Record, evaluation: Record) -> bool:
     return "epoch_num" in evaluation.values and evaluation.values == before.values
 
 
@@ -106,7 +106,7 @@ def _durations(history: Sequence[Record]) -> dict[str, float]:
 
 
 def _trained(history: Sequence[Record], num_epochs: int) -> float | None:
-    """The epochs, of which the last may have ended early; None where it is not known how early."""
+    """The number of epochs trained, with the fraction of one that ended early; None if the fraction is not known."""
     parts = [event.values["part"] for event in history if event.key == "epoch_stop" and "part" in event.values]
     return None if None in parts else num_epochs - sum(1.0 - part for part in parts)
 
@@ -124,7 +124,7 @@ def _to_accuracy(history: Sequence[Record], hit: int) -> dict[str, float]:
 def _resumed(
     events: Sequence[Record], places: Sequence[int], history: Sequence[Record], hit: int | None
 ) -> dict[str, float]:
-    """What takes the place of `time/to_accuracy*`, and what the interruptions cost."""
+    """The metrics of a resumed run in place of `time/to_accuracy*`, and the cost of its interruptions."""
     begin = next(place for place, event in enumerate(events) if event.key == "run_start")
     trained = attempts.trained_sec(events)
     summary = {
@@ -135,20 +135,20 @@ def _resumed(
     if elapsed is not None:
         summary[quantities.RESUME_DOWN_SEC] = elapsed[-1] - elapsed[begin] - trained
     if hit is not None:
-        of_training = _to_accuracy(history, hit)[quantities.TIME_TO_ACCURACY_TRAIN_SEC]
-        summary[quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC] = of_training
+        train_sec = _to_accuracy(history, hit)[quantities.TIME_TO_ACCURACY_TRAIN_SEC]
+        summary[quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC] = train_sec
         if elapsed is not None:
             summary[quantities.TIME_RESUMED_TO_ACCURACY_SEC] = elapsed[places[hit]] - elapsed[begin]
     return summary
 
 
 def _spent(events: Sequence[Record], name: str) -> float:
-    """Seconds in intervals of this name up to the last event; one that is still open then ends there."""
+    """Seconds in intervals of this name up to the last event, which ends an interval that is still open."""
     edges = [event for event in events if event.key in (f"{name}_start", f"{name}_stop")]
     still_open = events[-1].clock_sec - edges[-1].clock_sec if edges and edges[-1].key == f"{name}_start" else 0.0
     return total(intervals(events, name)) + still_open
 
 
 def _within(spans: list[tuple[float, float]], others: list[tuple[float, float]]) -> float:
-    """Seconds of the spans that lie inside of one of the others: what held up the training within an epoch."""
+    """Seconds of the spans that lie within one of the others, such as evaluations within epochs."""
     return total([span for span in spans if any(begin <= span[0] and span[1] <= end for begin, end in others)])

@@ -1,4 +1,4 @@
-"""Energy from NVML's counter of millijoules, read at the edges of the timed window only."""
+"""Energy from NVML's millijoule counter, read only at the edges of the timed window."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from tracking.measure.training.ranks import Ranks
 
 
 class EnergyMeter:
-    """The energy of this rank's GPU since `start`. Silent where NVML or the counter cannot be had (CPU, MIG)."""
+    """The energy of this rank's GPU since `start`. Gives nothing without NVML or the counter (CPU, MIG)."""
 
     def __init__(self, device: torch.device, ranks: Ranks) -> None:
         self._device = device
         self._ranks = ranks
         self._begin: float | None = None
-        self.before = 0.0  # Joules of all ranks in earlier attempts; NaN where they are not known.
+        self.before = 0.0  # joules of all ranks in earlier attempts; NaN if unknown
 
     def start(self) -> None:
         self._begin = self._joules()
 
     def total(self, key: str) -> dict[str, float]:
-        """Joules of all ranks since `start`, and before, under `key`; empty where any has none. A collective call."""
+        """Joules of all ranks in this and earlier attempts under `key`; {} if a rank has no counter. Collective."""
         now = self._joules()
         used = now - self._begin if now is not None and self._begin is not None else float("nan")
         joules = self._ranks.total(used) + self.before

@@ -1,7 +1,7 @@
-"""How long the exchange of gradients takes, where it has a place of its own in the step.
+"""The duration of the gradient exchange, for steps that exchange gradients in one place.
 
-A rank that comes early waits in it for the others. The exchange itself is therefore what the last rank to come sees,
-which is the least of all.
+A rank that arrives early waits in the exchange for the others. So the exchange itself takes as long as the last rank
+sees, which is the shortest time over ranks.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tracking.measure.steps import Ranges
 from tracking.measure.training.ranks import Ranks
 from tracking.measure.training.step_timer import StepTimer
 
-TIMED_EVERY = 10  # exchanges; two marks for each would be too many
-KEPT = 200
+TIMED_EVERY = 10  # exchanges; marking each would cost too much
+KEPT = 200  # the last timed exchanges
 
 
 class ExchangeTimer:
-    """A context manager around each exchange. It times some of them, by the device's clock, without waiting for it."""
+    """A context manager around each exchange. It times every tenth by the device's clock, without waiting for it."""
 
     def __init__(self, device: torch.device) -> None:
         self._timer = StepTimer(device)
@@ -41,11 +41,11 @@ class ExchangeTimer:
         self.ranges.leave("exchange")
 
     def forget(self) -> None:
-        """Leave out what came so far: in a warm-up, processes wait in the exchange for each other's compilers."""
+        """Drop the times so far, such as those of a warm-up, in which processes wait for each other's compilers."""
         self._spans.clear()
 
     def mean_sec(self, ranks: Ranks) -> float | None:
-        """Seconds of an exchange: the mean of the rank on which it is least. None where none was timed; collective."""
+        """Seconds of an exchange: the mean of the rank with the smallest mean; None without a timed one. Collective."""
         own = [self._timer.between(*span) for span in self._spans]
         means = ranks.gather(torch.tensor([statistics.mean(own) if own else torch.nan], dtype=torch.float64))
         least = float(means.min())

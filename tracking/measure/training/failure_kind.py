@@ -1,4 +1,4 @@
-"""What kind of failure an exception is, as the tag `failure` says it."""
+"""Map exceptions to kinds of failure, the values of the tag `failure`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tracking.record import run_folder
 
 
 def classify(error: BaseException) -> str:
-    """oom | nan | bad_input | disk_full | signal:N | error."""
+    """The kind of failure of an exception: oom | nan | bad_input | disk_full | signal:N | error."""
     if isinstance(error, ConfigError):
         return "bad_input"
-    if isinstance(error, (NonFiniteLoss, FloatingPointError)):  # the second of detections
+    if isinstance(error, (NonFiniteLoss, FloatingPointError)):  # torchvision's detectors raise the second
         return "nan"
     if isinstance(error, KeyboardInterrupt):
         return f"signal:{signal.SIGINT.value}"
@@ -23,7 +23,7 @@ def classify(error: BaseException) -> str:
         return f"signal:{signal.SIGTERM.value}"
     if isinstance(error, Exception) and run_folder.is_full(error):
         return "disk_full"
-    # PyTorch's CPU allocator has no exception of its own.
+    # PyTorch's CPU allocator raises a plain RuntimeError.
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
         return "oom"
     return "error"

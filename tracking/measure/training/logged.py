@@ -1,7 +1,7 @@
-"""What a module logs with `self.log`, kept without waiting for the device and read where windows and epochs end.
+"""Values that a module logs with `self.log`, kept without waiting for the device, and read as windows and epochs end.
 
-A value on a GPU is copied to pinned memory behind the step that made it, as the loss is. A value of a step becomes one
-value a window, a value of an epoch one an epoch. Without calls of `self.log` nothing here does anything.
+A value on a GPU is copied to pinned memory after the step that made it, like the loss. Values of steps become one value
+per window, values of an epoch one per epoch. Without calls of `self.log`, nothing here does anything.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from tracking.request import name_checks
 OURS = tuple(sorted((quantities.EVAL, *quantities.RESERVED)))
 OUR_NAMES = tuple(sorted((quantities.EPOCH, quantities.TRAIN_LOSS, *name_checks.MEASURED_NAMES)))
 REDUCTIONS = ("mean", "sum", "min", "max")
-NUM_SLOTS = 1024  # A block of pinned memory holds so many values.
+NUM_SLOTS = 1024  # values in a block of pinned memory
 
 
 @dataclass(frozen=True)
 class LogCall:
-    """How a name is logged: its keys in the journal for values of steps and of epochs, and how values become one."""
+    """How a name is logged: its journal keys for values of steps and of epochs, and the reduction to one value."""
 
     step_key: str | None
     epoch_key: str | None
     reduction: str
-    synced: bool  # The value is that of all processes; else it is the first one's.
+    synced: bool  # reduced over all processes; else rank 0's value
     of_evaluation: bool
 
 
-Entry = tuple[LogCall, float | torch.Tensor, float]  # The last is its weight in a mean: the samples of its batch.
+Entry = tuple[LogCall, float | torch.Tensor, float]  # the last is the weight in a mean, the samples of the batch
 
 
 @dataclass
 class Tally:
-    """Values on their way to becoming one."""
+    """Running sums of values that are reduced to one."""
 
     weighted: float = 0.0
     weight: float = 0.0
@@ -70,9 +70,9 @@ class Tally:
 
 
 class LoggedValues:
-    """The values of one process. `keeps` says whether it is the one with the journal.
+    """The logged values of one process. `keeps`: the process has the journal.
 
-    Names are checked from the first call on, that is in the warm-up; values count while `recording`.
+    Names are checked from the first call on, which is in the warm-up. Values count while `recording`.
     """
 
     def __init__(self, device: torch.device, world_size: int, keeps: bool) -> None:
@@ -80,25 +80,25 @@ class LoggedValues:
         self._device = device
         self._world_size = world_size
         self._keeps = keeps
-        self._options: dict[tuple[Any, ...], LogCall] = {}  # The key is what `log` was called with.
+        self._options: dict[tuple[Any, ...], LogCall] = {}  # by the arguments of `self.log`
         self._entries: list[Entry] = []
         self._unread: list[Entry] = []  # taken, and not yet read
         self._epoch: dict[LogCall, Tally] = {}
-        self._blocks: dict[torch.dtype, tuple[torch.Tensor, int]] = {}  # The number is how much of it is used.
+        self._blocks: dict[torch.dtype, tuple[torch.Tensor, int]] = {}  # a block and its number of used slots
 
     def add(
         self, module: pl.LightningModule, name: str, value: Any, on_step: bool | None, on_epoch: bool | None,
         reduce_fx: str | Callable[..., Any], sync_dist: bool, batch_size: int | None,
     ) -> None:  # fmt: skip
-        """Take a value. Raises ConfigError for a name, a value or an option that cannot be logged."""
+        """Keep a value. Raises ConfigError for a name, a value or an option that cannot be logged."""
         if self.recording:
             hook = str(module._current_fx_name)
-        else:  # The warm-up calls the steps outside Lightning's loop.
+        else:  # the warm-up calls the steps outside of Lightning's loop
             hook = "training_step" if module.training else "validation_step"
-        asked = (hook, name, on_step, on_epoch, reduce_fx, sync_dist)
-        if asked not in self._options:
-            self._options[asked] = self._register(*asked)
-        options = self._options[asked]
+        arguments = (hook, name, on_step, on_epoch, reduce_fx, sync_dist)
+        if arguments not in self._options:
+            self._options[arguments] = self._register(*arguments)
+        options = self._options[arguments]
         check_value(name, value)
         if self.recording and (self._keeps or options.synced):
             weight = float(samples_of_batch(module) if batch_size is None else batch_size)
@@ -114,11 +114,11 @@ class LoggedValues:
             raise ConfigError(f"self.log({name!r}): {error}") from error
         of_evaluation = hook.startswith(("validation_", "on_validation_"))
         if of_step and of_evaluation:
-            raise ConfigError(f"self.log({name!r}): an evaluation is one value; leave out on_step=True in {hook}")
+            raise ConfigError(f"self.log({name!r}): an evaluation has one value; leave out on_step=True in {hook}")
         reduction = reduce_fx if isinstance(reduce_fx, str) else getattr(reduce_fx, "__name__", str(reduce_fx))
         if reduction not in REDUCTIONS:
             raise ConfigError(f"self.log({name!r}): reduce_fx={reduction}: allowed: {', '.join(REDUCTIONS)}")
-        both = of_step and of_epoch  # Lightning gives such values two names.
+        both = of_step and of_epoch  # Lightning gives such values two names
         options = LogCall(
             (f"{name}_step" if both else name) if of_step else None,
             (f"{name}_epoch" if both else name) if of_epoch else None,
@@ -130,13 +130,13 @@ class LoggedValues:
             check_key(name, key)
             if any(key in (other.step_key, other.epoch_key) for other in self._options.values() if other != options):
                 raise ConfigError(
-                    f"self.log({name!r}): {key} is logged already, with other options or in the other of training and"
+                    f"self.log({name!r}): {key} is logged already, with other options, or by both training and"
                     " evaluation; give it another name"
                 )
         return options
 
     def _kept(self, value: float | torch.Tensor) -> float | torch.Tensor:
-        """The value as it is now: a step may overwrite its tensors, as the replay of a CUDA graph does."""
+        """A copy of the value, since a step may overwrite its tensors, as the replay of a CUDA graph does."""
         if not isinstance(value, torch.Tensor) or value.device.type == "cpu":
             return float(value)
         block, used = self._blocks.get(value.dtype, (None, NUM_SLOTS))
@@ -146,14 +146,15 @@ class LoggedValues:
         return block[used].copy_(value.detach().reshape(()), non_blocking=True)
 
     def take(self) -> list[Entry]:
-        """What was logged since the last call."""
+        """The entries logged since the last call."""
         entries, self._entries = self._entries, []
         self._unread += entries
         return entries
 
     def of_window(self, entries: list[Entry]) -> dict[str, float]:
-        """The values of steps, by key, over a window that the device has passed: the earliest that `take` returned and
-        that was not read yet. A collective call."""
+        """The values of steps by key, over a window that the device has passed. A collective call.
+
+        `entries` are the earliest unread ones of `take`."""
         del self._unread[: len(entries)]
         tallies: dict[LogCall, Tally] = {}
         for options, value, weight in entries:
@@ -163,9 +164,9 @@ class LoggedValues:
         return self._results(tallies, lambda options: options.step_key)
 
     def of_epoch(self, within: bool = False) -> dict[str, float]:
-        """The values of the epoch, or of the evaluation, by key, of all windows since the last call. Collective.
+        """The values of the epoch or the evaluation by key, over all windows since the last call. Collective.
 
-        `within` an epoch those of its training are kept until it ends.
+        `within`: the epoch goes on, so its training's values are kept until it ends.
         """
         kept = {options: tally for options, tally in self._epoch.items() if within and not options.of_evaluation}
         tallies = {options: tally for options, tally in self._epoch.items() if options not in kept}
@@ -173,9 +174,9 @@ class LoggedValues:
         return self._results(tallies, lambda options: options.epoch_key)
 
     def rest(self, within: bool = False) -> dict[str, float]:
-        """All that was logged since the last window and epoch; `within` as in `of_epoch`.
+        """All values logged since the last window and epoch; `within` as in `of_epoch`.
 
-        It waits for the device. A collective call.
+        Waits for the device. A collective call.
         """
         entries = self.take()
         if any(isinstance(value, torch.Tensor) for _, value, _ in entries):
@@ -183,9 +184,9 @@ class LoggedValues:
         return self.of_window(entries) | self.of_epoch(within)
 
     def of_checkpoint(self) -> Callable[[], list[list[Any]]]:
-        """A function that returns what an epoch's training has logged up to now, for `go_on`.
+        """A function that returns what the epoch's training has logged so far, for `go_on`.
 
-        Call it once the device has passed the last step: values may still be on their way from it.
+        Call the function once the device has passed the last step, whose values may still be on their way.
         """
         calls = {call for call in self._options.values() if call.epoch_key is not None and not call.of_evaluation}
         tallies = {call: replace(self._epoch.get(call, Tally())) for call in calls}
@@ -193,10 +194,10 @@ class LoggedValues:
         return partial(kept, tallies, entries)
 
     def go_on(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Continue an epoch of whose beginning a checkpoint has these values of this process."""
+        """Continue an epoch from a checkpoint with these values of this process."""
         for row in rows:
             call, tally = LogCall(*row[:5]), Tally(*row[5:])
-            self._options[(call,)] = call  # All processes have its name, also where its next value comes late.
+            self._options[(call,)] = call  # all processes have to know the name before its next value
             if tally.weight > 0:
                 self._epoch[call] = tally
 
@@ -207,10 +208,10 @@ class LoggedValues:
         return {str(key_of(options)): tally.result(options.reduction) for options, tally in tallies.items()}
 
     def _gather(self, synced: list[LogCall], tallies: dict[LogCall, Tally]) -> None:
-        """Merge the tallies of all processes. Each has a row for every name, since it may have seen no sample."""
+        """Merge the tallies of all processes. Each sends a row for every name, even without a sample."""
         own = [vars(tallies.pop(options, Tally())).values() for options in synced]
         message = torch.tensor([list(row) for row in own], dtype=torch.float64)
-        # On the host, over gloo: it must not queue up behind the device's work.
+        # On the host over gloo, so that it does not queue behind the device's work.
         received = [torch.empty_like(message) for _ in range(self._world_size)]
         dist.all_gather(received, message)
         for place, options in enumerate(synced):
@@ -222,37 +223,37 @@ class LoggedValues:
 
 
 def check_key(name: str, key: str) -> None:
-    """Raise ConfigError for a key that MLflow does not take, or that is ours."""
+    """Raise ConfigError for a key that MLflow does not accept, or that timetrial uses."""
     if not journal.is_key(key):
-        raise ConfigError(f"self.log({name!r}): MLflow does not take the name; {journal.KEY_RULE}")
+        raise ConfigError(f"self.log({name!r}): MLflow does not accept the name; {journal.KEY_RULE}")
     if key.startswith(OURS) or key in OUR_NAMES:
-        ours = f"{', '.join(OURS)} and of {', '.join(OUR_NAMES)}"
+        ours = f"names that begin with {', '.join(OURS)}, and {', '.join(OUR_NAMES)}"
         raise ConfigError(
-            f"self.log({name!r}): {key} is among the names of what timetrial measures ({ours}); give it another one,"
-            " such as train/<name> or valid/<name>"
+            f"self.log({name!r}): {key} is a name that timetrial uses for its own measurements ({ours}); give another"
+            " one, such as train/<name> or valid/<name>"
         )
 
 
 def check_value(name: str, value: Any) -> None:
-    """Raise ConfigError for what is neither a number nor a tensor of one number."""
+    """Raise ConfigError for a value that is neither a number nor a tensor of one number."""
     if isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1):
         return
     what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
     raise ConfigError(
-        f"self.log({name!r}): is {what}; log a number or a tensor of one number (of a torchmetrics.Metric its"
-        " compute(), in on_validation_epoch_end)"
+        f"self.log({name!r}): is {what}; log a number or a tensor of one number (for a torchmetrics.Metric, its"
+        " compute() in on_validation_epoch_end)"
     )
 
 
 def samples_of_batch(module: pl.LightningModule) -> float:
-    """The real samples of the batch that is worked on; 1 between batches."""
+    """The real samples of the current batch; 1 between batches."""
     results = module.trainer._results
     batch = None if results is None else results.batch
     return float(batch.get("num_samples", 1)) if isinstance(batch, dict) else 1.0
 
 
 def kept(tallies: Mapping[LogCall, Tally], entries: Sequence[Entry]) -> list[list[Any]]:
-    """The tallies with these entries in them, as rows of plain values; changes the tallies."""
+    """The tallies with the entries added, as rows of plain values. Changes the tallies."""
     for call, value, weight in entries:
         if weight > 0:
             tallies[call].add(float(value), weight)

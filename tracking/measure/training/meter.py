@@ -1,4 +1,4 @@
-"""The clock, the windows of steps and the energy of one process of a run, whoever drives its training."""
+"""The meter of one process of a run: clock, windows of steps and energy, for any training loop."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tracking.record import Journal
 
 
 class NonFiniteLoss(ArithmeticError):
-    """The loss became NaN or infinite; the message says at which step."""
+    """The loss became NaN or infinite; the message names the step."""
 
 
 class Meter:
-    """Every rank has one; rank 0's has the journal.
+    """Measures one process. Every rank has a meter; rank 0's has the journal.
 
-    The events that the clock is computed from are in the journal. `windows`, `samples` (of all ranks) and `energy` hold
-    the rest of the summary, also of the attempts that a run continues. `logged` holds what a module logs. With `advice`
-    a loss that is not finite ends the run, and its message ends in that.
+    The clock is computed from the journal's events. `windows`, `samples` (of all ranks) and `energy` hold the rest of
+    the summary, earlier attempts of the run included. `logged` holds the values that a module logs. With `advice`, a
+    non-finite loss ends the run, and the message ends with the advice.
     """
 
     def __init__(
@@ -41,36 +41,36 @@ class Meter:
         self.step = 0
         self.epoch_num = 1
         self.ranks = ranks
-        self.asks_to_stop: Callable[[], bool] = lambda: False  # One process may be told; all know it a window later.
+        self.asks_to_stop: Callable[[], bool] = lambda: False  # one process may be asked; all know it a window later
         self.told_to_stop = False
         self.ranges = Ranges()
         self._journal = journal
         self._window_steps = window_steps
         self._logged, self._advice = logged, advice
-        self.knows_waits = True  # A loop may not say when its batch was there.
-        self.is_ddp = False  # Where a loop does not say it, the times tell where the exchange is.
+        self.knows_waits = True  # False if a loop does not say when its batch was ready
+        self.is_ddp = False  # if a loop does not say, the times show where the exchange is
         self._device = device
         self._timer = StepTimer(device)
         self._marks_steps = ranks.size > 1 or device.type == "cpu"
         self._gradient = LastGradient(self._timer.mark)
         self._host = HostWatch()
-        self._fetched: object = None  # where the batch of the next step was there, if that is known
+        self._fetched: object = None  # the mark at which the next step's batch was ready, if known
         self._energy = EnergyMeter(device, ranks)
         self._chunk: Chunk | None = None
-        self._waiting: Chunk | None = None  # It is full, and is read when the next one is.
+        self._waiting: Chunk | None = None  # full; it is read once the next one is full
         self._read_samples = 0  # samples of the windows since the last `close`
-        self._first_step = True  # An attempt's first step is a window of its own.
-        self._num_cold = 0  # So many windows of an attempt that continues another are not steady.
-        self._stretch = (0, 0)  # the epoch of the steps that are timed, and how many stretches of it came before
-        self._evaluated = False  # whether an evaluation within the epoch comes before the next window
+        self._first_step = True  # an attempt's first step is a window of its own
+        self._num_cold = 0  # the next windows of a resumed attempt that are not steady
+        self._stretch = (0, 0)  # the current epoch, and the number of its earlier stretches
+        self._evaluated = False  # whether an evaluation within the epoch precedes the next window
 
     @property
     def is_open(self) -> bool:
-        """Whether steps are timed now: between `open` and `close`."""
+        """Whether steps are being timed: between `open` and `close`."""
         return self._chunk is not None
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps; the windows are in the journal. A collective call."""
+        """The state for a checkpoint, without the windows, which are in the journal. A collective call."""
         joules = self._energy.total("joules").get("joules", math.nan)
         return {
             "step": self.step,
@@ -81,7 +81,7 @@ class Meter:
         }
 
     def unread(self) -> int:
-        """The samples of the windows that are not read yet, of all ranks. A collective call."""
+        """The samples of all ranks in windows that are not read yet. A collective call."""
         return int(self.ranks.total(sum(chunk.samples for chunk in (self._waiting, self._chunk) if chunk is not None)))
 
     def samples_of_stretch(self) -> int:
@@ -102,23 +102,23 @@ class Meter:
         self.event("run_start", **metadata)
 
     def note_energy(self, key: str) -> None:
-        """Keep the energy since the start, of all ranks. A collective call."""
+        """Keep the energy of all ranks since the start under `key`. A collective call."""
         self.energy |= self._energy.total(key)
 
     def open(self, after_evaluation: bool = False) -> None:
-        """Time steps from now on: those of an epoch, or of its rest after an evaluation or a resume."""
+        """Start timing the steps of an epoch, or of its rest after an evaluation or a resume."""
         epoch, section = self._stretch
         self._stretch = (epoch, section + 1) if epoch == self.epoch_num else (self.epoch_num, 0)
         self._evaluated = after_evaluation
         self._fetched = None
-        self._host.seconds()  # What came before, as compiling or an evaluation, is no part of a window.
+        self._host.seconds()  # drop what came before, such as compiling or an evaluation
         self._chunk = Chunk(self._timer.mark())
         self.ranges.begin_epoch(self.epoch_num)
 
     def batch_ready(self, samples: int, tokens: tuple[int, ...] = (), now: bool = True) -> None:
-        """The batch of a step is there, with so many real samples, and tokens of source and target where it is text.
+        """Note that a step's batch is ready, with its real samples, and for text its tokens of source and target.
 
-        `now`, or since `batch_fetched`; where that was not called, since the step before.
+        The batch is ready since `batch_fetched`, if that was called; else `now`, or since the previous step.
         """
         assert self._chunk is not None
         fetched, self._fetched = self._fetched, None
@@ -132,16 +132,16 @@ class Meter:
 
     @property
     def has_fetched(self) -> bool:
-        """Whether a loader has said when the next step's batch was there."""
+        """Whether `batch_fetched` was called for the next step."""
         return self._fetched is not None
 
     def batch_fetched(self) -> None:
-        """The loader has just given the next step's first batch, before `batch_ready` says how large it is."""
+        """Note that the loader has just returned the next step's first batch; `batch_ready` adds its size."""
         if self._chunk is not None and self._fetched is None:
             self._fetched = self._timer.mark()
 
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
-        """The gradients are there, of all ranks, and the weights change next."""
+        """Note that all ranks' gradients are ready and the weights change next."""
         if self._chunk is None or not self._marks_steps or self._timer.is_capturing():
             return
         if self.ranks.size > 1:
@@ -149,9 +149,9 @@ class Meter:
         self._chunk.updates.append((len(self._chunk.done), *self._gradient.taken(), self._timer.mark()))
 
     def step_done(self, loss: torch.Tensor | None, place: int) -> None:
-        """A step is launched, the `place`-th of its epoch. Reads the window before the last where one is full.
+        """Note that a step is launched, the `place`-th of its epoch. If its window is full, read the previous window.
 
-        The loss is read then, too: until then nothing may write to it, as the replay of a CUDA graph does.
+        The losses are read then too. Until then, nothing may write to them, as the replay of a CUDA graph would.
         """
         chunk = self._chunk
         assert chunk is not None
@@ -167,7 +167,7 @@ class Meter:
             self._waiting, self._chunk = chunk, Chunk(chunk.done[-1])
 
     def close(self) -> int:
-        """Read what is left, waiting for the device; return the samples since the last call."""
+        """Read the remaining windows, waiting for the device; return the samples since the last call."""
         chunk = self._chunk
         assert chunk is not None
         self.ranges.leave("epoch")
@@ -180,11 +180,11 @@ class Meter:
         return samples
 
     def end(self) -> None:
-        """The training has come to its end: note where the ranks are, and leave its parameters. A collective call."""
+        """End the training: release its parameters and journal where the ranks ran. A collective call."""
         self._gradient.forget()
         if self.ranks.size > 1:
-            said = self.ranks.words(json.dumps(rank_parts.place(self._device)))
-            self.event(rank_parts.PLACES, ranks=[json.loads(words) for words in said])
+            places = self.ranks.words(json.dumps(rank_parts.place(self._device)))
+            self.event(rank_parts.PLACES, ranks=[json.loads(words) for words in places])
 
     def event(self, key: str, value: float | None = None, **metadata: Any) -> None:
         self.ranges.note(key)
@@ -192,12 +192,12 @@ class Meter:
             self._journal.event(key, value, **metadata)
 
     def metrics(self, values: dict[str, float]) -> None:
-        """Journal values at the step that the training has come to."""
+        """Journal values at the current step."""
         if self._journal is not None and values:
             self._journal.metrics(values, self.step)
 
     def note_logged(self, within_epoch: bool = False) -> None:
-        """Journal what the module logged since the last window; values of an epoch's training wait for its end."""
+        """Journal what the module logged since the last window; an epoch's training values wait for its end."""
         if self._logged is not None:
             self.metrics(self._logged.rest(within_epoch))
 
@@ -206,12 +206,12 @@ class Meter:
             chunk.logged = self._logged.take()
 
     def _read(self, chunk: Chunk | None, step: int) -> None:
-        """Turn a chunk into a window, over all ranks. Raises NonFiniteLoss, on every rank alike."""
+        """Turn a chunk into a window over all ranks. Raises NonFiniteLoss on every rank."""
         if chunk is None or not chunk.done:
             return
         own = self._timer.read(chunk)
-        said = [*self._host.seconds(), chunk.samples, self.asks_to_stop(), *chunk.tokens]
-        counts = torch.tensor(said, dtype=own.dtype)[:, None].expand(-1, own.shape[1])
+        scalars = [*self._host.seconds(), chunk.samples, self.asks_to_stop(), *chunk.tokens]
+        counts = torch.tensor(scalars, dtype=own.dtype)[:, None].expand(-1, own.shape[1])
         of_ranks = self.ranks.gather(torch.cat([own, counts]))
         times, waits, losses = of_ranks[:, :3].unbind(dim=1)
         held, counted = of_ranks[:, 6:10, 0], of_ranks[:, 10:, 0]
@@ -234,7 +234,7 @@ class Meter:
         self._evaluated = False
         self.samples += window.samples
         self._read_samples += window.samples
-        if self._num_cold:  # Data is read and caches fill, as in a run's first windows.
+        if self._num_cold:  # data is read and caches fill, as in a run's first windows
             self._num_cold -= 1
         else:
             self.windows.append(window)

@@ -1,4 +1,4 @@
-"""What each machine of a run took for its steps, so that a slow one is named."""
+"""Step times of a run by machine, to name a slow one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tracking.measure.training.throughput import Window
 
 
 def by_node(windows: Sequence[Window], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Node, mean time of a step in ms on its slowest rank, and the share of it in which that waited for data.
+    """For each node, the mean step time in ms of its slowest rank, and the share of it that the rank waited for data.
 
-    `names` is each rank's machine. The slowest node comes first; one machine, or no window, gives none. Ranks wait for
-    each other in the exchange of gradients, so that times of a step differ less than the machines do.
+    `names` is each rank's machine. The slowest node comes first. [] for one machine, or without windows. Ranks wait for
+    each other in the exchange of gradients, so step times differ less than the machines do.
     """
     steps = sum(len(window.step_sec) for window in windows)
     if len(set(names)) < 2 or not steps:

@@ -1,4 +1,4 @@
-"""The processes of a run, asked on the host: over gloo, so that no question queues up behind the devices' work."""
+"""Collective calls between a run's processes on the host, over gloo, so that they do not queue behind device work."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ import torch.distributed as dist
 
 @dataclass(frozen=True)
 class Ranks:
-    """So many processes of a process group that has gloo for tensors on the host; None is torch's own. All of this is
-    collective."""
+    """The `size` processes of a process group that uses gloo for host tensors. Every method is a collective call.
+
+    A `group` of None is torch's default group.
+    """
 
     size: int = 1
     group: dist.ProcessGroup | None = None
 
     @classmethod
     def joined(cls) -> Ranks:
-        """All processes of torch's group, if there is one, in a group of their own over gloo. A collective call."""
+        """All processes of torch's group in a new gloo group; a single process without one. A collective call."""
         if not dist.is_initialized() or dist.get_world_size() == 1:
             return cls()
         return cls(dist.get_world_size(), cast(dist.ProcessGroup, dist.new_group(backend="gloo")))
 
     def broadcast(self, words: str) -> str:
-        """What rank 0 says."""
+        """Rank 0's text, on every rank."""
         if self.size == 1:
             return words
-        said = [words]
-        dist.broadcast_object_list(said, src=0, group=self.group)
-        return said[0]
+        received = [words]
+        dist.broadcast_object_list(received, src=0, group=self.group)
+        return received[0]
 
     def gather(self, own: torch.Tensor) -> torch.Tensor:
-        """Every rank's tensor, all of one shape: shape (ranks, *shape)."""
+        """The tensors of all ranks, which have one shape: shape (ranks, *shape)."""
         if self.size == 1:
             return own[None]
         received = [torch.empty_like(own) for _ in range(self.size)]
@@ -41,7 +43,7 @@ class Ranks:
         return torch.stack(received)
 
     def words(self, own: str) -> list[str]:
-        """What every rank says."""
+        """The texts of all ranks, by rank."""
         if self.size == 1:
             return [own]
         received = [""] * self.size
@@ -55,6 +57,6 @@ class Ranks:
         return float(self.gather(torch.tensor(value, dtype=torch.float64)).max())
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait until all ranks have called this."""
         if self.size > 1:
             dist.barrier(group=self.group)

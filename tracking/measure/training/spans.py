@@ -1,4 +1,4 @@
-"""Where events lie in a run: the first of a kind, and intervals between two."""
+"""Find events in a run: the first of a kind, and the intervals between two kinds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def first(events: Sequence[Record], key: str) -> Record | None:
 
 
 def intervals(events: Sequence[Record], name: str) -> list[tuple[float, float]]:
-    """Start and end, in seconds of the monotonic clock, of each `<name>_start` to `<name>_stop` that has both.
+    """Start and end of each interval from `<name>_start` to `<name>_stop`, in seconds of the monotonic clock.
 
-    Raises ValueError where an end lies before its start: the clock went back, and no figure can be trusted.
+    Raises ValueError if an interval ends before it starts, since the clock went back and no figure can be trusted.
     """
     spans = []
     start: float | None = None
@@ -30,18 +30,18 @@ def intervals(events: Sequence[Record], name: str) -> list[tuple[float, float]]:
 
 
 def total(spans: Sequence[tuple[float, float]]) -> float:
-    """The sum of their seconds."""
+    """The sum of the spans' seconds."""
     return sum(end - begin for begin, end in spans)
 
 
 def training(events: Sequence[Record]) -> list[tuple[float, float]]:
-    """From each epoch's start to its end, without evaluations and checkpoints, on the monotonic clock."""
-    there: list[tuple[float, float]] = []
-    begun: float | None = None
+    """The intervals of each epoch without evaluations and checkpoints, on the monotonic clock."""
+    spans: list[tuple[float, float]] = []
+    start: float | None = None
     for event in events:
         if event.key in ("epoch_start", "eval_stop", "checkpoint_stop"):
-            begun = event.clock_sec
-        elif event.key in ("epoch_stop", "eval_start", "checkpoint_start", "run_stop") and begun is not None:
-            there.append((begun, event.clock_sec))
-            begun = None
-    return there
+            start = event.clock_sec
+        elif event.key in ("epoch_stop", "eval_start", "checkpoint_start", "run_stop") and start is not None:
+            spans.append((start, event.clock_sec))
+            start = None
+    return spans

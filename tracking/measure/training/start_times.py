@@ -1,7 +1,7 @@
-"""What the start of a run took, from the command to `run_start`, by its parts. Pure arithmetic on its events.
+"""The duration of a run's start, from the command to `run_start`, by part. Pure arithmetic on its events.
 
-The parts of a run whose worker says when it imports add up to `time/init_sec`, and those of one that says what its
-compiler did to `time/compile_sec`. A run of an earlier version, a script and a program have the two sums alone.
+If the worker records its imports, the parts add up to `time/init_sec`. If it records its compiler's work, those parts
+add up to `time/compile_sec`. Runs of earlier versions, scripts and programs have only the two sums.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from tracking.base import quantities
 from tracking.measure.training.spans import first, intervals, total
 from tracking.record import Record
 
-# By part of the start: the intervals in the journal that it consists of.
-OF_PART = {
+# For each part of the start, the journal's intervals that make it up.
+INTERVALS_BY_PART = {
     "import": ("import",),
     "process_group": ("process_group",),
     "data": ("index", "loaders"),
     "model": ("model",),
     "trainer": ("trainer",),
 }
-COMPILED = "compiled"  # the event that says what the compiler did, by part
-MEASURED = ("trace", "backend", "autotune", "graph_capture")  # parts that it tells; the warm-up is what is left
+COMPILED = "compiled"  # the event with the compiler's seconds, by part
+MEASURED = ("trace", "backend", "autotune", "graph_capture")  # the parts in that event; the rest is the warm-up
 
 
 def summarize(history: Sequence[Record]) -> dict[str, float]:
-    """`time/init_sec`, `time/index_sec`, `time/compile_sec` and their parts, as far as they are known."""
+    """`time/init_sec`, `time/index_sec`, `time/compile_sec` and their parts, where known."""
     summary: dict[str, float] = {}
     start, init = first(history, "run_start"), first(history, "init_start")
     if indexing := intervals(history, "index"):
@@ -34,7 +34,7 @@ def summarize(history: Sequence[Record]) -> dict[str, float]:
         summary[quantities.TIME_COMPILE_SEC] = total(warmups)
         summary |= _compile_parts(history, total(warmups))
     if init is not None and start is not None:
-        # The launcher says how long its own start had taken by then: the clock of the person who waits.
+        # The launcher states how long its own start had taken, since the user's wait begins with the command.
         launch_sec = float(init.values.get("since_command_sec", 0.0))
         summary[quantities.TIME_INIT_SEC] = start.clock_sec - (init.clock_sec - launch_sec)
         summary |= _init_parts(history, launch_sec, summary)
@@ -45,7 +45,7 @@ def _init_parts(history: Sequence[Record], launch_sec: float, sums: dict[str, fl
     if not intervals(history, "import"):
         return {}
     parts = {"launch": launch_sec}
-    for part, names in OF_PART.items():
+    for part, names in INTERVALS_BY_PART.items():
         parts[part] = total([span for name in names for span in intervals(history, name)])
     known = sum(parts.values()) + sums.get(quantities.TIME_COMPILE_SEC, 0.0)
     return _with_rest(parts, "rest", sums[quantities.TIME_INIT_SEC], known, quantities.init_part)
@@ -62,7 +62,7 @@ def _compile_parts(history: Sequence[Record], whole_sec: float) -> dict[str, flo
 def _with_rest(
     parts: dict[str, float], rest: str, whole_sec: float, known_sec: float, key: Callable[[str], str]
 ) -> dict[str, float]:
-    """The parts and what they leave of the whole; empty where they are more than it: then some overlap."""
+    """The parts and the rest of the whole; {} if the parts exceed the whole, since then some overlap."""
     if known_sec > whole_sec:
         return {}
     return {key(part): sec for part, sec in (parts | {rest: whole_sec - known_sec}).items()}

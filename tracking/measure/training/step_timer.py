@@ -1,10 +1,9 @@
-"""Times steps and keeps losses without ever making the device wait.
+"""Time steps and keep losses without making the device wait.
 
-On a GPU a step is timed by events that the device itself records. They and the losses are read a window later, when
-they have long been there. So the host never waits for the device and the device never waits for the host, and the
-time that a step waited for its data is the device's idle time, not the time that the host spent in the loader while
-the device was busy anyway. Nothing is copied to the host within a step: each copy would keep the device from its next
-kernel for some microseconds.
+On a GPU, the device itself records events that time a step. The events and the losses are read a window later, when
+they have long been recorded. So neither host nor device waits for the other. A step's wait for data is then the
+device's idle time, without time that the host spent in the loader while the device was busy. Nothing is copied to the
+host within a step, since each copy would delay the device's next kernel by some microseconds.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from tracking.measure.training.logged import Entry
 
 @dataclass
 class Chunk:
-    """The raw marks of some consecutive steps of one rank; `previous` is where the first one began."""
+    """The raw marks of consecutive steps of one rank. `previous` marks the start of the first step."""
 
     previous: object
-    ready: list[object] = field(default_factory=list)  # A mark is set when the batch is there.
-    done: list[object] = field(default_factory=list)  # A mark is set when the step is launched, or done.
+    ready: list[object] = field(default_factory=list)  # marked when the batch is ready
+    done: list[object] = field(default_factory=list)  # marked when the step is launched (GPU) or done (CPU)
     losses: list[torch.Tensor] = field(default_factory=list)
     samples: int = 0
     tokens: tuple[int, ...] = ()  # the tokens of source and target
-    logged: list[Entry] = field(default_factory=list)  # The module logged it until the last of these steps.
-    # By step of the chunk: the last gradient, the end of its backward pass (None: not seen), the optimizer's beginning.
+    logged: list[Entry] = field(default_factory=list)  # values that the module logged up to the last of these steps
+    # Step of the chunk, last gradient, end of its backward pass (None: not seen), start of the optimizer's step.
     updates: list[tuple[int, object | None, object | None, object]] = field(default_factory=list)
 
 
@@ -49,15 +48,15 @@ class StepTimer:
         return event
 
     def is_capturing(self) -> bool:
-        """Whether a CUDA graph is recorded: a mark would become part of it."""
+        """Whether a CUDA graph is being captured; a mark would become part of it."""
         return self._cuda and torch.cuda.is_current_stream_capturing()
 
     def read(self, chunk: Chunk) -> torch.Tensor:
-        """Seconds a step, seconds of it waited for data, and the loss (NaN where none was kept). Then seconds of it
-        from the last gradient to the end of the backward pass, from there to the optimizer, and in the update of the
-        weights: float64, (6, steps).
+        """The chunk's figures by step: float64, shape (6, steps).
 
-        Returns at once where the device has passed the chunk's last mark, else waits for it.
+        Rows: seconds of the step, seconds of it waiting for data, the loss (NaN if not kept), then seconds of the step
+        from the last gradient to the end of the backward pass, from there to the optimizer, and in the update of the
+        weights. Waits until the device has passed the chunk's last mark.
         """
         if self._cuda:
             chunk.done[-1].synchronize()  # type: ignore[attr-defined]
@@ -73,7 +72,7 @@ class StepTimer:
         )
 
     def _within(self, chunk: Chunk) -> list[list[float]]:
-        """The last three rows of `read`. The update is timed on a CPU alone."""
+        """The last three rows of `read`. The update is timed only on a CPU."""
         exchanges, others, updates = ([0.0] * len(chunk.done) for _ in range(3))
         for step, gradient, ended, begins in chunk.updates:
             if step < len(chunk.done):
@@ -83,7 +82,8 @@ class StepTimer:
         return [exchanges, others, updates]
 
     def _numbers(self, losses: list[torch.Tensor]) -> list[float]:
-        """Losses that the device has computed. On the stream that trains, their copy would wait for later steps."""
+        """The losses as floats. A separate stream copies them, since on the training stream they would queue behind
+        later steps."""
         if not self._cuda or not losses:
             return [float(loss) for loss in losses]
         with torch.cuda.stream(self._aside):

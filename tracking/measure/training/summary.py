@@ -1,4 +1,4 @@
-"""The summary of a run that came to its end: from the journal's events and the meter's windows to MLflow keys."""
+"""The summary of a finished run: from the journal's events and the meter's windows to MLflow keys."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def devices(config: RunConfig, meter: Meter, flops_per_sample: float | None, gpu: str) -> dict[str, float]:
-    """Summary metrics that every process has a part in: rates, energy, memory. A collective call."""
+    """Summary metrics over all processes: rates, energy, memory. A collective call."""
     world_size = meter.ranks.size
     figures = throughput.summarize(meter.windows, world_size) | meter.energy
     figures[quantities.WORLD_SIZE] = float(world_size)
     if quantities.ENERGY_JOULES in figures and meter.samples:
         figures[quantities.ENERGY_JOULES_PER_SAMPLE] = figures[quantities.ENERGY_JOULES] / meter.samples
     if config.on_gpu():
-        import torch  # Here alone: a program's summary is written where there may be none.
+        import torch  # imported here, since a program's worker may not have it
 
         figures[quantities.MEMORY_PEAK_ALLOCATED_BYTES] = meter.ranks.largest(torch.cuda.max_memory_allocated())
     rate = figures.get(quantities.THROUGHPUT_SAMPLES_PER_SEC)
@@ -36,7 +36,7 @@ def devices(config: RunConfig, meter: Meter, flops_per_sample: float | None, gpu
 
 
 def cost(config: RunConfig, events: Sequence[Record], times: dict[str, float]) -> dict[str, float]:
-    """Instance price x time x nodes, over the timed window, of each attempt; empty without a price."""
+    """Instance price x nodes x time in the timed windows of all attempts; {} without a price."""
     price = config.instance.price_per_hour
     if price is None or clock.first(events, "run_stop") is None:
         return {}
@@ -48,9 +48,9 @@ def cost(config: RunConfig, events: Sequence[Record], times: dict[str, float]) -
 
 
 def best(config: RunConfig, evaluated: Sequence[Record]) -> dict[str, float]:
-    """The best value of every target metric, or of the model's metrics where there is no target.
+    """The best value of every target metric, or without a target of the model's metrics.
 
-    Only metrics with a known direction have one.
+    Metrics without a known direction have no best value.
     """
     rows = [event.values["metrics"] for event in evaluated]
     names = list(config.targets() or config.model.metrics or (rows[0] if rows else ()))
@@ -60,7 +60,7 @@ def best(config: RunConfig, evaluated: Sequence[Record]) -> dict[str, float]:
 def start_facts(
     config: RunConfig, events: Sequence[Record], taken: Sequence[fingerprint.Fingerprint]
 ) -> dict[str, Any]:
-    """What decides how long a start takes, and how many graphs were compiled or cached; empty of one without parts."""
+    """The facts that decide a start's duration, and the graphs compiled and cached; {} for a start without parts."""
     if clock.first(events, "import_start") is None or not taken:
         return {}
     tags, compiled = fingerprint.tags(taken[0]), clock.first(events, start_times.COMPILED)
@@ -82,10 +82,10 @@ def write(
     unit: str,
     without: tuple[str, ...] = (), by_node: Sequence[dict[str, Any]] = (),
 ) -> None:  # fmt: skip
-    """Complete the summary with the clock, journal it, and write the result.
+    """Complete the summary with the clock's figures, journal it, and write the result.
 
-    `by_node` says what each machine took (see node_spread). Figures whose keys begin with one of `without` are not
-    known of this run.
+    `by_node` are the step times by machine (node_spread). Figures whose keys begin with one of `without` are left out,
+    since they are not known for this run.
     """
     events = journal.events(run_dir / run_folder.JOURNAL)
     times = clock.summarize(events, config.targets())
@@ -93,10 +93,10 @@ def write(
     metrics = evaluations.finite(times | best(config, evaluated) | measured | cost(config, events, times))
     metrics = {key: value for key, value in metrics.items() if not (without and key.startswith(without))}
     if quantities.RESUME_COUNT in metrics:
-        # It would be compared with that of an uninterrupted run.
+        # Reports would compare it with that of an uninterrupted run.
         metrics.pop(quantities.ENERGY_TO_ACCURACY_JOULES, None)
-    # MLflow draws a figure at step 0 as a bar, beside those of other runs, and at any other as a curve of one dot. A
-    # figure that has a curve goes behind all of it, where MLflow looks for its value, also behind an earlier attempt's.
+    # MLflow draws a figure at step 0 as a bar beside other runs', and at any other step as a curve with one dot. If the
+    # key already has a curve, the figure goes at the last step of all attempts, where MLflow looks for its value.
     records = (record for record, _ in journal.read(run_dir / run_folder.JOURNAL))
     curves = {key for record in records if record.kind == "metrics" for key in record.values}
     log.metrics({key: value for key, value in metrics.items() if key in curves}, attempts.last_step(events))

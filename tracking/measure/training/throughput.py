@@ -1,12 +1,12 @@
-"""Rates and step times from measured windows. Pure arithmetic; tracking.measure.training.callback does the measuring.
+"""Rates and step times from measured windows. Pure arithmetic; tracking.measure.training.callback measures.
 
-A window is a run of consecutive training steps inside one epoch. Evaluation lies between windows: it cuts one that it
-comes upon. The first step of a run, or of an attempt that continues it, is a window of its own.
+A window is a sequence of consecutive training steps within one epoch. An evaluation ends a window. The first step of a
+run, or of a resumed attempt, is a window of its own.
 
-Over ranks the slowest counts, over a stretch as a whole: an epoch, or its part between two evaluations. Each rank has
-timed its windows by its own clock, and they lie end to end, so their sum is the time from the stretch's common start
-until that rank was done. Adding up the slowest rank of every single step would count a delay twice that wanders from
-rank to rank, since the others wait for it in the exchange of gradients.
+The time of a stretch, an epoch or its part between two evaluations, is that of the slowest rank over the whole stretch.
+Each rank times its windows by its own clock, end to end, so their sum is the time from the stretch's common start until
+that rank was done. Summing the slowest rank of each single step would count a delay twice that moves from rank to rank,
+since the others wait for it in the exchange of gradients.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from conf.schema import ConfigError
 from tracking.base import quantities
 from tracking.record import Record
 
-# The dense peak of the matrix units (of P100s, of the cores) in TFLOP/s, without sparsity, by NVML's name of a device
-# and the precision, each with its source. A device or precision that is not there has no utilisation figure.
+# The dense peak of the matrix units (of the cores on P100s) in TFLOP/s, without sparsity, by NVML's device name and
+# precision, each with its source. Devices and precisions that are not listed have no utilisation figure.
 PEAKS = Path(__file__).with_name("peak_flops.csv")
 TOKENS, ONE_KIND = ("source_tokens", "target_tokens"), "tokens"  # keys of a window of text
-NUM_COLD = 2  # The first window is one step, the second what follows it up to the next edge.
+NUM_COLD = 2  # the first window is one step, the second the steps up to the next edge
 
 
 @dataclass(frozen=True)
 class Window:
-    """A run of steps: the samples of all ranks, each rank's time, and each step's time on its slowest rank."""
+    """Consecutive steps: the samples of all ranks, each rank's time, and each step's time on its slowest rank."""
 
-    step: int  # It is the global step at the window's end.
-    epoch_num: int  # It is counted from 1.
+    step: int  # the global step at the window's end
+    epoch_num: int  # from 1
     samples: int
-    rank_sec: tuple[float, ...]  # Each rank's is from the window's start to its end by its own clock.
-    rank_wait_sec: tuple[float, ...]  # In this part of it the rank's device waited for the loader.
+    rank_sec: tuple[float, ...]  # each rank's seconds from the window's start to its end, by its own clock
+    rank_wait_sec: tuple[float, ...]  # the part of them in which the rank's device waited for the loader
     step_sec: tuple[float, ...]
     wait_sec: tuple[float, ...]
-    tokens: tuple[int, ...] = ()  # all ranks' tokens, of source and target where samples are sentences
-    section: int = 0  # how many stretches of this epoch came before its own: an evaluation or a resume ends one
+    tokens: tuple[int, ...] = ()  # all ranks' tokens; of source and target for translation
+    section: int = 0  # the number of earlier stretches of this epoch; an evaluation or a resume ends a stretch
     after_evaluation: bool = False  # whether its first step follows an evaluation within the epoch
-    parts: Mapping[str, Sequence[float]] = field(default_factory=dict)  # what each rank's time went to (rank_parts)
+    parts: Mapping[str, Sequence[float]] = field(default_factory=dict)  # each rank's time by part (rank_parts)
 
     @property
     def seconds(self) -> float:
@@ -58,7 +58,7 @@ class Window:
 
 
 def recorded(history: Sequence[Record]) -> list[Window]:
-    """The windows in the events of a run; of an attempt that continues another, all but the first `NUM_COLD`."""
+    """The windows in a run's events, without the first `NUM_COLD` of each resumed attempt."""
     windows: list[Window] = []
     num_cold = 0
     evaluated = False
@@ -78,33 +78,33 @@ def recorded(history: Sequence[Record]) -> list[Window]:
 
 
 def _read(values: Mapping[str, Any], evaluated: bool) -> Window:
-    """`evaluated`: whether an evaluation's events stand before it. Windows of earlier versions do not say it."""
+    """The window of an event. `evaluated`: an evaluation precedes it; windows of earlier versions do not say so."""
     keys = ("rank_ms", "rank_wait_ms", "step_ms", "wait_ms")
     if missing := [key for key in keys if key not in values]:
         raise ConfigError(
-            f"resume: the run's journal has windows without {', '.join(missing)}: an earlier version of timetrial wrote"
-            " them. Resume it with that version, or start the run anew"
+            f"resume: the run's journal has windows without {', '.join(missing)}, from an earlier version of timetrial;"
+            " resume the run with that version, or start it anew"
         )
     rank, wait, step, step_wait = (tuple(1e-3 * value for value in values[key]) for key in keys)
     tokens = tuple(values[key] for key in (ONE_KIND, *TOKENS) if key in values)
-    of_all = values["step"], values["epoch_num"], values["samples"]
+    counts = values["step"], values["epoch_num"], values["samples"]
     section = values.get("section", 0)
     after_evaluation = values.get("after_evaluation", evaluated and section > 0)
-    return Window(*of_all, rank, wait, step, step_wait, tokens, section, after_evaluation)
+    return Window(*counts, rank, wait, step, step_wait, tokens, section, after_evaluation)
 
 
 def coarse(events: Sequence[Record]) -> list[Window]:
-    """The windows of a program, which says how many samples it trained in what time, and nothing of its steps."""
+    """The windows of a program, which reports samples and times, but no steps."""
     values = [event.values for event in events if event.key == "throughput_window"]
     windows = []
     for row in values:
-        of_all, rank = (row["step"], row["epoch_num"], row["samples"]), tuple(1e-3 * ms for ms in row["rank_ms"])
-        windows.append(Window(*of_all, rank, (), (), (), (row["tokens"],) if "tokens" in row else ()))
+        counts, rank = (row["step"], row["epoch_num"], row["samples"]), tuple(1e-3 * ms for ms in row["rank_ms"])
+        windows.append(Window(*counts, rank, (), (), (), (row["tokens"],) if "tokens" in row else ()))
     return windows
 
 
 def written(window: Window) -> dict[str, Any]:
-    """The metadata of a window's event, times in milliseconds to a tenth of a microsecond; `recorded` reads it."""
+    """The metadata of a window's event, which `recorded` reads; times in ms, rounded to a tenth of a microsecond."""
     times = {
         "rank_ms": window.rank_sec,
         "rank_wait_ms": window.rank_wait_sec,
@@ -120,9 +120,9 @@ def written(window: Window) -> dict[str, Any]:
 
 
 def slowest(ranks: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Elementwise maximum over ranks: `ranks` has one row a rank, each with one value a step.
+    """The elementwise maximum over ranks. `ranks` has a row per rank, each with a value per step.
 
-    Raises ValueError where ranks report different numbers of steps, or a time below zero.
+    Raises ValueError if ranks report different numbers of steps, or a time below zero.
     """
     steps = tuple(max(column) for column in zip(*ranks, strict=True))
     if any(value < 0 for value in steps):
@@ -131,36 +131,36 @@ def slowest(ranks: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def steady(windows: Sequence[Window]) -> list[Window]:
-    """The windows that count: those behind the first `NUM_COLD`, in which data is read and caches fill.
+    """The windows that count: all after the first `NUM_COLD`, in which data is first read and caches fill.
 
-    Where there are no more than those, all but the first step, which is a window of its own.
+    If there are no more windows than that, all after the first step, which is a window of its own.
     """
     return list(windows[NUM_COLD:] or windows[1:])
 
 
 def total_sec(windows: Sequence[Window]) -> float:
-    """Seconds of the windows: of each stretch's, those of the rank that took longest for all of them together."""
+    """Seconds of the windows: for each stretch, those of the rank that took longest over all its windows."""
     stretches = groupby(windows, key=lambda window: (window.epoch_num, window.section))
     return math.fsum(max(_rank_totals([window.rank_sec for window in stretch])) for _, stretch in stretches)
 
 
 def wait_fraction(windows: Sequence[Window]) -> float:
-    """The share of its own time that a rank waited for data; of the rank that waited most."""
+    """The largest share of a rank's time that it waited for data."""
     waited = _rank_totals([window.rank_wait_sec for window in windows])
     seconds = _rank_totals([window.rank_sec for window in windows])
     return max(wait / own for wait, own in zip(waited, seconds, strict=True))
 
 
 def _rank_totals(rows: Sequence[Sequence[float]]) -> list[float]:
-    """Each rank's sum over windows; `rows` has one row a window, each with one value a rank."""
+    """Each rank's sum over windows. `rows` has a row per window, each with a value per rank."""
     return [math.fsum(values) for values in zip(*rows, strict=True)]
 
 
 def summarize(windows: Sequence[Window], world_size: int | None) -> dict[str, float]:
-    """The `throughput/*` metrics over the steady windows; empty where there are none.
+    """The `throughput/*` metrics over the steady windows; {} without any.
 
-    The percentiles are of steps, each as long as its slowest rank took for it: with several ranks their sum is longer
-    than the time that passed.
+    The percentiles are over steps, each with its slowest rank's time. With several ranks, the sum of these times
+    exceeds the elapsed time.
     """
     counted = steady(windows)
     if not counted:
@@ -183,19 +183,16 @@ def summarize(windows: Sequence[Window], world_size: int | None) -> dict[str, fl
 
 
 def after_evaluations(windows: Sequence[Window]) -> dict[str, float]:
-    """How long the first step behind an evaluation within an epoch took, the median of all; empty without any.
+    """The median time of first steps after evaluations within epochs; {} without any.
 
-    What an evaluation costs beyond its own time is there: caches that it emptied, batches that were not prepared.
+    It shows what an evaluation costs beyond its own time: emptied caches, and batches that were not prepared.
     """
     steps = [1e3 * window.step_sec[0] for window in windows if window.after_evaluation and window.step_sec]
     return {quantities.THROUGHPUT_STEP_MS_AFTER_EVALUATION: statistics.median(steps)} if steps else {}
 
 
 def token_rates(windows: Sequence[Window]) -> dict[str, float]:
-    """Tokens a second, and where they are told apart those of source and target; empty where samples have none.
-
-    Padding is not counted.
-    """
+    """Tokens a second without padding, for translation also of source and target; {} if samples have no tokens."""
     if not windows or not all(window.tokens for window in windows):
         return {}
     seconds = total_sec(windows)
@@ -229,7 +226,7 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 @cache
 def peak_flops() -> dict[str, dict[str, float]]:
-    """By device and precision, in FLOP/s."""
+    """The peak in FLOP/s by device and precision."""
     with PEAKS.open(encoding="utf-8", newline="") as file:
         rows = {row.pop("gpu"): row for row in csv.DictReader(file)}
     return {

@@ -39,9 +39,9 @@ def recording(device: str = "cpu") -> Module:
 @pytest.mark.parametrize(
     ("log", "words"),
     [
-        (lambda module: module.log("time/to_accuracy_sec", 1.0), "among the names of what timetrial measures"),
+        (lambda module: module.log("time/to_accuracy_sec", 1.0), "that timetrial uses for its own"),
         (lambda module: module.log("train/loss", 1.0), "such as train/<name>"),
-        (lambda module: module.log("eval/f1", 1.0), "among the names of what timetrial measures"),
+        (lambda module: module.log("eval/f1", 1.0), "that timetrial uses for its own"),
         (lambda module: module.log("throughput(tps)", 1.0), "MLflow does not take the name; up to 250 letters"),
         (lambda module: module.log("a/../b", 1.0), "a path in its shortest form"),
         (lambda module: module.log("a", torch.zeros(3)), r"a tensor of shape \(3,\)"),
@@ -65,7 +65,7 @@ def test_it_is_refused_in_the_warm_up_already_where_values_do_not_count() -> Non
     module = recording()
     module.logged.recording = False
     module.enter("on_train_start").log("a", 1.0)
-    with pytest.raises(ConfigError, match="world_size is among the names"):
+    with pytest.raises(ConfigError, match="world_size is a name that timetrial uses"):
         module.log("world_size", 1.0)
     assert module.logged.rest() == {}
 
