@@ -130,7 +130,7 @@ def test_the_spread_is_kept() -> None:
 def test_a_window_of_an_earlier_version_is_refused_in_words() -> None:
     values = {"step": 1, "samples": 4, "step_ms": [1.0], "wait_ms": [0.0]}
     event = Record("event", 0, 0.0, "throughput_window", values=values)
-    with pytest.raises(ConfigError, match=r"without rank_ms, rank_wait_ms: an earlier version .* start the run anew"):
+    with pytest.raises(ConfigError, match=r"without rank_ms, rank_wait_ms, from an earlier version .* start it anew"):
         throughput.recorded([event])
 
 
