@@ -6,6 +6,7 @@ and a linked source file or folder is a page of its own below `source/`, so that
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 import re
 from pathlib import Path
@@ -21,6 +22,7 @@ PAGES = {
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
 }
+MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r'(\]\(|(?:src|href|srcset)=")(?!\w+:|#)([^)"#\s]+)')  # Markdown's, and HTML's in it
 HIGHLIGHTED = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml"}
 
@@ -41,14 +43,22 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """The page with the site's links in place of the repository's."""
+    """The page with the site's links in place of the repository's, and drawn diagrams in place of their source."""
     path = origin(page.file.src_uri)
     start = posixpath.dirname(page.file.src_uri) or "."
 
     def replaced(match: re.Match[str]) -> str:
         return match[1] + posixpath.relpath(site_uri((path.parent / match[2]).resolve()), start)
 
-    return markdown if is_listing(path) else LINK.sub(replaced, markdown)
+    if is_listing(path):
+        return markdown
+    return LINK.sub(replaced, MERMAID.sub(lambda block: f"![Diagram]({picture(path.parent, block[1])})", markdown))
+
+
+def picture(folder: Path, source: str) -> str:
+    """The drawn diagram's path from a page's folder; `docs.diagrams` draws it, which MkDocs cannot import."""
+    name = hashlib.sha256(source.encode()).hexdigest()[:12]
+    return posixpath.relpath(ROOT / "docs/images" / f"diagram-{name}.svg", folder)
 
 
 def linked(path: Path) -> list[Path]:

@@ -14,7 +14,7 @@ import deploy.native.__main__
 import launch
 import tracking.__main__
 from conf.launch_options import recipes_of_sizes, spelled_out
-from docs import generate_configuration
+from docs import diagrams, generate_configuration
 from tests.project.test_imports import FILES, ROOMS, module, room, rooms_used
 from tests.support.composing import EIGHT_GPUS, ROOT, composed, jobs
 from tracking.analysis.search import Axis
@@ -72,6 +72,13 @@ def test_every_page_is_in_the_sites_navigation() -> None:
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     named = set(re.findall(r"^ +- .+: ([\w/.-]+\.md)$", site, re.MULTILINE))
     assert {path.name for path in (ROOT / "docs").glob("*.md")} <= named
+
+
+def test_each_diagram_is_drawn_for_the_site_as_it_is_now() -> None:
+    pictures = {diagrams.picture(source) for source in diagrams.blocks()}
+    assert pictures == {*(ROOT / "docs/images").glob("diagram-*.svg")}, "draw them: python -m docs.diagrams"
+    for path in [path for path in DOCS if path.parent != ROOT / "docs"]:
+        assert "```mermaid" not in path.read_text(encoding="utf-8"), "the site would show its source"
 
 
 def test_the_index_of_results_names_every_study_by_its_title() -> None:
