@@ -11,6 +11,9 @@ import torch
 from tests.support.commands import Launched, events, launch
 from tests.support.composing import composed
 from tests.trainers.models.test_minigo import RULES, minigo
+from tracking.analysis.audit.audit import audit
+from tracking.analysis.report import report
+from tracking.analysis.results.folder_runs import FolderRuns
 from trainers.models.minigo.positions import Positions
 
 HPARAMS = {
@@ -50,6 +53,17 @@ def test_a_generation_is_an_epoch_and_its_rates_have_names_of_their_own(run: Lau
         assert values["selfplay/evaluations_per_sec"] * seconds >= 4 * moves - 1e-6
     gates = [line["values"] for line in lines if line["kind"] == "metrics" and "gate/sec" in line["values"]]
     assert all(0 <= values["gate/win_rate"] <= 1 for values in gates)
+    total, shares = run.result["bottleneck"]["total_sec"], run.result["bottleneck"]["shares"]
+    assert shares["selfplay"] == pytest.approx(sum(values["selfplay/sec"] for values in logged) / total, abs=1e-3)
+    assert shares["gate"] == pytest.approx(sum(values["gate/sec"] for values in gates) / total, abs=1e-3)
+    assert checked(run.folder) == []
+
+
+def checked(folder: Path) -> list[str]:
+    """What the audit of a report finds in which it differs from the journal."""
+    store = FolderRuns([folder])
+    made = report.make(store, ["timetrial"], store.find(["timetrial"]), ["model"])
+    return audit(made.plain(), [folder]).differences
 
 
 @pytest.mark.slow

@@ -15,6 +15,8 @@ CAUSES = {
     "kernels": "kernels that do not fill the GPU",
     "gc": "Python's garbage collection",
     "imbalance": "one rank slower than the others",
+    "selfplay": "self-play",
+    "gate": "matches of the gate",
     "update": "the update of the weights",
     "processor": "the cores of the CPU",
     "neighbours": "other processes on its cores",

@@ -52,6 +52,8 @@ def why(cause: str, clock: Clock, means: Mapping[str, float]) -> str:
         ),
         "gc": lambda: f"Python's garbage collection took {clock.gc or 0.0:.3g} s on the process where it took most",
         "imbalance": lambda: f"the other ranks waited {clock.imbalance or 0.0:.3g} s for one in the exchange",
+        "selfplay": lambda: f"self-play took {clock.phases.get('selfplay', 0.0):.3g} of {clock.total:.3g} s",
+        "gate": lambda: f"matches of the gate took {clock.phases.get('gate', 0.0):.3g} of {clock.total:.3g} s",
         "update": lambda: f"updates of the weights took {clock.update or 0.0:.3g} of {clock.total:.3g} s",
         "processor": lambda: f"the run kept {means.get('run_cpu_percentage', 0.0):.0f} % of the cores busy",
         "neighbours": lambda: f"others had {means.get('neighbours_cpu_percentage', 0.0):.0f} % of the run's cores",
@@ -74,6 +76,10 @@ def first_try(cause: str, asked: Asked) -> str:
         "kernels": lambda run: "a larger batch_size, so that kernels fill the GPU" if run.compiled else _compile(run),
         "gc": lambda _: "gc.freeze() before the training, or gc.disable() and gc.collect() every some hundred steps",
         "imbalance": lambda _: "what the slow rank does otherwise: see its cause",
+        "selfplay": lambda _: (
+            "more GPUs, or a larger model.hparams.games_at_once: each evaluation takes more positions"
+        ),
+        "gate": lambda _: "fewer games or readouts of the gate: model.hparams.gate_games, match_readouts",
         "update": lambda _: "a larger batch_size, so that fewer steps update the weights",
         "processor": lambda run: f"a GPU{' (gpus=1)' * run.ours}, or more cores",
         "neighbours": lambda _: "cores of its own: end the others, or keep them off (taskset, a scheduler's cpuset)",

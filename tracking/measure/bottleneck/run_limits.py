@@ -83,7 +83,8 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
     tags, params = _said(records, "tags"), _said(records, "params")
     measured = ceilings.kept_in(folder)
     sampled = _newest_attempt(records)
-    spent, means = _clock(events, start, stop), activity.means(sampled, spans.training(events))
+    spent = _with_phases(_clock(events, start, stop), sampled)
+    means = activity.means(sampled, spans.training(events))
     divided = time_shares.divide(spent, means, _ceiling_shares(measured, params.get("precision", "")))
     words = time_shares.words(divided)
     metrics = {quantities.bottleneck(name): round(share, 4) for name, share in divided.items()}
@@ -142,6 +143,21 @@ def _clock(events: Sequence[Record], start: Record, stop: Record) -> time_shares
         imbalance=slow_rank.imbalance(ranks),
         update=_of_most(windows, "rank_update_ms"),
     )
+
+
+def _with_phases(spent: time_shares.Clock, records: Sequence[Record]) -> time_shares.Clock:
+    """Add the seconds of self-play and of the gate, which MiniGo logs once a generation.
+
+    The first step of a generation waits for its positions, and that is self-play, not data.
+    """
+    logged = [record.values for record in records if record.kind == "metrics"]
+    phases = {
+        cause: sum(float(values.get(f"{cause}/sec", 0.0)) for values in logged)
+        for cause in ("selfplay", "gate")
+        if any(f"{cause}/sec" in values for values in logged)
+    }
+    data = None if spent.data is None else max(0.0, spent.data - phases.get("selfplay", 0.0))
+    return replace(spent, phases=phases, data=data)
 
 
 def _exchange(events: Sequence[Record], windows: slow_rank.Windows, ranks: Sequence[slow_rank.Rank]) -> float | None:

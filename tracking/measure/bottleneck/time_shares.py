@@ -20,7 +20,7 @@ the size of its batch, `processor` what the run's processes kept of the cores, a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tracking.base import quantities
 
@@ -47,6 +47,7 @@ class Clock:
     gc: float | None = None
     imbalance: float | None = None  # what the others waited for the rank that waits least, but for its data and gc
     update: float | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)  # seconds by cause: self-play, the gate
 
 
 def divide(clock: Clock, means: Mapping[str, float], ceilings: Mapping[str, float]) -> dict[str, float]:
@@ -75,9 +76,12 @@ def _busy(
 ) -> list[tuple[str, float]]:
     """What the counters say of the training, in the order in which it is taken."""
     parts: list[tuple[str, float]] = []
+    busy = means.get("gpu_engine_activity_percentage", 100.0) / 100.0
     if "gpu_engine_activity_percentage" in means:
-        idle = training * (1.0 - means["gpu_engine_activity_percentage"] / 100.0)
-        parts.append(("host", max(0.0, idle - waited)))
+        parts.append(("host", max(0.0, training * (1.0 - busy) - waited)))
+    phases = {name: seconds / clock.total for name, seconds in clock.phases.items()}
+    parts += [(name, share * busy) for name, share in phases.items()]
+    training = max(0.0, training - sum(phases.values()))  # What the counters say is of all the training alike.
     counted = [(name, COUNTERS[name], most) for name, most in ceilings.items() if COUNTERS[name] in means]
     work = [(name, training * means[counter] / most) for name, counter, most in counted]
     parts += sorted(work, key=lambda part: -part[1])

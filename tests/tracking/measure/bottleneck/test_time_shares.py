@@ -101,9 +101,23 @@ def test_of_equal_shares_report_and_audit_name_the_same_cause(order: list[str], 
     assert largest({time_shares.NAMES[name]: share for name, share in divided.items()}) == "evaluation"
 
 
+def test_self_play_and_the_gate_leave_the_counters_what_is_left_of_the_training() -> None:
+    playing = replace(CLOCK, phases={"selfplay": 50.0, "gate": 10.0})
+    means = {"gpu_engine_activity_percentage": 60.0, "gpu_dram_bandwidth_percentage": 40.0}
+    on_gpu = divide(playing, means, {"dram": 100.0})
+    # The GPU is idle in 40 % of each phase, while the search on the host has no work for it.
+    assert on_gpu["host"] == pytest.approx(0.9 * 0.4 - 0.09)
+    assert (on_gpu["selfplay"], on_gpu["gate"]) == pytest.approx((0.3, 0.06))
+    assert on_gpu["dram"] == pytest.approx(0.3 * 0.4)
+    on_cores = divide(playing, {"run_cpu_percentage": 90.0}, {})
+    assert (on_cores["selfplay"], on_cores["processor"]) == pytest.approx((0.5, 0.3 * 0.9 - 0.06))
+    assert limit(on_cores) == "selfplay"
+
+
 def test_every_cause_has_a_name() -> None:
     everything = divide(CLOCK, dict.fromkeys(SENSORS, 1.0), dict.fromkeys(time_shares.COUNTERS, 100.0))
-    on_cores = divide(replace(CLOCK, exchange=1.0, gc=1.0, imbalance=1.0, update=1.0), dict.fromkeys(CORES, 1.0), {})
+    timed = replace(CLOCK, exchange=1.0, gc=1.0, imbalance=1.0, update=1.0, phases={"selfplay": 1.0, "gate": 1.0})
+    on_cores = divide(timed, dict.fromkeys(CORES, 1.0), {})
     assert everything.keys() | on_cores.keys() == time_shares.NAMES.keys()
 
 

@@ -44,7 +44,8 @@ def shares(rows: Sequence[Row], folder: Path) -> dict[str, float]:
     taken = {name: _between(timed, key) / total for name, key in (("evaluation", "eval"), ("checkpoint", "checkpoint"))}
     left = training
     noted = {key for row in rows if row["kind"] == "metrics" for key in row["values"] if key.startswith(PREFIX)}
-    for name, share in _in_order(timed, events, rows, folder, spans, training, total):
+    phases = {name: share for name, share in _phases(rows, total).items() if quantities.bottleneck(name) in noted}
+    for name, share in _in_order(timed, events, rows, folder, spans, training, total, phases):
         if noted and quantities.bottleneck(name) not in noted:  # An earlier version did not know the cause.
             continue
         taken[name] = max(0.0, min(left, share))
@@ -110,12 +111,12 @@ def _of_the_clock(rows: Sequence[Row]) -> tuple[list[Row], list[Row], float]:
 
 def _in_order(
     timed: Sequence[Row], events: Sequence[Row], rows: Sequence[Row], folder: Path, spans: Spans, training: float,
-    total: float,
+    total: float, phases: Mapping[str, float],
 ) -> Iterator[tuple[str, float]]:  # fmt: skip
     windows = [row["values"] for row in timed if row["key"] == "throughput_window"]
     late = waits.sums(windows, "rank_wait_ms")
     if late:
-        yield "data", max(late) / 1e3 / total
+        yield "data", max(0.0, max(late) / 1e3 / total - phases.get("selfplay", 0.0))
     exchanged = [row["values"]["mean_ms"] for row in events if row["key"] == "gradient_exchange"]
     there = waits.exchanges(windows)
     if any(there):
@@ -128,9 +129,13 @@ def _in_order(
     if there:
         yield "imbalance", waits.waited_in_vain(windows) / 1e3 / total
     said = _means(rows, spans)
-    waited = min(training, (max(late, default=0.0) + max(collected, default=0.0)) / 1e3 / total)
+    data = max(0.0, max(late, default=0.0) / 1e3 / total - phases.get("selfplay", 0.0))
+    waited = min(training, data + max(collected, default=0.0) / 1e3 / total)
     if "engine_activity" in said:
         yield "host", training * (1 - said["engine_activity"] / 100) - waited
+    for name, share in phases.items():
+        yield name, share * said.get("engine_activity", 100) / 100
+    training = max(0.0, training - sum(phases.values()))
     work = {"dram": "dram_bandwidth", "tensor": "tensor_activity", "fp32": "fp32_activity"}
     reached = _reached(rows, folder)
     parts = {name: training * said[work[name]] / most for name, most in reached.items() if work[name] in said}
@@ -149,6 +154,17 @@ def _in_order(
         yield "processor", (training - update) * said["run_cpu"] / 100
     if "neighbours_cpu" in said:
         yield "neighbours", training * said["neighbours_cpu"] / 100
+
+
+def _phases(rows: Sequence[Row], total: float) -> dict[str, float]:
+    """Shares of self-play and of the gate's matches, from what MiniGo logs each generation."""
+    last = max((place for place, row in enumerate(rows) if row.get("key") == "resume"), default=0)
+    seconds: dict[str, float] = {}
+    for row in rows[last:]:
+        for name in ("selfplay", "gate") if row["kind"] == "metrics" else ():
+            if f"{name}/sec" in row["values"]:
+                seconds[name] = seconds.get(name, 0.0) + row["values"][f"{name}/sec"]
+    return {name: seconds[name] / total for name in ("selfplay", "gate") if name in seconds}
 
 
 def _training(timed: Sequence[Row]) -> Spans:
