@@ -189,7 +189,7 @@ class ScriptRun:
         words = "" if result is None else result.failure.message if result.failure else headline(result)
         say(f"{words or 'ended'}; {self.folder}")
         if result is not None and result.failure is None:
-            for line in bottleneck.told(self.folder):
+            for line in bottleneck.verdict_lines(self.folder):
                 say(line)
         offline = self.config.tracking.offline
         upload = "nothing is uploaded (offline=True)" if offline else "upload goes on without the script"

@@ -59,7 +59,7 @@ def test_more_processes_that_load_shorten_the_wait_for_data(tmp_path: Path, capf
     assert before["cause"] == "data"
     assert "num_workers" in before["next"]
     printed = capfd.readouterr().out
-    for heading in ("limited by: waiting for data", "why: steps waited", "try first: more processes that load"):
+    for heading in ("limited by: waiting for data", "why: steps waited", "try first: more loading processes"):
         assert f"timetrial: {heading}" in printed
     taken = limits(tmp_path / "taken", DataLoader(Slow(), batch_size=16, num_workers=2), 16)
     assert taken["shares"]["data"] < 0.8 * before["shares"]["data"]

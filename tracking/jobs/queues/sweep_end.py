@@ -38,7 +38,7 @@ def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: P
                 console.print(f"  {jobs[0].name}: {sweep_summary.outcome(jobs[0])}", soft_wrap=True)
             console.print(sweep_summary.table(folder.name, jobs))
             _say_how_far_off(console, folder, len(jobs))
-    if words := goodput.words(goodput.together(goodput.of_jobs(folder))):
+    if words := goodput.words(goodput.together(goodput.job_parts(folder))):
         console.print(f"goodput of all jobs: {words}", soft_wrap=True)
     console.print(f"sweep folder: {os.path.relpath(folder)}", soft_wrap=True)
     if (usd := sweep_summary.spent_usd(folder)) is not None:

@@ -1,6 +1,6 @@
-"""What the sensors said while a run trained: means over the samples that lie in its training, totals and peaks.
+"""Sensor readings of a run's training: means over the samples within it, totals and peaks.
 
-Pure: from a journal's records. A sample holds means since the sample before it, so it stands for the time between.
+Pure arithmetic on a journal's records. A sample holds means since the previous sample, so it covers the time between.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from tracking.record import Record
 Span = tuple[float, float]  # seconds of the monotonic clock
 SYSTEM = quantities.SYSTEM
 GPU = re.compile(r"gpu_\d+_(\w+)")
-OF_GPU = re.compile(r"gpu_(\d+)_")
+GPU_INDEX = re.compile(r"gpu_(\d+)_")
 RATE = re.compile(r"(?:gpu_\d+_)?(\w+)_megabytes_per_sec")
 LEAST_COVERED = 0.5  # the share of a sample's time that has to be training for the sample to count
 
 
 def samples(records: Sequence[Record], node: str = "") -> Iterator[tuple[Span, Mapping[str, float]]]:
-    """Each sample of a node's sensors, by their names, but the first, of which it is not known when it began.
+    """Each sample of a node's sensors with its time, by sensor name. The head node ("") has no node name in its keys.
 
-    The first node's keys have no name of a node in them.
+    The first sample is skipped: its start is unknown.
     """
     prefix = f"{SYSTEM}{node}/" if node else SYSTEM
     named = [(record, _named(record, prefix)) for record in records if record.kind == "metrics"]
@@ -32,43 +32,43 @@ def samples(records: Sequence[Record], node: str = "") -> Iterator[tuple[Span, M
 
 
 def _named(record: Record, prefix: str) -> dict[str, float]:
-    own = {key.removeprefix(prefix): value for key, value in record.values.items() if key.startswith(prefix)}
-    return {name: value for name, value in own.items() if "/" not in name}
+    values = {key.removeprefix(prefix): value for key, value in record.values.items() if key.startswith(prefix)}
+    return {name: value for name, value in values.items() if "/" not in name}
 
 
 def means(records: Sequence[Record], spans: Sequence[Span]) -> dict[str, float]:
-    """The mean of each sensor within `spans`; a GPU's sensors are one, `gpu_...`, the mean of all GPUs in use.
+    """The mean of each sensor within `spans`. GPU sensors are averaged over all GPUs in use, as `gpu_...`.
 
-    Samples count by how much of their time lies in the spans, and only if at least half of it does.
+    A sample is weighted by its time within the spans, and counts only if at least half of its time lies there.
     """
-    return _weighed([(covered, _over_gpus(values)) for covered, values in _within(records, spans, "")])
+    return _weighted_means([(covered, _over_gpus(values)) for covered, values in _within(records, spans, "")])
 
 
 def by_gpu(records: Sequence[Record], spans: Sequence[Span], node: str = "") -> dict[int, dict[str, float]]:
-    """By index of a node's GPU the means of its sensors within `spans`, by their names without `gpu_N_`."""
+    """The means of each GPU's sensors within `spans`: by the GPU's index on its node, then by name without `gpu_N_`."""
     rows = list(_within(records, spans, node))
-    indices = {int(match[1]) for _, values in rows for key in values if (match := OF_GPU.match(key))}
-    named = {index: f"gpu_{index}_" for index in sorted(indices)}
+    indices = {int(match[1]) for _, values in rows for key in values if (match := GPU_INDEX.match(key))}
+    prefixes = {index: f"gpu_{index}_" for index in sorted(indices)}
     return {
-        index: _weighed(
+        index: _weighted_means(
             [
-                (covered, {key.removeprefix(own): value for key, value in values.items() if key.startswith(own)})
+                (covered, {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)})
                 for covered, values in rows
             ]
         )
-        for index, own in named.items()
+        for index, prefix in prefixes.items()
     }
 
 
 def _within(records: Sequence[Record], spans: Sequence[Span], node: str) -> Iterator[tuple[float, Mapping[str, float]]]:
-    """Each sample that counts, with the seconds of it that lie in the spans."""
+    """Each sample that counts, with its seconds within the spans."""
     for span, values in samples(records, node):
         covered = sum(_overlap(span, other) for other in spans)
         if covered and covered >= LEAST_COVERED * (span[1] - span[0]):
             yield covered, values
 
 
-def _weighed(rows: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
+def _weighted_means(rows: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
     totals: dict[str, list[float]] = {}
     for covered, values in rows:
         for key, value in values.items():
@@ -79,14 +79,14 @@ def _weighed(rows: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, flo
 
 
 def traffic(records: Sequence[Record], span: Span, node: str = "") -> dict[str, float]:
-    """`traffic/NAME_total_megabytes` and `traffic/NAME_peak_megabytes_per_sec` of whatever moved, summed over GPUs.
+    """`traffic/NAME_total_megabytes` and `traffic/NAME_peak_megabytes_per_sec` of all data rates, summed over GPUs.
 
-    Of a node but the first the keys begin with `traffic/NODE/`.
+    The keys of a non-head node begin with `traffic/NODE/`.
     """
     place = f"{quantities.TRAFFIC}{node}/" if node else quantities.TRAFFIC
     figures: dict[str, float] = {}
-    for own, values in samples(records, node):
-        seconds = _overlap(own, span)
+    for sampled, values in samples(records, node):
+        seconds = _overlap(sampled, span)
         rates: dict[str, float] = {}
         for key, value in values.items():
             if match := RATE.fullmatch(key):

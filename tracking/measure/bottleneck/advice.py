@@ -1,6 +1,6 @@
-"""The evidence for a run's limit, and what to try first against it. Pure functions of what the run has measured.
+"""The evidence for a run's limit, and what to try first against it. Pure functions of the run's measurements.
 
-An advice names an option that this run has not taken yet. Where none is left, it says what else would help.
+Advice names an option that this run has not used yet, or if all are used, what else would help.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 from tracking.measure.bottleneck.time_shares import Clock
 
 TWO_BYTES = ("bf16", "fp16", "fp8")
-DECODED = ("shapes", "imagenet", "coco")  # datasets whose threads `dataset.num_threads` counts
+DECODED = ("shapes", "imagenet", "coco")  # datasets decoded by `dataset.num_threads` threads
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run was asked for, by its params: `ours` where timetrial trains, and not a user's script or program."""
+    """A run's options, from its params. `ours`: timetrial trains, not a user's script or program."""
 
     ours: bool
     precision: str
@@ -26,19 +26,19 @@ class Asked:
 
     @staticmethod
     def of(params: Mapping[str, str]) -> Asked:
-        compiled = params.get("compile") == "True"  # A script does not tell.
+        compiled = params.get("compile") == "True"  # a script does not say
         return Asked("compile" in params, params.get("precision", ""), compiled, params.get("dataset", ""))
 
 
 def why(cause: str, clock: Clock, means: Mapping[str, float]) -> str:
-    """The measurement behind a limit, in words; empty where the cause is not known."""
+    """The measurement behind a limit, in words; "" for an unknown cause."""
 
     def percent(key: str) -> str:
         return f"{means.get(f'gpu_{key}_percentage', 0.0):.0f} %"
 
     words: dict[str, Callable[[], str]] = {
         "data": lambda: f"steps waited {clock.data or 0.0:.3g} s for their batches, on the process that waited most",
-        "host": lambda: f"the GPU's engines were at work in {percent('engine_activity')} of the training",
+        "host": lambda: f"the GPU's engines worked in {percent('engine_activity')} of the training",
         "exchange": lambda: f"the exchanges of gradients took {clock.exchange or 0.0:.3g} s",
         "evaluation": lambda: f"evaluations took {clock.evaluation:.3g} of {clock.total:.3g} s",
         "checkpoint": lambda: f"checkpoints took {clock.checkpoint:.3g} of {clock.total:.3g} s",
@@ -62,7 +62,7 @@ def why(cause: str, clock: Clock, means: Mapping[str, float]) -> str:
 
 
 def first_try(cause: str, asked: Asked) -> str:
-    """What to try first against a limit, as an option to type where there is one."""
+    """What to try first against a limit, as an option to type if there is one."""
     advices: dict[str, Callable[[Asked], str]] = {
         "data": _against_waiting,
         "host": lambda run: "a larger batch_size, so that each step has more work" if run.compiled else _compile(run),
@@ -72,10 +72,10 @@ def first_try(cause: str, asked: Asked) -> str:
         "dram": _against_traffic,
         "tensor": lambda run: _narrower(run, "more GPUs, or quicker ones: the cores that multiply are the limit"),
         "fp32": lambda run: _narrower(run, "more GPUs, or quicker ones"),
-        "power": lambda _: "a higher power limit or better cooling: nvidia-smi -q -d POWER,PERFORMANCE",
+        "power": lambda _: "a higher power limit, or better cooling: see nvidia-smi -q -d POWER,PERFORMANCE",
         "kernels": lambda run: "a larger batch_size, so that kernels fill the GPU" if run.compiled else _compile(run),
-        "gc": lambda _: "gc.freeze() before the training, or gc.disable() and gc.collect() every some hundred steps",
-        "imbalance": lambda _: "what the slow rank does otherwise: see its cause",
+        "gc": lambda _: "gc.freeze() before the training, or gc.disable() and gc.collect() every few hundred steps",
+        "imbalance": lambda _: "what the slow rank does differently: see its cause",
         "selfplay": lambda _: (
             "more GPUs, or a larger model.hparams.games_at_once: each evaluation takes more positions"
         ),
@@ -90,9 +90,9 @@ def first_try(cause: str, asked: Asked) -> str:
 
 def _against_waiting(asked: Asked) -> str:
     if not asked.ours:
-        return "more processes that load: DataLoader(num_workers=...), or data that are read in less time"
+        return "more loading processes: DataLoader(num_workers=...), or data that is quicker to read"
     if asked.dataset in DECODED:
-        return "more threads that decode: a larger dataset.num_threads, as the cores allow"
+        return "more decoding threads: a larger dataset.num_threads, as far as there are cores"
     return "more cores, or a larger batch_size, so that there are fewer batches to make"
 
 
@@ -114,17 +114,17 @@ def _compile(asked: Asked) -> str:
 
 AGAINST_SLOW_RANK = {
     "data": "the data and the loader of that rank first, since the others wait for it",
-    "queued": "that rank on cores of its own: end the others there, or keep them off (taskset, a cpuset)",
-    "quota": "a larger quota of cores for the container of that rank",
+    "queued": "that rank on cores of its own: end the other processes there, or keep them off (taskset, a cpuset)",
+    "quota": "a larger quota of cores for that rank's container",
     "co-tenant": "a GPU of its own for that rank: end the other process, or choose another GPU",
-    "power": "a higher power limit for that GPU: nvidia-smi -q -d POWER,PERFORMANCE",
-    "thermal": "better cooling of that GPU: nvidia-smi -q -d TEMPERATURE,PERFORMANCE",
-    "clock": "the clocks of that GPU: nvidia-smi -q -d CLOCK,PERFORMANCE",
-    "ecc": "another GPU for that rank: nvidia-smi -q -d ECC",
-    "links": "another slot or GPU for that rank: nvidia-smi -q | grep -A3 Link",
-    "host": "the host of that rank: its cores, its NUMA node, what else runs there",
+    "power": "a higher power limit for that GPU: see nvidia-smi -q -d POWER,PERFORMANCE",
+    "thermal": "better cooling of that GPU: see nvidia-smi -q -d TEMPERATURE,PERFORMANCE",
+    "clock": "the clocks of that GPU: see nvidia-smi -q -d CLOCK,PERFORMANCE",
+    "ecc": "another GPU for that rank: see nvidia-smi -q -d ECC",
+    "links": "another slot or GPU for that rank: see nvidia-smi -q | grep -A3 Link",
+    "host": "that rank's host: its cores, its NUMA node, what else runs there",
     "samples": "batches of one size for all ranks, as a DistributedSampler or packing makes them",
-    "computing": "the same work for all ranks: what that one does beside, and how long its samples are",
+    "computing": "the same work for all ranks: check what else that rank does, and how long its samples are",
 }
 
 
@@ -132,12 +132,12 @@ def lines(
     cause: str, words: str, clock: Clock, means: Mapping[str, float], asked: Asked, slow: Mapping[str, Any],
     neighbours: str = "",
 ) -> dict[str, Any]:  # fmt: skip
-    """Verdict, why and next, for a run's result. `slow` is the rank that the others wait for, if there is one."""
+    """The cause with `words`, `why` and `next` for a run's result. `slow`: the rank that the others wait for, or {}."""
     evidence = why(cause, clock, means)
     if cause == "neighbours" and neighbours:
         evidence += f" ({neighbours})"
-    tried = first_try(cause, asked)
+    suggestion = first_try(cause, asked)
     if slow and cause in ("data", "gc", "imbalance", "exchange", "processor", "unknown"):
         evidence = "; ".join(filter(None, (evidence, slow["words"])))
-        tried = AGAINST_SLOW_RANK.get(slow["cause"], tried) if cause != "data" else tried
-    return {"cause": cause, "words": words, "why": evidence, "next": tried}
+        suggestion = AGAINST_SLOW_RANK.get(slow["cause"], suggestion) if cause != "data" else suggestion
+    return {"cause": cause, "words": words, "why": evidence, "next": suggestion}

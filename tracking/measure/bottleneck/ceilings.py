@@ -1,4 +1,4 @@
-"""The ceilings of a kind of hardware: measured once, kept in the cache, and read wherever a run is explained."""
+"""The ceilings of a kind of hardware: measured once, kept in the cache, and read to explain runs."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from tracking.machine.environment import cache, is_trusted, private_folder
 from tracking.record import documents, typed_json
 
 FOLDER = "ceilings"
-NAME = "ceilings.json"  # A run's folder keeps a copy.
-KEYS = ("env.gpu", "env.cpu")  # tags of the hardware that ceilings are of
+NAME = "ceilings.json"  # a run's folder keeps a copy under this name
+KEYS = ("env.gpu", "env.cpu")  # the tags that identify a kind of hardware
 DRAM = "dram_bandwidth_percentage"
 
 
 @dataclass
 class Ceilings:
-    """Each of `ceilings` has unit, median, lowest, highest, n and counters, which are what NVML's said meanwhile."""
+    """Measured ceilings by name, each with unit, median, lowest, highest, n, and NVML's counters meanwhile."""
 
     environment: dict[str, str] = field(default_factory=dict)  # env.* tags of the machine
-    software: dict[str, Any] = field(default_factory=dict)  # torch and cuda that measured
+    software: dict[str, Any] = field(default_factory=dict)  # versions of torch and CUDA during the measurement
     ceilings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)  # what could not be measured, and why
+    missing: dict[str, str] = field(default_factory=dict)  # ceilings that could not be measured, with the reason
     num_gpus: int = 0
     time_ms: int = 0
 
     def rate(self, name: str) -> float | None:
-        """The median of a ceiling; None where it was not measured."""
+        """The median of a ceiling; None if it was not measured."""
         measured = self.ceilings.get(name)
         return float(measured["median"]) if measured else None
 
     def counter(self, name: str, counter: str) -> float | None:
-        """What a counter said while a ceiling was measured; None where it said nothing, or 0."""
+        """A counter's value while a ceiling was measured; None if it is absent or 0."""
         value = self.ceilings.get(name, {}).get("counters", {}).get(counter)
         return float(value) if value else None
 
     def dram_bytes_per_percent(self) -> float | None:
-        """Bytes/s that the GPU's memory moves for each percent of its counter, by a copy of known size."""
+        """Bytes/s of the GPU's memory for each percent of its counter, calibrated by a copy of known size."""
         rate, percentage = self.rate("copy"), self.counter("copy", DRAM)
         return rate / percentage if rate and percentage else None
 
@@ -49,10 +49,10 @@ def path_of(hardware_id: str) -> Path:
 
 
 def save(measured: Ceilings) -> Path:
-    """Keep them for this hardware. Raises OSError, and ValueError where the hardware is not known."""
+    """Keep ceilings in the cache; return the file. Raises OSError, and ValueError if the hardware is not known."""
     hardware_id = measured.environment.get("env.hardware_id")
     if not hardware_id:
-        raise ValueError("this machine's hardware is not known well enough to keep ceilings for it: see `fingerprint`")
+        raise ValueError("no hardware id for this machine, so its ceilings cannot be kept: see `fingerprint`")
     path = path_of(hardware_id)
     private_folder(FOLDER)
     documents.write_json(path, measured)
@@ -60,26 +60,26 @@ def save(measured: Ceilings) -> Path:
 
 
 def read(path: Path) -> Ceilings:
-    """Raises OSError, and ValueError for what is none."""
+    """The ceilings in a file. Raises OSError, and ValueError for another content."""
     return typed_json.checked(Ceilings, documents.read_json(path), path)
 
 
 def keep_in(folder: Path, tags: Mapping[str, str]) -> None:
-    """Put what the cache has of a run's hardware into the run's folder, so that it says by what it was judged."""
+    """Copy the ceilings of a run's hardware into its folder, to record what the run was judged by."""
     measured = of_hardware(tags)
     if measured is not None and not (folder / NAME).exists():
         documents.write_json(folder / NAME, measured)
 
 
 def kept_in(folder: Path) -> Ceilings | None:
-    """Those that a run's folder keeps, if it does. Raises OSError, and ValueError for what is none."""
+    """The ceilings in a run's folder, or None. Raises OSError, and ValueError for a damaged file."""
     return read(folder / NAME) if (folder / NAME).exists() else None
 
 
 def of_hardware(tags: Mapping[str, str]) -> Ceilings | None:
-    """Those of a run's hardware: of the same id, else of the same GPU and CPU, of which it may have used fewer.
+    """The ceilings of a run's hardware: with the same id, else with the same GPU and CPU in any number.
 
-    None where none were measured. A file that cannot be read is as none.
+    None without a measurement. Unreadable and untrusted files are skipped.
     """
     folder = cache() / FOLDER
     exact = path_of(tags.get("env.hardware_id", ""))

@@ -1,7 +1,7 @@
-"""The energy of a training: of its GPUs, by NVML, and of its hosts, by RAPL where that may be read.
+"""The energy of a training: of its GPUs by NVML, and of its hosts by RAPL if that is readable.
 
-The GPUs' is in the run's result. A host's is a counter among the samples of its sensors, read off at the ends of the
-timed window: between samples on the line between them, and behind the last one by the power before it.
+The GPUs' energy is in the run's result. A host's energy counter is among its sensors' samples. It is interpolated at
+the ends of the timed window, and extrapolated after the last sample.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from tracking.record import Record, attempts, journal, node_records, run_folder
 
 JOULES_PER_KWH = 3.6e6
 HOST = "host_joules"
-LEAST_COVERED = 0.9  # of the window, by samples
+LEAST_COVERED = 0.9  # the share of the window that samples have to cover
 
 
 def figures(folder: Path, records: Sequence[Record], start: Record, stop: Record) -> dict[str, float]:
-    """By MLflow key. Of runs on GPUs without their energy nothing is known, nor of others without their hosts'.
+    """The energy metrics by MLflow key. {} for a GPU run without GPU energy, and a CPU run without host energy.
 
-    A run that was resumed has its GPUs' energy alone: a host's counter began anew. Raises OSError, ValueError.
+    A resumed run has only its GPUs' energy, since a host's counter started anew. Raises OSError, ValueError.
     """
     result = run_folder.read_result(folder)
     if result is None or result.failure is not None:
         return {}
     config = run_folder.read_config(folder)
-    said, nodes = result.metrics, counters(folder, records, start)
+    measured, nodes = result.metrics, counters(folder, records, start)
     resumed = any(record.key == attempts.RESUME for record in records)
     counted = [] if resumed or len(nodes) < config.nodes else nodes
     values: dict[str, float] = {}
-    spans = {"": stop.clock_sec - start.clock_sec, "to_accuracy_": said.get(quantities.TIME_TO_ACCURACY_SEC)}
+    spans = {"": stop.clock_sec - start.clock_sec, "to_accuracy_": measured.get(quantities.TIME_TO_ACCURACY_SEC)}
     for name, sec in spans.items():
         host = None if sec is None or not counted else total(counted, sec)
-        gpus = said.get(f"{quantities.ENERGY}{name}joules")
+        gpus = measured.get(f"{quantities.ENERGY}{name}joules")
         known = [part for part in (gpus, host) if part is not None]
         if sec is None or not known or (config.on_gpu() and gpus is None):
             continue
@@ -48,9 +48,9 @@ def figures(folder: Path, records: Sequence[Record], start: Record, stop: Record
 
 
 def counters(folder: Path, records: Sequence[Record], start: Record) -> list[list[tuple[float, float]]]:
-    """Of each node that has any, the seconds since the clock's start and the joules of its samples.
+    """For each node with a counter, its samples as (seconds since the clock's start, joules).
 
-    The head's seconds are monotonic, and others' by the clocks on the wall, which are alike on all nodes.
+    The head node's seconds are monotonic. Other nodes' seconds follow the wall clock, which the nodes share.
     """
     read = {"": [replace(record, clock_sec=record.clock_sec - start.clock_sec) for record in records]}
     for file in node_records.other_journals(folder):
@@ -59,19 +59,20 @@ def counters(folder: Path, records: Sequence[Record], start: Record) -> list[lis
         read[node_records.node_of(file)] = shifted
     keys = {node: f"{quantities.SYSTEM}{node}/{HOST}" if node else quantities.SYSTEM + HOST for node in read}
     rows = [
-        [(each.clock_sec, float(each.values[keys[node]])) for each in own if keys[node] in each.values]
-        for node, own in read.items()
+        [(each.clock_sec, float(each.values[keys[node]])) for each in samples if keys[node] in each.values]
+        for node, samples in read.items()
     ]
     return [row for row in rows if len(row) > 1]
 
 
 def total(nodes: Sequence[Sequence[tuple[float, float]]], sec: float) -> float | None:
-    """Joules of all nodes from the clock's start on; None where the samples of one cover too little of it."""
+    """Joules of all nodes in the first `sec` seconds; None if a node's samples cover too little of them."""
     amounts = [between(row, sec) for row in nodes]
     return None if None in amounts else sum(amount for amount in amounts if amount is not None)
 
 
 def between(row: Sequence[tuple[float, float]], sec: float) -> float | None:
+    """Joules of one node in the first `sec` seconds; None if samples cover too little, or the counter fell."""
     first, last = max(0.0, row[0][0]), min(sec, row[-1][0])
     if last - first < LEAST_COVERED * sec or any(after < before for (_, before), (_, after) in pairwise(row)):
         return None
@@ -79,7 +80,7 @@ def between(row: Sequence[tuple[float, float]], sec: float) -> float | None:
 
 
 def at(row: Sequence[tuple[float, float]], sec: float) -> float:
-    """The counter at a time, on the line through the samples around it, or through the two next to it."""
+    """The counter at `sec`, on the line through the samples around it, or through the two nearest ones."""
     place = min(max(1, next((number for number, (when, _) in enumerate(row) if when >= sec), len(row))), len(row) - 1)
     (begin, low), (end, high) = row[place - 1], row[place]
     return low + (high - low) * (sec - begin) / (end - begin) if end > begin else low

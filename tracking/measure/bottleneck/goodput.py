@@ -1,6 +1,6 @@
-"""Goodput: the share of the time from submission to the end that trained what counted, and what the rest went to.
+"""Goodput: the share of the time from submission to the end that was training, and the parts of the rest.
 
-Pure arithmetic on a run's events, so that the shares add up to 1. All attempts of a resumed run are in it.
+Pure arithmetic on a run's events; the shares add up to 1. All attempts of a resumed run are included.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tracking.base.start_parts import INIT_PARTS
 from tracking.measure.training import clock, spans, start_times
 from tracking.record import Journal, Record, attempts, files, journal, run_folder
 
-TRAIN = "train"  # the part that counts
+TRAIN = "train"  # the part that is goodput
 
 
 def account(folder: Path, finished: bool) -> dict[str, Any]:
-    """Where a run's time went from its submission to its end, for its result; the shares are journaled.
+    """A run's time from submission to end by part, for its result; journals the shares.
 
-    `seconds` and `shares` by part, and `start` by its own parts in seconds. Nothing where it is not known.
+    Keys: `seconds` and `shares` by part, and `start` with the seconds of its own parts. {} if it is not known.
     """
     try:
         records = [record for record, _ in journal.read(folder / run_folder.JOURNAL)]
@@ -34,15 +34,15 @@ def account(folder: Path, finished: bool) -> dict[str, Any]:
             log = Journal(folder / run_folder.JOURNAL)
             log.metrics({quantities.goodput(name): share for name, share in divided.items()})
             log.close()
-    except Exception as error:  # Whatever it is, the run keeps its result.
-        logging.getLogger(__name__).warning("not known where the time went: %s: %s", type(error).__name__, error)
+    except Exception as error:  # the run keeps its result in any case
+        logging.getLogger(__name__).warning("no goodput for this run: %s: %s", type(error).__name__, error)
         return {}
     rounded = {name: round(sec, 4) for name, sec in parts.items()}
     return {"seconds": rounded, "shares": divided, "start": start_parts(events)} if divided else {}
 
 
-def of_jobs(sweep: Path) -> list[dict[str, float]]:
-    """Of every job that ended, where its time went, in seconds by part: of failed ones too."""
+def job_parts(sweep: Path) -> list[dict[str, float]]:
+    """The seconds by part of every job that ended, failed ones too."""
     parts = []
     for job in files.folders(sweep, run_folder.CONFIG):
         with suppress(OSError, ValueError, LookupError, TypeError):
@@ -54,7 +54,7 @@ def of_jobs(sweep: Path) -> list[dict[str, float]]:
 def seconds(events: Sequence[Record], created_ms: int, ended_ms: int, finished: bool) -> dict[str, float]:
     """Seconds by part (quantities.GOODPUT_PARTS), which add up to the time from submission to the end.
 
-    Of a run that did not finish all but the queue is lost. Empty where nothing began, or the wall clock went back.
+    If a run did not finish, all its time after the queue is lost. {} if nothing began, or the wall clock went back.
     """
     init = clock.first(events, "init_start")
     if init is None:
@@ -69,14 +69,14 @@ def seconds(events: Sequence[Record], created_ms: int, ended_ms: int, finished: 
     trained = clock.first(events, "run_start") and clock.first(history, "run_stop")
     if not finished or trained is None:
         return parts | {"lost": max(0.0, whole - parts["queue"])}
-    parts |= _of_training(events, history, elapsed, ended_ms)
+    parts |= _training_parts(events, history, elapsed, ended_ms)
     spent = sum(parts.values())
-    scale = min(1.0, whole / spent) if spent else 1.0  # The two clocks of a machine differ by some milliseconds.
+    scale = min(1.0, whole / spent) if spent else 1.0  # a machine's two clocks differ by some milliseconds
     parts = {name: max(0.0, scale * sec) for name, sec in parts.items()}
     return parts | {"idle": max(0.0, whole - sum(parts.values()))}
 
 
-def _of_training(
+def _training_parts(
     events: Sequence[Record], history: Sequence[Record], elapsed: Sequence[float], ended_ms: int
 ) -> dict[str, float]:
     begun = start_times.summarize(history)
@@ -84,7 +84,7 @@ def _of_training(
     training = sum(end - begin for begin, end in spans.training(history))
     waited = _waited(history)
     begins = next(place for place, event in enumerate(events) if event.key in ("run_start", attempts.RESUME))
-    if events[begins].key == attempts.RESUME:  # An attempt ended before its training began.
+    if events[begins].key == attempts.RESUME:  # an attempt ended before its training began
         begins = max(0, begins - 1)
     trained, kept = attempts.trained_sec(events), attempts.trained_sec(history)
     stop = next(event for event in reversed(history) if event.key == "run_stop")
@@ -101,14 +101,14 @@ def _of_training(
 
 
 def _waited(history: Sequence[Record]) -> float:
-    """Seconds in which the rank that waited most for data did so."""
-    said = [event.values.get("rank_wait_ms") for event in history if event.key == "throughput_window"]
-    sums = [sum(row) for row in zip(*filter(None, said), strict=False)]
+    """Seconds that the rank with the longest wait waited for data."""
+    waits = [event.values.get("rank_wait_ms") for event in history if event.key == "throughput_window"]
+    sums = [sum(row) for row in zip(*filter(None, waits), strict=False)]
     return max(sums, default=0.0) / 1e3
 
 
 def start_parts(events: Sequence[Record]) -> dict[str, float]:
-    """Seconds of the parts of the start but compiling, as far as they are known."""
+    """Seconds of the known parts of the start, without compiling."""
     begun = start_times.summarize(attempts.history(events)) if events else {}
     keys = {part: quantities.init_part(part) for part in INIT_PARTS}
     return {part: round(begun[key], 4) for part, key in keys.items() if key in begun}
@@ -121,7 +121,7 @@ def shares(parts: Mapping[str, float]) -> dict[str, float]:
 
 
 def together(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The parts of several runs, added up: those of a sweep."""
+    """The sums of the parts over several runs, such as a sweep's."""
     return {
         name: sum(parts.get(name, 0.0) for parts in runs)
         for name in quantities.GOODPUT_PARTS
@@ -130,7 +130,7 @@ def together(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def words(parts: Mapping[str, float]) -> str:
-    """`63 % of 41.2 s trained; start 21 %, compile 9 %, evaluation 5 %`; empty where nothing is known."""
+    """The parts in words: `63 % of 41.2 s trained; start 21 %, compile 9 %, evaluation 5 %`; "" without parts."""
     divided = shares(parts)
     if not divided:
         return ""

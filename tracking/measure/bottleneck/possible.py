@@ -1,8 +1,7 @@
-"""How near a run came to what is possible: of each limit its measured ceiling, the share of that which was reached, and
-the least time that the run would take without the limit.
+"""How near a run came to the possible: for each limit, the ceiling, the share reached, and the time without the limit.
 
-That time is a lower bound, and so the gain an upper one: where one limit is gone, what it hid behind it takes time.
-Pure functions of what was measured; a ceiling that was not measured is not named.
+That time is a lower bound, so the gain is an upper bound: once a limit is gone, what it hid takes time. Pure functions
+of measurements. Ceilings that were not measured are left out.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import Any
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.bottleneck.utilization import PAIR
 
-LEAST_SHARE = 0.01  # of the time; a limit that takes less is not worth a row
+LEAST_SHARE = 0.01  # limits with a smaller share of the time get no row
 SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
 @dataclass(frozen=True)
 class Reached:
-    """Of a ceiling, in `unit`: its rate, and the share of it that a run reached, as a mean over its training."""
+    """A ceiling's rate in `unit`, and the mean share of it that a run's training reached."""
 
     ceiling: float
     unit: str
@@ -31,18 +30,18 @@ def rows(
     shares: Mapping[str, float], total_sec: float, means: Mapping[str, float], measured: Ceilings | None,
     precision: str, figures: Mapping[str, float],
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """For each limit, the largest first: `cause`, `share` of the time, `at_least_sec`, and where a ceiling was measured
-    `ceiling`, `unit` and `reached`.
+    """A row for each limit, largest first: `cause`, `share` of the time, and `at_least_sec`.
 
-    `shares` are those of time_shares.divide, `figures` those of utilization.figures.
+    With a measured ceiling also `ceiling`, `unit` and `reached`. `shares` come from time_shares.divide, `figures` from
+    utilization.figures.
     """
     ceilings = {
         "dram": _by_counter(measured, means, "copy", "dram_bandwidth_percentage"),
         "tensor": _by_counter(measured, means, f"matmul/{precision}", "tensor_activity_percentage"),
         "fp32": _by_counter(measured, means, f"matmul/{precision}", "fp32_activity_percentage"),
-        "exchange": _of_links(means, figures),
-        "processor": _of_all(means, "run_cpu_percentage", "% of the cores"),
-        "power": _of_all(means, "gpu_sm_clock_percentage", "% of the highest clock"),
+        "exchange": _by_links(means, figures),
+        "processor": _by_percentage(means, "run_cpu_percentage", "% of the cores"),
+        "power": _by_percentage(means, "gpu_sm_clock_percentage", "% of the highest clock"),
     }
     named = {cause: share for cause, share in shares.items() if cause != "unknown" and share >= LEAST_SHARE}
     return [
@@ -53,7 +52,7 @@ def rows(
 
 
 def words(row: Mapping[str, Any], total_sec: float) -> str:
-    """`at least 3.1 s, now 5.5 s; 66 % of 3.9 TB/s reached`."""
+    """A row in words: `at least 3.1 s, now 5.5 s; 66 % of 3.9 TB/s reached`."""
     bound = f"at least {row['at_least_sec']:.3g} s, now {total_sec:.3g} s"
     if "reached" not in row:
         return bound
@@ -61,7 +60,7 @@ def words(row: Mapping[str, Any], total_sec: float) -> str:
 
 
 def _by_counter(measured: Ceilings | None, means: Mapping[str, float], work: str, counter: str) -> Reached | None:
-    """By a counter of the GPU's, and what it said while the ceiling was measured."""
+    """The share reached by a GPU counter, relative to its value while the ceiling was measured."""
     rate = measured.rate(work) if measured else None
     at_ceiling = measured.counter(work, counter) if measured else None
     busy = means.get(f"gpu_{counter}")
@@ -70,14 +69,14 @@ def _by_counter(measured: Ceilings | None, means: Mapping[str, float], work: str
     return Reached(rate, str(measured.ceilings[work]["unit"]), busy / at_ceiling)
 
 
-def _of_links(means: Mapping[str, float], figures: Mapping[str, float]) -> Reached | None:
-    """What left a GPU, over NVLink or else PCIe, of a copy between the slowest pair."""
+def _by_links(means: Mapping[str, float], figures: Mapping[str, float]) -> Reached | None:
+    """A GPU's outgoing traffic over NVLink, else PCIe, relative to a copy between the slowest pair."""
     sent = means.get("gpu_nvlink_transmit_megabytes_per_sec") or means.get("gpu_pcie_transmit_megabytes_per_sec")
     pair = figures.get(PAIR)
     return Reached(pair * 1e6, "B/s", sent / pair) if sent is not None and pair else None
 
 
-def _of_all(means: Mapping[str, float], key: str, unit: str) -> Reached | None:
+def _by_percentage(means: Mapping[str, float], key: str, unit: str) -> Reached | None:
     return Reached(100.0, unit, means[key] / 100.0) if key in means else None
 
 

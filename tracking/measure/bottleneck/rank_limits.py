@@ -1,4 +1,4 @@
-"""What each rank of a run waited for, and which one the others waited for, from the run's folder."""
+"""What each rank of a run waited for, and the rank that the others waited for, from the run's folder."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from tracking.measure.bottleneck import activity, slow_rank
 from tracking.measure.training import clock
 from tracking.record import Record, documents, journal, node_records, run_folder
 
-PLACES = "rank_places"  # the event of tracking.measure.training that says where ranks compute
-OF_GPU = re.compile(r"gpu (\d+): ([^;]+)")  # in the tag of co-tenants
+PLACES = "rank_places"  # tracking.measure.training's event with the places of the ranks
+CO_TENANTS_OF_GPU = re.compile(r"gpu (\d+): ([^;]+)")  # in the tag `neighbours`
 
 
 def of_run(
     folder: Path, records: Sequence[Record], events: Sequence[Record], spans: Sequence[activity.Span], neighbours: str
 ) -> dict[str, Any]:
-    """`ranks`, and `slow_rank` where one holds up the others; empty of one process."""
+    """`ranks`, and `slow_rank` if one holds up the others; {} for a single process."""
     all_ranks = slow_rank.ranks([event.values for event in events if event.key == "throughput_window"])
     if not all_ranks:
         return {}
-    said = clock.first(events, PLACES)
-    places = [dict(place) for place in said.values["ranks"]] if said else []
+    event = clock.first(events, PLACES)
+    places = [dict(place) for place in event.values["ranks"]] if event else []
     sensors, indices = _gpus(folder, records, spans, places)
-    told: dict[str, Any] = {"ranks": [_with_place(rank, places) for rank in all_ranks]}
+    result: dict[str, Any] = {"ranks": [_with_place(rank, places) for rank in all_ranks]}
     held_up = slow_rank.waited_for(all_ranks)
-    beside = {int(index): words for index, words in OF_GPU.findall(neighbours)}
-    co_tenants = beside.get(indices.get(held_up[0].rank, -1), "") if held_up else ""
+    by_gpu = {int(index): words for index, words in CO_TENANTS_OF_GPU.findall(neighbours)}
+    co_tenants = by_gpu.get(indices.get(held_up[0].rank, -1), "") if held_up else ""
     slow = slow_rank.verdict(all_ranks, places, sensors, co_tenants)
-    return told | ({"slow_rank": slow} if slow else {})
+    return result | ({"slow_rank": slow} if slow else {})
 
 
 def _with_place(rank: slow_rank.Rank, places: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -42,26 +42,26 @@ def _with_place(rank: slow_rank.Rank, places: Sequence[Mapping[str, Any]]) -> di
 def _gpus(
     folder: Path, records: Sequence[Record], spans: Sequence[activity.Span], places: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[int, dict[str, float]], dict[int, int]]:
-    """By rank, the means of its GPU's sensors; and of the head node's ranks the indices of their GPUs."""
+    """The means of each rank's GPU sensors, and the GPU indices of the head node's ranks, both by rank."""
     nodes = list(dict.fromkeys(str(place.get("node", "")) for place in places))
     sensors: dict[int, dict[str, float]] = {}
     indices: dict[int, int] = {}
     for node in nodes:
         head = node == nodes[0]
-        by_gpu = activity.by_gpu(records, spans) if head else _of_other_node(folder, records, spans, node)
+        by_gpu = activity.by_gpu(records, spans) if head else _other_node_by_gpu(folder, records, spans, node)
         used = _used(folder) if head else {}
-        own = [rank for rank, place in enumerate(places) if place.get("node") == node]
-        for rank, index in zip(own, list(used.values()) or sorted(by_gpu), strict=False):
+        ranks = [rank for rank, place in enumerate(places) if place.get("node") == node]
+        for rank, index in zip(ranks, list(used.values()) or sorted(by_gpu), strict=False):
             index = used.get(str(places[rank].get("gpu", "")).removeprefix("GPU-"), index)
             sensors |= {rank: by_gpu[index]} if index in by_gpu else {}
             indices |= {rank: index} if head else {}
     return sensors, indices
 
 
-def _of_other_node(
+def _other_node_by_gpu(
     folder: Path, records: Sequence[Record], spans: Sequence[activity.Span], node: str
 ) -> dict[int, dict[str, float]]:
-    """By the clocks on the wall, which are alike on all nodes."""
+    """`activity.by_gpu` of a non-head node, whose times are converted by the wall clock that the nodes share."""
     start = clock.first([record for record in records if record.kind == "event"], "run_start")
     path = folder / node_records.file_of(run_folder.JOURNAL, node)
     if start is None or not path.exists():
@@ -72,9 +72,9 @@ def _of_other_node(
 
 
 def _used(folder: Path) -> dict[str, int]:
-    """The index of each GPU that the head node's fingerprint names as used, by its UUID without `GPU-`."""
+    """The indices of the used GPUs in the head node's fingerprint, by UUID without `GPU-`."""
     try:
         used = documents.read_json(folder / run_folder.FINGERPRINT).get("used", [])
         return {str(gpu.get("uuid", "")).removeprefix("GPU-"): int(gpu["index"]) for gpu in used if "index" in gpu}
-    except (OSError, ValueError, TypeError, AttributeError):  # none was taken, or it is damaged
+    except (OSError, ValueError, TypeError, AttributeError):  # missing or damaged
         return {}

@@ -1,7 +1,7 @@
-"""A run's place under the roofline: its FLOP/s against the FLOPs that it does for a byte of the GPU's memory.
+"""A run's place under the roofline: its FLOP/s against its FLOPs per byte of GPU memory traffic.
 
-Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009. FLOPs are the model's, those that its mathematics needs;
-bytes are what the GPU's memory moved, by its counter, calibrated by a copy of known size on the same hardware.
+Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009. FLOPs are the model's, as its mathematics needs them.
+Bytes are the GPU's memory traffic by its counter, calibrated by a copy of known size on the same hardware.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from tracking.measure.bottleneck.ceilings import DRAM, Ceilings
 from tracking.measure.bottleneck.utilization import PREFIX
 from tracking.record import Record
 
-FLOPS = "model_flops"  # the event that says how many a sample takes
+FLOPS = "model_flops"  # the event with the FLOPs of a sample
 RATE = quantities.ROOFLINE_FLOPS_PER_SEC_PER_DEVICE
 BYTES = quantities.ROOFLINE_DRAM_BYTES_PER_SEC_PER_DEVICE
 INTENSITY = quantities.ROOFLINE_FLOPS_PER_BYTE
-# Why a run on GPUs has no place.
-NO_FLOPS = "its FLOP/s are not known: nothing states the model's FLOPs, or no step was timed"
-NO_TRAFFIC = "the GPU does not tell its memory's traffic (NVML's GPM), or no sample lies within the training"
+# Reasons why a run on GPUs has no place under the roofline.
+NO_FLOPS = "its FLOP/s are not known: the model states no FLOPs, or no step was timed"
+NO_TRAFFIC = "the GPU does not report its memory traffic (NVML's GPM), or no sample lies within the training"
 NO_CEILINGS = "no ceilings were measured on this hardware: python -m tracking ceilings"
 
 
 @dataclass(frozen=True)
 class RooflinePoint:
-    """Of one device. What was not measured is None."""
+    """The rates of one device; None if not measured."""
 
     flops_per_sec: float | None
     bytes_per_sec: float | None
@@ -39,7 +39,7 @@ class RooflinePoint:
 
 
 def point(events: Sequence[Record], means: Mapping[str, float], measured: Ceilings | None) -> RooflinePoint:
-    """From a run's events, its sensors' means within the training, and its hardware's ceilings."""
+    """A run's point, from its events, its sensors' means within the training, and its hardware's ceilings."""
     flops = next((event for event in events if event.key == FLOPS), None)
     rate = None
     if flops is not None:
@@ -56,7 +56,7 @@ def metrics(place: RooflinePoint) -> dict[str, float]:
 
 
 def why_absent(figures: Mapping[str, float]) -> str:
-    """Why a run on GPUs with these metrics has no place; empty where it has one."""
+    """Why a run on GPUs with these metrics has no place under the roofline; "" if it has one."""
     if INTENSITY in figures:
         return ""
     why = [] if RATE in figures else [NO_FLOPS]
@@ -66,7 +66,7 @@ def why_absent(figures: Mapping[str, float]) -> str:
 
 
 def _samples_per_sec(events: Sequence[Record]) -> float:
-    """Over all training steps and ranks, as the sensors see them: not the steady windows alone."""
+    """The rate over all training steps and ranks, steady or not, since the sensors cover all of them."""
     windows = [event.values for event in events if event.key == "throughput_window" and event.values.get("rank_ms")]
     seconds = sum(max(values["rank_ms"]) for values in windows) / 1e3
     return sum(values["samples"] for values in windows) / seconds if seconds else 0.0

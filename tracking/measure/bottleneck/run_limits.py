@@ -1,4 +1,4 @@
-"""What limited one run, from its folder alone."""
+"""What limited a run, from its folder alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.training import clock, spans
 from tracking.record import Journal, Record, attempts, documents, journal, node_records, run_folder
 
-EXCHANGE = "gradient_exchange"  # the event that says how long it takes: tracking.measure.training
+EXCHANGE = "gradient_exchange"  # tracking.measure.training's event with the duration of an exchange
 GPU_EVIDENCE = (
     "engine_activity", "sm_activity", "tensor_activity", "fp32_activity", "dram_bandwidth", "power_throttled",
     "thermal_throttled", "sm_clock",
@@ -35,52 +35,54 @@ GPU_EVIDENCE = (
 
 @dataclass(frozen=True)
 class Findings:
-    """`metrics` are by MLflow key; `bottleneck` is what result.json keeps: cause, words, why, next, shares,
-    evidence, missing; of several ranks also ranks, and slow_rank where one holds up the others."""
+    """`metrics` by MLflow key, and `bottleneck` for result.json.
+
+    `bottleneck` has cause, words, why, next, shares, evidence and missing; with several ranks also ranks, and slow_rank
+    if one holds up the others.
+    """
 
     metrics: dict[str, float] = field(default_factory=dict)
     bottleneck: dict[str, Any] = field(default_factory=dict)
 
 
 def explain(folder: Path, neighbours: str = "") -> dict[str, Any]:
-    """What limited the run that has just ended, for its result; its figures are journaled.
+    """What limited a run that has just ended, for its result; journals the figures.
 
-    `neighbours` is the tag that says who else computed there.
-
-    Empty where that fails, by a full disk, a clock that went back or an unexpected record: a run needs no why.
+    `neighbours` is the value of that tag: who else computed there. {} if it fails, such as by a full disk, a clock that
+    went back or an unexpected record, since a run is complete without it.
     """
     try:
         records = [record for record, _ in journal.read(folder / run_folder.JOURNAL)]
-        ceilings.keep_in(folder, _said(records, "tags"))
+        ceilings.keep_in(folder, _latest(records, "tags"))
         findings = examine(folder, neighbours)
         if findings.metrics:
             log = Journal(folder / run_folder.JOURNAL)
             log.metrics(findings.metrics)
             log.close()
-    except Exception as error:  # Whatever it is, the run keeps its result.
-        logging.getLogger(__name__).warning("not known what limited the run: %s: %s", type(error).__name__, error)
+    except Exception as error:  # the run keeps its result in any case
+        logging.getLogger(__name__).warning("no bottleneck for this run: %s: %s", type(error).__name__, error)
         return {}
     return findings.bottleneck
 
 
-def told(folder: Path) -> list[str]:
-    """Verdict, why and next of a run that has just ended, a line each; none where that is not known."""
+def verdict_lines(folder: Path) -> list[str]:
+    """Lines for the terminal: the limit of a run that has just ended, why, and what to try; [] if not known."""
     try:
         limits = examine(folder).bottleneck
-    except Exception:  # The user's script goes on. The companion says why, in its log.
+    except Exception:  # the user's script continues; the companion's log has the reason
         return []
     headings = (("limited by", "words"), ("why", "why"), ("try first", "next"))
     return [f"{heading}: {limits[key]}" for heading, key in headings if limits.get(key)]
 
 
 def examine(folder: Path, neighbours: str = "") -> Findings:
-    """Nothing where the run never trained. Raises OSError, and ValueError where the folder holds something else."""
+    """The findings on a run; empty if it never trained. Raises OSError, and ValueError for another kind of folder."""
     records = [record for record, _ in journal.read(folder / run_folder.JOURNAL)]
     events = attempts.split([record for record in records if record.kind == "event"])[-1]
     start, stop = clock.first(events, "run_start"), clock.first(events, "run_stop")
     if start is None or stop is None or stop.clock_sec <= start.clock_sec:
         return Findings()
-    tags, params = _said(records, "tags"), _said(records, "params")
+    tags, params = _latest(records, "tags"), _latest(records, "params")
     measured = ceilings.kept_in(folder)
     sampled = _newest_attempt(records)
     spent = _with_phases(_clock(events, start, stop), sampled)
@@ -108,14 +110,14 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
 
 
 def _newest_attempt(records: Sequence[Record]) -> Sequence[Record]:
-    """From the newest resumption on: a machine's clock begins anew with the machine, so times of others would mean
-    nothing here."""
+    """The records since the newest resume. A monotonic clock restarts with its machine, so earlier times do not
+    compare."""
     places = [place for place, record in enumerate(records) if record.key == attempts.RESUME]
     return records[places[-1] :] if places else records
 
 
 def _traffic_of_other_nodes(folder: Path, start: Record, stop: Record) -> dict[str, float]:
-    """By the clocks on the wall, which are alike on all nodes."""
+    """The traffic of non-head nodes, whose times are converted by the wall clock that the nodes share."""
     figures: dict[str, float] = {}
     for file in node_records.other_journals(folder):
         read = (record for record, _ in journal.read(folder / file))
@@ -139,9 +141,9 @@ def _clock(events: Sequence[Record], start: Record, stop: Record) -> time_shares
         training=sum(end - begin for begin, end in spans.training(within)),
         data=max(waits) / 1e3 if waits else None,
         exchange=_exchange(events, windows, ranks),
-        gc=_of_most(windows, "rank_gc_ms"),
+        gc=_largest_rank_sec(windows, "rank_gc_ms"),
         imbalance=slow_rank.imbalance(ranks),
-        update=_of_most(windows, "rank_update_ms"),
+        update=_largest_rank_sec(windows, "rank_update_ms"),
     )
 
 
@@ -161,22 +163,22 @@ def _with_phases(spent: time_shares.Clock, records: Sequence[Record]) -> time_sh
 
 
 def _exchange(events: Sequence[Record], windows: slow_rank.Windows, ranks: Sequence[slow_rank.Rank]) -> float | None:
-    """Seconds of the exchange on the rank that waits least for the others, which is the exchange itself."""
+    """Seconds of the exchange itself: its time on the rank that waits least for the others."""
     if any(rank.exchange for rank in ranks):
         return min(rank.exchange for rank in ranks)
-    timed = clock.first(events, EXCHANGE)  # of an earlier version, or of a graph that runs as a whole
+    timed = clock.first(events, EXCHANGE)  # from an earlier version, or a graph that runs as a whole
     steps = sum(len(values.get("step_ms") or ()) for values in windows)
     return steps * float(timed.values["mean_ms"]) / 1e3 if timed else None
 
 
-def _of_most(windows: slow_rank.Windows, key: str) -> float | None:
-    """Seconds on the rank that has most; None where no window says any."""
-    said = [values[key] for values in windows if values.get(key)]
-    return max(sum(row) for row in zip(*said, strict=False)) / 1e3 if said else None
+def _largest_rank_sec(windows: slow_rank.Windows, key: str) -> float | None:
+    """The largest sum of a field over a rank's windows, in seconds; None if no window has the field."""
+    rows = [values[key] for values in windows if values.get(key)]
+    return max(sum(row) for row in zip(*rows, strict=False)) / 1e3 if rows else None
 
 
 def _ceiling_shares(measured: Ceilings | None, precision: str) -> dict[str, float]:
-    """What each counter reaches at its ceiling, in percent: 100 where none was measured."""
+    """Each counter's value at its ceiling, in percent; 100 without a measurement."""
     product = f"matmul/{precision}"
     work = {"dram": "copy", "tensor": product} | ({"fp32": product} if precision == "fp32" else {})
     counters = {cause: time_shares.COUNTERS[cause].removeprefix("gpu_") for cause in work}
@@ -192,7 +194,7 @@ def _missing(
     tags: Mapping[str, str], params: Mapping[str, str], means: Mapping[str, float], spent: time_shares.Clock,
     measured: Ceilings | None,
 ) -> list[str]:  # fmt: skip
-    """What was not measured, in sentences for the user."""
+    """Sentences for the user on what was not measured."""
     missing = []
     on_gpu = tags.get("env.gpu", "none") != "none"
     if on_gpu and not any(key.startswith("gpu_") for key in means):
@@ -200,46 +202,49 @@ def _missing(
     elif not on_gpu and "run_cpu_percentage" not in means:
         missing.append("no sample of the CPU lies within the training: it was too short, or samples are off")
     elif on_gpu and "gpu_engine_activity_percentage" not in means:
-        missing.append("this GPU or its driver does not tell how busy its parts are (NVML's GPM, of Hopper and later)")
+        missing.append("this GPU or its driver does not report how busy its parts are (NVML's GPM, Hopper and later)")
     if on_gpu and measured is None:
         missing.append(roofline.NO_CEILINGS)
     if spent.data is None:
-        missing.append("steps were not timed, so that waiting for data is not known")
+        missing.append("steps were not timed, so waiting for data is not known")
     if spent.exchange is None:
         missing += _no_exchange(tags, params)
     return missing
 
 
 def _no_exchange(tags: Mapping[str, str], params: Mapping[str, str]) -> list[str]:
-    """Nothing of one process. Of a program's, which has no such tag, nodes and the first one's GPUs are known."""
+    """Why the exchange was not timed; [] for one process.
+
+    A program has no tag for its exchange. Its nodes and the head node's GPUs show whether it has several processes.
+    """
     overlap = tags.get("overlap_grad_reduce")
     several = max(int(tags.get("env.gpu_count") or 0), int(params.get("nodes") or 0)) > 1
     if tags.get("strategy") == "fsdp":
-        return ["the exchange of weights and gradients runs beside both passes, and was not timed (profile=true)"]
+        return ["the exchange of weights and gradients overlaps both passes, and was not timed (give profile=true)"]
     if overlap == "false":
-        return ["there were too few steps for an exchange of gradients to be timed"]
-    return ["the exchange of gradients runs beside the backward pass, and was not timed"] if overlap or several else []
+        return ["too few steps to time the exchange of gradients"]
+    return ["the exchange of gradients overlaps the backward pass, and was not timed"] if overlap or several else []
 
 
 def _no_place(tags: Mapping[str, str], metrics: Mapping[str, float]) -> list[str]:
-    """What keeps a run on GPUs from its place under the roofline and is said nowhere else."""
+    """Why a run on GPUs has no place under the roofline, unless `_missing` says it."""
     on_gpu = tags.get("env.gpu", "none") != "none"
     return [roofline.NO_FLOPS] if on_gpu and roofline.RATE not in metrics else []
 
 
-def _said(records: Sequence[Record], kind: str) -> dict[str, str]:
-    """All tags or params, each as it was last said."""
-    said: dict[str, str] = {}
+def _latest(records: Sequence[Record], kind: str) -> dict[str, str]:
+    """All tags or params, each with its latest value."""
+    latest: dict[str, str] = {}
     for record in records:
         if record.kind == kind:
-            said |= {key: str(value) for key, value in record.values.items()}
-    return said
+            latest |= {key: str(value) for key, value in record.values.items()}
+    return latest
 
 
 def _indices(folder: Path) -> list[int]:
-    """Those of the GPUs in use, by the fingerprint."""
+    """The indices of the GPUs in use, from the fingerprint."""
     try:
         used = documents.read_json(folder / run_folder.FINGERPRINT).get("used", [])
         return [int(gpu["index"]) for gpu in used if "index" in gpu]
-    except (OSError, ValueError, TypeError, AttributeError):  # none was taken, or it is damaged
+    except (OSError, ValueError, TypeError, AttributeError):  # missing or damaged
         return []

@@ -1,7 +1,7 @@
-"""The rank that the others wait for, and why, by what each rank measured of itself and what sensors say of its GPU.
+"""The rank that the others wait for, and the cause, from each rank's own times and its GPU's sensors.
 
-In the exchange of gradients every rank waits for the last one to come. The rank that waits least there is therefore the
-one that holds up all. Pure: from the windows' events, the sensors' means and the places of the ranks.
+In the exchange of gradients, every rank waits for the last one. So the rank that waits least holds up all others. Pure
+arithmetic on the windows' events, the sensors' means and the places of the ranks.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 Windows = Sequence[Mapping[str, Any]]
-LEAST_WAIT = 0.05  # share of the time that the others wait for a rank which is named
-LEAST_PART = 0.25  # share of that wait which a cause explains, if it is named
+LEAST_WAIT = 0.05  # share of the time that the others have to wait for a rank for it to be named
+LEAST_PART = 0.25  # share of that wait that a cause has to explain to be named
 HELD = ("gc", "queued", "quota")
 EXCHANGE = "rank_exchange_ms"
 SLOWER_CLOCK = 5.0  # percentage points below the other GPUs
@@ -20,7 +20,7 @@ SLOWER_CLOCK = 5.0  # percentage points below the other GPUs
 
 @dataclass(frozen=True)
 class Rank:
-    """Seconds of one rank's steps, by what they went to; `late` is the number of steps whose batch was late."""
+    """Seconds of one rank's steps by part; `late` is the number of steps whose batch was late."""
 
     rank: int
     total: float
@@ -39,7 +39,7 @@ class Rank:
         return max(0.0, self.total - self.data - self.exchange - self.gc)
 
     def plain(self) -> dict[str, Any]:
-        """As result.json has it: shares of the rank's time."""
+        """The shares of the rank's time, as in result.json."""
         host = min(self.gc + self.queued + self.quota, max(0.0, self.total - self.data - self.exchange))
         shares = {"data": self.data, "exchange": self.exchange, "host": host}
         shares = {name: round(sec / self.total, 4) for name, sec in shares.items()}
@@ -48,32 +48,32 @@ class Rank:
 
 
 def ranks(windows: Windows) -> list[Rank]:
-    """All ranks of the windows that say what the ranks' time went to; empty of one process, and of older versions."""
-    said = [values for values in windows if len(values.get(EXCHANGE) or ()) > 1]
-    steps = sum(len(values.get("step_ms") or ()) for values in said)
-    size = len(said[0][EXCHANGE]) if said else 0
+    """All ranks, from the windows that have the ranks' time by part; [] for one process, and for older versions."""
+    divided = [values for values in windows if len(values.get(EXCHANGE) or ()) > 1]
+    steps = sum(len(values.get("step_ms") or ()) for values in divided)
+    size = len(divided[0][EXCHANGE]) if divided else 0
 
     def total(key: str, rank: int) -> float:
-        return float(sum(values[key][rank] for values in said if len(values.get(key) or ()) == size))
+        return float(sum(values[key][rank] for values in divided if len(values.get(key) or ()) == size))
 
     parts = ("rank_ms", "rank_wait_ms", EXCHANGE, *(f"rank_{name}_ms" for name in (*HELD, "core")))
     rows = []
     for rank in range(size):
         own, data, exchange, gc, queued, quota, core = (total(key, rank) / 1e3 for key in parts)
-        quota = min(quota, own)  # A control group counts a halt once for each CPU.
-        late, samples = total("rank_late", rank), sum(_samples(values, rank, size) for values in said)
+        quota = min(quota, own)  # a control group counts a halt once for each CPU
+        late, samples = total("rank_late", rank), sum(_samples(values, rank, size) for values in divided)
         rows.append(Rank(rank, own, data, exchange, gc, queued, quota, core, late, samples, steps))
     return rows
 
 
 def _samples(values: Mapping[str, Any], rank: int, size: int) -> float:
-    """A window has `rank_samples` only where ranks differ; elsewhere each rank has an equal part."""
-    of_ranks = values.get("rank_samples") or ()
-    return float(of_ranks[rank] if len(of_ranks) == size else values.get("samples", 0) / size)
+    """A rank's samples in a window. Without `rank_samples`, all ranks had the same number."""
+    by_rank = values.get("rank_samples") or ()
+    return float(by_rank[rank] if len(by_rank) == size else values.get("samples", 0) / size)
 
 
 def waited_for(all_ranks: Sequence[Rank]) -> tuple[Rank, float] | None:
-    """The rank that waits least in the exchange, and how long the others wait for it; None where none stands out."""
+    """The rank that waits least in the exchange, and the others' seconds of waiting for it; None if all are alike."""
     if len(all_ranks) < 2:
         return None
     least = min(all_ranks, key=lambda rank: rank.exchange)
@@ -82,7 +82,7 @@ def waited_for(all_ranks: Sequence[Rank]) -> tuple[Rank, float] | None:
 
 
 def imbalance(all_ranks: Sequence[Rank]) -> float | None:
-    """Seconds that the others wait for a rank, but for those that its data and its collections take longer."""
+    """Seconds that the others wait for a rank, without the extra time of its data and garbage collections."""
     if len(all_ranks) < 2:
         return None
     held_up = waited_for(all_ranks)
@@ -94,7 +94,7 @@ def imbalance(all_ranks: Sequence[Rank]) -> float | None:
 
 
 def _others(all_ranks: Sequence[Rank], rank: Rank, part: str) -> float:
-    """The mean over the other ranks."""
+    """The mean of a part over the other ranks."""
     values = [float(getattr(other, part)) for other in all_ranks if other is not rank]
     return sum(values) / len(values)
 
@@ -103,9 +103,9 @@ def verdict(
     all_ranks: Sequence[Rank], places: Sequence[Mapping[str, Any]], gpus: Mapping[int, Mapping[str, float]],
     co_tenants: str = "",
 ) -> dict[str, Any]:  # fmt: skip
-    """`rank`, `node`, `waited` (share of its time), `cause` and `words`; empty where no rank holds up the others.
+    """`rank`, `node`, `waited` (a share of its time), `cause` and `words`; {} if no rank holds up the others.
 
-    `gpus` are the means of the sensors of a rank's GPU, and `co_tenants` who else computes on it, in words.
+    `gpus` are the means of the GPU sensors by rank. `co_tenants` names who else computes on the slow rank's GPU.
     """
     held_up = waited_for(all_ranks)
     if held_up is None:
@@ -124,7 +124,7 @@ def verdict(
 def _cause(
     slow: Rank, all_ranks: Sequence[Rank], waited: float, gpus: Mapping[int, Mapping[str, float]], co_tenants: str
 ) -> tuple[str, str]:
-    """What explains most of the wait. A share of the slow rank's own time is said."""
+    """The cause that explains most of the wait, with words that state a share of the slow rank's time."""
     longer = {part: getattr(slow, part) - _others(all_ranks, slow, part) for part in ("data", *HELD, "computing")}
     longer["queued"] = max(longer["queued"], _off_core(slow, all_ranks) if not gpus else 0.0)
     words = {
@@ -136,22 +136,22 @@ def _cause(
     named = max(words, key=lambda part: longer[part])
     if longer[named] >= LEAST_PART * waited and longer[named] > 0:
         return named, words[named]
-    if told := _of_gpu(slow, gpus, co_tenants):
-        return told
+    if cause := _gpu_cause(slow, gpus, co_tenants):
+        return cause
     others = _others(all_ranks, slow, "samples")
     if others and slow.samples > 1.05 * others:
         return "samples", f"its batches have {slow.samples / others:.2g} times the samples of the others"
     more = slow.computing / max(1e-9, _others(all_ranks, slow, "computing"))
     return (
         "computing",
-        f"it computes {more:.2g} times as long as the others, and nothing was seen that slows it: more work",
+        f"it computes {more:.2g} times as long as the others, and no sensor shows why: it has more work",
     )
 
 
 def _off_core(slow: Rank, all_ranks: Sequence[Rank]) -> float:
-    """Seconds in which it should have computed on a CPU and did not, beyond the others' share; 0 where not known.
+    """Seconds that the slow rank was ready to compute but off its core, beyond the others' share; 0 if not known.
 
-    A rank with more work loses more to other processes, too: that alone is none of their doing.
+    The others' share is subtracted, since a rank with more work also loses more time to other processes.
     """
     off = {
         rank.rank: max(0.0, 1.0 - rank.core / max(1e-9, rank.computing + rank.gc)) for rank in all_ranks if rank.core
@@ -162,8 +162,8 @@ def _off_core(slow: Rank, all_ranks: Sequence[Rank]) -> float:
     return (off[slow.rank] - sum(others) / len(others)) * (slow.computing + slow.gc)
 
 
-def _of_gpu(slow: Rank, gpus: Mapping[int, Mapping[str, float]], co_tenants: str) -> tuple[str, str] | None:
-    """What the sensors say of its GPU alone."""
+def _gpu_cause(slow: Rank, gpus: Mapping[int, Mapping[str, float]], co_tenants: str) -> tuple[str, str] | None:
+    """The cause that co-tenants or the sensors of the slow rank's GPU show, or None."""
     if co_tenants:
         return "co-tenant", f"others compute on its GPU ({co_tenants})"
     own = gpus.get(slow.rank, {})

@@ -1,20 +1,20 @@
-"""How the time of a run divides among what it waited for, or was busy with. Pure arithmetic; the shares add up to 1.
+"""A run's time divided by cause: what it waited for, or what kept it busy. Pure arithmetic; the shares add up to 1.
 
-What passes on the clock comes first: evaluations, checkpoints, waiting for data, the exchange of gradients, garbage
-collection, and what one rank took longer than the others. What is left of the training is divided by the GPU's
-counters, in this order, each as far as time is left:
+Timed parts come first: evaluations, checkpoints, waiting for data, the exchange of gradients, garbage collection, and
+the extra time of the slowest rank. The GPU's counters divide the rest of the training, in this order, as far as time is
+left:
 
-    host     the GPU had no work: 1 - engine activity, less what came before, in which it has none either
+    host     the GPU had no work: 1 - engine activity, less the waits above, in which it had none either
     dram     the time that the traffic of the GPU's memory takes at the rate of a copy
     tensor   the time that the tensor cores' work takes at the rate of a matrix product
-    fp32     of runs in fp32: the same of the cores that compute in fp32
-    power    clock cycles that were missing while power or heat kept the clock down
+    fp32     for runs in fp32, the same for the fp32 cores
+    power    clock cycles lost while power or heat kept the clock down
     kernels  kernels ran, but not on all multiprocessors: engine activity - SM activity
     unknown  the rest: kernels that reach neither ceiling
 
-The largest of `dram`, `tensor` and `fp32` goes first, since they overlap. In other precisions the fp32 cores work
-beside the memory or the tensor cores, so their share says nothing there. On CPUs `update` is what a step takes whatever
-the size of its batch, `processor` what the run's processes kept of the cores, and `neighbours` what others had of them.
+The largest of `dram`, `tensor` and `fp32` goes first, since they overlap. In other precisions, the fp32 cores work
+beside the memory or the tensor cores, so their share means nothing. On CPUs, `update` is the update of the weights,
+whose time does not depend on the batch size; `processor` is the run's share of the cores, `neighbours` the co-tenants'.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 
 from tracking.base import quantities
 
-LEAST_NAMED = 0.05  # a cause that takes less of the time is not named
+LEAST_NAMED = 0.05  # causes with a smaller share are not named
 NAMES = quantities.CAUSES
-ON_THE_CLOCK = ("data", "exchange", "gc", "imbalance")  # within the training, in the order in which they are taken
+ON_THE_CLOCK = ("data", "exchange", "gc", "imbalance")  # within the training, in order of deduction
 COUNTERS = {
     "dram": "gpu_dram_bandwidth_percentage",
     "tensor": "gpu_tensor_activity_percentage",
@@ -36,25 +36,25 @@ COUNTERS = {
 
 @dataclass(frozen=True)
 class Clock:
-    """Seconds of the timed window, and of its parts; those that were not measured are None."""
+    """Seconds of the timed window and of its parts; None if not measured."""
 
     total: float
     evaluation: float
     checkpoint: float
-    training: float  # epochs, less what evaluations and checkpoints took of them
+    training: float  # epochs without their evaluations and checkpoints
     data: float | None
     exchange: float | None
     gc: float | None = None
-    imbalance: float | None = None  # what the others waited for the rank that waits least, but for its data and gc
+    imbalance: float | None = None  # the others' wait for the slow rank, without its extra data and gc
     update: float | None = None
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds by cause: self-play, the gate
 
 
 def divide(clock: Clock, means: Mapping[str, float], ceilings: Mapping[str, float]) -> dict[str, float]:
-    """The share of each cause that was measured, and `unknown`.
+    """The share of each measured cause, and `unknown`.
 
-    `means` are those of `activity.means` within the training; `ceilings` are, for each of COUNTERS that is to count,
-    the percentage that it reaches in a copy or in a matrix product.
+    `means` come from `activity.means` within the training. `ceilings` hold, for each of COUNTERS that counts, the
+    percentage that it reaches in a copy or a matrix product.
     """
     shares = {"evaluation": clock.evaluation / clock.total, "checkpoint": clock.checkpoint / clock.total}
     left = training = clock.training / clock.total
@@ -74,7 +74,7 @@ def divide(clock: Clock, means: Mapping[str, float], ceilings: Mapping[str, floa
 def _busy(
     clock: Clock, means: Mapping[str, float], training: float, waited: float, ceilings: Mapping[str, float]
 ) -> list[tuple[str, float]]:
-    """What the counters say of the training, in the order in which it is taken."""
+    """The shares by the counters, in order of deduction."""
     parts: list[tuple[str, float]] = []
     busy = means.get("gpu_engine_activity_percentage", 100.0) / 100.0
     if "gpu_engine_activity_percentage" in means:
@@ -97,7 +97,7 @@ def _busy(
 
 
 def _on_cores(clock: Clock, means: Mapping[str, float], training: float) -> list[tuple[str, float]]:
-    """What the cores did of a run on CPUs. An update of the weights keeps them busy, too."""
+    """The shares of a run on CPUs. An update of the weights also keeps the cores busy, so it is deducted from them."""
     update = (clock.update or 0.0) / clock.total
     parts = [] if clock.update is None else [("update", update)]
     if "run_cpu_percentage" in means:
@@ -109,9 +109,9 @@ def _on_cores(clock: Clock, means: Mapping[str, float], training: float) -> list
 
 
 def limit(shares: Mapping[str, float]) -> str:
-    """The known cause with the largest share; `unknown` where no known one is named. Ties: the first of NAMES.
+    """The known cause with the largest share, or `unknown` if all are below LEAST_NAMED. Ties: the first of NAMES.
 
-    Shares are rounded first: means of the same figures may differ in their last bits.
+    Shares are rounded first, since means of the same figures may differ in their last bits.
     """
     known = {name: round(shares[name], 6) for name in NAMES if name in shares and name != "unknown"}
     cause = max(known, key=lambda name: known[name], default="unknown")
@@ -121,7 +121,7 @@ def limit(shares: Mapping[str, float]) -> str:
 def words(shares: Mapping[str, float]) -> str:
     """`traffic of the GPU's memory (61 % of the time), then tensor cores (18 %), not known (12 %)`.
 
-    What is not known comes last, however large it is: the others can be acted on.
+    The shares in words. The unknown share comes last at any size, since it cannot be acted on.
     """
     ordered = [name for name in NAMES if name in shares]
     largest_first = sorted(ordered, key=lambda name: (name == "unknown", -round(shares[name], 6)))

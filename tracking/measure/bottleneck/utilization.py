@@ -1,6 +1,6 @@
-"""How busy a run kept its hardware: means over its training that a report sets beside its speed.
+"""How busy a run kept its hardware: means over its training that a report shows beside its speed.
 
-Of a GPU's links there is what they carried and what they could: the copy between the slowest pair of the GPUs in use.
+For a GPU's links these are their traffic and their ceiling, the copy between the slowest pair of the GPUs in use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PAIR = quantities.CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC
 
 
 def figures(means: Mapping[str, float], measured: Ceilings | None, indices: Sequence[int]) -> dict[str, float]:
-    """By MLflow key; `means` are those of `activity.means`, `indices` those of the GPUs in use."""
+    """The metrics by MLflow key. `means` come from `activity.means`, `indices` are the GPUs in use."""
     kept = {key: means[key.removeprefix(PREFIX)] for key in quantities.OF_HARDWARE if key.removeprefix(PREFIX) in means}
     slowest = slowest_pair(measured, indices)
     return {key: round(value, 2) for key, value in kept.items()} | (
@@ -25,7 +25,7 @@ def figures(means: Mapping[str, float], measured: Ceilings | None, indices: Sequ
 
 
 def slowest_pair(measured: Ceilings | None, indices: Sequence[int]) -> float | None:
-    """Bytes/s from GPU to GPU, of the pair and direction that is slowest; None where one was not measured."""
+    """Bytes/s from GPU to GPU for the slowest pair and direction; None if a pair was not measured."""
     if measured is None:
         return None
     rates = [measured.rate(f"peer/{sender}-{receiver}") for sender, receiver in permutations(indices, 2)]

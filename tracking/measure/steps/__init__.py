@@ -1,7 +1,7 @@
-"""In the worker: what each rank's time within a step went to, and what held up its host.
+"""In the worker: each rank's time within a step by part, and what held up its host.
 
-Marks are set on the device's timeline, and read a window later, as those of a step's beginning and end are. Whoever
-drives a training is asked for no more than its optimizer and its loader.
+Marks on the device's timeline are read a window later, like those of a step's start and end. A training loop has to
+provide only its optimizer and its loader.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What held up the host of one process: Python's garbage collection, other processes on its core, its quota.
+"""What held up the host of a process: Python's garbage collection, other processes on its core, its quota.
 
-Garbage collections are timed as they happen; the rest are counters of the kernel, read once a window.
+Garbage collections are timed as they happen. The rest are kernel counters, read once a window.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ THREAD = Path("/proc/thread-self/schedstat")  # ns on a core, ns runnable withou
 CGROUP = Path("/sys/fs/cgroup")
 
 
-@dataclass(eq=False)  # Another watch's is not the same one.
+@dataclass(eq=False)  # compared by identity, so that each watch removes its own callback
 class Collections:
-    """A callback of the garbage collector that adds up what it takes."""
+    """A callback of the garbage collector that adds up the seconds of its collections."""
 
     seconds: float = 0.0
     since: float = 0.0
@@ -34,14 +34,17 @@ class Collections:
 
 
 class HostWatch:
-    """`seconds` since the call before, by NAMES: in collections; runnable without a core; halted by the container's
-    quota; and what the calling thread computed. A counter that this machine lacks stays 0."""
+    """`seconds` gives the seconds since the previous call, in the order of NAMES.
+
+    These are: in garbage collections, runnable without a core, halted by the container's quota, and computing on the
+    calling thread. A counter that this machine does not have stays 0.
+    """
 
     def __init__(self, thread: Path = THREAD, cgroup: Path = CGROUP) -> None:
         self._collections = Collections()
         self._files = [_opened(thread), _opened(cgroup / _own_group() / "cpu.stat") or _opened(cgroup / "cpu.stat")]
         gc.callbacks.append(self._collections)
-        weakref.finalize(self, _release, self._collections, self._files)  # A training may end by any error.
+        weakref.finalize(self, _release, self._collections, self._files)  # a training may end by any error
         self._before = self._counted()
 
     def seconds(self) -> list[float]:
@@ -52,7 +55,7 @@ class HostWatch:
     def _counted(self) -> tuple[float, ...]:
         thread, quota = (_read(file).split() for file in self._files)
         halted = quota[quota.index("throttled_usec") + 1] if "throttled_usec" in quota else "0"
-        queued = thread[1] if len(thread) == 3 and thread[0] != "0" else "0"  # a kernel that does not count says 0
+        queued = thread[1] if len(thread) == 3 and thread[0] != "0" else "0"  # 0: not counted
         return self._collections.seconds, int(queued) / 1e9, int(halted) / 1e6, time.thread_time()
 
 
@@ -77,7 +80,7 @@ def _read(file: int | None) -> str:
 
 
 def _own_group() -> str:
-    """The process's own control group of version 2; empty where there is none."""
+    """The process's own control group of version 2; "" without one."""
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
             if line.startswith("0::/"):

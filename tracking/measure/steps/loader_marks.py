@@ -1,4 +1,4 @@
-"""When a loader has given a batch, for a loop of somebody else's that does not say it."""
+"""Note when a DataLoader returns a batch, for training loops that do not report it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from torch.utils.data import dataloader
 def batches(fetched: Callable[[], None]) -> Iterator[None]:
     """Call `fetched` after each batch of any DataLoader of this process."""
     iterator = dataloader._BaseDataLoaderIter
-    given = iterator.__next__
+    original = iterator.__next__
 
-    def noting(self: Any) -> Any:
-        batch = given(self)
+    def next_and_note(self: Any) -> Any:
+        batch = original(self)
         fetched()
         return batch
 
-    iterator.__next__ = noting  # type: ignore[method-assign]
+    iterator.__next__ = next_and_note  # type: ignore[method-assign]
     try:
         yield
     finally:
-        iterator.__next__ = given  # type: ignore[method-assign]
+        iterator.__next__ = original  # type: ignore[method-assign]

@@ -1,6 +1,6 @@
-"""NVTX ranges of a training, by which Nsight Systems shows epochs, steps, data, exchange and evaluation by name.
+"""NVTX ranges of a training: Nsight Systems shows epochs, steps, data, exchange and evaluation by name.
 
-Off by default: `profile.nvtx=true`. A range lies on the thread that trains, and holds those that begin within it.
+Off by default: `profile.nvtx=true`. Ranges are on the training thread and nest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 
 
 class Ranges:
-    """Ranges that are open, the innermost last; without `push` and `pop` none is made."""
+    """The open ranges, innermost last. Without `push` and `pop`, nothing happens."""
 
     def __init__(self, push: Callable[[str], object] | None = None, pop: Callable[[], object] | None = None) -> None:
         self._push, self._pop = push, pop
@@ -24,7 +24,7 @@ class Ranges:
             self._push(kind if number is None else f"{kind} {number}")
 
     def leave(self, kind: str) -> None:
-        """End the newest range of this kind, and what is still open within it; nothing where none is open."""
+        """End the newest range of this kind and all ranges within it; nothing if no such range is open."""
         if self._pop is None or kind not in self._open:
             return
         while self._open:
@@ -37,17 +37,17 @@ class Ranges:
         self.enter("data")
 
     def begin_step(self, number: int) -> None:
-        """The step's batch is there."""
+        """End the wait for data and begin a step, whose batch is ready."""
         self.leave("data")
         self.enter("step", number)
 
     def end_step(self) -> None:
-        """What follows waits for the next batch."""
+        """End the step and begin the wait for the next batch."""
         self.leave("step")
         self.enter("data")
 
     def note(self, event: str) -> None:
-        """Take note of an event of the journal: an evaluation begins or ends."""
+        """Begin or end the range of an evaluation at the journal's events."""
         if event == "eval_start":
             self.enter("evaluation")
         elif event == "eval_stop":
@@ -55,5 +55,5 @@ class Ranges:
 
 
 def nvtx_ranges(wanted: bool) -> Ranges:
-    """Ranges of PyTorch's NVTX, or none."""
+    """PyTorch's NVTX ranges if `wanted`, else ranges that do nothing."""
     return Ranges(torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop) if wanted else Ranges()

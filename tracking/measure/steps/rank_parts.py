@@ -1,4 +1,4 @@
-"""What each rank's time in a window went to, as its event says it; and where each rank computes."""
+"""Each rank's time in a window by part, as fields of the window's event; and the place of each rank."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch.nn.parallel import DistributedDataParallel
 from tracking.measure.steps.host_watch import NAMES
 from tracking.record import node_records
 
-LATE = 0.1  # A rank's loader is late in a step if it waits for its batch for this share of the step or more.
-# DDP exchanges within the backward pass. Where ranks wait there for less of their time, and it is not known that DDP
-# exchanges, the exchange comes after it.
+LATE = 0.1  # a rank's loader is late if the rank waits for its batch for this share of the step or more
+# DDP exchanges gradients within the backward pass. Without DDP, a smaller share of the time spent waiting there means
+# that the exchange comes after the backward pass.
 IN_BACKWARD = 0.01
-PLACES = "rank_places"  # the event that says where ranks compute
+PLACES = "rank_places"  # the event with the places of the ranks
 
 
 def of_window(
@@ -25,12 +25,12 @@ def of_window(
     samples: torch.Tensor,
     is_ddp: bool = False,
 ) -> dict[str, list[float]]:
-    """By field of the event, a value a rank: milliseconds, and of `rank_late` the number of steps.
+    """The event's fields, each with a value per rank: milliseconds, or for `rank_late` the number of steps.
 
-    `times` and `waits` are seconds of (ranks, steps). `within` are those of (ranks, 3, steps) from a step's last
-    gradient to the end of its backward pass, from there to the optimizer, and from there to its end. `held` is
-    (ranks, 4), as `HostWatch.seconds` orders them. What is 0 on every rank is left out, and so are samples where all
-    have as many.
+    `times` and `waits` are seconds, shape (ranks, steps). `within` has shape (ranks, 3, steps): seconds from a step's
+    last gradient to the end of its backward pass, from there to the optimizer, and from there to the step's end. `held`
+    has shape (ranks, 4), in the order of `HostWatch.seconds`. Fields that are 0 on every rank are left out, and samples
+    if all ranks have the same number.
     """
     backward, after, updates = within.sum(dim=2).unbind(dim=1)
     fields = {f"rank_{name}_ms": 1e3 * held[:, place] for place, name in enumerate(NAMES)}
@@ -49,7 +49,7 @@ def is_ddp(trainer: Any) -> bool:
 
 
 def place(device: torch.device) -> dict[str, Any]:
-    """The node of this process, and the UUID of its GPU where it has one."""
+    """The node of this process, and the UUID of its GPU if it has one."""
     if device.type != "cuda":
         return {"node": node_records.name()}
     return {"node": node_records.name(), "gpu": str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))}

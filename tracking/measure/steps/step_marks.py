@@ -1,9 +1,8 @@
-"""Marks within a step: where the last gradient is there, where the backward pass ends, and where the optimizer begins.
+"""Marks within a step: the last gradient, the end of the backward pass, and the start of the optimizer.
 
-DDP waits at the end of the backward pass for the exchange of gradients, and with that for the ranks that come later.
-Whoever averages gradients himself does so before the optimizer begins. A clock around whole steps does not show that
-wait, since in the exchange all ranks become equally slow. From the optimizer's beginning to the end of the step is the
-update of the weights.
+At the end of the backward pass, DDP waits for the exchange of gradients and so for later ranks. Loops that average
+gradients themselves do so before the optimizer starts. Timing whole steps does not show this wait, since the exchange
+makes all ranks equally slow. The update of the weights lasts from the optimizer's start to the end of the step.
 """
 
 from __future__ import annotations
@@ -19,44 +18,43 @@ ENGINE: Any = torch.autograd.Variable._execution_engine
 
 
 class LastGradient:
-    """Calls `mark` when the parameter that gets its gradient last has it, and when that backward pass has ended.
+    """Calls `mark` when the last parameter has its gradient, and when that backward pass has ended.
 
-    `taken` returns both marks, once; None where they were not seen.
-
-    Which parameter that is, the first backward pass shows. Hooks of the others are then removed, since each costs time.
+    `taken` returns both marks once, and None for a missing one. The first backward pass shows which parameter is last.
+    The hooks of the others are then removed, since each costs time.
     """
 
     def __init__(self, mark: Callable[[], object]) -> None:
         self._mark = mark
         self._hooks: dict[int, Any] = {}
         self._watched: set[int] = set()  # optimizers
-        self._asked: set[int] = set()  # parameters whose order is not known yet
+        self._candidates: set[int] = set()  # parameters that may be the last
         self._last: torch.Tensor | None = None
         self._marked: tuple[object, object] = (None, None)
 
     def watch(self, optimizer: torch.optim.Optimizer) -> None:
-        """Find the last parameter of an optimizer that steps for the first time, and keep it from then on."""
-        if self._asked and self._last is not None:
-            for key in self._asked - {id(self._last)}:
+        """Find the last parameter of an optimizer on its first step, and watch it from then on."""
+        if self._candidates and self._last is not None:
+            for key in self._candidates - {id(self._last)}:
                 self._hooks.pop(key).remove()
-            self._asked = set()
+            self._candidates = set()
         if id(optimizer) in self._watched:
             return
         self._watched.add(id(optimizer))
         for parameter in (each for group in optimizer.param_groups for each in group["params"]):
             if parameter.requires_grad and parameter.is_leaf and id(parameter) not in self._hooks:
-                self._hooks[id(parameter)] = parameter.register_post_accumulate_grad_hook(self._came)
-                self._asked.add(id(parameter))
+                self._hooks[id(parameter)] = parameter.register_post_accumulate_grad_hook(self._gradient_ready)
+                self._candidates.add(id(parameter))
 
-    def _came(self, parameter: torch.Tensor) -> None:
-        if self._asked:
+    def _gradient_ready(self, parameter: torch.Tensor) -> None:
+        if self._candidates:
             self._last = parameter
         elif not (parameter.is_cuda and torch.cuda.is_current_stream_capturing()):
             self._marked = self._mark(), None
-            # DDP's own callback, which waits, is queued right after this one; what this one queues comes behind it.
-            ENGINE.queue_callback(lambda: ENGINE.queue_callback(self._ended))
+            # DDP queues its waiting callback right after this one, so a callback queued by this one runs after DDP's.
+            ENGINE.queue_callback(lambda: ENGINE.queue_callback(self._backward_ended))
 
-    def _ended(self) -> None:
+    def _backward_ended(self) -> None:
         self._marked = self._marked[0], self._mark()
 
     def taken(self) -> tuple[object, object]:
@@ -72,13 +70,13 @@ class LastGradient:
 
 @contextmanager
 def optimizer_steps(begins: Callable[[torch.optim.Optimizer], None]) -> Iterator[None]:
-    """Call `begins` before each step of any optimizer; not of one that computes its gradients itself, by a closure."""
+    """Call `begins` before each step of any optimizer, except for steps that compute gradients in a closure."""
 
-    def noted(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def pre_hook(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if kwargs.get("closure") is None and not any(callable(argument) for argument in args[1:]):
             begins(optimizer)
 
-    hook = register_optimizer_step_pre_hook(noted)
+    hook = register_optimizer_step_pre_hook(pre_hook)
     try:
         yield
     finally:

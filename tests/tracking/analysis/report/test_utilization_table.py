@@ -90,7 +90,7 @@ def test_a_report_says_why_a_run_has_no_point_under_a_roofline(content: dict[str
     """Also where no run has one, so that there is no figure."""
     (words,) = [words for words in content["warnings"] if "roofline" in words]
     assert words.startswith("4 of 4 runs on GPUs have no point under a roofline: its FLOP/s are not known")
-    assert "does not tell its memory's traffic" in words
+    assert "does not report its memory traffic" in words
     flops, dram = {roofline.RATE: 1e14}, {"utilization/gpu_dram_bandwidth_percentage": 40.0}
     whole = flops | dram | {roofline.BYTES: 1e12, roofline.INTENSITY: 100.0}
     runs = [placed(flops | dram), placed(flops | dram), placed(flops), placed(whole), placed({}, gpu="none")]
