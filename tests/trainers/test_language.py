@@ -110,17 +110,17 @@ def test_one_that_is_stopped_goes_on_at_the_very_step(tmp_path: Path) -> None:
         ),
         (
             ["global_batch_size=640", "model.hparams.micro_batch_size=256"],
-            "no number of such micro-batches makes up a device's batch, which has 640",
+            "does not divide a device's batch of 640 tokens",
         ),
         (
             ["global_batch_size=100"],
             "global_batch_size=100: is no multiple of 1 devices x sequences of 64; give one, such",
         ),
         (["batch_size=1024"], "batch_size=1024: is a device's, and model=gpt has a batch of all devices"),
-        (["model.hparams.vocabulary=20"], "dataset=grammar has 32 tokens; give 32 or more, or null"),
+        (["model.hparams.vocabulary=20"], "is smaller than the 32 tokens of dataset=grammar; give 32 or more, or null"),
         (
             ["+model.targets.grammar.bits_per_byte='<=1'"],
-            "model.targets.grammar.bits_per_byte: dataset=grammar does",
+            "model.targets.grammar.bits_per_byte: ",
         ),
         (["dataset.train_tokens=512"], "is in tokens, and larger than the training set"),
     ],

@@ -1,4 +1,4 @@
-"""The models: a module or a package each, with its `WORKLOAD`.
+"""The models: one module or package each, with its `WORKLOAD`.
 
-What several of them use beside their layers is here too: schedules and pretrained weights.
+Schedules and pretrained weights, which several models use, are here too.
 """

@@ -1,8 +1,8 @@
 """ResNet image classifiers, ResNet-50 v1.5 by default, as MLPerf Training has it.
 
 K. He et al. 2015, arXiv:1512.03385; v1.5 halves the resolution in the 3x3 rather than the first 1x1 convolution of a
-bottleneck. Trained by SGD with momentum, a linear warm-up and linear batch-size scaling (P. Goyal et al. 2017,
-arXiv:1706.02677), the rate then falling along a half cosine (I. Loshchilov and F. Hutter 2016, arXiv:1608.03983).
+bottleneck. Training uses SGD with momentum, a linear warm-up and linear batch-size scaling (P. Goyal et al. 2017,
+arXiv:1706.02677), and then a half cosine (I. Loshchilov and F. Hutter 2016, arXiv:1608.03983).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOP = 5
 
 
 class Classifier(nn.Module):
-    """uint8 [n, 3, height, width] to logits [n, classes]. Images are normalised here, so that the compiler fuses it."""
+    """Maps uint8 [n, 3, height, width] to logits [n, classes]; normalising here lets the compiler fuse it."""
 
     mean: torch.Tensor
     scale: torch.Tensor
@@ -49,29 +49,30 @@ class Classifier(nn.Module):
 def training_loss(
     net: nn.Module, images: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor, label_smoothing: float
 ) -> torch.Tensor:
-    """The weighted sum of the cross entropies, a scalar."""
+    """Return the weighted sum of the cross entropies, a scalar."""
     losses = F.cross_entropy(net(images), labels, reduction="none", label_smoothing=label_smoothing)
     return (losses * weights).sum()
 
 
 def evaluate(net: nn.Module, images: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Weighted sums over a batch, float32 [4]: samples, right at first, right among the first five, cross entropy."""
+    """Return weighted sums over a batch, float32 [4]: samples, correct top-1, correct top-5, cross entropy."""
     logits = net(images)
     right = logits.topk(min(TOP, logits.shape[1])).indices == labels[:, None]
     losses = F.cross_entropy(logits, labels, reduction="none")
     values = torch.stack([torch.ones_like(losses), right[:, 0].float(), right.any(dim=1).float(), losses])
-    return (values * weights).sum(dim=1)  # Autocast would round a matrix product.
+    return (values * weights).sum(dim=1)  # not a matrix product, which autocast would round
 
 
 class ResNet(TrialModule):
-    """SGD over `epochs` epochs, the first `warmup_epochs` (fractions allowed) with a rising rate.
+    """Trains a ResNet by SGD for `epochs` epochs, with a linear warm-up of `warmup_epochs` (which may be fractions).
 
-    The rate falls to zero along a half cosine, or to a tenth at each of `decay_epochs`, or to `end_learning_rate` along
-    a polynomial of `decay_power`. Weight decay spares batch
-    normalisation and biases. `zero_init_gamma` starts every residual branch at zero. Images are cut to `image_size`
-    pixels: at random, to show `min_crop_area` of the image at least, and for evaluation out of the middle, once the
-    shorter side is `eval_resize`. `pretrained` is a file of
-    torchvision's weights. Raises ConfigError for what cannot be.
+    After the warm-up the rate falls to zero along a half cosine, or to a tenth at each of `decay_epochs`, or to
+    `end_learning_rate` along a polynomial of `decay_power`. Batch normalisation and biases have no weight decay.
+    `zero_init_gamma` initializes every residual branch to zero.
+
+    Images are cropped to `image_size` pixels. Training crops are random and show at least `min_crop_area` of the image.
+    Evaluation resizes the shorter side to `eval_resize` and crops the centre. `pretrained` is a file of torchvision's
+    weights. Raises ConfigError for an invalid option.
     """
 
     def __init__(
@@ -110,13 +111,13 @@ class ResNet(TrialModule):
         self.net = Classifier(depth, data.num_classes, zero_init_gamma)
         if pretrained is not None:
             load_pretrained(self.net.resnet, pretrained, head="fc")
-        # What cuDNN's tensor-core kernels want, and faster on a CPU too; before DDP lays out its buckets.
+        # cuDNN's tensor-core kernels need this layout, and a CPU is faster with it. DDP lays out its buckets later.
         self.net = self.net.to(memory_format=torch.channels_last)
         self._training_loss, self._evaluate = training_loss, evaluate
         self._sums = DistributedSum()
 
     def compile_hot_path(self) -> None:
-        """Compile network and loss, for training and evaluation; shapes never change, so neither do the graphs."""
+        """Compile network and loss, for training and evaluation; shapes never change, so each compiles once."""
         self._training_loss = compiled(training_loss, self.device, autotune=True)
         self._evaluate = compiled(evaluate, self.device)
 
@@ -142,7 +143,7 @@ class ResNet(TrialModule):
         return self._training_loss(self.net, images, labels, weights, self.label_smoothing)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        # A batch for training weighs its samples otherwise; here each counts as one.
+        # Training batches weigh their samples; in an evaluation each counts as one.
         weights = (batch["weights"] > 0).float()
         self._sums.add(self._evaluate(self.net, batch["images"], batch["labels"], weights))
 

@@ -1,4 +1,4 @@
-"""Learning rates by step, set without the device's knowing."""
+"""Learning rates by step, set on the host without a wait for the device."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from conf.schema import ConfigError
 
 @dataclass(frozen=True)
 class Schedule:
-    """Linear warm-up, then a tenth of the rate after each of `decay_epochs`; or, with None, a half cosine to zero,
-    or with `decay_power` a polynomial of that power to `end_learning_rate`.
+    """A learning rate with a linear warm-up and one of three decays.
 
-    The warm-up takes `warmup_epochs`, from a rate of zero, or `warmup_steps`, of which the first has a rate already.
-    Epochs may be fractions. A step has the rate of the place `in_step` of it: 0 is its beginning; at 0.5, its middle,
-    neither the first nor the last step has a rate of zero. Raises ConfigError, in the words of model.hparams, where
-    there is no epoch, or where warm-up or decays do not lie within the epochs, in order.
+    The rate falls to a tenth at each of `decay_epochs`; with `decay_power`, along a polynomial of that power to
+    `end_learning_rate`; with neither, along a half cosine to zero. The warm-up takes `warmup_epochs` and starts at
+    zero, or takes `warmup_steps` and starts above zero. Epochs may be fractions.
+
+    A step has the rate at the point `in_step` of it: 0 is its beginning. With 0.5, its middle, neither the first nor
+    the last step has a rate of zero. Raises ConfigError, naming model.hparams, if there is no epoch, or if the warm-up
+    or the decays are out of order or outside of the epochs.
     """
 
     learning_rate: float
@@ -49,7 +51,7 @@ class Schedule:
         require("end_learning_rate", end, fits, allowed)
 
     def at(self, epoch: float, step: int = 0) -> float:
-        """The rate at a point of the training, in epochs, within a step that is counted from 0."""
+        """Return the rate at a point of the training, in epochs; `step`, from 0, contains the point."""
         if epoch < self.warmup_epochs:
             return self.learning_rate * epoch / self.warmup_epochs
         rate = self.learning_rate * min(1.0, (step + 1) / (self.warmup_steps + 1))
@@ -72,7 +74,7 @@ class Schedule:
 
 
 def require(name: str, value: Any, holds: bool, allowed: str) -> None:
-    """Raise ConfigError, naming the option and what it may be, where `holds` is false."""
+    """Raise ConfigError with the option, its value and what is `allowed`, unless `holds`."""
     if not holds:
         raise ConfigError(f"model.hparams.{name}={value}: give {allowed}")
 

@@ -1,4 +1,4 @@
-"""What translators have in common: they are evaluated by the BLEU of what a beam search says."""
+"""The base class of translators, which are evaluated by the BLEU of their beam search."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from trainers.ops.beam import Scoring, Stepper, beam_search
 from trainers.ops.distributed_sum import DistributedSum
 from trainers.workload import Batch, TrialModule
 
-# On Hopper PyTorch leaves attention to cuDNN, which plans it anew for each number of keys, at each step of a search.
+# Without cuDNN, which PyTorch prefers on Hopper: it makes a new plan for each number of keys, so at each search step.
 ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class Translator(TrialModule):
-    """Raises ConfigError, in the words of model.hparams, for a search that cannot be.
+    """Evaluates a translation model by beam search.
 
     A hypothesis has at most `extra_length` tokens more than the source. `eval_batch_size`, in tokens, is for the view.
+    Raises ConfigError, naming model.hparams, for an invalid option.
     """
 
     def __init__(
@@ -29,8 +30,8 @@ class Translator(TrialModule):
         super().__init__()
         require("beam", beam, is_count(beam) and beam >= 1, "a whole number of hypotheses, 1 or more")
         require("extra_length", extra_length, is_count(extra_length), "a whole number of tokens, 0 or more")
-        there = eval_batch_size is None or (is_count(eval_batch_size) and eval_batch_size >= 1)
-        require("eval_batch_size", eval_batch_size, there, "a whole number of tokens, 1 or more, or null")
+        valid = eval_batch_size is None or (is_count(eval_batch_size) and eval_batch_size >= 1)
+        require("eval_batch_size", eval_batch_size, valid, "a whole number of tokens, 1 or more, or null")
         self.beam, self.scoring, self.extra_length = beam, scoring, extra_length
         self.vocabulary = data.vocabulary
         self._translated: list[tuple[list[str | None], torch.Tensor]] = []  # references and ids, of each step
@@ -38,22 +39,22 @@ class Translator(TrialModule):
 
     @abstractmethod
     def stepper(self, source: torch.Tensor, beam: int) -> Stepper:
-        """The model as it says a token at a time, of ids int64 [n, S]."""
+        """Return the decoder, one token a step, for source ids int64 [n, S]."""
 
     def translate(self, source: torch.Tensor, most_steps: int | None = None) -> torch.Tensor:
-        """The best hypotheses, int64 [n, T], of ids int64 [n, S] with the mark of the end and padding behind it."""
-        there = source != PAD
+        """Translate ids, int64 [n, S], each with an end mark and padding; return the best hypotheses, int64 [n, T]."""
+        is_token = source != PAD
         with sdpa_kernel(ATTENTION):
             return beam_search(
-                lambda beam: self.stepper(source, beam), there.sum(dim=1) + self.extra_length, self.beam, self.scoring,
-                BEGIN, END, PAD, there, most_steps,
+                lambda beam: self.stepper(source, beam), is_token.sum(dim=1) + self.extra_length, self.beam,
+                self.scoring, BEGIN, END, PAD, is_token, most_steps,
             )  # fmt: skip
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self._translated.append((batch["references"], self.translate(batch["source"], batch.get("most_steps"))))
 
     def metrics(self) -> dict[str, float]:
-        """BLEU, 0 to 100; a collective call."""
+        """Return the BLEU, 0 to 100. A collective call."""
         self._bleu = self._bleu or BleuCounter()
         hypotheses, references = [], []
         for texts, ids in self._translated:

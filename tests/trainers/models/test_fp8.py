@@ -105,7 +105,7 @@ def test_on_a_gpu_products_are_the_emulated_ones_and_200_losses_are_those_of_bf1
 
 
 def test_a_model_without_such_layers_and_a_width_that_matrix_units_do_not_take_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"model\.hparams\.width=8: precision=fp8 wants a multiple of 16"):
+    with pytest.raises(ConfigError, match=r"model\.hparams\.width=8: precision=fp8 needs a multiple of 16"):
         model(width=8, heads=1).use_fp8()
     narrow = model()
     narrow.use_fp8()

@@ -319,7 +319,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: minigo(readouts=9), "readouts=9: 2 leaves"),
     (lambda: minigo(readouts=1), "readouts=1: 2 leaves .* such as 2"),
     (lambda: minigo(opponents=["gnugo"]), "opponents=.*random, one_ply, frozen"),
-    (lambda: minigo(opponents=["frozen"]), "frozen=None: give the model.pt"),
+    (lambda: minigo(opponents=["frozen"]), "frozen=None: give both the file and frozen"),
     (lambda: minigo(frozen="m"), "frozen=m: give"),
     (lambda: minigo(komi=7), r"model\.hparams\.komi="),
     (lambda: minigo(komi="abc"), r"model\.hparams\.komi="),
@@ -371,7 +371,7 @@ def test_the_professionals_positions_take_their_part_of_the_memory(monkeypatch: 
     assert pro.search_bytes(1) == 362 * pro.settings.bytes_per_game(rules)
     assert pro.search_bytes(4) == 91 * pro.settings.bytes_per_game(rules)
     monkeypatch.setattr("trainers.models.minigo.module.available_bytes", lambda: int(1.2 * pro.search_bytes(1)))
-    with pytest.raises(ConfigError, match="not one would fit"):
+    with pytest.raises(ConfigError, match="not one game would fit"):
         module.check_batch(16)
     minigo(board=9, komi=7.5).check_batch(16)
 

@@ -289,7 +289,7 @@ def test_bf16_rounds_no_more_than_the_perceptron() -> None:
     [
         ({"epochs": 0}, r"epochs=0: give a whole number"),
         ({"factors": 0}, r"factors=0: give"),
-        ({"layers": [15, 8]}, r"layers=\[15, 8\]: give .*the first of them even"),
+        ({"layers": [15, 8]}, r"layers=\[15, 8\]: give .*the first one even"),
         ({"layers": [16]}, r"layers=\[16\]"),
         ({"layers": 16}, r"layers=16"),
         ({"beta1": 1.0}, r"beta1=1\.0: give from 0 to below 1"),

@@ -1,4 +1,4 @@
-"""GNMT, the recurrent translator, and its smaller sizes."""
+"""GNMT, a recurrent translator, and smaller sizes of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GNMT's learning rate by step, as MLPerf's reference has it."""
+"""GNMT's learning rate by step, as in MLPerf's reference."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ WARMUP_START = 0.01  # share of the rate at the first step
 
 @dataclass(frozen=True)
 class HalvingSchedule:
-    """An exponential warm-up from a hundredth of the rate, then the rate, then `num_decays` halvings.
+    """An exponential warm-up from a hundredth of the rate, then the full rate, then `num_decays` halvings.
 
-    The first halving comes at `remain`, a share of all `num_steps`, and they lie evenly in what is left.
+    The first halving is at the share `remain` of all `num_steps`; the others follow evenly in the remaining steps.
     """
 
     learning_rate: float
@@ -29,7 +29,7 @@ class HalvingSchedule:
         return max(1, (self.num_steps - self.remain_steps) // max(1, self.num_decays))
 
     def at(self, step: int) -> float:
-        """The rate of a step that is counted from 0."""
+        """Return the rate of a step, counted from 0."""
         if step < self.warmup_steps:
             return float(self.learning_rate * WARMUP_START ** (1 - step / self.warmup_steps))
         if step < self.remain_steps:

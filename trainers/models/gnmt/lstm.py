@@ -1,6 +1,6 @@
-"""An LSTM in the type that autocast asks for: PyTorch's own autocast gives float16 to cuDNN's also where bf16 is asked.
+"""An LSTM in autocast's dtype. PyTorch's autocast runs cuDNN's LSTM in float16 even if the dtype is bf16.
 
-What is float16 without its scaled loss loses small gradients, and has to be cast to and fro between its neighbours.
+float16 without a scaled loss loses small gradients, and would be cast back and forth between layers in bf16.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import torch
 from torch import _VF, nn
 
 State = tuple[torch.Tensor, torch.Tensor]
-BF16_SINCE = (91300, (8, 0))  # the version of cuDNN, and the compute capability, from which its LSTM has bf16
+BF16_SINCE = (91300, (8, 0))  # cuDNN's LSTM has bf16 from this version and this compute capability on.
 
 
 class Lstm(nn.LSTM):
-    """One layer over [T, n, inputs] in one direction, its weights float32; its output is of the type asked for.
+    """One layer in one direction over [T, n, inputs], with float32 weights; its output has autocast's dtype.
 
-    Where cuDNN has no LSTM in bf16, PyTorch's autocast chooses.
+    If cuDNN has no LSTM in bf16, PyTorch's autocast chooses the dtype.
     """
 
     def __init__(self, inputs: int, width: int) -> None:
@@ -30,7 +30,7 @@ class Lstm(nn.LSTM):
         return self.in_type(dtype, x, state)
 
     def in_type(self, dtype: torch.dtype, x: torch.Tensor, state: State | None = None) -> tuple[torch.Tensor, State]:
-        """As `forward`, computed in `dtype`."""
+        """Do what `forward` does, in `dtype`."""
         with torch.autocast(x.device.type, enabled=False):
             weights = OneCast.apply(dtype, self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
             if state is None:
@@ -42,7 +42,7 @@ class Lstm(nn.LSTM):
 
 
 class OneCast(torch.autograd.Function):
-    """Weights in another type, one behind the other in memory, as cuDNN wants them; elsewhere it would copy them."""
+    """Casts weights into one contiguous buffer, as cuDNN needs them; it would copy separate ones."""
 
     @staticmethod
     def forward(ctx: Any, dtype: torch.dtype, *weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -59,7 +59,7 @@ class OneCast(torch.autograd.Function):
 
 
 def asked_type(x: torch.Tensor) -> torch.dtype | None:
-    """The type that autocast asks for on x's device; None without autocast."""
+    """Return autocast's dtype on x's device; None without autocast."""
     return torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else None
 
 

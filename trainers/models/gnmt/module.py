@@ -1,4 +1,4 @@
-"""Training of GNMT: Adam with clipped gradients, an exponential warm-up and halvings at the end, smoothed labels."""
+"""Trains GNMT: Adam with clipped gradients, an exponential warm-up, halvings at the end, smoothed labels."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from trainers.workload import Batch, Workload
 
 
 class GnmtTranslator(Translator):
-    """`epochs` epochs of Adam; its rate is HalvingSchedule's. Raises ConfigError for sizes that cannot be.
+    """Trains for `epochs` epochs by Adam with the rate of HalvingSchedule. Raises ConfigError for an invalid option.
 
-    Training pairs of up to `max_length` tokens are in batches of about one length. The norm of all gradients of a mean
-    sentence's summed loss, which MLPerf's reference minimises, is at most `clip_norm`. With `graph_steps` a compiled
-    step on a GPU is two CUDA graphs, of its forward and its backward pass.
+    Training pairs have up to `max_length` tokens, and those of a batch have similar lengths. `clip_norm` bounds the
+    norm of the gradients of the loss per sentence, which MLPerf's reference minimises. With `graph_steps` a compiled
+    step on a GPU is two CUDA graphs, of the forward and the backward pass.
     """
 
     def __init__(
@@ -71,12 +71,13 @@ class GnmtTranslator(Translator):
         self._mean_lengths = data.viewed(self.view).mean_lengths()
 
     def compile_hot_path(self) -> None:
-        """Compile all but the LSTMs, for all shapes at once; make CUDA graphs where they are asked for.
+        """Compile all but the LSTMs, for all shapes at once; with `graph_steps`, capture CUDA graphs.
 
-        Those of each shape hold gradients of their own. In a large network launches take no longer than kernels. Where
-        DDP sends gradients during the backward pass there are none: a graph gives all of them at its end.
+        The graphs of each shape hold their own gradients. In a large network launches take no longer than kernels, so
+        graphs gain nothing there. They are not used if DDP sends gradients during the backward pass: a graph yields
+        all gradients at its end.
         """
-        raise_recompile_limit(64)  # Where two sizes of a shape happen to be equal, the graph is of such shapes alone.
+        raise_recompile_limit(64)  # A graph of a shape with two equal sizes is specialised to that equality.
         self._loss = torch.compile(classified_loss, dynamic=True)
         self.net.compile_between()
         if self.graph_steps and self.device.type == "cuda":
@@ -93,13 +94,14 @@ class GnmtTranslator(Translator):
         )  # fmt: skip
 
     def configure_gradient_clipping(self, optimizer: Any, gradient_clip_val: Any = None, *_: Any, **__: Any) -> None:
-        """Clip by the norm of all gradients, without the host's knowing it.
+        """Clip by the norm of all gradients, without a wait for the device.
 
-        The loss here is a mean over tokens, not over sentences, so that its gradients are smaller by a mean sentence.
+        The loss is a mean over tokens, so its gradients are those of MLPerf's mean over sentences divided by a mean
+        sentence's length.
         """
         norm = nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None])
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
-        if scaler is not None:  # A fused optimizer is given scaled gradients, and divides them itself.
+        if scaler is not None:  # The gradients are still scaled: a fused optimizer unscales them itself.
             norm = norm / scaler._get_scale_async()
         nn.utils.clip_grads_with_norm_(self.parameters(), self.clip_norm / self._mean_lengths[1], norm)
 
@@ -126,14 +128,15 @@ class GnmtTranslator(Translator):
         return Decoding(self.net, source)
 
     def flops_per_sample(self) -> float:
-        """Three times the forward pass's, of a pair's own tokens, without padding."""
+        """Return three times the forward pass's FLOPs of a mean pair, without padding."""
         return 3 * forward_flops(self.net.sizes, self.net.embedding.num_embeddings, self._mean_lengths)
 
 
 def forward_flops(sizes: Sizes, num_tokens: int, lengths: tuple[float, ...]) -> float:
-    """FLOPs of a pair, of means of S, T, S * S, S * T and T * T, of which it has S source and T target tokens.
+    """Return the forward FLOPs of a mean pair of S source and T target tokens.
 
-    A multiplication with an addition counts as two. An LSTM's step has 8 * width * (inputs + width) of them.
+    `lengths` are the means of S, T, S * S, S * T and T * T. A multiply-add counts as two. An LSTM's step has
+    8 * width * (inputs + width) FLOPs.
     """
     source, target, _, source_target, _ = lengths
     width, square = sizes.width, sizes.width**2

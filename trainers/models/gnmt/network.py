@@ -1,10 +1,10 @@
-"""GNMT, of Y. Wu et al. 2016 (arXiv:1609.08144), in the form of MLPerf: LSTMs with attention after D. Bahdanau et al.
+"""GNMT, by Y. Wu et al. 2016 (arXiv:1609.08144), as in MLPerf: LSTMs with attention after D. Bahdanau et al.
 
-The encoder's first layer reads in both directions. From the third layer on, encoder and decoder add a layer's input to
-its output. Attention (arXiv:1409.0473, normalised as in arXiv:1602.07868) is asked by the decoder's first layer alone,
-and its answer goes into all later ones: so every layer goes over a whole sentence in one call, which cuDNN has.
+The encoder's first layer is bidirectional. From the third layer on, encoder and decoder add a layer's input to its
+output. Only the decoder's first layer queries the attention (arXiv:1409.0473, normalised as in arXiv:1602.07868), and
+all later layers get its result. Every layer can therefore process a whole sentence in one call of cuDNN.
 
-Between layers tensors are [T, n, width], a token of all sentences behind another, as cuDNN reads and writes them.
+Between layers tensors are [T, n, width], time first, as cuDNN reads and writes them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainers.ops.additive_attention import additive_scores
 
 @dataclass(frozen=True)
 class Sizes:
-    """`width` of the vectors between layers and of the LSTMs' states; first weights are uniform up to `initial`."""
+    """`width` is that of the vectors between layers and of the states; initial weights are uniform in +-`initial`."""
 
     layers: int = 4
     width: int = 1024
@@ -36,10 +36,10 @@ def attend(
     query: torch.Tensor, key: torch.Tensor, memory: torch.Tensor, there: torch.Tensor, direction: torch.Tensor,
     length: torch.Tensor, bias: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """What is seen, [T, n, width], and what of the source is looked at, [n, T, S], 1 in all.
+    """Return the attended values, [T, n, width], and the attention weights, [n, T, S], which add up to 1.
 
-    `query` is [T, n, width]; `key` and `memory` are [S, n, width], of which `there`, bool [n, S], is real. The scores
-    are `length` * v . tanh(query + key + `bias`), where v has the `direction`, [width], and length 1.
+    `query` is [T, n, width]; `key` and `memory` are [S, n, width]; `there`, bool [n, S], is False for padding. The
+    scores are `length` * v . tanh(query + key + `bias`), where v is `direction`, [width], normalised to length 1.
     """
     vector = length * direction / direction.norm()
     looked = additive_scores(query, key, vector, bias).masked_fill(~there[:, None, :], -torch.inf).softmax(dim=2)
@@ -56,13 +56,13 @@ def joined(x: torch.Tensor, y: torch.Tensor, share: float, training: bool) -> to
 
 
 def added(x: torch.Tensor, y: torch.Tensor, share: float, training: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sum, and what dropout leaves of it."""
+    """Return the sum, and the sum after dropout."""
     total = x + y
     return total, F.dropout(total, share, training)
 
 
 class Reordered(torch.autograd.Function):
-    """Rows x[order], of x [N, width] and an order that is its own inverse: backward it needs no additions."""
+    """Rows x[order] of x [N, width]. The order is its own inverse, so the backward pass is a gather, without sums."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
@@ -75,7 +75,7 @@ class Reordered(torch.autograd.Function):
 
 
 def reversed_within(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """x [S, n, width] with the first `lengths` [n] of each sentence the other way round; the rest stays."""
+    """Return x, [S, n, width], with the first `lengths` [n] tokens of each sentence reversed; padding stays."""
     places = torch.arange(len(x), device=x.device)[:, None]
     order = torch.where(places < lengths, lengths - 1 - places, places)
     rows = order * x.shape[1] + torch.arange(x.shape[1], device=x.device)
@@ -90,7 +90,7 @@ class Attention(nn.Module):
         self.direction = nn.Parameter(torch.empty(width))
         self.length = nn.Parameter(torch.empty(1))
         self.bias = nn.Parameter(torch.empty(width))
-        self.attend: Callable[..., tuple[torch.Tensor, torch.Tensor]] = attend  # `attend`, or what was compiled of it
+        self.attend: Callable[..., tuple[torch.Tensor, torch.Tensor]] = attend  # compiled by `compile_between`
 
     def forward(
         self, asking: torch.Tensor, key: torch.Tensor, memory: torch.Tensor, there: torch.Tensor
@@ -100,27 +100,27 @@ class Attention(nn.Module):
 
 
 class Gnmt(nn.Module):
-    """Ids to what the classifier is given; `classify` gives logits."""
+    """Maps ids to the classifier's input."""
 
     def __init__(self, num_tokens: int, sizes: Sizes) -> None:
         super().__init__()
         width = sizes.width
         self.sizes = sizes
-        self.embedding = nn.Embedding(num_tokens, width, padding_idx=PAD)  # both languages'
+        self.embedding = nn.Embedding(num_tokens, width, padding_idx=PAD)  # shared by both languages
         self.forwards, self.backwards = Lstm(width, width), Lstm(width, width)
         of_encoder = [Lstm(2 * width, width), *(Lstm(width, width) for _ in range(sizes.layers - 2))]
         self.encoder = nn.ModuleList(of_encoder)
         self.first, self.attention = Lstm(width, width), Attention(width)
         self.decoder = nn.ModuleList(Lstm(2 * width, width) for _ in range(sizes.layers - 1))
         self.classifier = nn.Linear(width, num_tokens)
-        self.dropped, self.joined, self.added = dropped, joined, added  # these, or what was compiled of them
+        self.dropped, self.joined, self.added = dropped, joined, added  # compiled by `compile_between`
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -self.sizes.initial, self.sizes.initial)
         for module in self.modules():
-            if isinstance(module, Lstm):  # It has two biases, which are added: one is enough.
+            if isinstance(module, Lstm):  # An LSTM adds two biases; one is enough.
                 nn.init.zeros_(module.bias_hh_l0)  # type: ignore[arg-type]
         nn.init.constant_(self.attention.length, self.sizes.width**-0.5)
         nn.init.zeros_(self.attention.bias)
@@ -128,19 +128,22 @@ class Gnmt(nn.Module):
             self.embedding.weight[PAD] = 0
 
     def compile_between(self) -> None:
-        """Compile what lies between the LSTMs, for all shapes at once; it would break at them."""
+        """Compile the operations between LSTMs, for all shapes at once; a graph would break at each LSTM."""
         self.attention.attend = torch.compile(attend, dynamic=True)
         self.dropped = torch.compile(dropped, dynamic=True)
         self.joined = torch.compile(joined, dynamic=True)
         self.added = torch.compile(added, dynamic=True)
 
     def embedded(self, ids: torch.Tensor) -> torch.Tensor:
-        """Ids [n, T] to [T, n, width], of the type that LSTMs are given, behind dropout."""
+        """Embed ids [n, T] and apply dropout; return [T, n, width] in the LSTMs' dtype."""
         x: torch.Tensor = self.embedding(ids.t())
         return self.dropped(x, self.sizes.dropout, self.training, asked_type(x) or x.dtype)
 
     def encode(self, source: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Memory [S, n, width], its keys, and where it is real [n, S], of ids [n, S], whose padding changes none."""
+        """Encode ids [n, S]; return memory [S, n, width], its keys, and a mask [n, S] that is False for padding.
+
+        Padding does not change the encoding of tokens.
+        """
         there = source != PAD
         lengths = there.sum(dim=1)
         dropout = (self.sizes.dropout, self.training)
@@ -156,9 +159,9 @@ class Gnmt(nn.Module):
         self, inputs: torch.Tensor, memory: torch.Tensor, key: torch.Tensor, there: torch.Tensor,
         states: list[State] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, list[State]]:  # fmt: skip
-        """Of the ids [n * beam, T]: what the classifier is given, what was looked at, and the layers' states behind it.
+        """Decode ids [n * beam, T]; return the classifier's input, the attention weights, and the layers' new states.
 
-        With one id each, a sentence's `beam` hypotheses ask its memory, [S, n, width], together.
+        With T = 1 the `beam` hypotheses of a sentence query its memory, [S, n, width], together.
         """
         before: Sequence[State | None] = states or [None] * self.sizes.layers
         x, state = self.first(self.embedded(inputs), before[0])
@@ -173,7 +176,7 @@ class Gnmt(nn.Module):
         return x.transpose(0, 1), looked, after
 
     def forward(self, source: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-        """What the classifier is given, [n, T, width]."""
+        """Return the classifier's input, [n, T, width]."""
         x: torch.Tensor = self.decode(inputs, *self.encode(source))[0]
         return x
 
@@ -181,15 +184,15 @@ class Gnmt(nn.Module):
 def classified_loss(
     classifier: nn.Linear, x: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor, label_smoothing: float
 ) -> torch.Tensor:
-    """The weighted sum of the smoothed cross entropies of labels [n, T], a scalar."""
-    # In memory the first tokens of all sentences come first, then all second ones: this flattens without a copy.
+    """Return the weighted sum of the smoothed cross entropies of labels [n, T], a scalar."""
+    # Memory holds all first tokens, then all second ones: this order flattens without a copy.
     logits = classifier(x.transpose(0, 1).flatten(0, 1)).float()
     losses = F.cross_entropy(logits, labels.t().flatten(), reduction="none", label_smoothing=label_smoothing)
     return (losses * weights.t().flatten()).sum()
 
 
 class Decoding:
-    """The decoder one token at a time, of `beam` hypotheses a sentence: implements trainers.ops.beam.Stepper."""
+    """Decodes one token a step for `beam` hypotheses a sentence; implements trainers.ops.beam.Stepper."""
 
     def __init__(self, network: Gnmt, source: torch.Tensor) -> None:
         self._network = network

@@ -1,8 +1,7 @@
-"""The cross entropy of a linear layer's logits, chunk by chunk, so that no step holds all logits.
+"""The cross entropy of a linear layer's logits, computed in chunks, so that a step never holds all logits.
 
-With a cap a logit l becomes cap * l / sqrt(l^2 + cap^2), which lies within it. PyTorch's `linear_cross_entropy` knows
-none. The gradients of a chunk are made right behind its logits, in their memory: what is kept has the size of the
-inputs.
+A cap bounds each logit l to cap * l / sqrt(l^2 + cap^2); PyTorch's `linear_cross_entropy` has no caps. The gradients of
+a chunk are computed right after its logits, in the same memory, so only tensors of the inputs' size are kept.
 """
 
 from __future__ import annotations
@@ -13,32 +12,32 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-CHUNK_ELEMENTS = 2**30  # logits of a chunk: 2 GiB in a half type
-LARGEST_CAP = 60.0  # Sums of exponentials are then far from float32's end, and need no largest logit first.
+CHUNK_ELEMENTS = 2**30  # logits of a chunk: 2 GiB in a 16-bit type
+LARGEST_CAP = 60.0  # Up to here sums of exponentials stay within float32 without subtracting the largest logit.
 Parts = tuple[torch.Tensor, torch.Tensor]
 
 
 def losses(logits: torch.Tensor, targets: torch.Tensor, cap: float | None) -> torch.Tensor:
-    """The cross entropy in nats of each row, float32 [n]; 0 where the target is below 0."""
+    """Return the cross entropy of each row in nats, float32 [n]; 0 for targets below 0."""
     capped, logs, _ = _capped(logits, cap)
     of_target = capped.gather(1, targets.clamp(min=0)[:, None])[:, 0]
     return torch.where(targets >= 0, logs - of_target, 0.0)
 
 
 def losses_and_slopes(logits: torch.Tensor, targets: torch.Tensor, cap: float | None) -> Parts:
-    """The same, and of their sum the gradient by the logits, in the logits' type."""
+    """Return the losses, and the gradient of their sum by the logits, in the logits' dtype."""
     capped, logs, inverse = _capped(logits, cap)
-    there = targets >= 0
+    valid = targets >= 0
     of_target = capped.gather(1, targets.clamp(min=0)[:, None])[:, 0]
     is_target = torch.arange(logits.shape[1], device=logits.device) == targets[:, None]
     slopes = (capped - logs[:, None]).exp() - is_target.float()
     if cap is not None:
         slopes = slopes * (cap * inverse) ** 3
-    return torch.where(there, logs - of_target, 0.0), torch.where(there[:, None], slopes, 0.0).to(logits.dtype)
+    return torch.where(valid, logs - of_target, 0.0), torch.where(valid[:, None], slopes, 0.0).to(logits.dtype)
 
 
 def _capped(logits: torch.Tensor, cap: float | None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Logits in float32, the logarithms of the sums of their exponentials, and what the slope of a cap is made of."""
+    """Return the capped logits in float32, their logsumexp, and 1 / sqrt(l^2 + cap^2) for the cap's derivative."""
     wide = logits.float()
     if cap is None:
         return wide, wide.logsumexp(dim=1), wide
@@ -48,9 +47,9 @@ def _capped(logits: torch.Tensor, cap: float | None) -> tuple[torch.Tensor, torc
 
 
 class CrossEntropy:
-    """The sum of the losses of inputs [n, width], by a head of weight [tokens, width] and bias [tokens], or none.
+    """Computes the summed loss of inputs [n, width] with a head of weight [tokens, width] and bias [tokens] or None.
 
-    The head computes in the inputs' type. Raises AssertionError for a cap beyond LARGEST_CAP.
+    The head computes in the inputs' dtype. Raises AssertionError for a cap above LARGEST_CAP.
     """
 
     def __init__(self, cap: float | None) -> None:
@@ -60,7 +59,7 @@ class CrossEntropy:
         self._slopes: Callable[..., Parts] = losses_and_slopes
 
     def compile(self) -> None:
-        """Compile what is done with the logits of a chunk; a device has few sizes of them."""
+        """Compile what follows a chunk's logits; chunks have few sizes, so each is compiled for itself."""
         self._losses = torch.compile(losses, dynamic=False)
         self._slopes = torch.compile(losses_and_slopes, dynamic=False)
 
@@ -70,7 +69,7 @@ class CrossEntropy:
     def __call__(
         self, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor
     ) -> torch.Tensor:
-        """A scalar, float32. Targets are int64 [n]; one below 0 counts for nothing."""
+        """Return a float32 scalar. Targets are int64 [n]; those below 0 are ignored."""
         if torch.is_grad_enabled():
             total: torch.Tensor = _Summed.apply(inputs, weight, bias, targets, self._slopes, self.cap)
             return total
@@ -80,7 +79,7 @@ class CrossEntropy:
 
 
 def _chunks(inputs: torch.Tensor, targets: torch.Tensor, num_tokens: int) -> list[Parts]:
-    """Rows whose logits are at most CHUNK_ELEMENTS, in chunks of one size but perhaps for the last."""
+    """Split the rows into equal chunks of at most CHUNK_ELEMENTS logits; the last one may be smaller."""
     most = max(1, CHUNK_ELEMENTS // num_tokens)
     number = -(-len(inputs) // most)
     rows = -(-len(inputs) // number)
@@ -99,8 +98,8 @@ class _Summed(torch.autograd.Function):
         of_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         pieces = _chunks(inputs, targets, len(weight))
         for (x, target), out in zip(pieces, of_inputs.split(len(pieces[0][0])), strict=True):
-            own, slopes = slopes_of(F.linear(x, half, half_bias), target, cap)
-            total += own.sum()
+            chunk_losses, slopes = slopes_of(F.linear(x, half, half_bias), target, cap)
+            total += chunk_losses.sum()
             torch.mm(slopes, half, out=out)
             product = slopes.t() @ x
             of_weight = product.float() if of_weight is None else of_weight.add_(product)

@@ -1,8 +1,8 @@
-"""Linear layers in fp8, by PyTorch's scaled matrix product, with a scale for each tensor that is found anew each time.
+"""Linear layers in fp8, by PyTorch's scaled matrix product, with one scale a tensor, computed at each use.
 
-Values and weights have 3 bits of mantissa (e4m3), and gradients 2 and more range (e5m2), as Micikevicius et al. 2022,
-https://arxiv.org/abs/2209.05433. Sums are in float32. Where there are no such matrix units, a product of the rounded
-numbers in float32 stands for it, which tests compare with.
+Values and weights have 3 bits of mantissa (e4m3); gradients have 2 bits and more range (e5m2), as in Micikevicius et
+al. 2022, https://arxiv.org/abs/2209.05433. Sums are in float32. On a CPU a float32 product of the rounded numbers
+replaces it; tests compare with that.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Any
 import torch
 
 VALUES, GRADIENTS = torch.float8_e4m3fn, torch.float8_e5m2
-SMALLEST = 1e-12  # A tensor of zeros has a scale, too.
-MULTIPLE = 16  # of which the matrix units want every side to be one
+SMALLEST = 1e-12  # lower bound of the largest value, so that a tensor of zeros has a scale, too
+MULTIPLE = 16  # The matrix units need all sides to be multiples of it.
 Scaled = tuple[torch.Tensor, torch.Tensor]
 
 
 def scaled(x: torch.Tensor, dtype: torch.dtype) -> Scaled:
-    """In `dtype`, its largest number at the end of the range, and what to multiply by to have it back, a scalar."""
+    """Return x scaled to the full range of `dtype`, and the scalar that scales it back."""
     most = torch.finfo(dtype).max
-    wide = x.float()  # before it is reduced: the compiler may leave a scalar that is cast afterwards in x's type
+    wide = x.float()  # Cast before the reduction: if its scalar is cast instead, the compiler may keep x's dtype.
     scale = most / wide.abs().amax().clamp(min=SMALLEST)
     narrow = (wide * scale).clamp(-most, most).to(dtype)
     return narrow.contiguous(), scale.reciprocal()
 
 
 def product(left: Scaled, right: Scaled, dtype: torch.dtype, fast: bool) -> torch.Tensor:
-    """left @ right.t() of [m, k] and [n, k], both in rows. `fast` sums with fewer bits, as for values it may."""
+    """Return left @ right.t() of [m, k] and [n, k], both row-major. `fast` sums with fewer bits: only for values."""
     (a, of_a), (b, of_b) = left, right
     if not a.is_cuda:
         return (a.float() @ b.float().t() * (of_a * of_b)).to(dtype)
@@ -57,7 +57,7 @@ def turned(x: torch.Tensor) -> torch.Tensor:
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """[..., inputs] by [outputs, inputs], in the inputs' type. All sides are multiples of MULTIPLE."""
+    """Apply a linear layer to [..., inputs], in the inputs' dtype. All sides are multiples of MULTIPLE."""
     rows: Any = _Linear.apply(x.flatten(0, -2), weight.to(x.dtype))
     whole: torch.Tensor = rows.unflatten(0, x.shape[:-1])
     return whole if bias is None else whole + bias.to(x.dtype)

@@ -1,7 +1,7 @@
-"""A layer of the language model: its arithmetic, and what it learns.
+"""A layer of the language model: its computation, and its parameters.
 
-What a layer adds last is added by the next one: the sum is then made where it is normalised, in one kernel, although
-the compiler sees one layer alone. All layers share one compiled function.
+A layer leaves its last addition to the next layer: sum and normalisation are then one kernel, although the compiler
+sees one layer at a time. All layers share one compiled function.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-BASE = 1024.0  # The slowest of the rotations has this wave length, in tokens, over 2 pi.
-INITIAL_VARIANCE = 0.33  # of a weight, times the inputs it sums over
-DRAWN_ON_DEVICE = 1_000_000_000  # parameters from which on a CPU, which draws 100 million a second, is not waited for
+BASE = 1024.0  # wave length of the slowest rotation, in tokens, over 2 pi
+INITIAL_VARIANCE = 0.33  # variance of a weight times its number of inputs
+DRAWN_ON_DEVICE = 1_000_000_000  # From so many parameters on, the GPU draws them: a CPU draws 100 million a second.
 
 
 Multiply = Callable[..., torch.Tensor]  # a linear layer: `linear`, or fp8's
@@ -30,7 +30,7 @@ class Sizes:
     heads: int = 6
     vocabulary: int = 50304
     hidden: float = 4  # times the width
-    kv_heads: int | None = None  # those of keys and values; as many as of queries
+    kv_heads: int | None = None  # heads of keys and values; None for as many as of queries
 
     @property
     def hidden_units(self) -> int:
@@ -38,7 +38,7 @@ class Sizes:
 
 
 def rotations(length: int, width: int) -> torch.Tensor:
-    """Cosines and sines of each place, float32 [2, length, 1, width / 2]; the second half of them does not turn."""
+    """Return cosines and sines by position, float32 [2, length, 1, width / 2]; the second half does not rotate."""
     rates = (1 / BASE) ** torch.linspace(0, 1, width // 4, dtype=torch.float32)
     return turns_at(torch.cat((rates, torch.zeros(width // 4))), length)
 
@@ -49,7 +49,7 @@ def turns_at(rates: torch.Tensor, length: int) -> torch.Tensor:
 
 
 def rotated(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
-    """[n, length, heads, width], each place turned by its own angles."""
+    """Rotate x, [n, length, heads, width], by the angles of each position."""
     first, second = x.float().chunk(2, dim=-1)
     cos, sin = turns
     return torch.cat((first * cos + second * sin, second * cos - first * sin), dim=-1).to(x.dtype)
@@ -68,9 +68,9 @@ def layer(
     norm1: torch.Tensor, parts: torch.Tensor, parts_bias: torch.Tensor, out: torch.Tensor, out_bias: torch.Tensor,
     norm2: torch.Tensor, widen: torch.Tensor, widen_bias: torch.Tensor, narrow: torch.Tensor, narrow_bias: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """What flows between layers, [n, length, width], and what is still to be added to it.
+    """Return the residual stream, [n, length, width], and the layer's last output, which the next layer adds to it.
 
-    A function of tensors and no module: the compiler makes one of it, whichever layer they are of.
+    It is a function of tensors, not a module, so that the compiler makes one function for all layers.
     """
     x = x + added
     split = multiply(norm(x, norm1), parts.flatten(0, 1), parts_bias.flatten()).unflatten(2, (3, heads, -1))
@@ -84,7 +84,7 @@ def layer(
 
 
 class Weights(nn.Module):
-    """What a layer learns. Query, key and value are three matrices [width, width] behind one another."""
+    """The parameters of a layer. `parts` stacks the matrices [width, width] of query, key and value."""
 
     function: Callable[..., Any] = staticmethod(layer)
     turns = staticmethod(rotations)
@@ -102,7 +102,7 @@ class Weights(nn.Module):
 
     @torch.no_grad()
     def draw(self) -> None:
-        """Give the parameters their first values."""
+        """Initialize the parameters."""
         for parameter in (self.parts, self.widen):
             draw(parameter, (INITIAL_VARIANCE / parameter.shape[-1]) ** 0.5, self.on_device)
         for parameter in (self.norm1, self.norm2):
@@ -114,7 +114,7 @@ class Weights(nn.Module):
         self, x: torch.Tensor, added: torch.Tensor, turns: torch.Tensor, heads: int, scale: float, multiply: Multiply,
         function: Callable[..., tuple[torch.Tensor, torch.Tensor]], again: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-        """`layer` or what was compiled of it; `again` computes it a second time in the backward pass."""
+        """Call `function`: `layer`, compiled or not. `again` recomputes it in the backward pass."""
         if again and torch.is_grad_enabled():
             result: tuple[torch.Tensor, torch.Tensor] = checkpoint(
                 function, x, added, turns, heads, scale, multiply, *self.tensors(), use_reentrant=False,
@@ -124,7 +124,7 @@ class Weights(nn.Module):
         return function(x, added, turns, heads, scale, multiply, *self.tensors())
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """In the order of `layer`'s arguments."""
+        """Return the parameters in the order of `layer`'s arguments."""
         return (
             self.norm1, self.parts, self.parts_bias, self.out, self.out_bias,
             self.norm2, self.widen, self.widen_bias, self.narrow, self.narrow_bias,
@@ -139,7 +139,7 @@ def empty(*shape: int) -> nn.Parameter:
 
 
 def draw(parameter: torch.Tensor, std: float, on_device: bool) -> None:
-    """Fill with normal numbers. Those of a CPU are the same on any device."""
+    """Fill with normal random numbers. Unless `on_device`, the CPU draws them: then all devices get the same."""
     if on_device or parameter.device.type == "cpu":
         parameter.normal_(std=std)
     elif not parameter.is_meta:

@@ -19,9 +19,9 @@ STD = 0.02
 
 
 def rotations(length: int, width: int) -> torch.Tensor:
-    """Cosines and sines of each place, float32 [2, length, 1, width / 2]."""
+    """Return cosines and sines by position, float32 [2, length, 1, width / 2]."""
     rates = BASE ** -(torch.arange(0, width, 2, dtype=torch.float32) / width)
-    return turns_at(-rates, length)  # Llama's turn the other way round.
+    return turns_at(-rates, length)  # Llama rotates in the opposite direction.
 
 
 def normed(x: torch.Tensor, gains: torch.Tensor) -> torch.Tensor:
@@ -33,7 +33,7 @@ def layer(
     norm1: torch.Tensor, query: torch.Tensor, pairs: torch.Tensor, out: torch.Tensor,
     norm2: torch.Tensor, widen: torch.Tensor, narrow: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """What flows between layers, [n, length, width], and what is still to be added to it."""
+    """Return the residual stream, [n, length, width], and the layer's last output, which the next layer adds to it."""
     x = x + added
     before = normed(x, norm1)
     queries = multiply(before, query).unflatten(2, (heads, -1))
@@ -47,7 +47,7 @@ def layer(
 
 
 class LlamaWeights(Weights):
-    """What such a layer learns. Keys and values, and gate and hidden layer, are two matrices behind one another."""
+    """The parameters of a Llama layer. `pairs` stacks keys and values, `widen` the gate and the hidden layer."""
 
     function: Callable[..., Any] = staticmethod(layer)
     turns = staticmethod(rotations)

@@ -1,6 +1,6 @@
-"""Training of a language model: Muon for matrices, AdamW for the rest, at a rate that is constant and then falls.
+"""Trains a language model: Muon for matrices, AdamW for the rest, at a rate that is constant and then falls.
 
-A step is of one global batch. A process goes through its part of it in micro-batches, whose gradients add up, and the
+A step trains one global batch. Each process splits its part into micro-batches and sums their gradients, and the
 processes exchange the sums once.
 """
 
@@ -18,7 +18,13 @@ from trainers.data.language.loader import rows_in
 from trainers.models.gpt import fp8
 from trainers.models.gpt.layers import Sizes
 from trainers.models.gpt.network import GPT, flops_per_token
-from trainers.models.gpt.option_checks import check_counts, check_network, check_optimizer, check_training, fitting
+from trainers.models.gpt.option_checks import (
+    check_counts,
+    check_network,
+    check_optimizer,
+    check_training,
+    vocabulary_size,
+)
 from trainers.ops.distributed_sum import DistributedSum
 from trainers.ops.muon import AdamWGroup, MuonAdamW
 from trainers.ops.sharding import clip
@@ -28,12 +34,12 @@ NATS_PER_BIT = 0.6931471805599453
 
 
 class LanguageModel(TrialModule):
-    """`steps` steps, in the last share `cooldown` of which the rates fall to zero in a line.
+    """Trains for `steps` steps; in the last share `cooldown` of them the rates fall linearly to zero.
 
-    The learning rate is that of the matrices; those of embedding, head and vectors (norms and biases) are so many times
-    it. Without a `vocabulary` it is the data's, rounded up. `micro_batch_size` is in tokens. A step's gradients have a
-    norm of `clip_norm` at most. Raises ConfigError for options that cannot be, and a vocabulary that the data's does
-    not fit into.
+    The learning rate is that of the matrices; `embedding_rate`, `head_rate` and `vector_rate` (norms and biases) are
+    factors of it. `vocabulary` null means that of the data, rounded up. `micro_batch_size` is in tokens. The norm of a
+    step's gradients is clipped to `clip_norm`. Raises ConfigError for an invalid option, and for a vocabulary smaller
+    than that of the data.
     """
 
     max_epochs = 1
@@ -78,32 +84,32 @@ class LanguageModel(TrialModule):
         self.learning_rate, self.weight_decay, self.momentum, self.rates = learning_rate, weight_decay, momentum, rates
         self.betas, self.epsilon, self.adamw_weight_decay = (betas[0], betas[1]), epsilon, adamw_weight_decay
         self.length, self.bytes_per_token, self.data_name = data.sequence_length, data.bytes_per_token, data.name
-        sizes = Sizes(layers, width, heads, fitting(vocabulary, data.vocabulary, data.name), hidden, kv_heads)
+        sizes = Sizes(layers, width, heads, vocabulary_size(vocabulary, data.vocabulary, data.name), hidden, kv_heads)
         self.net = GPT(sizes, self.length, attention_scale, cap, activation_checkpointing, architecture)
         self._sums = DistributedSum()
 
     def check_batch(self, batch_size: int) -> None:
-        """Raise ConfigError for a device's batch, in tokens, that sequences or micro-batches do not divide."""
+        """Raise ConfigError for a batch size a device, in tokens, that sequences or micro-batches do not divide."""
         rows_in(batch_size, self.length)
         micro = min(self.micro_batch_size, batch_size)
         near = self.largest_held(micro, batch_size) or self.length
         if self.micro_batch_size % self.length:
             raise ConfigError(
-                f"model.hparams.micro_batch_size={self.micro_batch_size}: is in tokens, and no multiple of"
-                f" dataset.sequence_length={self.length}; give one, such as {near}"
+                f"model.hparams.micro_batch_size={self.micro_batch_size}: is in tokens, and not a multiple of"
+                f" dataset.sequence_length={self.length}; give a multiple, such as {near}"
             )
         if batch_size % micro:
             raise ConfigError(
-                f"model.hparams.micro_batch_size={micro}: no number of such micro-batches makes up a device's batch,"
-                f" which has {batch_size} tokens; give one that divides it, such as {near}"
+                f"model.hparams.micro_batch_size={micro}: does not divide a device's batch of {batch_size} tokens;"
+                f" give a divisor of it, such as {near}"
             )
 
     def check_targets(self, metrics: Collection[str]) -> None:
         if "bits_per_byte" in metrics and not self.bytes_per_token:
             raise ConfigError(
-                f"model.targets.{self.data_name}.bits_per_byte: dataset={self.data_name} does not know how many bytes"
-                " of text its tokens stand for; give a target of loss"
-                + (", or the dataset.tokenizer that they are of" if self.data_name == "tokens" else "")
+                f"model.targets.{self.data_name}.bits_per_byte: for dataset={self.data_name} the bytes of text of a"
+                " token are not known; give a target on loss"
+                + (", or the dataset.tokenizer of the files" if self.data_name == "tokens" else "")
             )
 
     def held_at_once(self, batch_size: int) -> tuple[str, int]:
@@ -121,14 +127,14 @@ class LanguageModel(TrialModule):
         self.net.drop_compiled()
 
     def use_fp8(self) -> None:
-        """Have the layers' products in fp8; the head's stay as they are."""
+        """Compute the layers' products in fp8, but not the head's. Raises ConfigError for sides of unfit size."""
         sizes = self.net.sizes
         of_keys = sizes.width * (sizes.kv_heads or sizes.heads) // sizes.heads
         sides = {"model.hparams.width": sizes.width, "model.hparams.hidden * width": sizes.hidden_units}
         sides |= {"model.hparams.kv_heads * width / heads": of_keys, "dataset.sequence_length": self.length}
         for name, side in sides.items():
             if side % fp8.MULTIPLE:
-                raise ConfigError(f"{name}={side}: precision=fp8 wants a multiple of {fp8.MULTIPLE}")
+                raise ConfigError(f"{name}={side}: precision=fp8 needs a multiple of {fp8.MULTIPLE}")
         self.multiply = self.net.multiply = fp8.linear
         self.net.drop_compiled()
 
@@ -136,7 +142,7 @@ class LanguageModel(TrialModule):
         return [self.net, *self.net.layers]
 
     def configure_gradient_clipping(self, optimizer: Any, gradient_clip_val: Any = None, *_: Any, **__: Any) -> None:
-        """Clip by the norm of all gradients, without the host's knowing it. A scaler's are clipped as they are."""
+        """Clip by the norm of all gradients, without a wait for the device. A loss scaler's stay scaled."""
         if self.clip_norm is not None:
             scaler = getattr(self.trainer.precision_plugin, "scaler", None)
             scale = 1.0 if scaler is None else scaler._get_scale_async()
@@ -158,7 +164,7 @@ class LanguageModel(TrialModule):
         return optimizer
 
     def share_of_rate(self, step: int) -> float:
-        """What the rates are multiplied by at a step, counted from 0."""
+        """Return the factor of the rates at a step, counted from 0."""
         left = max(0.0, 1 - step / self.max_steps)
         return min(1.0, left / self.cooldown) if self.cooldown else 1.0
 
@@ -169,10 +175,13 @@ class LanguageModel(TrialModule):
                 group["lr"] = group["full_lr"] * share
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
-        """Lightning asks for it between a step's loss and its last gradients: `training_step` did it before."""
+        """Do nothing: Lightning calls this after the first micro-batches' gradients; `training_step` zeroes them."""
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
-        """The mean loss, whose gradient is that of the last micro-batch; the others' are in the parameters by now."""
+        """Run the backward pass of all micro-batches but the last; return the step's mean loss.
+
+        Its gradient is that of the last micro-batch: Lightning runs that backward pass.
+        """
         self.zero_grad(set_to_none=True)
         inputs, targets = batch["inputs"], batch["targets"]
         rows = max(1, min(self.micro_batch_size, inputs.numel()) // inputs.shape[1])
@@ -187,7 +196,7 @@ class LanguageModel(TrialModule):
         return mean
 
     def _scaled(self, loss: torch.Tensor) -> torch.Tensor:
-        """As Lightning scales the last micro-batch's, where a half type needs it."""
+        """Scale the loss as Lightning scales that of the last micro-batch, if there is a loss scaler."""
         plugin = getattr(self._trainer, "precision_plugin", None)
         scaler = getattr(plugin, "scaler", None)
         scaled: torch.Tensor = loss if scaler is None else scaler.scale(loss)
@@ -200,7 +209,7 @@ class LanguageModel(TrialModule):
             self._sums.add(torch.stack((self.net.summed_loss(*piece), (piece[1] >= 0).sum().float())))
 
     def metrics(self) -> dict[str, float]:
-        """The mean loss in nats a token, and bits a byte of text where the data know their bytes."""
+        """Return the mean loss in nats a token and, if known for the data, in bits per byte of text."""
         total, number = self._sums.reduce()
         loss = total / number
         if not self.bytes_per_token:
@@ -208,16 +217,16 @@ class LanguageModel(TrialModule):
         return {"loss": loss, "bits_per_byte": loss / NATS_PER_BIT / self.bytes_per_token}
 
     def flops_per_sample(self) -> float:
-        """Of a token, which is a sample here."""
+        """Return the FLOPs of a token, which is a sample here."""
         return flops_per_token(self.net.sizes, self.length, self.net.architecture)
 
     def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:
         inputs = batch["inputs"].long()
-        return Predictor(self.net), torch.cat((inputs, inputs))  # Of one sequence alone an export is for one alone.
+        return Predictor(self.net), torch.cat((inputs, inputs))  # Exported with one sequence, it would take only one.
 
 
 class Predictor(nn.Module):
-    """Ids, int64 [n, length], to the logits of what follows each, float32 [n, length, vocabulary]."""
+    """Maps ids, int64 [n, length], to logits of the next token, float32 [n, length, vocabulary]."""
 
     def __init__(self, net: GPT) -> None:
         super().__init__()

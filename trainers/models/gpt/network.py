@@ -1,9 +1,9 @@
-"""GPT-2's size with the layers of 2025: rotary positions, RMS norms, also of queries and keys, and squared ReLUs.
+"""GPT-2's sizes with layers of 2025: rotary positions, RMS norms (also of queries and keys), squared ReLUs.
 
-The definition is that of modded-nanogpt's plain script (records/track_3_optimization/train_gpt_simple.py): its first
-weights, half of each head's width rotated, attention scaled by 0.12, logits capped at 15, biases everywhere.
+It follows modded-nanogpt's plain script (records/track_3_optimization/train_gpt_simple.py): initialization, half of
+each head's width rotated, attention scaled by 0.12, logits capped at 15, biases everywhere.
 
-`architecture` llama has Llama 3's layers in the place of these (llama.py), and neither caps nor biases.
+`architecture=llama` has Llama 3's layers instead (llama.py), without caps and biases.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LLAMA_STD = 0.02
 
 
 def first(table: torch.Tensor, gains: torch.Tensor | None, inputs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What the first layer is given: the embedding, which is normalised where there are gains."""
+    """Return the first layer's input: the embedding, normalised if there are gains."""
     looked_up = F.embedding(inputs, table).to(dtype)
     return looked_up if gains is None else norm(looked_up, gains)
 
@@ -34,16 +34,16 @@ def last(x: torch.Tensor, added: torch.Tensor, gains: torch.Tensor) -> torch.Ten
 
 
 class Parts(NamedTuple):
-    """What a forward pass calls, compiled or not."""
+    """The functions that a forward pass calls, compiled or not."""
 
     first: Callable[..., torch.Tensor]
     layer: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     last: Callable[..., torch.Tensor]
-    multiply: Multiply = linear  # what the layer computes its products with
+    multiply: Multiply = linear  # the layer's matrix product
 
 
 class GPT(nn.Module):
-    """Embedding, layers and head, which are matrices of their own."""
+    """Embedding, layers and head; embedding and head do not share weights."""
 
     turns: torch.Tensor
 
@@ -51,7 +51,7 @@ class GPT(nn.Module):
         self, sizes: Sizes, length: int, scale: float | None = 0.12, cap: float | None = 15.0,
         activation_checkpointing: bool = False, architecture: str = "gpt",
     ) -> None:  # fmt: skip
-        """`length` is that of the longest sequence. Without a `scale` attention has 1 / sqrt(a head's width)."""
+        """`length` is the longest sequence's. `scale` None means 1 / sqrt(a head's width)."""
         super().__init__()
         self.sizes, self.architecture, self.activation_checkpointing = sizes, architecture, activation_checkpointing
         self.scale = scale or (sizes.width / sizes.heads) ** -0.5
@@ -71,7 +71,7 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def draw(self) -> None:
-        """Give the parameters, but for those of layers, their first values."""
+        """Initialize the parameters, except those of the layers."""
         ours = self.architecture == "gpt"
         draw(self.embedding, 1.0 if ours else LLAMA_STD, self.on_device)
         for gains in (self.embedding_norm, self.last_norm):
@@ -86,7 +86,7 @@ class GPT(nn.Module):
         self.turns.copy_(turns(self.turns.shape[1], 2 * self.turns.shape[-1]))
 
     def compile_parts(self) -> None:
-        """Compile a layer, once for all of them, and what is before the first one and behind the last."""
+        """Compile the layer function, once for all layers, and the functions before and after the layers."""
         made: list[Any] = [torch.compile(part, dynamic=False) for part in self._plain()[:3]]
         self._parts = Parts(*made)._replace(multiply=self.multiply)
         self.cross_entropy.compile()
@@ -99,13 +99,13 @@ class GPT(nn.Module):
         return Parts(first, ARCHITECTURES[self.architecture].function, last, multiply)
 
     def forward(self, inputs: torch.Tensor, parts: Parts | None = None) -> torch.Tensor:
-        """What the head is given, [n, length, width], of ids [n, length]; in the type that autocast asks for."""
+        """Return the head's input, [n, length, width], for ids [n, length], in autocast's dtype."""
         parts = parts or self._parts
         device = inputs.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.embedding.dtype
-        with torch.autocast(device, enabled=False):  # Types are told here, as the definition does.
+        with torch.autocast(device, enabled=False):  # The network casts explicitly, as the original script does.
             x = parts.first(self.embedding, self.embedding_norm, inputs, dtype)
-            # As what later layers add does, or the compiler would make a function for this one.
+            # It requires gradients as later layers' outputs do; else the compiler would compile this layer again.
             added = torch.zeros_like(x, requires_grad=x.requires_grad)
             turns = self.turns[:, : inputs.shape[1]]
             for weights in self.layers:
@@ -122,37 +122,39 @@ class GPT(nn.Module):
             return parts.last(x, added, self.last_norm)
 
     def summed_loss(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The sum of the cross entropies in nats, a float32 scalar, of ids [n, length] each; targets below 0 have
-        none."""
-        hidden = self.forward(inputs)  # FSDP has gathered for this method what `forward` takes.
+        """Return the sum of the cross entropies in nats, a float32 scalar, for ids [n, length] each.
+
+        Targets below 0 are ignored.
+        """
+        hidden = self.forward(inputs)  # Not self(inputs): FSDP has gathered the parameters for this method.
         with torch.autocast(inputs.device.type, enabled=False):
             return self.cross_entropy(hidden.flatten(0, 1), self.head, self.head_bias, targets.flatten())
 
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Capped logits of what follows, float32 [n, length, vocabulary]. Nothing compiled is called, for an export."""
+        """Return capped logits of the next token, float32 [n, length, vocabulary]. Uncompiled, for an export."""
         cap = self.cross_entropy.cap
         logits = linear(self.forward(inputs, self._plain()), self.head, self.head_bias).float()
         return logits if cap is None else cap * logits * (logits.square() + cap * cap).rsqrt()
 
 
 def weights_of_layer(sizes: Sizes, architecture: str) -> int:
-    """Those of its matrices."""
+    """Return the number of weights in a layer's matrices."""
     shared = (sizes.kv_heads or sizes.heads) / sizes.heads
     attention, hidden = (2 + 2 * shared) * sizes.width**2, sizes.hidden_units * sizes.width
     return round(attention + (3 if architecture == "llama" else 2) * hidden)
 
 
 def num_parameters(sizes: Sizes, architecture: str) -> int:
-    """Without norms and biases."""
+    """Return the number of parameters, without norms and biases."""
     return sizes.layers * weights_of_layer(sizes, architecture) + 2 * sizes.vocabulary * sizes.width
 
 
 def flops_per_token(sizes: Sizes, length: int, architecture: str = "gpt") -> float:
-    """FLOPs of a training step a token: 6 a weight of a matrix, and attention.
+    """Return the FLOPs of a training step per token: 6 for each weight of a matrix, and those of attention.
 
-    A multiplication with an addition counts as two, and the backward pass twice the forward one. Attention counts
-    whole, as if no token were hidden; embedding, norms and biases do not count.
+    A multiply-add counts as two, and the backward pass as twice the forward pass. Attention counts in full, as if it
+    were not causal; embedding, norms and biases do not count.
     """
-    attention = 2 * length * sizes.width  # multiplications: with the keys, and of the values
+    attention = 2 * length * sizes.width  # multiplications with keys and with values
     of_layers = sizes.layers * (weights_of_layer(sizes, architecture) + attention)
     return 6.0 * (of_layers + sizes.vocabulary * sizes.width)

@@ -1,4 +1,4 @@
-"""What a language model's options may be."""
+"""Checks a language model's options; each check raises ConfigError."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainers.models.gpt.cross_entropy import LARGEST_CAP
 from trainers.models.schedule import is_count, require
 
 ARCHITECTURES = ("gpt", "llama")
-ALIGNMENT = 64  # Matrix units want the head's rows to be a multiple of it.
+ALIGNMENT = 64  # Matrix units need the number of the head's rows to be a multiple of it.
 
 
 def check_counts(**counts: int) -> None:
@@ -25,11 +25,11 @@ def check_network(
 ) -> None:  # fmt: skip
     require("width", width, is_count(width) and width % (4 * heads) == 0 < width, f"a multiple of 4 * heads={heads}")
     capped = cap is None or (is_number(cap) and 0 < cap <= LARGEST_CAP)
-    require("cap", cap, capped, f"above 0 and up to {LARGEST_CAP:g}, or null for none")
+    require("cap", cap, capped, f"above 0 and up to {LARGEST_CAP:g}, or null for no cap")
     check_above_zero(hidden=hidden, **({} if attention_scale is None else {"attention_scale": attention_scale}))
     require("architecture", architecture, architecture in ARCHITECTURES, " or ".join(ARCHITECTURES))
     shared = kv_heads is None or (architecture == "llama" and is_count(kv_heads) and kv_heads > 0 == heads % kv_heads)
-    require("kv_heads", kv_heads, shared, f"a divisor of heads={heads}, of architecture=llama alone, or null for that")
+    require("kv_heads", kv_heads, shared, f"null, or with architecture=llama a divisor of heads={heads}")
     again = activation_checkpointing
     require("activation_checkpointing", again, isinstance(again, bool), "true or false")
 
@@ -49,8 +49,8 @@ def check_above_zero(**values: float) -> None:
 
 def check_optimizer(betas: Sequence[float], adamw_weight_decay: float, weight_decay: float) -> None:
     pair = isinstance(betas, Sequence) and not isinstance(betas, str) and len(betas) == 2
-    there = pair and all(is_number(beta) and 0 <= beta < 1 for beta in betas)
-    require("betas", betas, there, "two numbers from 0 to below 1, as [0.8, 0.95]")
+    valid = pair and all(is_number(beta) and 0 <= beta < 1 for beta in betas)
+    require("betas", betas, valid, "two numbers from 0 to below 1, such as [0.8, 0.95]")
     decays = {"model.hparams.adamw_weight_decay": adamw_weight_decay, "model.optimizer.weight_decay": weight_decay}
     for key, value in decays.items():
         if not is_number(value) or value < 0:
@@ -58,19 +58,19 @@ def check_optimizer(betas: Sequence[float], adamw_weight_decay: float, weight_de
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is an int or a float that is finite."""
+    """Return whether the value is a finite int or float."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def fitting(vocabulary: int | None, of_data: int, name: str) -> int:
-    """The number of tokens that the model knows. Raises ConfigError where the data have more."""
+def vocabulary_size(vocabulary: int | None, data_vocabulary: int, name: str) -> int:
+    """Return the size of the model's vocabulary. Raises ConfigError if that of the data is larger."""
     if vocabulary is None:
-        return -(-of_data // ALIGNMENT) * ALIGNMENT
-    there = is_count(vocabulary) and vocabulary >= 1
-    require("vocabulary", vocabulary, there, "a whole number of tokens, 1 or more, or null for the data's")
-    if of_data > vocabulary:
+        return -(-data_vocabulary // ALIGNMENT) * ALIGNMENT
+    valid = is_count(vocabulary) and vocabulary >= 1
+    require("vocabulary", vocabulary, valid, "a whole number of tokens, 1 or more, or null for the data's")
+    if data_vocabulary > vocabulary:
         raise ConfigError(
-            f"model.hparams.vocabulary={vocabulary}: dataset={name} has {of_data:,} tokens; give {of_data} or more, or"
-            " null for the data's"
+            f"model.hparams.vocabulary={vocabulary}: is smaller than the {data_vocabulary:,} tokens of dataset={name};"
+            f" give {data_vocabulary} or more, or null for the data's"
         )
     return vocabulary

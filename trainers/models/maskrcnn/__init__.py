@@ -1,4 +1,4 @@
-"""Mask R-CNN with a ResNet-50 and a feature pyramid."""
+"""Mask R-CNN with a ResNet-50 backbone and a feature pyramid."""
 
 from __future__ import annotations
 

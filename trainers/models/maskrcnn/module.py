@@ -1,7 +1,7 @@
 """Mask R-CNN with a feature pyramid (K. He et al. 2017, arXiv:1703.06870).
 
-The layers are torchvision's, so that its weights fit. What lies between them, where torchvision's loops over images
-keep the GPU waiting, is ours: all images of a batch at once, in fixed shapes, and the host never waits for the device.
+The layers are torchvision's, so that its weights fit. Between the layers torchvision loops over images, and the GPU
+waits. Here that part processes all images of a batch at once, in fixed shapes, and the host never waits for the device.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from trainers.ops.boxes import to_image
 from trainers.ops.compiling import compiled, raise_recompile_limit
 from trainers.workload import Batch, DetectionData, TrialModule, Workload
 
-OUTLINE_GRID = 56  # cells a side that an object's outline is drawn on before regions cut their masks out of it
+OUTLINE_GRID = 56  # cells a side of the grid on which an object's outline is drawn; regions crop their masks from it
 
 
 def rpn_losses(
@@ -63,14 +63,14 @@ def mask_branch(network: MaskRCNN, pooled: torch.Tensor, classes: torch.Tensor, 
 
 
 def mask_probabilities(network: MaskRCNN, pooled: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """float16 [P, 28, 28], of each region's own class."""
+    """Return the masks of each region's class, float16 [P, 28, 28]."""
     return mask_head(network, pooled, labels).float().sigmoid().half()
 
 
 class MaskRcnn(TrialModule):
-    """SGD with momentum, warm-up by steps, the rate divided by ten after each of `decay_epochs`.
+    """Trains Mask R-CNN by SGD with momentum and a warm-up in steps; the rate falls to a tenth at each `decay_epochs`.
 
-    Raises ConfigError for options that cannot be, and for a file of weights that does not fit.
+    Raises ConfigError for an invalid option, and for a file of weights that does not fit.
     """
 
     def __init__(
@@ -102,17 +102,17 @@ class MaskRcnn(TrialModule):
         self._box_branch, self._mask_branch, self._mask_probabilities = box_branch, mask_branch, mask_probabilities
         self._begin_step: Callable[[], None] = lambda: None
         self._anchors: dict[tuple[int, int], list[torch.Tensor]] = {}  # by canvas
-        self._detections: list[dict[str, torch.Tensor]] = []  # on the device, one item a step
+        self._detections: list[dict[str, torch.Tensor]] = []  # on the device, one item for each step
         self._evaluator = data.evaluator(("bbox", "segm"))
 
     def compile_hot_path(self) -> None:
-        """Compile what has arithmetic; sampling and proposals are few small kernels and stay as they are."""
-        raise_recompile_limit(32)  # every canvas, in training and in evaluation, is a graph of its own
+        """Compile the arithmetic. Sampling and proposals are a few small kernels and are not compiled."""
+        raise_recompile_limit(32)  # Every canvas has its own graphs, for training and for evaluation.
         self._rpn_losses = torch.compile(rpn_losses, dynamic=False)
-        # As CUDA graphs: launched one by one, their kernels keep the host longer than a small batch keeps the device.
+        # These become CUDA graphs: with a small batch, launching their kernels one by one takes longer than they run.
         for name in ("_dense", "_box_head", "_box_branch", "_mask_branch", "_mask_probabilities"):
             setattr(self, name, compiled(getattr(self, name), self.device))
-        if self.device.type == "cuda":  # without graphs it would only load the compiler, which takes seconds
+        if self.device.type == "cuda":  # Elsewhere there are no graphs, and it would load the compiler for seconds.
             self._begin_step = torch.compiler.cudagraph_mark_step_begin
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -128,7 +128,7 @@ class MaskRcnn(TrialModule):
         return sum(self.losses(batch).values()) * batch["weights"].sum()  # type: ignore[no-any-return]
 
     def losses(self, batch: Batch) -> dict[str, torch.Tensor]:
-        """The five losses, each a mean over the samples drawn from this process's images."""
+        """Return the five losses, each a mean over the samples drawn from this process's images."""
         boxes, labels, use = batch["boxes"], batch["labels"], batch["weights"] > 0
         features, logits, deltas = self._dense(self.net, batch["images"], batch["sizes"])
         level_anchors = self.anchors(batch["images"], features)
@@ -184,12 +184,12 @@ class MaskRcnn(TrialModule):
                 "boxes": to_image(detections.boxes, batch["crops"], batch["sizes"]).flatten(0, 1),
                 "scores": detections.scores.flatten(),
                 "labels": detections.labels.flatten(),
-                "masks": masks.clone(),  # theirs is the memory of a graph, which the next step writes over
+                "masks": masks.clone(),  # The next step overwrites the CUDA graph's memory.
             }
         )
 
     def metrics(self) -> dict[str, float]:
-        """COCO's mean average precision of boxes and masks over all images; a collective call."""
+        """Return COCO's mean average precision of boxes and masks over all images. A collective call."""
         assert self._evaluator is not None, "these data have nothing to evaluate"
         steps = self._detections
         detections = {key: torch.cat([step[key] for step in steps]) for key in (steps[0] if steps else ())}
@@ -217,9 +217,9 @@ def check_sizes(min_size: Any, max_size: Any, num_proposals: Any, num_regions: A
         ("channels", channels, 8),
     ):
         if not isinstance(value, int) or value < least:
-            raise ConfigError(f"model.hparams.{name}={value}: must be a whole number of at least {least}")
+            raise ConfigError(f"model.hparams.{name}={value}: give a whole number, {least} or more")
     if max_size < min_size:
-        raise ConfigError(f"model.hparams.max_size={max_size}: must not be below min_size={min_size}")
+        raise ConfigError(f"model.hparams.max_size={max_size}: give min_size={min_size} or more")
 
 
 WORKLOAD = Workload(

@@ -1,4 +1,4 @@
-"""Mask R-CNN's layers: torchvision's, so that its weights fit, put together anew and called in batches."""
+"""Mask R-CNN's layers. They are torchvision's, so that its weights fit, but are called for whole batches."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from trainers.ops.space_to_depth import SpaceToDepthConv
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "resnet34": resnet34, "resnet50": resnet50}
 BOX_BINS, MASK_BINS, MASK_SIZE = 7, 14, 28
-TRAINED_STAGES = ("layer2", "layer3", "layer4")  # What a pretrained backbone has before them stays as it is.
+TRAINED_STAGES = ("layer2", "layer3", "layer4")  # The stages of a pretrained backbone before these are frozen.
 
 
 def build_network(num_classes: int, backbone: str, channels: int, pretrained: str | None) -> MaskRCNN:
-    """torchvision's MaskRCNN for classes 1 to `num_classes`; its own forward is not used.
+    """Return torchvision's MaskRCNN for classes 1 to `num_classes`; its forward() is not used.
 
-    With a pretrained backbone, batch normalisation and the first two stages are frozen, as the published recipes have
-    it; without, everything is trained. `channels` is the width of the pyramid and of all that is behind it. Raises
-    ConfigError for a backbone that is not there.
+    A pretrained backbone has frozen batch normalisation and frozen first two stages, as in the published recipes;
+    without pretraining, everything is trained. `channels` is the width of the pyramid and of all layers after it.
+    Raises ConfigError for an unknown backbone.
     """
     if backbone not in BACKBONES:
         raise ConfigError(f"model.hparams.backbone={backbone}: allowed: {', '.join(BACKBONES)}")
@@ -52,7 +52,7 @@ def build_network(num_classes: int, backbone: str, channels: int, pretrained: st
         mask_head=MaskRCNNHeads(channels, (channels,) * 4, dilation=1),
         mask_predictor=MaskRCNNPredictor(channels, channels, num_classes + 1),
     )
-    for name, values in (("mean", MEAN), ("std", STD)):  # on the device already when a step needs them
+    for name, values in (("mean", MEAN), ("std", STD)):  # Buffers are on the device before a step needs them.
         network.register_buffer(name, torch.tensor(values).view(3, 1, 1), persistent=False)
     return network.to(memory_format=torch.channels_last)
 
@@ -60,9 +60,10 @@ def build_network(num_classes: int, backbone: str, channels: int, pretrained: st
 def dense(
     network: MaskRCNN, images: torch.Tensor, sizes: torch.Tensor
 ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
-    """What is computed everywhere, of images uint8 [n, 3, H, W] with parts of `sizes` [n, 2].
+    """Compute backbone, pyramid and proposal head for images uint8 [n, 3, H, W] that fill `sizes` [n, 2].
 
-    Returns one a level: features [n, C, h, w], objectness logits [n, A] and box deltas [n, A, 4] of its anchors.
+    Returns, for each level, features [n, C, h, w], and objectness logits [n, A] and box deltas [n, A, 4] of its
+    anchors.
     """
     scaled = (images.float() * (1 / 255) - network.mean) / network.std
     rows, columns = (torch.arange(length, device=images.device) for length in images.shape[2:])
@@ -77,22 +78,22 @@ def dense(
 
 
 def pool(features: list[torch.Tensor], rois: torch.Tensor, valid: torch.Tensor, bins: int) -> torch.Tensor:
-    """Features of rois [n, R, 4] from all levels but the last, which is there for anchors only."""
+    """Return the features of rois [n, R, 4] from all levels except the last, which only has anchors."""
     image = torch.arange(rois.shape[0], device=rois.device).repeat_interleave(rois.shape[1])
     return roi_align(features[:-1], rois.flatten(0, 1), image, valid.flatten(), bins, FIRST_STRIDE)
 
 
 def box_head(network: MaskRCNN, pooled: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Class logits [R, C + 1] and deltas [R, (C + 1) * 4] of pooled features [R, channels, 7, 7]."""
+    """Return class logits [R, C + 1] and deltas [R, (C + 1) * 4] for pooled features [R, channels, 7, 7]."""
     logits, deltas = network.roi_heads.box_predictor(network.roi_heads.box_head(pooled))
     return logits, deltas
 
 
 def mask_head(network: MaskRCNN, pooled: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
-    """Mask logits [P, 28, 28], each of its region's own class int64 [P], of pooled features [P, channels, 14, 14].
+    """Return mask logits [P, 28, 28] of each region's class, int64 [P], for pooled features [P, channels, 14, 14].
 
-    The last convolution is 1x1, so one class is one product of a pixel's channels with that class's weights: the masks
-    of all other classes, which nobody reads, need not be computed.
+    The last convolution is 1x1, so a class is a product of a pixel's channels with that class's weights. The masks of
+    the other classes, which are not used, are therefore not computed.
     """
     predictor = network.roi_heads.mask_predictor
     features = predictor.relu(predictor.conv5_mask(network.roi_heads.mask_head(pooled)))

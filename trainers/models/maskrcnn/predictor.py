@@ -1,4 +1,4 @@
-"""Mask R-CNN as it predicts: from one tensor to one tensor, so that it can be exported."""
+"""Mask R-CNN's prediction as a network from one tensor to one tensor, so that it can be exported."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from trainers.models.maskrcnn.network import BOX_BINS, MASK_BINS, box_head, dens
 
 
 class Predictor(nn.Module):
-    """uint8 [n, 3, height, width] to detections float32 [n, 100, 790], of the best `num_proposals` regions.
+    """Maps uint8 [n, 3, height, width] to detections float32 [n, 100, 790] from the best `num_proposals` regions.
 
-    A detection is its box in pixels of the images, its score, where 0 is none, its label, and the 28x28 probabilities
-    that a point of the box is the object's, row by row. Images fill height and width.
+    A detection is its box in pixels of the images, its score (0 for an empty slot), its label, and 28x28 probabilities,
+    row by row, that a point of the box belongs to the object. Images fill height and width.
     """
 
     def __init__(self, net: MaskRCNN, num_proposals: int) -> None:

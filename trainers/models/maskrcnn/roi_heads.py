@@ -1,7 +1,7 @@
-"""The second stage of Mask R-CNN beside its layers: which regions are trained on, losses, and final detections.
+"""The second stage of Mask R-CNN without its layers: samples regions, and computes losses and final detections.
 
-K. He et al. 2017 (arXiv:1703.06870), with torchvision's constants. All images of a batch at once, in fixed shapes, and
-nothing that the host would have to wait for.
+K. He et al. 2017 (arXiv:1703.06870), with torchvision's constants. It processes all images of a batch at once, in fixed
+shapes, and the host never waits for the device.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from trainers.ops.nms import nms_of_classes
 POSITIVE_IOU = 0.5
 POSITIVE_SHARE = 0.25
 CODING = (10.0, 5.0)
-BETA = 1 / 9  # where smooth L1 turns from squared to linear
+BETA = 1 / 9  # where smooth L1 changes from quadratic to linear
 MIN_SCORE, NMS_IOU, MAX_DETECTIONS = 0.05, 0.5, 100
-NUM_CANDIDATES = 2048  # (region, class) pairs of an image, the best of which go into non-maximum suppression
+NUM_CANDIDATES = 2048  # best (region, class) pairs of an image that enter non-maximum suppression
 
 
 class Regions(NamedTuple):
-    """Regions that the second stage is trained on, positive ones first; n images with R slots each."""
+    """Regions for training the second stage, positive ones first; n images with R slots each."""
 
     rois: torch.Tensor  # float32 [n, R, 4]
     classes: torch.Tensor  # int64 [n, R], 0 = background
-    valid: torch.Tensor  # bool [n, R], false for a slot that stays empty
-    matched: torch.Tensor  # int64 [n, R], the object that the region overlaps most
+    valid: torch.Tensor  # bool [n, R], False for an empty slot
+    matched: torch.Tensor  # int64 [n, R], the object with the largest overlap
 
 
 @torch.no_grad()
@@ -41,7 +41,7 @@ def sample_regions(
     use: torch.Tensor,
     num: int,
 ) -> Regions:
-    """Draw `num` regions an image from its proposals [n, K, 4] and its objects [n, G, 4], a quarter positive."""
+    """Draw `num` regions an image, up to a quarter positive, from its proposals [n, K, 4] and objects [n, G, 4]."""
     candidates = torch.cat((proposals, boxes), dim=1)
     valid = torch.cat((valid, labels > 0), dim=1) & use[:, None]
     iou = torch.where((labels > 0)[:, None], box_ops.pairwise_iou(candidates, boxes), -1.0)
@@ -57,7 +57,7 @@ def sample_regions(
 def box_losses(
     logits: torch.Tensor, deltas: torch.Tensor, regions: Regions, boxes: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Class and box loss, means over the regions, of logits [n * R, C + 1] and deltas [n * R, (C + 1) * 4]."""
+    """Return class and box loss, means over the regions, for logits [n * R, C + 1] and deltas [n * R, (C + 1) * 4]."""
     classes, valid = regions.classes.flatten(), regions.valid.flatten()
     num = valid.sum().clamp(min=1)
     classification = F.cross_entropy(logits.float(), classes, reduction="none")
@@ -65,18 +65,18 @@ def box_losses(
     wanted = boxes.gather(1, regions.matched.unsqueeze(2).expand(-1, -1, 4))
     wanted = box_ops.encode(wanted, regions.rois, CODING).flatten(0, 1)
     positive = classes > 0
-    wanted = torch.where(positive[:, None], wanted, 0.0)  # others may be infinite
+    wanted = torch.where(positive[:, None], wanted, 0.0)  # Targets of other regions may be infinite.
     off = F.smooth_l1_loss(own.float(), wanted, beta=BETA, reduction="none").sum(dim=1)
     return (classification * valid).sum() / num, (off * positive).sum() / num
 
 
 def mask_loss(logits: torch.Tensor, classes: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy over the pixels of the positive regions.
+    """Return the mean cross entropy over the pixels of the positive regions.
 
     Args:
-        logits: [P, M, M], of the region's own class
-        classes: int64 [P], 0 where a region is not positive and does not count
-        wanted: float32 [P, M, M], shares of the object
+        logits: [P, M, M], of the region's class
+        classes: int64 [P], 0 for regions that are not positive and do not count
+        wanted: float32 [P, M, M], target share of the object in each pixel
     """
     losses = F.binary_cross_entropy_with_logits(logits.float(), wanted, reduction="none").mean(dim=(1, 2))
     positive = classes > 0
@@ -84,17 +84,17 @@ def mask_loss(logits: torch.Tensor, classes: torch.Tensor, wanted: torch.Tensor)
 
 
 class Detections(NamedTuple):
-    """The detections of each image in descending order of their scores; n images with D slots each."""
+    """Detections of each image by descending score; n images with D slots each."""
 
     boxes: torch.Tensor  # float32 [n, D, 4], canvas pixels
-    scores: torch.Tensor  # float32 [n, D], 0 for a slot that stays empty
+    scores: torch.Tensor  # float32 [n, D], 0 for an empty slot
     labels: torch.Tensor  # int64 [n, D], 1 to C
 
 
 def detect(
     logits: torch.Tensor, deltas: torch.Tensor, rois: torch.Tensor, valid: torch.Tensor, sizes: torch.Tensor
 ) -> Detections:
-    """Detections from logits [n, R, C + 1] and deltas [n, R, (C + 1) * 4] of rois [n, R, 4]."""
+    """Return the detections for logits [n, R, C + 1] and deltas [n, R, (C + 1) * 4] of rois [n, R, 4]."""
     images, regions, classes = logits.shape
     scores = logits.float().softmax(dim=2)[:, :, 1:]
     scores = torch.where(valid[:, :, None] & (scores > MIN_SCORE), scores, 0.0).flatten(1)

@@ -1,7 +1,7 @@
-"""The region proposal network's part beside its convolutions: anchors, targets, losses and proposals.
+"""The region proposal network without its convolutions: anchors, targets, losses and proposals.
 
 S. Ren et al. 2015 (arXiv:1506.01497) on a feature pyramid (T.-Y. Lin et al. 2016, arXiv:1612.03144), with torchvision's
-constants. All images of a batch at once, in fixed shapes, and nothing that the host would have to wait for.
+constants. It processes all images of a batch at once, in fixed shapes, and the host never waits for the device.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from trainers.models.maskrcnn.sampling import IGNORED, NEGATIVE, POSITIVE, Sampl
 from trainers.ops import boxes as box_ops
 from trainers.ops.nms import nms_mask
 
-ANCHOR_SIZES = (32, 64, 128, 256, 512)  # pixels, one a level
+ANCHOR_SIZES = (32, 64, 128, 256, 512)  # pixels, one size for each level
 ASPECT_RATIOS = (0.5, 1.0, 2.0)  # height to width
-FIRST_STRIDE = 4  # image pixels a cell of the first level
+FIRST_STRIDE = 4  # image pixels per cell of the first level
 POSITIVE_IOU, NEGATIVE_IOU = 0.7, 0.3
 NUM_SAMPLES, POSITIVE_SHARE = 256, 0.5
 NMS_IOU = 0.7
 MIN_SIZE = 1e-3  # pixels; smaller proposals are dropped
 CODING = (1.0, 1.0)
-BETA = 1 / 9  # where smooth L1 turns from squared to linear
+BETA = 1 / 9  # where smooth L1 changes from quadratic to linear
 
 
 def anchors(canvas: tuple[int, int], shapes: Sequence[tuple[int, int]], device: torch.device) -> list[torch.Tensor]:
-    """The anchors of each level with maps of `shapes` (height, width): float32 [height * width * 3, 4], row by row."""
+    """Return the anchors of each level: float32 [height * width * 3, 4], row by row, for maps of `shapes`."""
     levels = []
     for size, (rows, columns) in zip(ANCHOR_SIZES, shapes, strict=True):
         ratio = torch.tensor(ASPECT_RATIOS).sqrt()
@@ -44,17 +44,18 @@ def anchors(canvas: tuple[int, int], shapes: Sequence[tuple[int, int]], device: 
 def targets(
     all_anchors: torch.Tensor, boxes: torch.Tensor, real: torch.Tensor, use: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The label of each anchor, int8 [n, A], and the object that it overlaps most, int64 [n, A].
+    """Return the label of each anchor, int8 [n, A], and the object that it overlaps most, int64 [n, A].
 
     Args:
         all_anchors: float32 [A, 4]
-        boxes: float32 [n, G, 4], of which the `real` ones, bool [n, G], are objects
-        use: bool [n], false for images that only fill up the batch
+        boxes: float32 [n, G, 4]
+        real: bool [n, G], False for padding among the boxes
+        use: bool [n], False for images that only pad the batch
     """
     iou = torch.where(real[:, None], box_ops.pairwise_iou(all_anchors, boxes), -1.0)
     best, matched = iou.max(dim=2)
-    # An object that no anchor overlaps enough gets those that overlap it most, ties included. It is compared with room
-    # for rounding, because a compiler may compute the overlap anew here.
+    # An object that no anchor overlaps enough gets the anchors that overlap it most, ties included. The comparison
+    # leaves room for rounding, because a compiler may recompute the overlap here.
     most = iou.amax(dim=1, keepdim=True)
     is_most = ((iou >= most * (1 - 1e-6)) & (most > 0)).any(dim=2)
     positive = (best >= POSITIVE_IOU) | is_most
@@ -70,7 +71,7 @@ def losses(
     matched: torch.Tensor,
     drawn: Sample,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Objectness and box loss, means over the drawn anchors, of logits [n, A] and deltas [n, A, 4]."""
+    """Return objectness and box loss, means over the drawn anchors, for logits [n, A] and deltas [n, A, 4]."""
     num = drawn.valid.sum().clamp(min=1)
     objectness = F.binary_cross_entropy_with_logits(
         logits.gather(1, drawn.chosen).float(), drawn.positive.float(), reduction="none"
@@ -78,7 +79,7 @@ def losses(
     wide = drawn.chosen.unsqueeze(2).expand(-1, -1, 4)
     object_index = matched.gather(1, drawn.chosen).unsqueeze(2).expand(-1, -1, 4)
     wanted = box_ops.encode(boxes.gather(1, object_index), all_anchors[drawn.chosen], CODING)
-    # Padding would make infinite targets, and infinity times zero is no zero.
+    # Padding gives infinite targets, and infinity times zero is NaN.
     wanted = torch.where(drawn.positive.unsqueeze(2), wanted, 0.0)
     off = F.smooth_l1_loss(deltas.gather(1, wide).float(), wanted, beta=BETA, reduction="none").sum(dim=2)
     return (objectness * drawn.valid).sum() / num, (off * drawn.positive).sum() / num
@@ -97,13 +98,13 @@ def propose(
     num_before: int,
     num_after: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The best regions of each image: float32 [n, num_after, 4] and which of them are real, bool [n, num_after].
+    """Return the best regions of each image, float32 [n, num_after, 4], and their validity, bool [n, num_after].
 
     Args:
-        logits, deltas: one a level, [n, A_l] and [n, A_l, 4]
-        sizes: float32 [n, 2], height and width of each image on its canvas, to which regions are clipped
-        num_before: the best of a level and image that go into its non-maximum suppression
-        num_after: the best of an image that are left
+        logits, deltas: for each level, [n, A_l] and [n, A_l, 4]
+        sizes: float32 [n, 2], height and width of each image on its canvas; regions are clipped to them
+        num_before: number of best regions of a level and image that enter non-maximum suppression
+        num_after: number of best regions of an image that are returned
     """
     scores, coded, bases = [], [], []
     for level_logits, level_deltas, base in zip(logits, deltas, level_anchors, strict=True):

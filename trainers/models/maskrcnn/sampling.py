@@ -1,4 +1,4 @@
-"""Draws a fixed number of examples from each image's candidates, a share of them positive; fixed shapes, no waiting."""
+"""Draws a fixed number of examples, a share of them positive, from each image's candidates, in fixed shapes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ IGNORED, NEGATIVE, POSITIVE = -1, 0, 1
 
 
 class Sample(NamedTuple):
-    """The drawn candidates of each image, positive ones first, then negative ones, then slots that stay empty."""
+    """The drawn candidates of each image: positive ones, then negative ones, then empty slots."""
 
-    chosen: torch.Tensor  # int64 [n, num], which candidates
+    chosen: torch.Tensor  # int64 [n, num], indices of candidates
     positive: torch.Tensor  # bool [n, num]
-    valid: torch.Tensor  # bool [n, num], false for a slot that stays empty
+    valid: torch.Tensor  # bool [n, num], False for an empty slot
 
 
 def sample(labels: torch.Tensor, num: int, positive_share: float) -> Sample:
-    """Draw up to `num` of each image's candidates, up to `positive_share` of them positive, each with equal chance.
+    """Draw up to `num` of each image's candidates uniformly, with at most `positive_share` of them positive.
 
     Args:
-        labels: int [n, A] of POSITIVE, NEGATIVE or IGNORED (S. Ren et al. 2015, arXiv:1506.01497, section 3.1.3)
+        labels: int [n, A], POSITIVE, NEGATIVE or IGNORED (S. Ren et al. 2015, arXiv:1506.01497, section 3.1.3)
     """
     num = min(num, labels.shape[1])
     noise = torch.rand(labels.shape, device=labels.device)

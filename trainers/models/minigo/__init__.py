@@ -1,6 +1,6 @@
-"""MiniGo, as in MLPerf Training v0.5: a network that learns Go by games that it plays against itself.
+"""MiniGo, as in MLPerf Training v0.5: a network that learns Go from games against itself.
 
-A generation of games, a training on the newest positions, and a match that decides which network plays the next games.
+A generation plays games, trains on the newest positions, and holds a match that decides which network plays next.
 """
 
 from trainers.models.minigo.module import WORKLOAD

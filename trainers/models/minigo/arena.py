@@ -1,4 +1,4 @@
-"""Where a process's networks play: a generation's games, the gate, and the games and positions of an evaluation."""
+"""Plays a process's games: self-play of a generation, the gate, and the games and positions of an evaluation."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from trainers.models.minigo.pro_moves import ProMoves, TurnedSearch
 from trainers.models.minigo.self_play import Played, SelfPlay
 from trainers.ops.tree_search import Search
 
-GATE, EVALUATION = 100, 101  # what random numbers are for; opponents follow the second
+GATE, EVALUATION = 100, 101  # keys of random numbers by use; after EVALUATION comes the opponent's index
 
 
 @dataclass(frozen=True)
 class Place:
-    """Which part of the games a process plays, and on what."""
+    """A process's share of the games, and the device and dtype that it plays with."""
 
     rank: int
     world_size: int
@@ -39,13 +39,13 @@ def world_size() -> int:
 
 
 def sections_of(options: Options, pro_moves: ProMoves | None) -> dict[str, int]:
-    """What an evaluation has, by metric: how many games or positions."""
+    """Return the number of games or positions of an evaluation, by metric."""
     positions = {"pro_moves": pro_moves.num_cases} if pro_moves else {}
     return positions | {f"wins_{name}": options.eval_games for name in options.opponents}
 
 
 class Arena:
-    """`champion` plays for the next training; `candidate` is being trained. Both are read when something is played."""
+    """Plays games. `champion` plays the games to train on; `candidate` is trained. Both are read before each play."""
 
     def __init__(
         self, options: Options, place: Place, champion: GoNet, candidate: GoNet, frozen: GoNet | None = None,
@@ -56,42 +56,42 @@ class Arena:
         self._evaluators = {name: Evaluator(net, place.dtype, place.compile) for name, net in self._nets.items()}
 
     def self_play(self, generation: int) -> Played:
-        """This process's games of a generation, by the champion."""
+        """Play this process's games of a generation with the champion."""
         self._take("champion")
         return self._self_play.play(generation)
 
     def gate(self, generation: int) -> torch.Tensor:
-        """Which of its games the candidate wins against the champion, bool [this process's]."""
+        """Play the gate's games of this process; return which of them the candidate wins, bool [G]."""
         self._take("champion", "candidate")
         num_games = self.options.gate_games
         players = self._searcher("candidate"), self._searcher("champion")
-        games = self._own(num_games)
+        games = self._share(num_games)
         return wins_of(self.options.rules, *players, games, num_games, (self.options.seed, generation, GATE))
 
     def evaluate(self, cases: torch.Tensor, generation: int) -> torch.Tensor:
-        """How many of these cases were right or won, and how many there were: float32 [2 * sections].
+        """Return, for each section, how many of its cases were right or won, and how many there were: float32 [2 * S].
 
-        Cases are counted through all sections.
+        `cases` are numbered over all sections.
         """
         self._take("champion", *(name for name in self._nets if name == "frozen"))
         sums, first = [], 0
         for section, number in sections_of(self.options, self.pro_moves).items():
-            own = cases[(cases >= first) & (cases < first + number)] - first
-            sums += [self._section(section, own, generation).sum().float(), cases.new_tensor(len(own)).float()]
+            part = cases[(cases >= first) & (cases < first + number)] - first
+            sums += [self._section(section, part, generation).sum().float(), cases.new_tensor(len(part)).float()]
             first += number
         return torch.stack(sums)
 
-    def _section(self, section: str, own: torch.Tensor, generation: int) -> torch.Tensor:
+    def _section(self, section: str, cases: torch.Tensor, generation: int) -> torch.Tensor:
         if section == "pro_moves":
             assert self.pro_moves is not None
-            return self.pro_moves.right(self._pro_search, own)
+            return self.pro_moves.right(self._pro_search, cases)
         name, options = section.removeprefix("wins_"), self.options
         key = (options.seed, generation, EVALUATION, options.opponents.index(name))
         players = self._searcher("champion"), self._opponent(name)
-        return wins_of(options.rules, *players, own, options.eval_games, key)
+        return wins_of(options.rules, *players, cases, options.eval_games, key)
 
     def warm_up(self, evaluates: bool) -> None:
-        """Make all searches. Where there is something to compile or capture, do it, without a game's taking part."""
+        """Make all searches; on a GPU or with compilation, also compile and capture them. No game is played."""
         searches = [self._self_play.search, *(self._searcher(name).search for name in self._nets)]
         searches += [self._pro_search] if evaluates and self.pro_moves else []
         if self.place.device.type == "cuda" or self.place.compile:
@@ -102,7 +102,7 @@ class Arena:
         for name in names:
             self._evaluators[name].take(self._nets[name])
 
-    def _own(self, number: int) -> torch.Tensor:
+    def _share(self, number: int) -> torch.Tensor:
         return torch.arange(self.place.rank, number, self.place.world_size, device=self.place.device)
 
     @cached_property
@@ -112,7 +112,7 @@ class Arena:
             options.rules, self._evaluators["champion"], options.search, options.slots(place.world_size), place.device,
             place.dtype,
         )  # fmt: skip
-        return SelfPlay(options.rules, search, options.customs, self._own(options.games), options.seed)
+        return SelfPlay(options.rules, search, options.customs, self._share(options.games), options.seed)
 
     def _searcher(self, name: str) -> Searcher:
         searchers: dict[str, Searcher] = self.__dict__.setdefault("_searchers", {})

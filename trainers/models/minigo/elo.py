@@ -1,4 +1,4 @@
-"""How strong the networks are that played for the next ones, by the matches between them."""
+"""Elo of the networks of all generations, from the matches between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCALE = 400.0
 
 @dataclass(frozen=True)
 class Gated:
-    """A generation's match: `elo` is the new network's, counted from the first network's 0."""
+    """A generation's match. `elo` is that of the new network, relative to the first network."""
 
     generation: int
     games: int
@@ -23,14 +23,14 @@ class Gated:
 
 
 def difference(wins: float, games: int) -> float:
-    """Elo that the winner of so many games is ahead. Half a game stands for what a match of this length cannot tell."""
+    """Return the Elo difference for so many wins; wins are clamped to half a game from 0 and from `games`."""
     share = min(max(wins, 0.5), games - 0.5) / games
     return SCALE * math.log10(share / (1 - share))
 
 
 @dataclass
 class History:
-    """The matches so far. `best` is the Elo of the network that plays the games."""
+    """The matches so far. `best` is the champion's Elo."""
 
     rows: list[Gated] = field(default_factory=list)
 
@@ -43,7 +43,7 @@ class History:
         return next((row.elo for row in reversed(self.rows) if row.promoted), 0.0)
 
     def add(self, wins: int, games: int, promoted: bool) -> None:
-        """Note the match of the next generation's network against the best one."""
+        """Add the match of the next generation's network against the champion."""
         self.rows.append(Gated(self.generation + 1, games, wins, promoted, self.best + difference(wins, games)))
 
 
@@ -56,11 +56,11 @@ def write_csv(history: list[Gated], path: Path) -> None:
 
 
 def plot(history: list[Gated], path: Path) -> None:
-    """Draw Elo against generation as PNG; nothing in a stack without matplotlib, which no training needs."""
+    """Draw Elo against generation as PNG; without matplotlib, which a stack may lack, only print that."""
     if importlib.util.find_spec("matplotlib") is None:
-        print(f"{path.name} is not drawn: this stack has no matplotlib")
+        print(f"{path.name} is not drawn: matplotlib is not installed in this stack")
         return
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # imported here: it takes a second
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # This import takes a second.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 4), layout="constrained")

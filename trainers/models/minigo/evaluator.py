@@ -1,4 +1,4 @@
-"""A network as the search asks it: batch normalisation folded into the convolutions, in the type that is quickest."""
+"""Evaluates a network for the search: batch normalisation is folded into convolutions, in the run's dtype."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Weights = list[torch.Tensor]
 
 
 class Evaluator:
-    """Planes to Outputs. `take` sets its weights in place, so that a CUDA graph that reads them goes on."""
+    """Maps planes to Outputs. `take` sets the weights in place, so that a captured CUDA graph stays valid."""
 
     def __init__(self, net: GoNet, dtype: torch.dtype = torch.float32, compile: bool = False) -> None:
         self.dtype = dtype
@@ -23,20 +23,20 @@ class Evaluator:
         self._format = torch.channels_last if device.type == "cuda" else torch.contiguous_format
 
     def take(self, net: GoNet) -> None:
-        """Evaluate as this network from now on."""
-        for own, tensor in zip(self._weights, folded(net, self.dtype), strict=True):
-            own.copy_(tensor)
+        """Use the weights of this network from now on."""
+        for weight, tensor in zip(self._weights, folded(net, self.dtype), strict=True):
+            weight.copy_(tensor)
 
     def __call__(self, planes: torch.Tensor) -> Outputs:
-        """`planes` have the evaluator's `dtype`."""
-        # The warm-up runs under the Trainer's autocast and self-play outside: with it on, each would compile its own.
+        """Evaluate planes, which have the evaluator's `dtype`."""
+        # The warm-up runs under the Trainer's autocast and self-play does not: with autocast on, both would compile.
         with torch.autocast(planes.device.type, enabled=False):
             return self._evaluate(planes.contiguous(memory_format=self._format), self._weights)
 
 
 @torch.no_grad()
 def folded(net: GoNet, dtype: torch.dtype) -> Weights:
-    """Weight and bias of every layer, in the order in which `evaluate` uses them."""
+    """Return weight and bias of every layer, in the order of `evaluate`."""
     weights: Weights = []
     for layer in net.convolutions():
         weight, bias = (tensor.to(dtype) for tensor in layer.folded())
@@ -48,7 +48,7 @@ def folded(net: GoNet, dtype: torch.dtype) -> Weights:
 
 
 def evaluate(planes: torch.Tensor, weights: Weights) -> Outputs:
-    """As GoNet in evaluation mode, with the weights of `folded`."""
+    """Compute what GoNet computes in evaluation mode, with the weights of `folded`."""
     pairs = list(zip(weights[::2], weights[1::2], strict=True))
     stem, *tower = pairs[:-5]
     policy, value, to_moves, hidden, to_value = pairs[-5:]

@@ -1,4 +1,4 @@
-"""A network to play against that is trained no more: a file, known by a digest of its weights."""
+"""Loads a frozen network to play against from a file, and computes a digest of its weights."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import torch
 from conf.schema import ConfigError
 from trainers.models.minigo.network import GoNet, Sizes
 
-CHAMPION = "champion."  # how the names begin in a model.pt
+CHAMPION = "champion."  # prefix of the champion's names in model.pt
 
-
-# what torch.load and the look into what it gives raise for a file that no run has written
+# What torch.load, and reading its result, raise for a file that was not written by a run.
 UNREADABLE = (
     OSError, EOFError, LookupError, TypeError, AttributeError, RuntimeError, ValueError, struct.error,
     pickle.UnpicklingError,
@@ -23,7 +22,7 @@ UNREADABLE = (
 
 
 def load_frozen(file: str, digest: str | int | None, sizes: Sizes) -> GoNet:
-    """The champion of a run's model.pt. Raises ConfigError where there is none of these sizes or of this digest."""
+    """Return the champion in a run's model.pt. Raises ConfigError if its sizes or its digest are others."""
     try:
         weights = torch.load(Path(file), map_location="cpu", weights_only=True)["state_dict"]
     except UNREADABLE as error:
@@ -35,18 +34,21 @@ def load_frozen(file: str, digest: str | int | None, sizes: Sizes) -> GoNet:
     try:
         net.load_state_dict({key.removeprefix(CHAMPION): weights[key] for key in weights if key.startswith(CHAMPION)})
     except (RuntimeError, TypeError, AttributeError) as error:
-        raise ConfigError(f"model.hparams.frozen={file}: is no network of {sizes}") from error
-    there = digest_of(net)
-    if digest is not None and not there.startswith(str(digest)):
         raise ConfigError(
-            f"model.hparams.frozen_digest={digest}: the network in {file} has the digest {there}; give its file, or"
-            " leave the digest out"
+            f"model.hparams.frozen={file}: holds no network of {sizes}; give a file of these sizes, or the"
+            " model.hparams of its training"
+        ) from error
+    digest_in_file = digest_of(net)
+    if digest is not None and not digest_in_file.startswith(str(digest)):
+        raise ConfigError(
+            f"model.hparams.frozen_digest={digest}: the network in {file} has the digest {digest_in_file}; give the"
+            " file with your digest, or leave the digest out"
         )
     return net.requires_grad_(False).eval()
 
 
 def digest_of(net: GoNet) -> str:
-    """16 hexadecimal digits of all weights and running statistics, as float32."""
+    """Return 16 hexadecimal digits of a digest of all weights and running statistics, as float32."""
     content = hashlib.sha256()
     for name, tensor in sorted(net.state_dict().items()):
         content.update(name.encode())

@@ -1,4 +1,4 @@
-"""Matches between two players, and the players: a network's search, and such as need no network."""
+"""Matches between two players, and the players: a network's search, and two without a network."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trainers.ops.tree_search import Dice, Evaluate, Search, Settings
 
 class Player(Protocol):
     def moves(self, boards: Boards, dice: Dice) -> torch.Tensor:
-        """A legal move for each game, int64 [G]; for games that are over any."""
+        """Return a legal move for each game, int64 [G]; any move for games that are over."""
         ...
 
 
 class Searcher:
-    """Moves by a network's search, from scratch at each move, in up to `games` games at once."""
+    """Plays by a network's search, which starts anew at each move, in up to `games` games at once."""
 
     def __init__(
         self, rules: Rules, evaluate: Evaluate, settings: Settings, games: int, device: torch.device,
@@ -38,7 +38,7 @@ class Searcher:
 
 
 class RandomPlayer:
-    """Any legal move with the same probability; it passes only where there is no other."""
+    """Plays a uniformly random legal move; passes only without another one."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -50,7 +50,7 @@ class RandomPlayer:
 
 
 class OnePly:
-    """The move after which its area is largest, of equal ones by chance; it passes where none is better than that."""
+    """Plays the move after which its area is largest, and breaks ties at random; passes if no move gains area."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -65,7 +65,7 @@ class OnePly:
 
 
 def best(scores: torch.Tensor, boards: Boards, dice: Dice) -> torch.Tensor:
-    """The move with the highest score, float32 [G, A], of equal ones by chance."""
+    """Return the move with the highest score, for scores float32 [G, A]; ties are broken at random."""
     chance = dice.uniform(MOVE, boards.moves, scores.shape[1])
     return torch.where(scores == scores.amax(dim=1, keepdim=True), chance, 0.0).argmax(dim=1)
 
@@ -74,9 +74,9 @@ def best(scores: torch.Tensor, boards: Boards, dice: Dice) -> torch.Tensor:
 def wins_of(
     rules: Rules, first: Player, second: Player, games: torch.Tensor, num_games: int, key: tuple[int, ...]
 ) -> torch.Tensor:
-    """Which of the games with these numbers the first player wins, bool [G], of a match of `num_games`.
+    """Play the given games of a match of `num_games`; return which of them the first player wins, bool [G].
 
-    It is black in the first half of them. `key` tells matches apart.
+    The first player is black in the first half of the match. `key` seeds the match's random numbers.
     """
     halves = games[2 * games < num_games], games[2 * games >= num_games]
     sides = [rules.start(len(half), games.device) for half in halves]

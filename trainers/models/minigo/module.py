@@ -1,4 +1,4 @@
-"""MiniGo as a workload: an epoch is a generation of games, a training on the newest positions, and a gate."""
+"""MiniGo as a workload. An epoch is a generation: games, training on the newest positions, and a gate."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from trainers.ops.go import Rules
 from trainers.ops.tree_search import Settings
 from trainers.workload import Batch, TrialModule, Workload
 
-DTYPES = {"bf16": torch.bfloat16, "16": torch.float16}  # by the first words of Lightning's precision
+DTYPES = {"bf16": torch.bfloat16, "16": torch.float16}  # by prefix of Lightning's precision
 
 
 def training_loss(
     net: GoNet, planes: torch.Tensor, policies: torch.Tensor, outcomes: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
-    """The weighted sum of each position's cross entropy of the policy and squared error of the value."""
+    """Return the weighted sum of the policy's cross entropy and the value's squared error over positions."""
     logits, values = net(planes)
     cross_entropy = -(policies * logits.log_softmax(dim=1)).sum(dim=1)
     total: torch.Tensor = ((cross_entropy + (values - outcomes) ** 2) * weights).sum()
@@ -45,10 +45,9 @@ def training_loss(
 
 
 class MiniGo(TrialModule):
-    """SGD with momentum, its rate divided by ten after each of `decay_steps`, over up to `generations`.
+    """Trains by SGD with momentum for up to `generations`; the rate falls to a tenth at each of `decay_steps`.
 
-    `net` is trained; `champion` plays the games, and is the network that is evaluated. Raises ConfigError for options
-    that cannot be.
+    `net` is trained; `champion` plays the games and is evaluated. Raises ConfigError for an invalid option.
     """
 
     def __init__(
@@ -77,7 +76,8 @@ class MiniGo(TrialModule):
         )  # fmt: skip
         self.net = GoNet(Sizes(board, filters, blocks, dense)).to(memory_format=torch.channels_last)
         self.champion = copy.deepcopy(self.net).requires_grad_(False)
-        self._frozen = [load_frozen(frozen, frozen_digest, self.net.sizes)] if frozen else []  # no part of the model
+        # A network in a list is no submodule: it is neither saved nor trained.
+        self._frozen = [load_frozen(frozen, frozen_digest, self.net.sizes)] if frozen else []
         self._pro_moves = ProMoves(self.options.rules, pro_games(self.options.rules)) if pro_moves else None
         self._window = Window(self.options.rules, max(1, window // world_size()))
         num_cases = sum(sections_of(self.options, self._pro_moves).values())
@@ -90,19 +90,19 @@ class MiniGo(TrialModule):
         self._trains_since = time.monotonic()
 
     def check_batch(self, batch_size: int) -> None:
-        """Raise ConfigError where the trees and the window do not fit into the memory that is free."""
+        """Raise ConfigError if the trees and the window do not fit into the free memory."""
         on_gpu = torch.cuda.is_initialized()
         available = torch.cuda.mem_get_info()[0] if on_gpu else available_bytes() // world_size()
         pro_search = self._pro_moves.search_bytes(world_size()) if self._pro_moves else 0
         self.options.check_memory(available, world_size(), pro_search)
 
     def check_targets(self, metrics: Collection[str]) -> None:
-        """Raise ConfigError for a target that nothing is played for."""
+        """Raise ConfigError for a target that the evaluation does not measure."""
         measured = sections_of(self.options, self._pro_moves)
         for name in sorted({*metrics} - {*measured}):
             advice = "pro_moves: true" if name == "pro_moves" else f"opponents: [{name.removeprefix('wins_')}]"
             raise ConfigError(
-                f"model.targets.selfplay.{name}: the evaluation does not measure it; give model.hparams with {advice}"
+                f"model.targets.selfplay.{name}: is not measured by the evaluation; give model.hparams with {advice}"
             )
 
     def compile_hot_path(self) -> None:
@@ -125,7 +125,7 @@ class MiniGo(TrialModule):
         return self._arena
 
     def on_train_epoch_start(self) -> None:
-        """Play a generation's games, and keep their positions."""
+        """Play a generation's games, and keep their positions in the window."""
         if self._restored:
             self._window.restore(self._restored, self.device)
             self._restored = {}
@@ -150,7 +150,7 @@ class MiniGo(TrialModule):
                 group["lr"] = rate
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
-        if "cases" in batch and self._arena is None:  # an example, before the clock starts, also without evaluations
+        if "cases" in batch and self._arena is None:  # the warm-up's example, even if nothing will be evaluated
             self.arena().warm_up(evaluates=False)
         names = ("planes", "policies", "outcomes", "weights")
         return self._training_loss(self.net, *(batch[name] for name in names))
@@ -161,21 +161,21 @@ class MiniGo(TrialModule):
             self._gate()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        if "planes" in batch:  # an example, before the clock starts
+        if "planes" in batch:  # the warm-up's example
             self.arena().warm_up(evaluates=True)
         else:
             self._sums.add(self.arena().evaluate(batch["cases"], self.current_epoch))
             self._evaluated = True
 
     def _gate(self) -> None:
-        """Have the trained network play the champion, and take its place where it wins often enough."""
+        """Let the trained network play against the champion, and replace it if it wins often enough."""
         if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # once a generation, for the time that the training took
+            torch.cuda.synchronize(self.device)  # Once a generation, to time the training.
         began = time.monotonic()
         trained = began - self._trains_since
         wins = self.arena().gate(self.current_epoch)
         (number,) = self._totals(int(wins.sum()))
-        promoted = number / self.options.gate_games >= self.options.gate  # 0.55 * 100 is more than 55.
+        promoted = number / self.options.gate_games >= self.options.gate  # Not a product: 0.55 * 100 exceeds 55.
         if promoted:
             self.champion.load_state_dict(self.net.state_dict())
         self.history.add(int(number), self.options.gate_games, promoted)
@@ -196,13 +196,13 @@ class MiniGo(TrialModule):
         return {name: right / number for name, right, number in zip(names, sums[::2], sums[1::2], strict=True)}
 
     def _totals(self, *numbers: int) -> list[float]:
-        """The sums over processes. A collective call."""
+        """Return the sums over processes. A collective call."""
         sums = DistributedSum()
         sums.add(torch.tensor(numbers, dtype=torch.float64, device=self.device))
         return sums.reduce()
 
     def flops_per_sample(self) -> float:
-        """Of a position that is trained on; what it took to play for it is not in it."""
+        """Return the FLOPs of training on a position, without those of playing."""
         return float(training_flops(self.net.sizes))
 
     def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:
@@ -220,17 +220,17 @@ class MiniGo(TrialModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
-        if "windows" in checkpoint:  # model.pt has none
+        if "windows" in checkpoint:  # A model.pt has no windows.
             self._restored = checkpoint["windows"][rank()]
             self.history.rows = [elo.Gated(*row) for row in checkpoint["matches"]]
 
     def _digests(self) -> dict[str, str]:
-        """Tags that name the frozen network, and the champion as it is now."""
+        """Return the tags that identify the frozen network and the current champion."""
         frozen = {"data.frozen_digest": digest_of(*self._frozen)} if self._frozen else {}
         return frozen | {"champion_digest": digest_of(self.champion)}
 
     def write_report(self, run_dir: Path) -> None:
-        """Write Elo against generation."""
+        """Write and plot Elo against generation."""
         if self.history.rows:
             elo.write_csv(self.history.rows, run_dir / "elo.csv")
             elo.plot(self.history.rows, run_dir / "elo.png")

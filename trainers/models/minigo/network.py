@@ -1,7 +1,8 @@
 """The network of MLPerf v0.5's MiniGo: a residual tower with a policy head and a value head.
 
-Sizes are those of the reference (mlcommons/training, reinforcement/tensorflow/minigo/dual_net.py): 9x9, 32 filters, 9
-blocks, a dense layer of 64. The architecture is AlphaGo Zero's (D. Silver et al. 2017, doi:10.1038/nature24270).
+The default sizes are the reference's (mlcommons/training, reinforcement/tensorflow/minigo/dual_net.py): 9x9, 32
+filters, 9 blocks, a dense layer of 64. The architecture is AlphaGo Zero's (D. Silver et al. 2017,
+doi:10.1038/nature24270).
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from torch import nn
 
 PLANES = 17
 POLICY_FILTERS, VALUE_FILTERS = 2, 1
-MOMENTUM = 0.05  # of the running statistics; TensorFlow calls it .95
+MOMENTUM = 0.05  # of the running statistics; .95 in TensorFlow's convention
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """`board` is N; `dense` the width of the value head's hidden layer."""
+    """Sizes of the network: `board` is N, and `dense` is the width of the value head's hidden layer."""
 
     board: int = 9
     filters: int = 32
@@ -34,12 +35,12 @@ class Sizes:
 
 
 class Outputs(NamedTuple):
-    logits: torch.Tensor  # [B, N*N + 1], of the policy, the pass last
-    values: torch.Tensor  # [B], from -1 to 1: what the player to move can expect
+    logits: torch.Tensor  # [B, N*N + 1], of the policy; the pass is last
+    values: torch.Tensor  # [B], from -1 to 1: expected outcome for the player to move
 
 
 class Convolution(nn.Module):
-    """A convolution without a bias, and batch normalisation."""
+    """A convolution without a bias, followed by batch normalisation."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
         super().__init__()
@@ -52,7 +53,7 @@ class Convolution(nn.Module):
         return features
 
     def folded(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Weight and bias of a convolution that is the same as both together in evaluation mode."""
+        """Return weight and bias of a convolution that equals both together in evaluation mode."""
         norm = self.normalisation
         assert norm.running_mean is not None
         assert norm.running_var is not None
@@ -61,7 +62,7 @@ class Convolution(nn.Module):
 
 
 class Block(nn.Module):
-    """Two convolutions, and the input added to what comes out of them."""
+    """Two convolutions with a residual connection."""
 
     def __init__(self, filters: int) -> None:
         super().__init__()
@@ -72,7 +73,7 @@ class Block(nn.Module):
 
 
 class GoNet(nn.Module):
-    """Planes [B, 17, N, N] to Outputs."""
+    """Maps planes [B, 17, N, N] to Outputs."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -95,12 +96,12 @@ class GoNet(nn.Module):
         return Outputs(logits.float(), self.to_value(hidden).float().tanh()[:, 0])
 
     def convolutions(self) -> Iterator[Convolution]:
-        """From the stem to the last block, then the policy's and the value's."""
+        """Yield the convolutions from the stem to the last block, then those of the policy and the value."""
         yield from (part for part in self.modules() if isinstance(part, Convolution))
 
 
 class Predictor(nn.Module):
-    """Planes, float32 [n, 17, N, N], to the probabilities of moves, float32 [n, N*N + 1]."""
+    """Maps planes, float32 [n, 17, N, N], to the probabilities of moves, float32 [n, N*N + 1]."""
 
     def __init__(self, net: GoNet) -> None:
         super().__init__()
@@ -112,7 +113,7 @@ class Predictor(nn.Module):
 
 
 def flops(sizes: Sizes) -> int:
-    """FLOPs of one evaluation: 2 for each product of a weight; 27.7 million at the reference's sizes."""
+    """Return the FLOPs of one evaluation, 2 for each product with a weight; 27.7 million at the default sizes."""
     points, filters = sizes.board**2, sizes.filters
     tower = 9 * filters * (PLANES + 2 * sizes.blocks * filters)
     heads = filters * (POLICY_FILTERS + VALUE_FILTERS)
@@ -121,5 +122,5 @@ def flops(sizes: Sizes) -> int:
 
 
 def training_flops(sizes: Sizes) -> int:
-    """FLOPs of a training step a position: forward, and twice that backward, but no gradient of the planes."""
+    """Return the FLOPs of a training step per position: three times the forward pass, less the planes' gradient."""
     return 3 * flops(sizes) - 2 * sizes.board**2 * 9 * sizes.filters * PLANES

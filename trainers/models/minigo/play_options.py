@@ -1,4 +1,4 @@
-"""How MiniGo plays, trains and is judged: its options, checked, and what they take of memory."""
+"""MiniGo's options for play, training and evaluation: their checks, and the memory that they need."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from trainers.ops.go import Rules
 from trainers.ops.tree_search import Settings
 
 OPPONENTS = ("random", "one_ply", "frozen")
-USABLE = 0.8  # of the memory that is free; the rest is the network's, the allocator's waste and the training's
+USABLE = 0.8  # share of the free memory; the rest is for the network, the training and fragmentation
 
 
 @dataclass(frozen=True)
 class Options:
-    """Numbers of games are those of all processes together."""
+    """MiniGo's options. Numbers of games are totals over all processes."""
 
     rules: Rules
     customs: Customs
-    games: int  # a generation
+    games: int  # in a generation
     games_at_once: int  # on a device
-    search: Settings  # of self-play
-    match: Settings  # of the gate, and of games against opponents
+    search: Settings  # for self-play
+    match: Settings  # for the gate and for games against opponents
     gate_games: int
-    gate: float  # the share of them that a new network has to win
+    gate: float  # share of the gate's games that a new network has to win
     opponents: tuple[str, ...]
-    eval_games: int  # against each
+    eval_games: int  # against each opponent
     seed: int = 0
     window: int = 2_000_000  # positions
 
@@ -41,7 +41,7 @@ class Options:
         )  # fmt: skip
         check_shares(never_resign=self.customs.never_resign, gate=self.gate)
         resign = self.customs.resign_at
-        require("resign", resign, is_number(resign) and -1 <= resign < 1, "from -1, which is never, to below 1")
+        require("resign", resign, is_number(resign) and -1 <= resign < 1, "from -1 (never resign) to below 1")
         for name in ("temperature_moves", "match_temperature_moves"):
             moves = getattr(self.customs, name)
             require(name, moves, is_count(moves), "a whole number of moves, 0 or more")
@@ -50,9 +50,9 @@ class Options:
         return min(self.games_at_once, -(-self.games // world_size))
 
     def check_memory(self, available: int, world_size: int, pro_search: int = 0) -> None:
-        """Raise ConfigError where trees and positions do not fit; it says how many games at once would.
+        """Raise ConfigError if trees and positions do not fit; the message says how many games at once would.
 
-        `pro_search` are the bytes of the search for professionals' moves.
+        `pro_search` is the size of the search for professional moves in bytes.
         """
         kept = (self.window + self.games * self.rules.max_moves) // world_size
         matches = 2 * -(-max(self.gate_games, self.eval_games) // world_size) * self.match.bytes_per_game(self.rules)
@@ -62,11 +62,11 @@ class Options:
         if slots * per_game <= room:
             return
         fits = max(0, room // per_game)
-        advice = f"about model.hparams.games_at_once={fits} would fit" if fits else "not one would fit"
+        advice = f"about model.hparams.games_at_once={fits} would fit" if fits else "not one game would fit"
         raise ConfigError(
             f"model.hparams.games_at_once={self.games_at_once}: the trees of {slots:,} games with"
-            f" {self.search.readouts} readouts take {slots * per_game / 1e9:,.1f} GB, and {max(0, room) / 1e9:,.1f} GB"
-            f" are left for them; {advice}, or give fewer model.hparams.readouts"
+            f" {self.search.readouts} readouts take {slots * per_game / 1e9:,.1f} GB, but only"
+            f" {max(0, room) / 1e9:,.1f} GB are free for them; {advice}, or give fewer model.hparams.readouts"
         )
 
 
@@ -98,14 +98,16 @@ def check_schedule(momentum: Any, decay_steps: Any) -> None:
 
 
 def checked_opponents(opponents: Sequence[str], frozen: str | None) -> tuple[str, ...]:
-    """Raises ConfigError for an opponent that there is not, and for a frozen network without its file, or the other
-    way round."""
+    """Return the opponents without duplicates.
+
+    Raises ConfigError for an unknown opponent, and if only one of the opponent "frozen" and its file is given.
+    """
     listed = isinstance(opponents, Sequence) and not isinstance(opponents, str)
     known = listed and all(name in OPPONENTS for name in opponents)
     require("opponents", opponents, known, f"a list of some of {', '.join(OPPONENTS)}")
     if ("frozen" in opponents) != (frozen is not None):
         raise ConfigError(
-            f"model.hparams.frozen={frozen}: give the model.pt of the network to play against where"
-            " model.hparams.opponents has frozen, and only there"
+            f"model.hparams.frozen={frozen}: give both the file and frozen in model.hparams.opponents, or neither; the"
+            " file is the model.pt of the network to play against"
         )
     return tuple(dict.fromkeys(opponents))

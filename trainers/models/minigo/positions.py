@@ -1,6 +1,6 @@
-"""The positions that a network learns from: those of games that were played, and the window of the newest ones.
+"""The positions that a network learns from, and the window of the newest ones.
 
-A position's planes are kept as one word of 16 bits a point: bit k is plane k, and plane 16 is whether black is to move.
+A position's planes are stored as one 16-bit word per point: bit k is plane k. Plane 16 tells whether black is to move.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ BITS = 16
 
 
 class Positions(NamedTuple):
-    """M positions, what the search found best there, and who won."""
+    """M positions with the search's policy and the outcome of their games."""
 
     words: torch.Tensor  # int16 [M, N*N]
     black: torch.Tensor  # bool [M]: black is to move
     policies: torch.Tensor  # float16 [M, N*N + 1]: shares of the root's visits
-    outcomes: torch.Tensor  # int8 [M]: 1 where the player to move won, else -1
+    outcomes: torch.Tensor  # int8 [M]: 1 if the player to move won, else -1
 
     @classmethod
     def room(cls, number: int, rules: Rules, device: torch.device) -> Positions:
@@ -37,17 +37,17 @@ class Positions(NamedTuple):
         return Positions(*(tensor[index] for tensor in self))
 
     def put(self, index: torch.Tensor, others: Positions) -> None:
-        for own, given in zip(self, others, strict=True):
-            own[index] = given
+        for target, source in zip(self, others, strict=True):
+            target[index] = source
 
 
 def position_bytes(rules: Rules) -> int:
-    """What a position takes of memory."""
+    """Return the size of a position in bytes."""
     return 2 * (rules.num_points + rules.num_moves) + 2
 
 
 def words_of(boards: Boards) -> torch.Tensor:
-    """The planes of the boards but the last, int16 [B, N*N]."""
+    """Pack all planes of the boards except the last into words, int16 [B, N*N]."""
     own = boards.to_play[:, None, None]
     bits = 1 << torch.arange(0, BITS, 2, device=own.device)[:, None]
     words = ((boards.recent == own) * bits + (boards.recent == -own) * (bits << 1)).sum(dim=1)
@@ -55,7 +55,7 @@ def words_of(boards: Boards) -> torch.Tensor:
 
 
 def planes_of(words: torch.Tensor, black: torch.Tensor, size: int) -> torch.Tensor:
-    """Planes as the network sees them, float32 [B, 17, N, N]."""
+    """Unpack words into the network's planes, float32 [B, 17, N, N]."""
     bits = torch.arange(BITS, dtype=torch.int16, device=words.device)[:, None]
     planes = (words[:, None] >> bits & 1).float()
     sides = black[:, None, None].expand(-1, 1, words.shape[1]).float()
@@ -73,7 +73,7 @@ class Window:
     next: int = 0
 
     def add(self, positions: Positions) -> None:
-        """Keep these, in place of the oldest."""
+        """Add positions; they replace the oldest ones."""
         newest = positions.take(slice(-self.capacity, None))  # type: ignore[arg-type]
         number, device = len(newest.words), newest.words.device
         if self.held is None:
@@ -84,12 +84,12 @@ class Window:
         self.size = min(self.capacity, self.size + number)
 
     def sample(self, number: int, *key: int) -> dict[str, Any]:
-        """So many positions, drawn with replacement, each turned and mirrored by chance: planes, policies, outcomes."""
+        """Draw positions with replacement, each under a random symmetry; return planes, policies and outcomes."""
         assert self.held is not None
         assert self.size
         device = self.held.words.device
         drawn = random_bits(torch.arange(number, device=device), key_of(*key))
-        # Count from the oldest: a restored ring begins with it, and the same key then draws the same positions.
+        # Count from the oldest position: a restored ring begins with it, so the same key draws the same positions.
         place = ((drawn >> 8 & (1 << 48) - 1) % self.size + self.next - self.size) % self.capacity
         chosen = self.held.take(place)
         turn = drawn & 7
@@ -102,7 +102,7 @@ class Window:
         }
 
     def content(self) -> dict[str, torch.Tensor]:
-        """What a checkpoint keeps, oldest first, on the CPU."""
+        """Return the content for a checkpoint, oldest first, on the CPU."""
         if self.held is None:
             return {}
         oldest = (self.next - self.size) % self.capacity

@@ -1,6 +1,6 @@
-"""MLPerf v0.5's target: the share of professionals' moves that a search of 1,000 readouts finds.
+"""MLPerf v0.5's target: the share of professional moves that a search of 1,000 readouts finds.
 
-Each position is tried twice, as in the reference; here the second try sees the board turned by a quarter.
+Each position is tried twice, as in the reference; here the second try sees the board rotated by 90 degrees.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ READOUTS, LEAVES = 1000, 8
 
 
 class ProMoves:
-    """Every position of some games, and the move that was played there."""
+    """Every position of some games, with the move played there."""
 
     def __init__(self, rules: Rules, games: Sequence[Sequence[int]], readouts: int = READOUTS) -> None:
         self.rules, self.settings = rules, Settings(readouts, LEAVES)
@@ -37,15 +37,15 @@ class ProMoves:
         return TRIES * len(self._moves)
 
     def search_bytes(self, world_size: int) -> int:
-        """What a process's search of its positions takes of memory."""
+        """Return the size of a process's search of its positions in bytes."""
         return -(-self.num_cases // world_size) * self.settings.bytes_per_game(self.rules)
 
     def search(self, evaluate: Evaluate, games: int, device: torch.device, dtype: torch.dtype) -> TurnedSearch:
-        """A search of up to `games` positions at once."""
+        """Return a search of up to `games` positions at once."""
         return TurnedSearch(self.rules, evaluate, self.settings, games, device, dtype)
 
     def right(self, search: TurnedSearch, cases: torch.Tensor) -> torch.Tensor:
-        """In which of the cases with these numbers the search finds the move, bool [K]."""
+        """Return whether the search finds the professional's move in each of these cases, bool [K]."""
         if not len(cases):
             return cases > 0
         positions = cases.cpu() % len(self._moves)
@@ -54,7 +54,7 @@ class ProMoves:
 
 
 class TurnedSearch(Search):
-    """A search whose network sees each game's board turned by a symmetry of the game's."""
+    """A search whose network sees each game's board under a symmetry."""
 
     def __init__(
         self, rules: Rules, evaluate: Evaluate, settings: Settings, games: int, device: torch.device,
@@ -71,7 +71,7 @@ class TurnedSearch(Search):
         super().__init__(rules, turned, settings, games, device, dtype)
 
     def moves(self, boards: Boards, turns: torch.Tensor) -> torch.Tensor:
-        """The most visited move of each board, int64 [K]; `turns` are symmetries, int64 [K]."""
+        """Return the most visited move of each board, int64 [K]; `turns` are symmetries, int64 [K]."""
         number, slots = len(turns), torch.arange(self.trees.num_games, device=turns.device)
         places = slots.clamp(max=number - 1)
         self._turns.copy_(turns[places])
@@ -81,12 +81,12 @@ class TurnedSearch(Search):
 
 
 def pro_games(rules: Rules) -> list[list[int]]:
-    """The moves of MLPerf v0.5's four games. Raises ConfigError for another board than theirs."""
+    """Return the moves of MLPerf v0.5's four games. Raises ConfigError if the rules have another board or komi."""
     records = professional_games()
     size, komi = records[0].size, records[0].komi
     if (rules.size, rules.komi) != (size, komi):
         raise ConfigError(
             f"model.hparams.board={rules.size} with komi={rules.komi:g}: the professional games are on {size}x{size}"
-            f" with komi={komi:g}; give model.hparams.pro_moves=false, and targets against opponents"
+            f" with komi={komi:g}; give these, or model.hparams.pro_moves=false and targets against opponents"
         )
     return [list(record.moves) for record in records]

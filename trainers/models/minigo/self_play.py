@@ -1,4 +1,4 @@
-"""A generation of games that a network plays against itself, with the positions that they leave."""
+"""Plays a generation of games of a network against itself, and collects their positions."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from trainers.ops.chance.dice import MOVE
 from trainers.ops.go import Boards, Rules
 from trainers.ops.tree_search import Dice, Search
 
-SELF_PLAY, NEVER = range(2)  # what random numbers are for
+SELF_PLAY, NEVER = range(2)  # keys of random numbers by use
 PARTS = 1 << 16
 
 
 @dataclass(frozen=True)
 class Customs:
-    """How games are played beside the rules.
+    """How games are played, beyond the rules.
 
-    A player whose search expects less than `resign_at` resigns, but in a share `never_resign` of the games. Up to the
-    move `temperature_moves` a move is drawn by its visits; then it is that with the most. In matches it is drawn up to
-    `match_temperature_moves`.
+    A player whose search expects less than `resign_at` resigns, except in a share `never_resign` of the games. The
+    first `temperature_moves` moves are drawn in proportion to visits; later ones are the most visited. In matches
+    `match_temperature_moves` are drawn.
     """
 
     resign_at: float = -0.9
@@ -33,7 +33,7 @@ class Customs:
 
 @dataclass(frozen=True)
 class Played:
-    """What came of a process's games. `evaluations` are the leaves' of games that were under way."""
+    """Results of a process's games. `evaluations` counts leaves of running games only."""
 
     positions: Positions
     games: int
@@ -44,11 +44,11 @@ class Played:
 
 
 class SelfPlay:
-    """Plays the games with these numbers, of a generation's `games`, in the slots of a search."""
+    """Plays the games with these numbers in the slots of a search."""
 
     def __init__(self, rules: Rules, search: Search, customs: Customs, numbers: torch.Tensor, seed: int) -> None:
         self.rules, self.search, self.customs, self._seed = rules, search, customs, seed
-        self._numbers = torch.cat([numbers, numbers.new_zeros(1)])  # The last is of slots without a game.
+        self._numbers = torch.cat([numbers, numbers.new_zeros(1)])  # The last entry is for slots without a game.
         self._num_games, self._slots = len(numbers), search.trees.num_games
 
     @torch.no_grad()
@@ -63,7 +63,7 @@ class SelfPlay:
         start = rules.start(self._slots, device)
         self.search.restart(torch.ones_like(start.over), start)
         active = game < self._num_games
-        while bool(active.any()):  # the one question to the device a move
+        while bool(active.any()):  # the only wait for the device in a move
             dice = Dice(self._numbers[game], self._seed, generation, SELF_PLAY)
             boards = self.search.trees.roots().map(torch.clone)
             self.search.run(active, dice)
@@ -90,7 +90,7 @@ class SelfPlay:
     def _keep(
         self, kept: Positions, active: torch.Tensor, game: torch.Tensor, boards: Boards, counts: torch.Tensor
     ) -> None:
-        """Note the positions in which a move is due; whose game that is, is known when it has ended."""
+        """Store the positions in which a move is due; outcomes are filled in when the games have ended."""
         place = game * self.rules.max_moves + boards.moves.long()
         place = torch.where(active, place, self._num_games * self.rules.max_moves)
         policies = counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
@@ -100,23 +100,23 @@ class SelfPlay:
         )
 
     def _never(self, game: torch.Tensor, generation: int) -> torch.Tensor:
-        """The games in which nobody resigns, so that it can be seen whether resignations are right."""
+        """Return the games in which nobody resigns, which show whether resignations are right."""
         bits = random_bits(self._numbers[game], key_of(self._seed, generation, NEVER))
         return bits % PARTS < self.customs.never_resign * PARTS
 
     def _played(self, kept: Positions, lengths: torch.Tensor, winners: torch.Tensor, sums: torch.Tensor) -> Played:
         per_game = (self._num_games, self.rules.max_moves)
-        there = torch.arange(self.rules.max_moves, device=lengths.device) < lengths[:, None]
+        played = torch.arange(self.rules.max_moves, device=lengths.device) < lengths[:, None]
         whole = Positions(*(tensor[:-1] for tensor in kept))
         black = whole.black.view(per_game)
         outcomes = torch.where(black, winners[:, None], -winners[:, None]).flatten()
-        positions = whole._replace(outcomes=outcomes).take(there.flatten())
+        positions = whole._replace(outcomes=outcomes).take(played.flatten())
         moves, evaluations, resigned = sums.tolist()
         return Played(positions, self._num_games, moves, evaluations, int((winners > 0).sum()), resigned)
 
 
 def chosen(counts: torch.Tensor, boards: Boards, dice: Dice, temperature_moves: int) -> torch.Tensor:
-    """A move by the visits of each, int32 [G, A]: drawn in proportion early in a game, then the one with the most."""
+    """Choose moves by visits, int32 [G, A]: drawn in proportion early in a game, the most visited one later."""
     sums = counts.cumsum(dim=1)
     drawn = (dice.uniform(MOVE, boards.moves, 1) * sums[:, -1:]).long()
     by_chance = (sums > drawn).to(torch.int8).argmax(dim=1)

@@ -1,4 +1,4 @@
-"""NeuMF, the recommender of MLPerf Training v0.5: which item a user will rate, out of who rated what."""
+"""NeuMF, the recommender of MLPerf Training v0.5: it predicts which item a user will rate next."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The loss of a batch and its gradients at once, so that one hidden layer alone is kept in memory for the way back.
+"""Computes the loss of a batch together with its gradients, so that only one hidden layer is stored for them.
 
-The first layer is linear in a user's and an item's embedding. It is applied to whole tables, of which a batch takes
-each row many times. The layers behind it are Triton kernels, which the compiler takes for one operator of PyTorch.
+The first layer is linear in the embeddings of user and item. It is applied to whole tables, because a batch uses each
+row many times. The later layers are Triton kernels, which the compiler sees as one PyTorch operator.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import torch
 if TYPE_CHECKING:
     from trainers.models.ncf.network import NeuMF
 
-SHARED_BYTES = 160_000  # of a processor's memory that the kernels may need
+SHARED_BYTES = 160_000  # shared memory of a multiprocessor that the kernels may need
 Tensor = torch.Tensor
 Eleven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-LARGEST = (256, 128, 64)  # hidden layers that the kernels hold
+LARGEST = (256, 128, 64)  # largest sizes of the hidden layers
 
 
 def has_kernels(net: NeuMF, device: torch.device) -> bool:
-    """Whether the network's sizes and the GPU are such as the kernels take."""
+    """Return whether the kernels support the network's sizes and the GPU."""
     sizes = [layer.out_features for layer in (net.first, *net.others)]
     if device.type != "cuda" or len(sizes) != len(LARGEST):
         return False
@@ -32,12 +32,12 @@ def has_kernels(net: NeuMF, device: torch.device) -> bool:
 def loss(
     net: NeuMF, rows: tuple[torch.Tensor, torch.Tensor], users: torch.Tensor, items: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
-    """As trainers.models.ncf.module.training_loss, of the rows that the network's first layer made."""
+    """Return what trainers.models.ncf.module.training_loss returns, from `rows` of the network's first layer."""
     user_rows, item_rows = rows
     second, third = net.others
     weight2, weight3 = (layer.weight.to(item_rows.dtype) for layer in (second, third))
     largest = weights.amax().clamp(min=torch.finfo(torch.float32).tiny)
-    # With weights of one and below, no slope is too large or too small for fp16.
+    # Weights of at most 1 keep all slopes within the range of fp16.
     total = _gradients(
         user_rows, item_rows, net.mf_user.weight, net.mf_item.weight, weight2, second.bias, weight3, third.bias,
         net.final.weight[0], net.final.bias, users, items, weights / largest,
@@ -52,7 +52,7 @@ def _gradients(
     weight2: torch.Tensor, bias2: torch.Tensor, weight3: torch.Tensor, bias3: torch.Tensor,
     final: torch.Tensor, final_bias: torch.Tensor, users: torch.Tensor, items: torch.Tensor, weights: torch.Tensor,
 ) -> Eleven:  # fmt: skip
-    """The loss, and its gradients of the first ten arguments."""
+    """Return the loss, and its gradients by the first ten arguments."""
     from trainers.models.ncf import fused_triton
 
     tensors = (

@@ -1,8 +1,9 @@
-"""The GPU's side of trainers.models.ncf.fused: four kernels, and little in memory between them.
+"""The GPU kernels of trainers.models.ncf.fused: four kernels that store little in memory between them.
 
-The first takes samples forward and halfway back. Three then add up what the samples give to the rows of the first
-hidden layer, to the factors, and to the second layer's weights. The first hidden layer is put together anew where it is
-needed, since its rows mostly are in the GPU's cache. A program keeps its weights in shared memory for all its blocks.
+The first kernel computes the forward pass and half of the backward pass. The other three sum the samples' gradients of
+the rows of the first hidden layer, of the factors, and of the second layer's weights. The first hidden layer is
+recomputed wherever it is needed, because its rows are mostly in the GPU's cache. A program keeps its weights in shared
+memory for all its blocks.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import triton.language as tl
 
 @triton.jit
 def _row(table, number, column, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Columns [k] of the rows with these numbers [n, 1]."""
+    """Return columns [k] of the rows with these numbers [n, 1]."""
     return tl.load(table + number * WIDTH + column[None, :])
 
 
 @triton.jit
 def _cross_entropy(logit, label):  # type: ignore[no-untyped-def]
-    """And its slope."""
+    """Return the cross entropy and its derivative."""
     smaller = tl.exp(-tl.abs(logit))
     chance = tl.where(logit >= 0, 1.0, smaller) / (1.0 + smaller)
     return tl.maximum(logit, 0.0) - label * logit + tl.log(1.0 + smaller), chance - label
@@ -28,13 +29,13 @@ def _cross_entropy(logit, label):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _relu(x):  # type: ignore[no-untyped-def]
-    """What is not a number stays none, so that a loss of such weights is not finite and ends the run."""
+    """ReLU that propagates NaN, so that the loss of such weights is not finite and ends the run."""
     return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
 def _hidden(user_rows, item_rows, user, item, column, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Columns of the first hidden layer, of users and items [n, 1]."""
+    """Return columns of the first hidden layer for users and items [n, 1]."""
     of_user = _row(user_rows, user, column, WIDE)
     return _relu(of_user + _row(item_rows, item, column, WIDE)).to(of_user.dtype)
 
@@ -92,7 +93,7 @@ def _to_rows(  # type: ignore[no-untyped-def]
     user_rows, item_rows, weight2, users, items, slope2, user_out, item_out, num_groups,
     GROUP: tl.constexpr, WIDE: tl.constexpr, MIDDLE: tl.constexpr, PART: tl.constexpr, GROUPS: tl.constexpr,
 ):  # fmt: skip
-    """Add the gradients of a part of the rows' columns."""
+    """Add the gradients of some of the rows' columns."""
     middle = tl.arange(0, MIDDLE)
     column = tl.program_id(1) * PART + tl.arange(0, PART)
     weight = tl.load(weight2 + middle[:, None] * WIDE + column[None, :])
@@ -139,7 +140,7 @@ def _to_weight(  # type: ignore[no-untyped-def]
     user_rows, item_rows, users, items, slope2, out, num_samples,
     GROUP: tl.constexpr, WIDE: tl.constexpr, MIDDLE: tl.constexpr, PART: tl.constexpr, SAMPLES: tl.constexpr,
 ):  # fmt: skip
-    """The part of the second layer's gradient that a program's samples give."""
+    """Store a program's part of the second layer's gradient."""
     middle = tl.arange(0, MIDDLE)
     column = tl.program_id(1) * PART + tl.arange(0, PART)
     total = tl.zeros([MIDDLE, PART], tl.float32)
@@ -154,12 +155,12 @@ def _to_weight(  # type: ignore[no-untyped-def]
     tl.store(own + middle[:, None] * WIDE + column[None, :], total)
 
 
-# The fastest of those tried on an H100, of which a processor holds two programs of each kernel.
+# The fastest of the settings tried on an H100. A multiprocessor holds two programs of each kernel.
 FORWARD = {"SAMPLES": 64, "num_warps": 4, "num_stages": 1}
 ROWS = {"GROUPS": 64, "num_warps": 4, "num_stages": 1}
 FACTORS = {"GROUPS": 32, "num_warps": 4}
 WEIGHT = {"SAMPLES": 64, "num_warps": 8, "num_stages": 3}
-PROGRAMS, PART = 2, 64  # on a processor; columns of rows
+PROGRAMS, PART = 2, 64  # programs per multiprocessor; columns of rows per program
 
 
 def gradients(
@@ -167,7 +168,7 @@ def gradients(
     weight2: torch.Tensor, bias2: torch.Tensor, weight3: torch.Tensor, bias3: torch.Tensor,
     final: torch.Tensor, final_bias: torch.Tensor, users: torch.Tensor, items: torch.Tensor, weights: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """The weighted sum of all samples' losses, and its gradients of the first ten arguments, all float32."""
+    """Return the weighted sum of all samples' losses, and its gradients by the first ten arguments, all float32."""
     (num_groups, group), device = items.shape, items.device
     (middle, wide), (narrow, factors) = weight2.shape, (len(bias3), mf_user.shape[1])
     sizes = {"GROUP": group, "WIDE": wide, "MIDDLE": middle}
@@ -205,10 +206,13 @@ def gradients(
 
 
 def _sum_of_products(slopes: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-    """Over all samples, in float32: of many it may be more than fp16 holds, which no loss scaler would mend."""
+    """Return the sum of products over all samples, in float32.
+
+    The product is scaled down, because the sum over many samples may exceed fp16, which a loss scaler cannot mend.
+    """
     small = 2.0**-10
-    none = slopes.new_empty(slopes.shape[1], hidden.shape[1])  # which beta leaves out
-    return torch.addmm(none, slopes.T, hidden, beta=0, alpha=small).float() / small
+    unused = slopes.new_empty(slopes.shape[1], hidden.shape[1])  # beta=0 ignores it.
+    return torch.addmm(unused, slopes.T, hidden, beta=0, alpha=small).float() / small
 
 
 def _num_processors(device: torch.device) -> int:

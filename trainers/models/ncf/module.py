@@ -1,6 +1,6 @@
 """NeuMF as a workload: loss, evaluation and optimizer of MLPerf Training v0.5's recommendation benchmark.
 
-Positives and negatives are samples alike, and the loss is the mean of their binary cross entropies.
+Positives and negatives both count as samples, and the loss is the mean of their binary cross entropies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainers.workload import Batch, TrialModule, Workload
 
 
 def training_loss(net: NeuMF, users: torch.Tensor, items: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """The weighted sum over groups of their mean cross entropy; of a group's items the first one is the positive."""
+    """Return the weighted sum of the groups' mean cross entropies; a group's first item is the positive."""
     logits = net(users, items)
     labels = torch.zeros_like(logits)
     labels[:, 0] = 1.0
@@ -31,7 +31,10 @@ def training_loss(net: NeuMF, users: torch.Tensor, items: torch.Tensor, weights:
 
 
 def fused_training_loss(net: NeuMF, users: torch.Tensor, items: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """The same by kernels of our own, which are for half types, and for batches in which users come again and again."""
+    """Compute `training_loss` by our kernels, in a 16-bit dtype and for batches with at least as many samples as users.
+
+    Other batches are computed by `training_loss` itself.
+    """
     rows = net.rows()
     if items.numel() < len(rows[0]) or rows[0].dtype == torch.float32:
         return training_loss(net, users, items, weights)
@@ -41,14 +44,14 @@ def fused_training_loss(net: NeuMF, users: torch.Tensor, items: torch.Tensor, we
 def evaluate(
     net: NeuMF, users: torch.Tensor, candidates: torch.Tensor, positions: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
-    """Weighted sums over a batch, float32 [3]: users, hits, gains (trainers.models.ncf.ranking)."""
+    """Return weighted sums over a batch, float32 [3]: users, hits, gains (trainers.models.ncf.ranking)."""
     valid = candidates >= 0
-    scores = net(users, candidates.clamp(min=0)).sigmoid()  # It rounds, and so ties some, as published.
+    scores = net(users, candidates.clamp(min=0)).sigmoid()  # Its rounding creates ties, as in the published figures.
     return hits_and_gains(ranks(scores, valid, positions), weights)
 
 
 class Predictor(nn.Module):
-    """int64 [n, 2], a user and an item, to the probability of interest, float32 [n]."""
+    """Maps users and items, int64 [n, 2], to the probability of interest, float32 [n]."""
 
     def __init__(self, net: NeuMF) -> None:
         super().__init__()
@@ -60,9 +63,9 @@ class Predictor(nn.Module):
 
 
 class Ncf(TrialModule):
-    """Adam with a dense gradient of all embeddings, at a constant rate.
+    """Trains by Adam with dense gradients of all embeddings, at a constant rate.
 
-    Raises ConfigError for options that cannot be.
+    Raises ConfigError for an invalid option.
     """
 
     def __init__(
@@ -72,7 +75,7 @@ class Ncf(TrialModule):
         weight_decay: float,
         epochs: int,
         factors: int = 64,
-        layers: list[int] = [256, 256, 128, 64],  # noqa: B006  a YAML's list, which nothing changes
+        layers: list[int] = [256, 256, 128, 64],  # noqa: B006  It is never changed.
         beta1: float = 0.9,
         beta2: float = 0.999,
         eps: float = 1e-8,
@@ -87,7 +90,7 @@ class Ncf(TrialModule):
         self._sums = DistributedSum()
 
     def compile_hot_path(self) -> None:
-        """Compile from indices to loss, and to hits; shapes never change, so neither do the graphs."""
+        """Compile the paths from indices to loss and to hits; shapes never change, so each compiles once."""
         fuses = fused.has_kernels(self.net, self.device)
         self._training_loss = compiled(fused_training_loss if fuses else training_loss, self.device)
         self._evaluate = compiled(evaluate, self.device)
@@ -116,11 +119,11 @@ class Ncf(TrialModule):
 
 
 def check_options(epochs: Any, factors: Any, layers: Any, betas: dict[str, Any], eps: Any) -> None:
-    """Raise ConfigError for options that cannot be."""
+    """Raise ConfigError for an invalid option."""
     require("epochs", epochs, is_count(epochs) and epochs >= 1, "a whole number of epochs, 1 or more")
     require("factors", factors, is_count(factors) and factors >= 1, "a whole number, 1 or more")
     sizes = isinstance(layers, list | tuple) and len(layers) >= 2 and all(is_count(size) and size for size in layers)
-    require("layers", layers, sizes and layers[0] % 2 == 0, "two whole numbers or more, the first of them even")
+    require("layers", layers, sizes and layers[0] % 2 == 0, "two or more whole numbers, the first one even")
     for name, beta in betas.items():
         require(name, beta, 0 <= beta < 1, "from 0 to below 1")
     require("eps", eps, eps > 0, "a number above 0")

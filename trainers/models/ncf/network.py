@@ -1,6 +1,6 @@
-"""Neural matrix factorisation: a product of factors beside a perceptron, of embeddings of their own.
+"""Neural matrix factorisation: a product of factors and a perceptron, each with its own embeddings.
 
-X. He et al. 2017, arXiv:1708.05031; sizes and first weights are those of MLPerf Training v0.5's reference.
+X. He et al. 2017, arXiv:1708.05031; sizes and initialization are those of MLPerf Training v0.5's reference.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ EMBEDDING_SD = 0.01
 
 
 class NeuMF(nn.Module):
-    """`factors` numbers for the product; a perceptron of `layers`, whose input is half the user's, half the item's."""
+    """NeuMF. The product has `factors` dimensions; the perceptron has `layers`, with half of its input each for user
+    and item."""
 
     def __init__(self, num_users: int, num_items: int, factors: int, layers: list[int]) -> None:
         super().__init__()
@@ -32,10 +33,10 @@ class NeuMF(nn.Module):
         nn.init.uniform_(self.final.weight, -limit, limit)
 
     def forward(self, users: torch.Tensor, items: torch.Tensor) -> torch.Tensor:
-        """The logit of each user's interest in each of K items: users int64 [n], items int64 [n, K]; float32 [n, K].
+        """Return logits, float32 [n, K], of the interest of users, int64 [n], in K items each, int64 [n, K].
 
-        What concerns the user alone is looked up, and goes through the first layer, once for all K. So does an item,
-        once for all users, where more are asked for than there are.
+        A user goes through embedding and first layer once for all K items. If the batch has more items than the table,
+        the whole table goes through the first layer once.
         """
         product = self.mf_user(users)[:, None] * self.mf_item(items)
         of_user, of_item = self.first.weight.tensor_split(2, dim=1)
@@ -48,11 +49,11 @@ class NeuMF(nn.Module):
         for layer in self.others:
             hidden = layer(F.relu(hidden))
         features = torch.cat((product, F.relu(hidden).float()), dim=2)
-        # Not a matrix product, which autocast would round: items that are close would tie.
+        # Avoid a matrix product: autocast would round it, and items with close scores would tie.
         return (features * self.final.weight[0]).sum(dim=2) + self.final.bias
 
     def rows(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the first layer makes of all users, and of all items: their sum is a pair's first hidden layer."""
+        """Return the first layer's output for all users and for all items; a pair's first hidden layer is their sum."""
         of_user, of_item = self.first.weight.tensor_split(2, dim=1)
         user_rows = F.linear(self.mlp_user.weight, of_user, self.first.bias)
         return user_rows, F.linear(self.mlp_item.weight, of_item)

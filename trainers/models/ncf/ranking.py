@@ -1,4 +1,4 @@
-"""Where a held-out item ranks among its candidates, as MLPerf Training v0.5 counts it."""
+"""Ranks a held-out item among its candidates, as MLPerf Training v0.5 does."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ TOP = 10
 
 
 def ranks(scores: torch.Tensor, valid: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """How many candidates come before the held-out one, int64 [E]: those with a higher score, or with the same and an
-    earlier place. A score that is NaN comes before, and a held-out item with such a score behind all.
+    """Return how many candidates rank before the held-out one, int64 [E].
+
+    A candidate ranks before it with a higher score, or with the same score at an earlier place. A score of NaN ranks
+    before all, but a held-out item with such a score ranks last.
 
     Args:
         scores: float [E, K]
-        valid: bool [E, K], false for what does not count
+        valid: bool [E, K], False for candidates that do not count
         positions: int64 [E], the places of the held-out items
     """
-    own = scores.gather(1, positions[:, None])
+    held_out = scores.gather(1, positions[:, None])
     place = torch.arange(scores.shape[1], device=scores.device)
-    behind = (scores < own) | ((scores == own) & (place >= positions[:, None]))
+    behind = (scores < held_out) | ((scores == held_out) & (place >= positions[:, None]))
     return (valid & ~behind).sum(dim=1)
 
 
 def hits_and_gains(ranks: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Weighted sums over E users, float32 [3]: users, hits, and normalised discounted cumulative gains at TOP."""
+    """Return weighted sums over E users, float32 [3]: users, hits, normalised discounted cumulative gains at TOP."""
     hits = (ranks < TOP).float()
     gains = hits * math.log(2) / torch.log(ranks + 2.0)
     return (torch.stack([torch.ones_like(hits), hits, gains]) * weights).sum(dim=1)

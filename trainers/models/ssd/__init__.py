@@ -1,4 +1,4 @@
-"""SSD300 with a ResNet-34 backbone, as MLPerf trains it."""
+"""SSD300 with a ResNet-34 backbone, as in MLPerf."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""SSD300's default boxes, which of them answer for which object, and how it wants its images cut.
+"""SSD300's default boxes, their matching with objects, and the cropping of images.
 
-W. Liu et al. 2016 (arXiv:1512.02325), with the sizes and the rules of MLPerf Training v0.5's reference.
+W. Liu et al. 2016 (arXiv:1512.02325), with the sizes and rules of MLPerf Training v0.5's reference.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from trainers.ops.boxes import pairwise_iou
 IMAGE_SIZE = 300  # pixels, height and width
 MAP_SIZES = (38, 19, 10, 5, 3, 1)  # cells, height and width of the feature maps
 STEPS = (8, 16, 32, 64, 100, 300)  # pixels from one cell to the next
-SCALES = (21, 45, 99, 153, 207, 261, 315)  # pixels, side of a map's smallest default box and of the next map's
-ASPECT_RATIOS = ((2,), (2, 3), (2, 3), (2, 3), (2,), (2,))  # each map's, besides 1; each also the other way round
+SCALES = (21, 45, 99, 153, 207, 261, 315)  # pixels, side of the smallest default box of each map, and of one more
+ASPECT_RATIOS = ((2,), (2, 3), (2, 3), (2, 3), (2,), (2,))  # of each map, besides 1; each also inverted
 BOXES_PER_CELL = tuple(2 + 2 * len(ratios) for ratios in ASPECT_RATIOS)
 CODING = (10.0, 5.0)  # weights of trainers.ops.boxes.encode: the inverse of the variances 0.1 and 0.2
-MIN_OVERLAP = 0.5  # intersection over union above which a default box answers for an object
+MIN_OVERLAP = 0.5  # intersection over union above which a default box matches an object
 
-NUM_TRIALS = 24  # crops drawn for an image; in one of 300 images none of them is valid
-CROP_SIDES = (0.3, 1.0)  # shortest and longest, as a part of the image's own
-MAX_CROP_RATIO = 2.0  # between these parts
-# Least overlap of a crop with every object, drawn for each trial; 0 asks for none, infinity is the whole image.
+NUM_TRIALS = 24  # crops drawn for an image; for one image in 300 no crop is valid
+CROP_SIDES = (0.3, 1.0)  # shortest and longest side, as a share of the image's side
+MAX_CROP_RATIO = 2.0  # between these shares
+# Minimum overlap of a crop with every object, drawn for each trial; 0 sets no minimum, infinity is the whole image.
 CROP_OVERLAPS = np.array([np.inf, 0.0, 0.1, 0.3, 0.5, 0.7, 0.9], np.float32)
 
 
 def default_boxes() -> torch.Tensor:
-    """All 8,732 of an image: float32 [8732, 4], x0 y0 x1 y1 in pixels; by map, then row, column and shape.
+    """Return all 8,732 default boxes: float32 [8732, 4], x0 y0 x1 y1 in pixels, by map, row, column and shape.
 
-    Centre and size are limited to the image, not the corners.
+    Centre and size are clamped to the image, the corners are not.
     """
     maps = []
     for index, (size, step) in enumerate(zip(MAP_SIZES, STEPS, strict=True)):
@@ -51,10 +51,11 @@ def default_boxes() -> torch.Tensor:
 
 @torch.no_grad()
 def match(defaults: torch.Tensor, boxes: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The object that each default box answers for: its box, float32 [n, D, 4], and label, int64 [n, D], 0 for none.
+    """Match default boxes with objects; return the object's box, float32 [n, D, 4], and label, int64 [n, D].
 
-    That is the object it overlaps most, if by more than MIN_OVERLAP; and each object has the default box that overlaps
-    it most, whatever else that one overlaps (of two objects that want the same one, the later gets it).
+    A default box matches the object that it overlaps most, if by more than MIN_OVERLAP; else its label is 0. Each
+    object also gets the default box that overlaps it most, whatever else that box overlaps. If two objects get the
+    same default box, the later object keeps it.
 
     Args:
         defaults: float32 [D, 4]
@@ -64,7 +65,7 @@ def match(defaults: torch.Tensor, boxes: torch.Tensor, labels: torch.Tensor) -> 
     overlap = torch.where(labels[..., None] > 0, pairwise_iou(boxes, defaults), -1.0)  # [n, G, D]
     best_overlap, best_object = overlap.max(dim=1)
     own_overlap, own_default = overlap.max(dim=2)
-    # As a comparison, which the compiler fuses; a scatter would leave open which of two objects wins.
+    # A comparison, not a scatter: the compiler fuses it, and it is defined which of two objects wins.
     every_default = torch.arange(len(defaults), device=boxes.device)
     every_object = torch.arange(boxes.shape[1], device=boxes.device)[:, None]
     owns = (own_default[..., None] == every_default) & (own_overlap[..., None] > 0)
@@ -75,17 +76,17 @@ def match(defaults: torch.Tensor, boxes: torch.Tensor, labels: torch.Tensor) -> 
 
 
 class SsdView:
-    """Training: the whole image or a random part of it, flipped half of the time. Evaluation: the whole image.
+    """Crops images: for training the whole image or a random part, flipped half of the time; else the whole image.
 
-    Either is stretched to 300x300 pixels. Implements trainers.data.detection.view.View.
+    The crop is stretched to 300x300 pixels. Implements trainers.data.detection.view.View.
     """
 
     canvases: tuple[tuple[int, int], ...] = ((IMAGE_SIZE, IMAGE_SIZE),)
-    drop_outside = True  # an object whose centre is not in the crop is not to be found
+    drop_outside = True  # drop objects whose centre is not in the crop
     outlines = False
 
     def canvas_of(self, sizes: np.ndarray) -> np.ndarray:
-        """There is one canvas: int64 [N] of zeros for images of `sizes` [N, 2]."""
+        """Return the canvas of each image of `sizes` [N, 2]: int64 [N] of zeros, since there is only one."""
         return np.zeros(len(sizes), np.int64)
 
     def train(
@@ -96,26 +97,26 @@ class SsdView:
         labels: np.ndarray,
         canvas: tuple[int, int],
     ) -> Cut:
-        """Cut images of `sizes` [n, 2] with objects `boxes` [n, G, 4], in their pixels, and `labels` [n, G] at random.
+        """Return random crops of images of `sizes` [n, 2], with objects `boxes` [n, G, 4] in pixels.
 
-        A label of 0 is padding.
+        `labels` [n, G] are 0 for padding.
         """
         crops = random_crops(rng, sizes, boxes, labels)
         return self.evaluate(sizes, canvas)._replace(crops=crops, flips=rng.random_sample(len(sizes)) < 0.5)
 
     def evaluate(self, sizes: np.ndarray, canvas: tuple[int, int]) -> Cut:
-        """The whole of images of `sizes` [n, 2], none of them flipped."""
+        """Return crops of the whole images of `sizes` [n, 2], not flipped."""
         crops = np.zeros((len(sizes), 4), np.float32)
         crops[:, 2:] = sizes[:, ::-1]
         return Cut(crops, np.full((len(sizes), 2), canvas, np.int64), np.zeros(len(sizes), bool))
 
 
 def random_crops(rng: np.random.RandomState, sizes: np.ndarray, boxes: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Crops float32 [n, 4], x0 y0 x1 y1 in pixels, of images of `sizes` int [n, 2], height and width.
+    """Return crops float32 [n, 4], x0 y0 x1 y1 in pixels, of images of `sizes` int [n, 2], height and width.
 
-    The reference draws until a trial is valid: one that takes the whole image always is, another if its sides are in
-    proportion, it overlaps every object enough and holds the centre of one. Here all trials of all images are drawn
-    at once and the first valid one is taken, or the whole image.
+    The whole image is always a valid trial. Another crop is valid if its sides are in proportion, if it overlaps every
+    object enough, and if it contains the centre of one. The reference draws until a trial is valid; here all trials of
+    all images are drawn at once, and the first valid one is taken, or else the whole image.
     """
     scale = np.asarray(sizes, np.float32)[:, [1, 0, 1, 0]]
     minimum = CROP_OVERLAPS[rng.randint(len(CROP_OVERLAPS), size=(len(sizes), NUM_TRIALS))]
@@ -138,13 +139,13 @@ def random_crops(rng: np.random.RandomState, sizes: np.ndarray, boxes: np.ndarra
 def _count_objects(
     trials: np.ndarray, minimum: np.ndarray, owner: np.ndarray, objects: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How many objects of its image each trial overlaps too little, and the centres of how many it holds: int [n, T].
+    """Return, for each trial, how many objects it overlaps too little and how many centres it holds: int [n, T] each.
 
     Args:
-        trials: [4, n, T], x0 y0 x1 y1 as parts of the image
-        minimum: [n, T], least overlap; 0 asks for none
+        trials: [4, n, T], x0 y0 x1 y1 as shares of the image
+        minimum: [n, T], minimum overlap; 0 for no minimum
         owner: int [M], ascending: the image of each object
-        objects: [M, 4], as parts of the image
+        objects: [M, 4], as shares of the image
     """
     left, top, right, bottom = trials[:, owner]  # [M, T] each
     x0, y0, x1, y1 = objects.T[:, :, None]
@@ -156,7 +157,7 @@ def _count_objects(
     failing = (least > 0) & (shared <= least * union)
     x, y = (x0 + x1) / 2, (y0 + y1) / 2
     held = (x > left) & (x < right) & (y > top) & (y < bottom)
-    # Sums over the objects of each image, as differences of running sums, which also hold where there are none.
+    # Sum over the objects of each image by differences of running sums, which is right for images without objects, too.
     running = np.zeros((2, len(owner) + 1, trials.shape[2]), np.int32)
     np.cumsum(np.stack((failing, held)), axis=1, out=running[:, 1:])
     bounds = np.searchsorted(owner, np.arange(trials.shape[1] + 1))

@@ -1,7 +1,7 @@
 """SSD300, the light-weight detector of MLPerf Training v0.5: loss, detections and schedule.
 
-W. Liu et al. 2016 (arXiv:1512.02325). What happens from the uint8 images to the loss has fixed shapes and needs nothing
-of the host, so that it is compiled as one.
+W. Liu et al. 2016 (arXiv:1512.02325). The path from uint8 images to the loss has fixed shapes and does not need the
+host, so it is compiled as one function.
 """
 
 from __future__ import annotations
@@ -27,23 +27,22 @@ from trainers.workload import Batch, DetectionData, TrialModule, Workload
 
 NEGATIVES_PER_MATCH = 3
 MIN_SCORE, NMS_IOU, MAX_DETECTIONS = 0.05, 0.5, 200
-# (box, class) pairs of an image, the best of which go into non-maximum suppression. The reference takes the best 200 of
-# each class.
+# Best (box, class) pairs of an image that enter non-maximum suppression. The reference takes 200 of each class.
 NUM_CANDIDATES = 1024
 
 
 def multibox_loss(
     deltas: torch.Tensor, logits: torch.Tensor, defaults: torch.Tensor, boxes: torch.Tensor, labels: torch.Tensor
 ) -> torch.Tensor:
-    """The loss of each image, float32 [n]: errors of place and class, summed, over the number of matched default boxes.
+    """Return the loss of each image, float32 [n]: box and class errors over the number of matched default boxes.
 
-    Place counts for the matched ones, class also for the three times as many others that are most in error. An image
-    without objects has no loss.
+    Box errors count for matched default boxes; class errors also count for three times as many unmatched ones, those
+    with the largest errors. The loss of an image without objects is 0.
 
     Args:
-        deltas, logits: [n, D, 4] and [n, D, C + 1], of the network
+        deltas, logits: [n, D, 4] and [n, D, C + 1], the network's output
         defaults: float32 [D, 4]
-        boxes, labels: [n, D, 4] and [n, D], what each default box answers for
+        boxes, labels: [n, D, 4] and [n, D], the object matched with each default box
     """
     matched = labels > 0
     num_matched = matched.sum(dim=1)
@@ -55,13 +54,13 @@ def multibox_loss(
 
 
 def hard_negatives(errors: torch.Tensor, matched: torch.Tensor) -> torch.Tensor:
-    """How much each default box counts as a negative, float32 [n, D]: 1 or 0, or a share where several tie for the end.
+    """Return the weight of each default box as a negative, float32 [n, D]: 1 or 0, or a share for ties at the end.
 
-    A threshold for each image, at the error of the last one that counts, spares the second sort that ranks would take.
+    A threshold for each image, the error of the last negative that counts, avoids the second sort that ranks need.
 
     Args:
         errors: float32 [n, D]
-        matched: bool [n, D], those that are no negatives
+        matched: bool [n, D], True for default boxes that are not negatives
     """
     errors = torch.where(matched, 0.0, errors)
     num = (NEGATIVES_PER_MATCH * matched.sum(dim=1, keepdim=True)).clamp(1, errors.shape[1])
@@ -79,14 +78,14 @@ def forward_loss(
     labels: torch.Tensor,
     weights: torch.Tensor,
 ) -> torch.Tensor:
-    """The weighted sum of the losses of images uint8 [n, 3, 300, 300]; `draws` [4, n] change their colours."""
+    """Return the weighted sum of losses for images uint8 [n, 3, 300, 300]; `draws` [4, n] change their colours."""
     deltas, logits = net(images, draws)
     matched_boxes, matched_labels = match(net.default_boxes, boxes, labels)
     return (multibox_loss(deltas, logits, net.default_boxes, matched_boxes, matched_labels) * weights).sum()
 
 
 def candidates(net: Ssd300, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The best pairs of box and class: boxes [n, K, 4] in pixels, scores [n, K] in descending order, labels [n, K]."""
+    """Return the best (box, class) pairs by descending score: boxes [n, K, 4] in pixels, scores and labels [n, K]."""
     deltas, logits = net(images)
     scores = logits.float().softmax(dim=2)[:, :, 1:]
     num_classes = scores.shape[2]
@@ -97,7 +96,7 @@ def candidates(net: Ssd300, images: torch.Tensor) -> tuple[torch.Tensor, torch.T
 
 
 def select(boxes: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The detections among the candidates of each image: float32 [n, 200, 6] of box, score and label; score 0: none."""
+    """Return detections of each image, float32 [n, 200, 6]: box, score (0 for an empty slot) and label."""
     keep = nms_of_classes(boxes, labels, scores > MIN_SCORE, NMS_IOU)
     scores, index = torch.where(keep, scores, 0.0).topk(min(MAX_DETECTIONS, scores.shape[1]), dim=1)
     boxes = boxes.gather(1, index[..., None].expand(-1, -1, 4))
@@ -105,7 +104,7 @@ def select(boxes: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor) -> t
 
 
 class Predictor(nn.Module):
-    """uint8 [n, 3, 300, 300] to detections float32 [n, 200, 6]: box in pixels of 300, score (0: none) and label."""
+    """Maps uint8 [n, 3, 300, 300] to detections float32 [n, 200, 6]: box in pixels, score (0: empty slot), label."""
 
     def __init__(self, net: Ssd300) -> None:
         super().__init__()
@@ -116,9 +115,9 @@ class Predictor(nn.Module):
 
 
 class Ssd(TrialModule):
-    """SGD with momentum, warm-up by steps, the rate divided by ten after each of `decay_epochs`.
+    """Trains SSD300 by SGD with momentum and a warm-up in steps; the rate falls to a tenth at each of `decay_epochs`.
 
-    Raises ConfigError for options that cannot be, and for a file of weights that does not fit.
+    Raises ConfigError for an invalid option, and for a file of weights that does not fit.
     """
 
     def __init__(
@@ -143,14 +142,14 @@ class Ssd(TrialModule):
         net = Ssd300(data.num_classes, backbone, width)
         if pretrained is not None:
             load_pretrained(net.backbone, pretrained)
-        # What cuDNN's tensor-core kernels want; before DDP lays out its buckets.
+        # cuDNN's tensor-core kernels need this layout. DDP lays out its buckets later.
         self.net: Ssd300 = net.to(memory_format=torch.channels_last)
         self._forward_loss, self._candidates = forward_loss, candidates
-        self._detections: list[tuple[torch.Tensor, torch.Tensor]] = []  # on the device, one item a step
+        self._detections: list[tuple[torch.Tensor, torch.Tensor]] = []  # on the device, one item for each step
         self._evaluator = data.evaluator(("bbox",))
 
     def compile_hot_path(self) -> None:
-        """Compile from images to loss, and to candidates; non-maximum suppression has kernels of its own."""
+        """Compile the paths from images to loss and to candidates; non-maximum suppression has its own kernels."""
         self._forward_loss = compiled(forward_loss, self.device)
         self._candidates = compiled(candidates, self.device)
 
@@ -164,7 +163,7 @@ class Ssd(TrialModule):
         self.schedule.apply(self.trainer, batch_idx)
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
-        # Drawn out here: the generator that the trainer has seeded, and restores after the warm-up, is not compiled.
+        # Draw outside of the compiled function, from the generator that the trainer seeds and restores after warm-up.
         draws = torch.rand(NUM_DRAWS, len(batch["images"]), device=batch["images"].device)
         return self._forward_loss(self.net, batch["images"], draws, batch["boxes"], batch["labels"], batch["weights"])
 
@@ -174,7 +173,7 @@ class Ssd(TrialModule):
         self._detections.append((detections, batch["image_index"]))
 
     def metrics(self) -> dict[str, float]:
-        """COCO's mean average precision over all images; a collective call."""
+        """Return COCO's mean average precision over all images. A collective call."""
         assert self._evaluator is not None, "these data have nothing to evaluate"
         steps, self._detections = self._detections, []
         if steps:
@@ -190,20 +189,20 @@ class Ssd(TrialModule):
 
 
 def check_options(momentum: Any, backbone: Any, width: Any, pretrained: Any) -> None:
-    """Raise ConfigError for options that cannot be."""
+    """Raise ConfigError for an invalid option."""
 
     def is_number(value: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
 
     if not is_number(momentum) or not 0 <= momentum < 1:
-        raise ConfigError(f"model.hparams.momentum={momentum}: must be a number from 0 to below 1")
+        raise ConfigError(f"model.hparams.momentum={momentum}: give a number from 0 to below 1")
     if backbone not in BACKBONES:
         raise ConfigError(f"model.hparams.backbone={backbone}: allowed: {', '.join(BACKBONES)}")
     if not is_number(width) or not 0 < width <= 4:
-        raise ConfigError(f"model.hparams.width={width}: must be a factor above 0 and up to 4")
+        raise ConfigError(f"model.hparams.width={width}: give a factor above 0, up to 4")
     if pretrained is not None and width != 1:
         raise ConfigError(
-            f"model.hparams.pretrained={pretrained}: these weights are of model.hparams.width=1, not {width}; give"
+            f"model.hparams.pretrained={pretrained}: its weights fit model.hparams.width=1, not {width}; give"
             " width=1, or pretrained=null"
         )
 

@@ -1,7 +1,7 @@
-"""SSD300's network: ResNet-34 up to its third stage, five smaller maps behind it, and a head on each of the six maps.
+"""SSD300's network: ResNet-34 up to its third stage, five smaller maps after it, and a head on each of the six maps.
 
-K. He et al. 2015 (arXiv:1512.03385) and W. Liu et al. 2016 (arXiv:1512.02325), as put together by MLPerf Training
-v0.5's reference: the third stage keeps the second's 38x38 cells.
+K. He et al. 2015 (arXiv:1512.03385) and W. Liu et al. 2016 (arXiv:1512.02325), combined as in MLPerf Training v0.5's
+reference: the third stage keeps the second's 38x38 cells.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ BACKBONES = {"resnet18": (2, 2, 2), "resnet34": (3, 4, 6)}  # blocks of the firs
 MAP_CHANNELS = (256, 512, 512, 256, 256, 256)
 REDUCED_CHANNELS = (256, 256, 128, 128, 128)  # between a map and the next
 STRIDED = (True, True, True, False, False)  # 38 to 19 to 10 to 5 cells by stride 2; to 3 and to 1 without padding
-CHANNEL_MULTIPLE = 8  # tensor cores' kernels want channels, of 2 bytes each, in units of 16 bytes
+CHANNEL_MULTIPLE = 8  # Tensor-core kernels need channels, of 2 bytes each, in units of 16 bytes.
 
 
 class Ssd300(nn.Module):
-    """`width` multiplies the number of channels everywhere. `default_boxes` are those of the module of that name."""
+    """SSD300. `width` multiplies all numbers of channels."""
 
     default_boxes: torch.Tensor
     mean: torch.Tensor
@@ -49,15 +49,15 @@ class Ssd300(nn.Module):
         )
         self.jitter = ColourJitter()
         constants = {"default_boxes": default_boxes(), "mean": torch.tensor(MEAN), "std": torch.tensor(STD)}
-        for name, tensor in constants.items():  # As buffers they are on the device from the start.
+        for name, tensor in constants.items():  # Buffers are on the device before a step needs them.
             self.register_buffer(name, tensor, persistent=False)
 
     def forward(self, images: torch.Tensor, draws: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Deltas [n, 8732, 4] and logits [n, 8732, num_classes + 1], class 0 being none.
+        """Return deltas [n, 8732, 4] and logits [n, 8732, num_classes + 1]; class 0 is background.
 
         Args:
             images: uint8 [n, 3, 300, 300]
-            draws: float32 [4, n], with which the colours are changed, or None
+            draws: float32 [4, n], which change the colours, or None
         """
         pixels = images.float() * (1 / 255)
         if draws is not None:
@@ -71,24 +71,24 @@ class Ssd300(nn.Module):
 
 
 class Head(nn.Module):
-    """Deltas [n, cells * boxes_per_cell, 4] and logits [n, cells * boxes_per_cell, num_logits] of one map.
+    """Computes deltas [n, cells * boxes_per_cell, 4] and logits [n, cells * boxes_per_cell, num_logits] of a map.
 
-    One convolution for both, so that the map is read once.
+    One convolution computes both, so that the map is read once.
     """
 
     def __init__(self, channels: int, boxes_per_cell: int, num_logits: int) -> None:
         super().__init__()
         self.parts = (boxes_per_cell * 4, boxes_per_cell * num_logits)
         self.conv = nn.Conv2d(channels, sum(self.parts), 3, padding=1)
-        for part in self.conv.weight.split(self.parts):  # each as the convolution of its own that it is in the paper
+        for part in self.conv.weight.split(self.parts):  # In the paper each part is a convolution of its own.
             nn.init.xavier_uniform_(part)
 
     def forward(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        # Filled up with channels that nobody reads, and that are no parameters.
+        # Pad with channels that are not used and are not parameters.
         missing = -self.conv.out_channels % CHANNEL_MULTIPLE
         assert self.conv.bias is not None
         weight, bias = F.pad(self.conv.weight, (0, 0, 0, 0, 0, 0, 0, missing)), F.pad(self.conv.bias, (0, missing))
-        values = F.conv2d(features, weight, bias, padding=1).permute(0, 2, 3, 1)  # channels last: as it lies in memory
+        values = F.conv2d(features, weight, bias, padding=1).permute(0, 2, 3, 1)  # channels last, as in memory
         deltas, logits, _ = values.split((*self.parts, missing), dim=3)
         num_boxes = self.parts[0] // 4 * features.shape[2] * features.shape[3]
         return deltas.reshape(-1, num_boxes, 4), logits.reshape(values.shape[0], num_boxes, -1)
@@ -99,7 +99,7 @@ def scaled(channels: int, width: float) -> int:
 
 
 def build_backbone(num_blocks: tuple[int, int, int], width: float) -> nn.Sequential:
-    """torchvision's ResNet up to `layer3`, under the same names; float [n, 3, 300, 300] to [n, 256 * width, 38, 38]."""
+    """Return torchvision's ResNet up to `layer3`, with its names; float [n, 3, 300, 300] to [n, 256 width, 38, 38]."""
     stem = scaled(64, width)
     layers: OrderedDict[str, nn.Module] = OrderedDict(
         conv1=SpaceToDepthConv(stem),
@@ -128,7 +128,7 @@ def build_stage(before: int, after: int, num_blocks: int, stride: int) -> nn.Seq
 
 
 def build_extra(before: int, between: int, after: int, strided: bool) -> nn.Sequential:
-    """One map from the one before; without batch normalisation, as in the reference."""
+    """Return the layers from one map to the next, without batch normalisation, as in the reference."""
     reduce = nn.Conv2d(before, between, 1)
     shrink = nn.Conv2d(between, after, 3, stride=2 if strided else 1, padding=1 if strided else 0)
     for layer in (reduce, shrink):
@@ -137,19 +137,19 @@ def build_extra(before: int, between: int, after: int, strided: bool) -> nn.Sequ
 
 
 def load_pretrained(backbone: nn.Sequential, path: str) -> None:
-    """Load torchvision's weights of a whole ResNet, of which the later stages are left out.
+    """Load the first stages of torchvision's weights of a whole ResNet.
 
-    Raises ConfigError where the file cannot be read or is of another network.
+    Raises ConfigError if the file cannot be read or belongs to another network.
     """
-    own = backbone.state_dict()
+    current = backbone.state_dict()
     # torchvision's older files have no counts of batches, which only a momentum of None would use.
-    counts = {name: tensor for name, tensor in own.items() if name.endswith("num_batches_tracked")}
+    counts = {name: tensor for name, tensor in current.items() if name.endswith("num_batches_tracked")}
     state = counts | read_state(path)
-    other = [name for name, tensor in own.items() if name not in state or state[name].shape != tensor.shape]
-    if other:
+    unfit = [name for name, tensor in current.items() if name not in state or state[name].shape != tensor.shape]
+    if unfit:
         raise ConfigError(
-            f"model.hparams.pretrained={path}: these are weights of another network: {', '.join(other[:3])}"
-            f" ({len(other)} in all) lacking or of another shape; give a file of torchvision's for"
-            " model.hparams.backbone, or null"
+            f"model.hparams.pretrained={path}: holds weights of another network (missing or of another shape:"
+            f" {', '.join(unfit[:3])}; {len(unfit)} in all); give torchvision's file for model.hparams.backbone, or"
+            " null"
         )
-    backbone.load_state_dict({name: state[name] for name in own})
+    backbone.load_state_dict({name: state[name] for name in current})

@@ -1,4 +1,4 @@
-"""Transformer-big and its smaller sizes, which translate."""
+"""The Transformer as a translator, in its size "big" and smaller ones."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Training of the Transformer: Adam with a rate that rises and then falls with the root of the step, smoothed labels.
+"""Trains the Transformer: Adam with a linear warm-up and a rate that falls as step ** -0.5, smoothed labels.
 
-A. Vaswani et al. 2017, arXiv:1706.03762, in the form of MLPerf Training v0.5 to v0.7.
+A. Vaswani et al. 2017, arXiv:1706.03762, as in MLPerf Training v0.5 to v0.7.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trainers.workload import Batch, Workload
 
 @dataclass(frozen=True)
 class RootSchedule:
-    """`learning_rate` * width ** -0.5 * min(1, step / warm-up) / max(step, warm-up) ** 0.5, steps from 1."""
+    """`learning_rate` * width ** -0.5 * min(1, step / warm-up) / max(step, warm-up) ** 0.5; steps count from 1."""
 
     learning_rate: float
     width: int
@@ -38,16 +38,16 @@ def training_loss(
     net: nn.Module, source: torch.Tensor, inputs: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor,
     places: tuple[torch.Tensor, ...], label_smoothing: float,
 ) -> torch.Tensor:  # fmt: skip
-    """The weighted sum of the smoothed cross entropies of labels [n, T], a scalar."""
+    """Return the weighted sum of the smoothed cross entropies of labels [n, T], a scalar."""
     logits = net(source, inputs, *places).flatten(0, 1).float()
     losses = F.cross_entropy(logits, labels.flatten(), reduction="none", label_smoothing=label_smoothing)
     return (losses * weights.flatten()).sum()
 
 
 class TransformerTranslator(Translator):
-    """`epochs` epochs of Adam; its rate is RootSchedule's. Raises ConfigError for sizes that cannot be.
+    """Trains for `epochs` epochs by Adam with the rate of RootSchedule. Raises ConfigError for an invalid option.
 
-    Training pairs of up to `max_length` tokens are packed into rows of `pack_length`.
+    Training pairs of up to `max_length` tokens are packed into rows of `pack_length` tokens.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class TransformerTranslator(Translator):
         self._mean_lengths = data.viewed(self.view).mean_lengths()
 
     def compile_hot_path(self) -> None:
-        """Compile network and loss for training, which has one shape; a search has many, and stays as it is."""
+        """Compile network and loss for training, which has one shape; a beam search has many and is not compiled."""
         self._training_loss = compiled(training_loss, self.device, autotune=True)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -118,18 +118,19 @@ class TransformerTranslator(Translator):
         return Decoding(self.net, source, beam)
 
     def flops_per_sample(self) -> float:
-        """Three times the forward pass's, of a pair's own tokens, without padding."""
+        """Return three times the forward pass's FLOPs of a mean pair, without padding."""
         return 3 * forward_flops(self.net.sizes, self.net.embedding.num_embeddings, self._mean_lengths)
 
 
 def forward_flops(sizes: Sizes, num_tokens: int, lengths: tuple[float, ...]) -> float:
-    """FLOPs of a pair, of means of S, T, S * S, S * T and T * T, of which it has S source and T target tokens.
+    """Return the forward FLOPs of a mean pair of S source and T target tokens.
 
-    A multiplication with an addition counts as two; attention counts whole, as if no token were hidden.
+    `lengths` are the means of S, T, S * S, S * T and T * T. A multiply-add counts as two; attention counts in full, as
+    if it were not causal.
     """
     source, target, source_2, source_target, target_2 = lengths
     matrix, dense = 2 * sizes.width**2, 4 * sizes.width * sizes.hidden
-    of_source = source * (4 * matrix + dense + 2 * matrix)  # keys and values for the decoder, too
+    of_source = source * (4 * matrix + dense + 2 * matrix)  # includes the decoder's keys and values of the source
     of_target = target * (6 * matrix + dense)
     attention = 4 * sizes.width * (source_2 + source_target + target_2)
     return sizes.layers * (of_source + of_target + attention) + target * 2 * sizes.width * num_tokens

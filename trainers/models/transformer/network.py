@@ -1,7 +1,7 @@
-"""The Transformer of "Attention is all you need" (A. Vaswani et al. 2017, arXiv:1706.03762), as MLPerf has it.
+"""The Transformer of "Attention is all you need" (A. Vaswani et al. 2017, arXiv:1706.03762), as in MLPerf.
 
-Layers normalise what goes into them, as in tensor2tensor, and one more normalises what comes out. One matrix embeds
-both languages and gives the logits. Attention has no biases.
+Layers normalise their input, as in tensor2tensor, and a last norm follows the last layer. One matrix embeds both
+languages and computes the logits. Attention has no biases.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from torch import nn
 from trainers.data.text import PAD
 from trainers.ops.attention import Spans, attend, has_kernels, spans
 
-MOST_PLACES = 2048  # tokens that a sentence can have
-SLOWEST = 1e4  # the wave length of a position's slowest sine, in tokens, over 2 pi
-EPSILON = 1e-6  # The normalisations' epsilon, as in tensor2tensor.
-Where = torch.Tensor | Spans | None  # where tokens may look: a mask, their spans, or anywhere
+MOST_PLACES = 2048  # the most tokens of a sentence
+SLOWEST = 1e4  # wave length of the slowest sine of the positions, in tokens, over 2 pi
+EPSILON = 1e-6  # of the layer norms, as in tensor2tensor
+Where = torch.Tensor | Spans | None  # what tokens may attend to: a mask, spans, or everything
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """`width` of the vectors between layers, `hidden` units of a feed-forward layer."""
+    """`width` is that of the vectors between layers; a feed-forward layer has `hidden` units."""
 
     layers: int = 6
     width: int = 1024
@@ -34,14 +34,14 @@ class Sizes:
 
 
 def positions(num: int, width: int) -> torch.Tensor:
-    """Sines and cosines of each place, float32 [num, width], as tensor2tensor lays them out: all sines first."""
+    """Return sines and cosines by position, float32 [num, width], in tensor2tensor's layout: all sines first."""
     rates = torch.exp(torch.arange(width // 2) * (-math.log(SLOWEST) / (width // 2 - 1)))
     angles = torch.arange(num)[:, None] * rates
     return torch.cat((angles.sin(), angles.cos()), dim=1)
 
 
 class Attention(nn.Module):
-    """Scaled dot products in several heads. `source` may be `inputs`' own sequence or another."""
+    """Scaled dot-product attention in several heads, to the inputs' own sequence or to another one."""
 
     def __init__(self, sizes: Sizes, of_itself: bool) -> None:
         super().__init__()
@@ -52,18 +52,21 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width, bias=False)
 
     def split(self, vectors: torch.Tensor, num: int) -> tuple[torch.Tensor, ...]:
-        """[n, L, num * width] to `num` of [n, heads, L, width / heads]."""
+        """Split [n, L, num * width] into `num` tensors [n, heads, L, width / heads]."""
         return tuple(part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in vectors.chunk(num, dim=2))
 
     def of_source(self, source: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Keys and values of another sequence [n, S, width]."""
+        """Return keys and values of another sequence, [n, S, width]."""
         assert self.source_parts is not None
         return self.split(self.source_parts(source), 2)
 
     def forward(
         self, inputs: torch.Tensor, where: torch.Tensor | None, source: tuple[torch.Tensor, ...] | None = None
     ) -> torch.Tensor:
-        """[n, L, width]; `where`, bool [n, 1, L or 1, S], is where a token may look; `source` has keys and values."""
+        """Attend from inputs [n, L, width] within the mask `where`, bool [n, 1, L or 1, S].
+
+        `source` has keys and values of another sequence.
+        """
         if source is None:
             query, key, value = self.split(self.parts(inputs), 3)
         else:
@@ -71,7 +74,7 @@ class Attention(nn.Module):
         return self.attend(query, key, value, where)
 
     def within(self, inputs: torch.Tensor, where: Spans, memory: torch.Tensor | None) -> torch.Tensor:
-        """[n, L, width], of tokens that look at theirs; a `memory` [n, S, width] gives keys and values."""
+        """Attend from inputs [n, L, width] within spans; `memory`, [n, S, width], has keys and values if given."""
         source = None
         if memory is not None:
             assert self.source_parts is not None
@@ -91,7 +94,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention to the sequence itself, in a decoder to the source, too, and dense layers; all add to their input."""
+    """Self-attention, in a decoder also attention to the source, and dense layers, each with a residual connection."""
 
     def __init__(self, sizes: Sizes, decodes: bool) -> None:
         super().__init__()
@@ -119,7 +122,7 @@ class Layer(nn.Module):
 def attend_to(
     attention: Attention, inputs: torch.Tensor, where: Where, memory: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """What `inputs`, [n, L, width], see of themselves or of a `memory`, [n, S, width]."""
+    """Attend from `inputs`, [n, L, width], to themselves or to a `memory`, [n, S, width]."""
     if isinstance(where, Spans):
         return attention.within(inputs, where, memory)
     seen: torch.Tensor = attention(inputs, where, None if memory is None else attention.of_source(memory))
@@ -127,7 +130,7 @@ def attend_to(
 
 
 class Transformer(nn.Module):
-    """Ids to logits. Sentences may stand one behind the other in a row (trainers.data.text.packing)."""
+    """Maps ids to logits. A row may hold several sentences (trainers.data.text.packing)."""
 
     places: torch.Tensor
 
@@ -143,7 +146,7 @@ class Transformer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As in tensor2tensor: embeddings normal with deviation width ** -0.5, matrices uniform after Glorot."""
+        """Initialize as tensor2tensor: embeddings normal with deviation width ** -0.5, matrices Glorot-uniform."""
         nn.init.normal_(self.embedding.weight, std=self.sizes.width**-0.5)
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -163,7 +166,7 @@ class Transformer(nn.Module):
         return F.linear(self.decoder_norm(x), self.embedding.weight)
 
     def encode(self, source: torch.Tensor, places: torch.Tensor, where: Where) -> torch.Tensor:
-        """What the decoder looks at, [n, S, width], of ids and their places, [n, S]."""
+        """Encode ids at their places, [n, S] each; return the decoder's memory, [n, S, width]."""
         x = self.embed(source, places)
         for layer in self.encoder:
             x = layer(x, where)
@@ -174,7 +177,7 @@ class Transformer(nn.Module):
         self, source: torch.Tensor, inputs: torch.Tensor, source_place: torch.Tensor, source_sentence: torch.Tensor,
         target_place: torch.Tensor, target_sentence: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
-        """Logits [n, T, tokens] of what follows each of the decoder's `inputs`."""
+        """Return the logits, [n, T, tokens], of the token that follows each of the decoder's `inputs`."""
         where: tuple[Where, ...]
         if has_kernels(source.device, self.sizes.width // self.sizes.heads):
             of_source, of_target = (
@@ -192,22 +195,25 @@ class Transformer(nn.Module):
 
 
 def masks(source: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Where source, target, and target in source may look, bool [n, 1, L, S], of the sentences' numbers, [n, L]."""
+    """Return the masks of source to source, target to target and target to source, bool [n, 1, L, S].
+
+    `source` and `target` are the sentences' numbers, [n, L], with 0 for padding.
+    """
     earlier = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool, device=target.device).tril()
     own = target[:, None, :, None]
-    # Padding looks at padding, and at all of the source: a softmax over nothing would not be a number.
+    # Padding attends to padding, and to all of the source: a softmax over nothing would be NaN.
     of_source = source[:, None, :, None] == source[:, None, None, :]
     return of_source, (own == target[:, None, None, :]) & earlier, (own == source[:, None, None, :]) | (own == 0)
 
 
 def unpacked(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Places and sentences, int64 [n, L] each, of rows that hold one sentence and padding behind it."""
+    """Return places and sentence numbers, int64 [n, L] each, of rows with one sentence and padding."""
     places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
     return places, (ids != PAD).long()
 
 
 class Decoding:
-    """The decoder one token at a time, of `beam` hypotheses a sentence: implements trainers.ops.beam.Stepper."""
+    """Decodes one token a step for `beam` hypotheses a sentence; implements trainers.ops.beam.Stepper."""
 
     def __init__(self, network: Transformer, source: torch.Tensor, beam: int) -> None:
         self._network, self._beam, self._place = network, beam, 0
@@ -218,7 +224,7 @@ class Decoding:
         self._seen: list[tuple[torch.Tensor, torch.Tensor]] = []  # keys and values of each layer so far
 
     def step(self, tokens: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """The logarithms of the probabilities of what follows, float32 [n, beam, tokens], of the last ids [n, beam]."""
+        """Return log-probabilities of the next token, float32 [n, beam, tokens], for the last ids [n, beam]."""
         network, num = self._network, len(tokens)
         places = torch.full_like(tokens, self._place).view(-1, 1)
         x = network.embed(tokens.reshape(-1, 1), places)
@@ -233,7 +239,7 @@ class Decoding:
             else:
                 self._seen.append((key, value))
             x = x + own.attend(query, key, value, None)
-            # A sentence's hypotheses look at the same source: they are its queries, and nothing is copied for them.
+            # A sentence's hypotheses attend to the same source, so they are its queries: nothing has to be copied.
             looked = layer.source_norm(x).view(num, self._beam, -1)  # type: ignore[operator]
             x = x + layer.source(looked, self._mask, self._memory[number]).view_as(x)  # type: ignore[operator]
             x = layer.dense(x)  # type: ignore[operator]
@@ -241,5 +247,5 @@ class Decoding:
         return network.logits(x).float().log_softmax(dim=-1).view(num, self._beam, -1), None
 
     def reorder(self, rows: torch.Tensor) -> None:
-        """Go on with the hypotheses `rows`, int64 [n * beam]."""
+        """Continue with the hypotheses `rows`, int64 [n * beam]."""
         self._seen = [(key.index_select(0, rows), value.index_select(0, rows)) for key, value in self._seen]

@@ -1,8 +1,8 @@
 """A VGG-like CNN with batch normalisation, as in the Fashion-MNIST study of EC2's P2 and P3 instances.
 
-Convolutions 3x3, of 32-32-64-64, pool, 128-128-256-256-256, pool, then dense 512-512-classes. Each convolution is
-followed by batch normalisation and ReLU (K. Simonyan and A. Zisserman 2014, arXiv:1409.1556; S. Ioffe and C. Szegedy
-2015, arXiv:1502.03167).
+Layers: 3x3 convolutions 32-32-64-64, pool, 128-128-256-256-256, pool, then dense 512-512-classes. Batch normalisation
+and ReLU follow each convolution (K. Simonyan and A. Zisserman 2014, arXiv:1409.1556; S. Ioffe and C. Szegedy 2015,
+arXiv:1502.03167).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from trainers.ops.compiling import compiled
 from trainers.ops.confusion.matrix import ConfusionCounter, confusion_cells, plot, write_csv
 from trainers.workload import Batch, ClassificationData, TrialModule, Workload
 
-BLOCKS = ((32, 32, 64, 64), (128, 128, 256, 256, 256))  # channels of the convolutions; a block ends in 2x2 pooling
+BLOCKS = ((32, 32, 64, 64), (128, 128, 256, 256, 256))  # channels of the convolutions; each block ends in 2x2 pooling
 DENSE = (512, 512)
 
 
 def build_network(image_size: tuple[int, int], num_classes: int) -> nn.Sequential:
-    """float [n, 1, height, width] to logits [n, num_classes]; height and width must be divisible by 4.
+    """Return a network from float [n, 1, height, width] to logits [n, num_classes]; both sides are divisible by 4.
 
-    Convolutions have no bias, which batch normalisation would remove. The dense layers have no batch normalisation:
-    the study names it for the convolutions only, and without it a batch of one can be trained.
+    Convolutions have no bias, because batch normalisation would remove it. Dense layers have no batch normalisation:
+    the study names it for convolutions only, and without it a batch of one can be trained.
     """
     layers: list[nn.Module] = []
     channels = 1
@@ -52,7 +52,7 @@ def build_network(image_size: tuple[int, int], num_classes: int) -> nn.Sequentia
 
 
 class Predictor(nn.Module):
-    """uint8 [n, 1, height, width] to logits [n, num_classes], on the weights of `net`."""
+    """Maps uint8 [n, 1, height, width] to logits [n, num_classes], with the weights of `net`."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -66,10 +66,10 @@ class Predictor(nn.Module):
 def forward_loss(
     net: nn.Module, images: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits [n, classes] and the weighted sum of the cross entropies, a scalar, of images uint8 [n, 1, h, w].
+    """Return logits [n, classes] and the weighted sum of the cross entropies, a scalar, of images uint8 [n, 1, h, w].
 
-    The images become 0 to 1 here, so that the compiler fuses it; background stays zero, like the padding, and the
-    first batch normalisation does the rest.
+    Scaling the images to 0 to 1 here lets the compiler fuse it. Background stays zero, like the padding; the first
+    batch normalisation does the rest.
     """
     logits = net(images.float() * (1 / 255))
     losses = F.cross_entropy(logits.float(), labels, reduction="none")
@@ -79,15 +79,15 @@ def forward_loss(
 def evaluate(
     net: nn.Module, images: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The cell of the confusion matrix of each sample, int64 [n], and the weighted sum of losses."""
+    """Return each sample's cell of the confusion matrix, int64 [n], and the weighted sum of losses."""
     logits, loss = forward_loss(net, images, labels, weights)
     return confusion_cells(logits, labels, weights), loss
 
 
 class Vgg(TrialModule):
-    """Adam; `epochs[i]` epochs at learning_rate / 10**i, then `augment_epochs` with augmentation at the last rate.
+    """Trains by Adam: `epochs[i]` epochs at learning_rate / 10**i, then `augment_epochs` augmented at the last rate.
 
-    Raises ConfigError for a schedule or an image size that cannot be.
+    Raises ConfigError for an invalid schedule or image size.
     """
 
     def __init__(
@@ -102,21 +102,21 @@ class Vgg(TrialModule):
         check_schedule(epochs, augment_epochs)
         if any(size % 4 or size <= 0 for size in data.image_size):
             raise ConfigError(
-                f"model=vgg dataset={data.name}: images are {data.image_size[0]}x{data.image_size[1]} pixels; the two"
-                " poolings need a height and width divisible by 4: choose another dataset"
+                f"model=vgg dataset={data.name}: has images of {data.image_size[0]}x{data.image_size[1]} pixels, but"
+                " two poolings need a height and width divisible by 4; give another dataset"
             )
         self.weight_decay = weight_decay
         self.num_plain_epochs, self.max_epochs = sum(epochs), sum(epochs) + augment_epochs
         self.schedule = Schedule(learning_rate, self.max_epochs, list(accumulate(epochs))[:-1])
         self.class_names = data.class_names
-        # What cuDNN's tensor-core kernels want, and faster on a CPU too; before DDP lays out its buckets.
+        # cuDNN's tensor-core kernels need this layout, and a CPU is faster with it. DDP lays out its buckets later.
         self.net = build_network(data.image_size, data.num_classes).to(memory_format=torch.channels_last)
         self._forward_loss, self._evaluate = forward_loss, evaluate
         self._counter = ConfusionCounter(data.num_classes)
-        self._matrix: np.ndarray | None = None  # the last evaluation's
+        self._matrix: np.ndarray | None = None  # of the last evaluation
 
     def compile_hot_path(self) -> None:
-        """Compile network and loss, for training and evaluation; shapes never change, so neither do the graphs."""
+        """Compile network and loss, for training and evaluation; shapes never change, so each compiles once."""
         self._forward_loss = compiled(forward_loss, self.device)
         self._evaluate = compiled(evaluate, self.device)
 
@@ -128,14 +128,14 @@ class Vgg(TrialModule):
         return torch.optim.Adam(self.parameters(), lr=rate, weight_decay=self.weight_decay, fused=True)
 
     def on_train_epoch_start(self) -> None:
-        self.schedule.apply(self.trainer, 0)  # the rate is that of all steps of an epoch
+        self.schedule.apply(self.trainer, 0)  # All steps of an epoch have one rate.
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         images = augment(batch["images"]) if self.augments_at(self.current_epoch) else batch["images"]
         return self._forward_loss(self.net, images, batch["labels"], batch["weights"])[1]
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        # A batch for training weighs its samples otherwise; here each counts as one.
+        # Training batches weigh their samples; in an evaluation each counts as one.
         weights = (batch["weights"] > 0).float()
         self._counter.add(*self._evaluate(self.net, batch["images"], batch["labels"], weights))
 
@@ -148,20 +148,20 @@ class Vgg(TrialModule):
         return Predictor(self.net), batch["images"]
 
     def write_report(self, run_dir: Path) -> None:
-        """Write the confusion matrix of the last evaluation; nothing where there was none."""
+        """Write the confusion matrix of the last evaluation, if there was one."""
         if self._matrix is not None:
             write_csv(self._matrix, self.class_names, run_dir / "confusion_matrix.csv")
             plot(self._matrix, self.class_names, run_dir / "confusion_matrix.png")
 
 
 def check_schedule(epochs: Any, augment_epochs: Any) -> None:
-    """Raise ConfigError where the schedule is not a list of counts and a count, of one epoch at least."""
+    """Raise ConfigError unless `epochs` is a list of counts, `augment_epochs` a count, and their sum at least 1."""
     if not isinstance(epochs, list | tuple) or not epochs or not all(map(is_count, epochs)):
         raise ConfigError(f"model.hparams.epochs={epochs}: give a list of whole numbers of epochs, such as [10, 10]")
     if not is_count(augment_epochs):
         raise ConfigError(f"model.hparams.augment_epochs={augment_epochs}: give a whole number of epochs, 0 or more")
     if sum(epochs) + augment_epochs == 0:
-        raise ConfigError(f"model.hparams.epochs={list(epochs)}: trains for no epoch at all; give at least one")
+        raise ConfigError(f"model.hparams.epochs={list(epochs)}: trains for 0 epochs; give at least one")
 
 
 WORKLOAD = Workload(module=Vgg, data={"digits": digits, "fashion_mnist": fashion_mnist}, unit="images")

@@ -93,7 +93,7 @@ def test_every_interval_is_between_its_events(tmp_path: Path) -> None:
 
 
 def test_an_interval_that_would_never_save_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"checkpoint_every_epochs=5: the run has 5 epochs"):
+    with pytest.raises(ConfigError, match="checkpoint_every_epochs=5: the run has only 5 epochs"):
         trained(tmp_path, every_epochs=5)
 
 
