@@ -1,4 +1,4 @@
-"""What models are built from and that PyTorch lacks or computes slower: a module each.
+"""Building blocks of models that PyTorch lacks or computes more slowly, one module each.
 
-Triton kernels stand in modules of their own, beside what is computed where there is no GPU.
+Triton kernels are in modules of their own (*_triton); the module without the suffix computes the same on a CPU.
 """

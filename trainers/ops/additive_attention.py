@@ -1,7 +1,7 @@
-"""The scores of additive attention (D. Bahdanau et al., arXiv:1409.0473) without their hidden layer in memory.
+"""The scores of additive attention (D. Bahdanau et al., arXiv:1409.0473), without storing the hidden layer.
 
-That layer has a vector for each pair of a query and a key. On a GPU it is computed anew in each pass by Triton kernels,
-which the compiler takes for operators of PyTorch.
+The hidden layer has a vector for each pair of a query and a key. On a GPU, Triton kernels recompute it in each pass;
+the compiler sees them as PyTorch operators.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import torch
 
 
 def additive_scores(query: torch.Tensor, key: torch.Tensor, vector: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """vector . tanh(query + key + bias) of each query and key, float32 [n, T, S].
+    """Return vector . tanh(query + key + bias) for each query and key, float32 [n, T, S].
 
     Args:
-        query: [T, n, width] of any float type; in the two half types tanh is the GPU's own, exact to 2 ** -11
-        key: [S, n, width], of the same type
-        vector, bias: [width] of any float type
+        query: [T, n, width] of any float dtype; in the two 16-bit dtypes tanh is the GPU's, exact to 2 ** -11
+        key: [S, n, width], of the same dtype
+        vector, bias: [width] of any float dtype
     """
     if query.is_cuda:
         scores: torch.Tensor = _scores(query, key, vector, bias)

@@ -1,7 +1,7 @@
-"""The GPU's side of trainers.ops.additive_attention: sums of tanh that stay in registers until they are whole.
+"""The GPU kernels of trainers.ops.additive_attention: sums of tanh stay in registers until they are complete.
 
-No sum is shared by two programs, so that the same inputs always give the same gradients. Lengths and rows may be any
-without a new kernel being compiled; the width is the kernel's own.
+No two programs share a sum, so the same inputs always give the same gradients. A kernel is compiled for each width, but
+not for each length or number of rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-TANH_SINCE = (7, 5)  # the compute capability from which GPUs have tanh
+TANH_SINCE = (7, 5)  # first compute capability with a tanh instruction
 
 
 @triton.jit
@@ -29,7 +29,7 @@ def _additive_attention_forward(  # type: ignore[no-untyped-def]
     query, key, vector, bias, out, num_rows, num_queries, num_keys,
     WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, PART: tl.constexpr, QUICK: tl.constexpr,
 ):  # fmt: skip
-    """Scores of a block of queries and keys of one sentence; parts of the width are summed before lanes are."""
+    """Compute scores of a block of queries and keys of one sentence; sum over parts of the width, then over lanes."""
     row = tl.program_id(0).to(tl.int64)
     t = tl.program_id(1) * QUERIES + tl.arange(0, QUERIES)
     s = tl.program_id(2) * KEYS + tl.arange(0, KEYS)
@@ -54,9 +54,9 @@ def _additive_attention_backward(  # type: ignore[no-untyped-def]
     own, others, vector, bias, gradient, out, sums, num_rows, num_own, num_others,
     OF_KEYS: tl.constexpr, WIDTH: tl.constexpr, OWN: tl.constexpr, PART: tl.constexpr, QUICK: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of a block of queries over all keys, or of keys over all queries.
+    """Compute the gradients of a block of queries over all keys, or of a block of keys over all queries.
 
-    Of queries, `sums` gets what the block adds to the gradients of vector and bias, [2, programs, WIDTH].
+    A block of queries also stores its part of the gradients of vector and bias in `sums`, [2, programs, WIDTH].
     """
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * OWN + tl.arange(0, OWN)
@@ -87,7 +87,7 @@ def _additive_attention_backward(  # type: ignore[no-untyped-def]
 
 
 def scores(query: torch.Tensor, key: torch.Tensor, vector: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """As trainers.ops.additive_attention.additive_scores, of contiguous tensors."""
+    """Compute trainers.ops.additive_attention.additive_scores for contiguous tensors."""
     (num_queries, num_rows, width), num_keys = query.shape, len(key)
     out = torch.empty(num_rows, num_queries, num_keys, dtype=torch.float32, device=query.device)
     if out.numel():
@@ -103,16 +103,19 @@ def scores(query: torch.Tensor, key: torch.Tensor, vector: torch.Tensor, bias: t
 def gradients(
     gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, vector: torch.Tensor, bias: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of query, key, vector and bias, each as its own, from that of the scores, float32 [n, T, S]; all contiguous."""
+    """Return the gradients of query, key, vector and bias from that of the scores, float32 [n, T, S].
+
+    All tensors are contiguous.
+    """
     num_blocks = query.shape[1] * triton.cdiv(len(query), OWN)
     sums = torch.zeros(2, num_blocks, query.shape[2], dtype=torch.float32, device=query.device)
     of_query = _of_one_side(False, query, key, vector, bias, gradient, sums)
     of_key = _of_one_side(True, key, query, vector, bias, gradient, sums)
-    of_vector, of_bias = sums[0].sum(dim=0), sums[1].sum(dim=0)  # An operator's results may not share memory.
+    of_vector, of_bias = sums[0].sum(dim=0), sums[1].sum(dim=0)  # An operator's results must not share memory.
     return of_query, of_key, of_vector.to(vector.dtype), of_bias.to(bias.dtype)
 
 
-OWN, PART = 16, 64  # queries or keys, and places of the width, that a program of the backward pass has
+OWN, PART = 16, 64  # per program of the backward pass: queries or keys, and columns of the width
 
 
 def _of_one_side(
@@ -131,7 +134,7 @@ def _of_one_side(
 
 
 def _is_quick(x: torch.Tensor) -> bool:
-    """Whether the GPU's own tanh is exact enough, and there is one."""
+    """Return whether the GPU has a tanh instruction and the dtype allows its error."""
     if not x.is_cuda or x.dtype == torch.float32 or torch.version.hip:
         return False
     return torch.cuda.get_device_capability(x.device) >= TANH_SINCE

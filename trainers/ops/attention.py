@@ -1,7 +1,7 @@
-"""Attention within each of several sentences that stand one behind the other in a row, without a mask of all pairs.
+"""Attention within each of several sentences packed into a row, without a mask of all pairs.
 
-A token's keys are one span of the row, so that kernels go over that span alone: the work grows with the sentences'
-lengths, and not with the row's.
+A token's keys are one span of the row, and the kernels process only that span. The work therefore grows with the
+sentences' lengths, not with the row's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-HEAD_WIDTHS = (16, 32, 64, 128)  # The kernels hold no others.
+HEAD_WIDTHS = (16, 32, 64, 128)  # supported by the kernels
 
 
 def has_kernels(device: torch.device, head_width: int) -> bool:
@@ -20,10 +20,10 @@ def has_kernels(device: torch.device, head_width: int) -> bool:
 
 @dataclass(frozen=True)
 class Spans:
-    """Which keys each query looks at, and which queries look at each key, from the first up to the last.
+    """The span of keys that each query attends to, and the span of queries that attend to each key.
 
-    `key_first` and `key_last` are int32 [queries], `query_first` and `query_last` int32 [keys]. They count over all
-    rows. Where the last is the first, there are none.
+    `key_first` and `key_last` are int32 [queries], `query_first` and `query_last` int32 [keys], counted over all rows.
+    A span excludes its last index; it is empty if both are equal.
     """
 
     key_first: torch.Tensor
@@ -33,10 +33,10 @@ class Spans:
 
 
 def spans(queries: torch.Tensor, keys: torch.Tensor, causal: bool = False) -> Spans:
-    """The spans of tokens whose sentences in the row have these numbers, [n, T] and [n, S]: from 1 on, 0 for padding.
+    """Return the spans of tokens, given the numbers of their sentences in the row, [n, T] and [n, S].
 
-    Numbers rise along a row, and padding is behind them; nothing looks at padding, or from it. With `causal`, where
-    queries and keys are the same tokens, none looks at those behind it.
+    Numbers start at 1 and rise along a row; 0 is padding, at the end. Padding neither attends nor is attended to. With
+    `causal`, queries and keys are the same tokens, and a token does not attend to later ones.
     """
     key_first, key_last = _span(queries, keys)
     query_first, query_last = _span(keys, queries)
@@ -47,9 +47,9 @@ def spans(queries: torch.Tensor, keys: torch.Tensor, causal: bool = False) -> Sp
 
 
 def _span(own: torch.Tensor, others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of each token, [n, L], the first of the `others`, [n, M], that have its number, and that behind their last.
+    """Return, for each token, [n, L], the span of the `others`, [n, M], that have its number.
 
-    No other has padding's number, 0, here, so that its span is empty.
+    Padding has an empty span: among the others its number 0 is replaced.
     """
     rising = torch.where(others == 0, torch.iinfo(others.dtype).max, others)
     row = (torch.arange(len(others), device=own.device, dtype=torch.int32) * others.shape[1])[:, None]
@@ -59,12 +59,12 @@ def _span(own: torch.Tensor, others: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 
 def attend(parts: torch.Tensor, source: torch.Tensor | None, where: Spans, dropout: float) -> torch.Tensor:
-    """Scaled dot-product attention of all heads, [queries, heads, width], where they are; zeros where none look.
+    """Return scaled dot-product attention of all heads, [queries, heads, width]; zeros for queries with empty spans.
 
     Args:
-        parts: [queries, 1, heads, width], what asks; or, with keys and values behind it, [queries, 3, heads, width]
-        source: keys and values, [keys, 2, heads, width], where `parts` has none
-        dropout: the share of the looks that are dropped, at random from the default generator
+        parts: queries, [queries, 1, heads, width]; or queries, keys and values, [queries, 3, heads, width]
+        source: keys and values, [keys, 2, heads, width], if `parts` has none
+        dropout: share of the attention weights to drop, at random from the default generator
     """
     seed = torch.randint(2**31 - 1, (1,), device=parts.device, dtype=torch.int64)
     tensors = (where.key_first, where.key_last, where.query_first, where.query_last)
@@ -72,7 +72,7 @@ def attend(parts: torch.Tensor, source: torch.Tensor | None, where: Spans, dropo
     return seen
 
 
-# Operators of PyTorch to the compiler, which moves views and buffers about where it sees the kernels themselves.
+# Custom operators hide the kernels from the compiler, which would add views and buffers around them.
 @torch.library.custom_op("timetrial::span_attention", mutates_args=())
 def _attend(
     parts: torch.Tensor, source: torch.Tensor | None, key_first: torch.Tensor, key_last: torch.Tensor,

@@ -1,7 +1,7 @@
-"""The GPU's side of trainers.ops.attention: blocks of queries go over the keys that any of them looks at, and back.
+"""The GPU kernels of trainers.ops.attention: a block of queries processes all keys that any of them attends to.
 
-The softmax is computed as it goes: T. Dao et al. 2022, arXiv:2205.14135. What is dropped follows from a seed and the
-pair's numbers, so that it is not kept.
+The softmax is computed online: T. Dao et al. 2022, arXiv:2205.14135. Dropout follows from a seed and the numbers of
+query and key, so its mask is not stored.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import triton
 import triton.language as tl
 
 LOG2_E = 1.4426950408889634
-QUERIES, KEYS = 64, 32  # A block's. Of 16 to 128 of either these are the quickest on an H100.
+QUERIES, KEYS = 64, 32  # per block; the fastest on an H100 among 16 to 128 of each
 
 
 @triton.jit
 def _mixed(bits):  # type: ignore[no-untyped-def]
-    """MurmurHash3's last step: each bit of the result depends on all of uint32 `bits`."""
+    """MurmurHash3's finalizer: each bit of the result depends on all bits of the uint32 `bits`."""
     bits = (bits ^ (bits >> 16)) * 0x85EBCA6B
     bits = (bits ^ (bits >> 13)) * 0xC2B2AE35
     return bits ^ (bits >> 16)
@@ -27,20 +27,20 @@ def _mixed(bits):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _kept(seed, head, queries, keys, limit):  # type: ignore[no-untyped-def]
-    """Whether the looks of `queries` at `keys`, which broadcast, are kept; `limit` is the share dropped, of 2**32."""
+    """Return which pairs of `queries` and `keys` (they broadcast) dropout keeps; it drops a share `limit` / 2**32."""
     own = _mixed(_mixed(queries.to(tl.uint32) * 64 + head.to(tl.uint32)) ^ seed.to(tl.uint32))
     return _mixed(own ^ (keys.to(tl.uint32) * 0x9E3779B1)) >= limit
 
 
 @triton.jit
 def _places(base, row_stride, head, rows, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Where the rows of a head lie, [rows, WIDTH]; in a large batch, more than 2**31 numbers behind the first one."""
+    """Return pointers to the rows of a head, [rows, WIDTH]; in a large batch their offset exceeds 2**31 elements."""
     return base + rows.to(tl.int64)[:, None] * row_stride + head * WIDTH + tl.arange(0, WIDTH)[None, :]
 
 
 @triton.jit
 def _rows(base, row_stride, head, rows, there, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    """[rows, WIDTH] of a head; zeros where there is none."""
+    """Load rows of a head, [rows, WIDTH]; zeros outside."""
     return tl.load(_places(base, row_stride, head, rows, WIDTH), there[:, None], 0.0)
 
 
@@ -51,7 +51,7 @@ def _write(base, row_stride, head, rows, there, values, WIDTH: tl.constexpr):  #
 
 @triton.jit
 def _span(first, last, rows, there):  # type: ignore[no-untyped-def]
-    """The rows' own spans, and the one that holds all of them."""
+    """Return the spans of the rows, and the smallest span that contains all of them."""
     low = tl.load(first + rows, there, 0)
     high = tl.load(last + rows, there, 0)
     begin = tl.min(tl.where(low < high, low, 1 << 30), axis=0)
@@ -101,7 +101,7 @@ def _attention_backward_queries(  # type: ignore[no-untyped-def]
     HEADS: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, DROPS: tl.constexpr,
     PRECISION: tl.constexpr, SCALE: tl.constexpr, LIMIT: tl.constexpr, KEEPS: tl.constexpr, NATURAL_SCALE: tl.constexpr,
 ):  # fmt: skip
-    """The queries' gradient, and `deltas`, float32 [heads, queries]: the product of what was seen and its gradient."""
+    """Compute the queries' gradient, and `deltas`, float32 [heads, queries]: products of output and its gradient."""
     head = tl.program_id(1)
     rows = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
     there = rows < num_queries
@@ -172,9 +172,9 @@ def _attention_backward_keys(  # type: ignore[no-untyped-def]
 def forward(
     parts: torch.Tensor, source: torch.Tensor | None, spans: Sequence[torch.Tensor], seed: torch.Tensor, dropout: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What is seen, as trainers.ops.attention.attend has it, and logarithms that `backward` is given, [heads, queries].
+    """Return the output of trainers.ops.attention.attend, and the logsumexps for `backward`, [heads, queries].
 
-    `spans` are the tensors of trainers.ops.attention.Spans, `seed` is int64 [1]. `parts` and `source` are contiguous.
+    `spans` are the tensors of trainers.ops.attention.Spans; `seed` is int64 [1]. `parts` and `source` are contiguous.
     """
     num, _, heads, width = parts.shape
     out = torch.empty((num, heads, width), dtype=parts.dtype, device=parts.device)
@@ -191,7 +191,7 @@ def backward(
     gradient: torch.Tensor, parts: torch.Tensor, source: torch.Tensor | None, out: torch.Tensor, logs: torch.Tensor,
     spans: Sequence[torch.Tensor], seed: torch.Tensor, dropout: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """The gradients of `parts` and `source`; of a source that is none, an empty tensor."""
+    """Return the gradients of `parts` and `source`; without a source, the second is an empty tensor."""
     num, _, heads, _ = parts.shape
     of_parts, deltas = torch.empty_like(parts), torch.empty_like(logs)
     of_source = None if source is None else torch.empty_like(source)
@@ -210,7 +210,7 @@ def backward(
 
 
 def _split(parts: torch.Tensor, source: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What asks, keys and values, each [tokens, heads, width] of a larger row."""
+    """Return views of queries, keys and values, each [tokens, heads, width]."""
     keys = parts[:, 1:] if source is None else source
     return parts[:, 0], keys[:, 0], keys[:, 1]
 

@@ -8,10 +8,10 @@ from torch import nn
 
 
 def average_running_statistics(net: nn.Module) -> None:
-    """Give every process the mean over processes of the batch normalisations' running mean and variance.
+    """Average the running means and variances of batch normalisation over all processes. A collective call.
 
-    Each process has seen other samples; without this, each would evaluate another model. Once an evaluation is
-    enough, where DDP's broadcast_buffers would send them every step, and only those of rank 0.
+    Each process has seen other samples; without this, each would evaluate another model. Once per evaluation is
+    enough. DDP's broadcast_buffers would send them at every step, and only those of rank 0.
     """
     if not (dist.is_available() and dist.is_initialized()):
         return

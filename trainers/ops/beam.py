@@ -8,15 +8,15 @@ from typing import Protocol
 
 import torch
 
-STEPS_A_LOOK = 8  # The host asks a GPU so seldom whether all is found, since it has to wait for the answer.
+STEPS_A_LOOK = 8  # steps between checks whether the search has ended; on a GPU each check waits for the device
 LEAST_COVERAGE = 1e-20
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """A hypothesis of `n` tokens, its end included, has log P / ((5 + n) / 6) ** alpha + beta * coverage.
+    """The score of a hypothesis of `n` tokens, including its end: log P / ((5 + n) / 6) ** alpha + beta * coverage.
 
-    The coverage is the sum over the source of log min(1, what was looked at it in all).
+    The coverage is the sum over source tokens of log min(1, total attention to the token).
     """
 
     alpha: float
@@ -27,24 +27,27 @@ class Scoring:
 
 
 class Stepper(Protocol):
-    """A model that says a token at a time, of `beam` hypotheses of n sentences."""
+    """A model that decodes one token a step, for `beam` hypotheses of each of n sentences."""
 
     def step(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Of the last ids, int64 [n, beam]: log P of the next one, float32 [n, beam, tokens], and what of the source
-        was looked at, [n, beam, S], each row 1 in all and 0 at padding; None where there is no coverage."""
+        """Return log P of the next token, float32 [n, beam, tokens], for the last ids, int64 [n, beam].
+
+        Also returns the attention to the source, [n, beam, S], whose rows add up to 1 and are 0 at padding; None for a
+        model without coverage.
+        """
         ...
 
     def reorder(self, rows: torch.Tensor) -> None:
-        """Go on with the hypotheses `rows`, int64 [n * beam], of those of the last step."""
+        """Continue with the hypotheses `rows`, int64 [n * beam], of the last step."""
         ...
 
 
 class _Beams:
-    """The `beam` best hypotheses that go on, and those that have ended, of n sentences."""
+    """The `beam` best open hypotheses, and the best ended ones, of n sentences."""
 
     def __init__(self, num: int, beam: int, most: int, begin: int, pad: int, device: torch.device) -> None:
         self.scores = torch.full((num, beam), -torch.inf, device=device)
-        self.scores[:, 0] = 0.0  # All begin alike: only one of them counts.
+        self.scores[:, 0] = 0.0  # All hypotheses start equal, so only the first one counts.
         self.last = torch.full((num, beam), begin, device=device)
         self.ids = torch.full((num, beam, most), pad, device=device)
         self.ended_scores = torch.full((num, beam), -torch.inf, device=device)
@@ -58,12 +61,13 @@ def beam_search(
     make: Callable[[int], Stepper], limits: torch.Tensor, beam: int, scoring: Scoring, begin: int, end: int, pad: int,
     source_mask: torch.Tensor | None = None, most_steps: int | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """The best hypothesis of each of n sentences that a beam finds: ids int64 [n, L], padding behind the end.
+    """Return the best hypothesis of each of n sentences: ids int64 [n, L], with padding after the end.
 
-    Each step goes on with the `beam` most probable hypotheses of a sentence that have not ended; of the 2 * beam most
-    probable continuations, those that end are kept by their score. A sentence of which none has ended after `limits`
-    [n] steps has the best that has not. `source_mask`, bool [n, S], is where the source is. `make(beam)` makes the
-    stepper. The search ends where nothing that goes on can be better than what has ended.
+    Each step continues the `beam` most probable open hypotheses of a sentence. Among the 2 * beam most probable
+    continuations, those that end compete by their score. If no hypothesis of a sentence has ended after `limits` [n]
+    steps, its best open one is taken. The search ends when no open hypothesis can beat the ended ones.
+
+    `source_mask`, bool [n, S], is False for padding. `make(beam)` makes the stepper.
     """
     most = int(limits.max()) if most_steps is None else min(most_steps, int(limits.max()))
     stepper = make(beam)
@@ -77,7 +81,7 @@ def beam_search(
         if num == most:
             break
         looks = limits.device.type == "cpu" or num % STEPS_A_LOOK == 0
-        # Scores are negative: whatever comes, they are divided by no more than the longest one's penalty.
+        # Scores are negative, and no later penalty exceeds that of the longest hypothesis: this bounds them.
         if looks and bool((beams.ended_scores[:, 0] >= beams.scores[:, 0] / bound).all()):
             break
         stepper.reorder(rows.flatten())
@@ -88,7 +92,7 @@ def _advance(
     beams: _Beams, num: int, probabilities: torch.Tensor, looked: torch.Tensor | None, scoring: Scoring, end: int,
     source_mask: torch.Tensor | None,
 ) -> torch.Tensor:  # fmt: skip
-    """Take step `num`; returns the rows that the next one goes on with, int64 [n, beam]."""
+    """Do step `num`; return the rows with which the next one continues, int64 [n, beam]."""
     beam, tokens = probabilities.shape[1:]
     totals = (beams.scores[:, :, None] + probabilities).flatten(1)
     scores, places = totals.topk(min(2 * beam, totals.shape[1]), dim=1)
@@ -121,7 +125,7 @@ def _coverage_penalty(
 
 
 def _keep_ended(beams: _Beams, scores: torch.Tensor, ids: torch.Tensor) -> None:
-    """Keep the best of what had ended and of what has ended now."""
+    """Keep the best of the hypotheses that ended before and now."""
     all_ids = torch.cat((beams.ended, ids), dim=1)
     beam = beams.scores.shape[1]
     beams.ended_scores, kept = torch.cat((beams.ended_scores, scores), dim=1).topk(beam, dim=1)
@@ -129,7 +133,7 @@ def _keep_ended(beams: _Beams, scores: torch.Tensor, ids: torch.Tensor) -> None:
 
 
 def _end_at_limit(beams: _Beams, num: int, limits: torch.Tensor, scoring: Scoring) -> None:
-    """Of sentences that have had all their steps and no hypothesis that ended, keep those that have not; stop them."""
+    """Stop sentences that have used all their steps; if no hypothesis has ended, keep the open ones."""
     over = (limits <= num)[:, None]
     without = over & (beams.ended_scores[:, :1] == -torch.inf)
     unended = beams.scores / scoring.length_penalty(num)

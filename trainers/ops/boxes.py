@@ -1,7 +1,7 @@
-"""Boxes as x0 y0 x1 y1 in pixels, fp32: overlap, and the coding of one box relative to another.
+"""Boxes as x0 y0 x1 y1 in pixels, float32: overlaps, and the encoding of a box relative to an anchor.
 
-The coding is that of R. Girshick 2015 (arXiv:1504.08083): shifts of the centre in widths and heights of the anchor,
-logarithms of the scales, the former and the latter each times a weight.
+The encoding is that of R. Girshick 2015 (arXiv:1504.08083): shifts of the centre in units of the anchor's width and
+height, and logarithms of the scales, each multiplied by a weight.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MAX_LOG_SCALE = math.log(1000 / 16)  # torchvision's and Detectron's bound, agai
 
 
 def pairwise_iou(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Intersection over union of [..., A, 4] with [..., G, 4]: [..., A, G]; 0 where both are empty."""
+    """Return the intersection over union of [..., A, 4] with [..., G, 4]: [..., A, G]; 0 for two empty boxes."""
     x0, y0, x1, y1 = first.unsqueeze(-2).unbind(-1)
     u0, v0, u1, v1 = second.unsqueeze(-3).unbind(-1)
     width = (torch.minimum(x1, u1) - torch.maximum(x0, u0)).clamp(min=0)
@@ -25,7 +25,7 @@ def pairwise_iou(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 
 
 def encode(boxes: torch.Tensor, anchors: torch.Tensor, weights: tuple[float, float]) -> torch.Tensor:
-    """Boxes [..., 4] relative to anchors [..., 4]. Sizes of zero, as padding has, count as a millionth of a pixel."""
+    """Encode boxes [..., 4] relative to anchors [..., 4]. A size of zero, as in padding, counts as 1e-6 pixels."""
     centre, size = _centre_and_size(boxes)
     anchor_centre, anchor_size = _centre_and_size(anchors)
     shift = (centre - anchor_centre) / anchor_size * weights[0]
@@ -34,7 +34,7 @@ def encode(boxes: torch.Tensor, anchors: torch.Tensor, weights: tuple[float, flo
 
 
 def decode(deltas: torch.Tensor, anchors: torch.Tensor, weights: tuple[float, float]) -> torch.Tensor:
-    """The inverse of `encode`: boxes [..., 4] from deltas [..., 4] and anchors [..., 4]."""
+    """Return boxes [..., 4] from deltas [..., 4] and anchors [..., 4]: the inverse of `encode`."""
     deltas = deltas.float()
     anchor_centre, anchor_size = _centre_and_size(anchors)
     centre = deltas[..., :2] / weights[0] * anchor_size + anchor_centre
@@ -43,19 +43,19 @@ def decode(deltas: torch.Tensor, anchors: torch.Tensor, weights: tuple[float, fl
 
 
 def clip(boxes: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-    """Boxes [n, K, 4] cut to images of `sizes` [n, 2], height and width."""
+    """Clip boxes [n, K, 4] to images of `sizes` [n, 2], height and width."""
     height, width = sizes[:, None, :1], sizes[:, None, 1:]
     limit = torch.cat((width, height, width, height), dim=-1)
     return torch.minimum(boxes.clamp(min=0), limit)
 
 
 def to_image(boxes: torch.Tensor, crops: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-    """Boxes [n, K, 4] from pixels of the canvas to those of the images, where nothing is flipped.
+    """Convert boxes [n, K, 4] from pixels of the canvas to pixels of images that are not flipped.
 
     Args:
         boxes: x0 y0 x1 y1
-        crops: [n, 4], x0 y0 x1 y1 of the rectangles that were cut from the images, in their pixels
-        sizes: [n, 2], height and width that the rectangles have on the canvas
+        crops: [n, 4], x0 y0 x1 y1 of the crops in pixels of the images
+        sizes: [n, 2], height and width of the crops on the canvas
     """
     scale = (crops[:, 2:] - crops[:, :2]) / sizes.flip(1)
     return boxes * scale.repeat(1, 2)[:, None] + crops[:, :2].repeat(1, 2)[:, None]

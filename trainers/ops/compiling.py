@@ -1,4 +1,4 @@
-"""How hot paths are compiled."""
+"""Compiles hot paths, with CUDA graphs on GPUs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import nn
 
 
 def compiled(function: Callable[..., Any], device: torch.device, autotune: bool = False) -> Callable[..., Any]:
-    """Compiled for the shapes it is first called with; on a GPU its kernels become one CUDA graph.
+    """Compile a function for the shapes of its first call; on a GPU its kernels become one CUDA graph.
 
-    Launched one by one, they would keep the host, which also feeds the decoder, busier than the device. With `autotune`
-    the compiler measures variants of its own kernels: slower to start, and some per cent faster where those kernels,
-    rather than matrix products, take the time.
+    Launching the kernels one by one would take the host, which also feeds the decoder, longer than they run. With
+    `autotune` the compiler measures variants of its own kernels. This starts more slowly, and is some per cent faster
+    if those kernels, not matrix products, take most of the time.
 
-    Results live until the next step. PyTorch takes the call of any compiled function for the start of one, also in
-    another thread: what prepares batches must not be compiled.
+    Results are valid until the next step. PyTorch considers each call of a compiled function the start of a step, even
+    in another thread: functions that prepare batches must not be compiled.
     """
     if device.type != "cuda":
         return torch.compile(function, dynamic=False)
@@ -27,42 +27,43 @@ def compiled(function: Callable[..., Any], device: torch.device, autotune: bool 
     )
 
 
-CAPTURES_SEC: list[float] = []  # what each capture of StepGraphs took in this process
+CAPTURES_SEC: list[float] = []  # duration of each capture of StepGraphs in this process
 
 
 class StepGraphs:
-    """The loss of a step by CUDA graphs of its forward and its backward pass, a pair for each shape of its tensors.
+    """Computes the loss of a step by two CUDA graphs, of its forward and its backward pass, for each shape of tensors.
 
-    For steps of few shapes whose kernels are shorter than their launches, and for what the compiler cannot take whole.
-    A pair is made when its shape first comes, which a warm-up is for, and keeps gradients of its own. All share the
-    other memory: a loss and its gradients live until the next step. Autocast must not keep what it casts.
+    It suits steps of few shapes whose kernels take less time than their launches, and functions that the compiler
+    cannot compile as one graph. A pair is captured when its shape first occurs, which the warm-up ensures, and has its
+    own gradients. All pairs share the other memory: a loss and its gradients are valid until the next step. Autocast
+    must not cache its casts.
     """
 
     def __init__(self, network: nn.Module, loss: Callable[..., torch.Tensor]) -> None:
-        """`loss` takes the network and the step's tensors, and gives a scalar."""
+        """`loss` takes the network and the step's tensors, and returns a scalar."""
         self._network, self._loss = network, loss
         self._pool = torch.cuda.graph_pool_handle()
-        # Graphs are recorded on a stream of their own, where the nodes that keep the gradients then stay.
+        # Graphs are captured on another stream, and the nodes that accumulate gradients stay on it: do not warn.
         warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
-        if warn is not None:  # PyTorch 2.10 has it.
+        if warn is not None:  # since PyTorch 2.10
             warn(False)
         self._graphed: dict[tuple[torch.Size, ...], Any] = {}
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """The loss. All tensors are on one GPU, and need no gradient."""
+        """Return the loss. All tensors are on one GPU and need no gradient."""
         shapes = tuple(tensor.shape for tensor in tensors)
         if shapes not in self._graphed:
-            own = tuple(tensor.clone() for tensor in tensors)  # Each step's are copied into these.
+            inputs = tuple(tensor.clone() for tensor in tensors)  # Each step copies its tensors into these.
             whole = _Whole(self._network, self._loss)
             began = time.monotonic()
-            self._graphed[shapes] = torch.cuda.make_graphed_callables(whole, own, pool=self._pool)
+            self._graphed[shapes] = torch.cuda.make_graphed_callables(whole, inputs, pool=self._pool)
             CAPTURES_SEC.append(time.monotonic() - began)
         loss: torch.Tensor = self._graphed[shapes](*tensors)
         return loss
 
 
 class _Whole(nn.Module):
-    """A network with what is done with it, since PyTorch makes gradients of a module's parameters alone."""
+    """A network and its loss as one module: PyTorch's graphs compute gradients only of a module's parameters."""
 
     def __init__(self, network: nn.Module, loss: Callable[..., torch.Tensor]) -> None:
         super().__init__()
@@ -73,7 +74,7 @@ class _Whole(nn.Module):
 
 
 def raise_recompile_limit(graphs: int) -> None:
-    """Let the compiler make this many graphs of one function before it gives up on it."""
+    """Let the compiler make this many graphs of a function before it gives up."""
     config = torch._dynamo.config
-    name = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"  # the second before 2.7
+    name = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"  # the second name before 2.7
     setattr(config, name, graphs)

@@ -1,4 +1,4 @@
-"""Sums over an evaluation: kept on the device without synchronising, reduced over all processes at its end."""
+"""Sums over an evaluation: accumulated on the device without synchronising, and reduced over processes at its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class DistributedSum:
     """Adds up vectors of one length, in float64."""
 
     def __init__(self) -> None:
-        # Neither a buffer nor an inference tensor: DDP would broadcast buffers, and this outlives inference mode.
+        # Not a buffer, because DDP would broadcast it; not an inference tensor, because it outlives inference mode.
         self._total: torch.Tensor | None = None
 
     def add(self, values: torch.Tensor) -> None:
@@ -21,7 +21,7 @@ class DistributedSum:
         self._total += values
 
     def reduce(self) -> list[float]:
-        """The sums over all batches and processes, a collective call; starts again at zero."""
+        """Return the sums over all batches and processes, and reset them to zero. A collective call."""
         total = self._total
         assert total is not None, "nothing was evaluated"
         self._total = None

@@ -1,8 +1,8 @@
-"""Muon for matrices, AdamW for all else, as one optimizer; processes share the work on the matrices.
+"""Muon for matrices and AdamW for all other parameters, as one optimizer; processes share the work on matrices.
 
-K. Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/. The momentum of a matrix is made orthogonal: it keeps
-its singular vectors, and all its singular values become about 1. torch.optim.Muon does it matrix by matrix, in
-thousands of small kernels, and on every process anew.
+K. Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/. Muon orthogonalises the momentum of a matrix: the
+singular vectors stay, and all singular values become about 1. torch.optim.Muon does this matrix by matrix, in thousands
+of small kernels, and every process repeats all of it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from torch.optim.adamw import adamw
 
 from trainers.ops.sharding import sharded
 
-COEFFICIENTS = (2.0, -1.5, 0.5)  # of x, x^3 and x^5; with them the iteration converges to 1
+COEFFICIENTS = (2.0, -1.5, 0.5)  # of x, x^3 and x^5; the iteration converges to 1
 NUM_ITERATIONS = 12
 EPSILON = 1e-7
 NO_FACTOR = 1.0
 
 
 def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
-    """Those that are nearest to matrices [n, rows, columns], rows <= columns, by Newton and Schulz's iteration.
+    """Return the nearest orthogonal matrices to [n, rows, columns], rows <= columns, by Newton-Schulz iteration.
 
-    They are computed in bf16 on a GPU, as published, and in float32 on a CPU.
+    The iteration runs in bf16 on a GPU, as published, and in float32 on a CPU.
     """
     first, third, fifth = COEFFICIENTS
-    x: torch.Tensor = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + EPSILON)  # Singular values are at most 1.
+    x: torch.Tensor = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + EPSILON)  # Bounds singular values by 1.
     x = x.bfloat16() if x.is_cuda else x
     for _ in range(NUM_ITERATIONS):
         gram = x @ x.mT
@@ -41,18 +41,18 @@ def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class AdamWGroup:
-    """Parameters with a learning rate of their own."""
+    """Parameters with one learning rate."""
 
     params: list[nn.Parameter]
     lr: float
 
 
 class MuonAdamW(torch.optim.Optimizer):
-    """Matrices are parameters [rows, columns], or several of one shape, [n, rows, columns].
+    """Muon for matrices, AdamW for the other groups. A matrix parameter is [rows, columns] or [n, rows, columns].
 
-    A process makes its part of the matrices orthogonal, and gets the others' parts. Gradients must be the same on all
-    processes. Each keeps all of the momentum, so that the first one's state is the whole one. Of parameters that are
-    sharded, all parameters being so, a process keeps its part of the momentum, too. A step spends the gradients.
+    Each process orthogonalises its share of the matrices and receives the others. Gradients must be equal on all
+    processes. Each process keeps the whole momentum, so the state of rank 0 is complete. If parameters are sharded,
+    all of them are, and each process keeps its part of the momentum. A step overwrites the gradients.
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class MuonAdamW(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         muon, *others = self.param_groups
-        way = _Exchanged if any(map(sharded.is_sharded, muon["params"])) else _Shared
-        shared = way(muon["params"], self._updates(muon))
-        for group in others:  # while the parts of the matrices are on their way
+        exchange = _Exchanged if any(map(sharded.is_sharded, muon["params"])) else _Shared
+        shared = exchange(muon["params"], self._updates(muon))
+        for group in others:  # This overlaps with the exchange of the matrices.
             self._adamw(group)
         for parameter, update in shared.received():
-            own = sharded.local(parameter)
-            own.mul_(1 - muon["lr"] * muon["weight_decay"])
-            own.add_(update.view_as(own), alpha=-muon["lr"] * scale(parameter))
+            local = sharded.local(parameter)
+            local.mul_(1 - muon["lr"] * muon["weight_decay"])
+            local.add_(update.view_as(local), alpha=-muon["lr"] * scale(parameter))
         return loss
 
     def _updates(self, group: dict[str, Any]) -> list[torch.Tensor]:
-        """The gradients with Nesterov's momentum, in their own memory; the momenta are brought up to date."""
+        """Update the momenta, and return the gradients with Nesterov momentum, computed in place."""
         gradients = [sharded.local(parameter.grad) for parameter in group["params"]]
         momenta = []
         for parameter in group["params"]:
@@ -107,16 +107,16 @@ class MuonAdamW(torch.optim.Optimizer):
         states = [self.state[parameter] for parameter in parameters]
         gradients = [sharded.local(parameter.grad) for parameter in parameters]
         first, second = ([sharded.local(state[name]) for state in states] for name in ("exp_avg", "exp_avg_sq"))
-        own = [sharded.local(parameter) for parameter in parameters]
+        weights = [sharded.local(parameter) for parameter in parameters]
         adamw(
-            own, gradients, first, second, [], [state["step"] for state in states], fused=True, amsgrad=False,
+            weights, gradients, first, second, [], [state["step"] for state in states], fused=True, amsgrad=False,
             beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"], weight_decay=group["weight_decay"],
             eps=group["eps"], maximize=False,
         )  # fmt: skip
 
 
 def scale(parameter: torch.Tensor) -> float:
-    """What the learning rate is multiplied by: a tall matrix changes the more, as published."""
+    """Return the factor of the learning rate, which is above 1 for tall matrices, as published."""
     rows, columns = parameter.shape[-2:]
     return float(max(1.0, rows / columns) ** 0.5)
 
@@ -127,7 +127,7 @@ def _sizes(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 class _Shared:
-    """Updates on their way to all processes: of each size of matrices, a process has orthogonalised its part."""
+    """Sends updates to all processes: each process orthogonalises its share of the matrices of each size."""
 
     def __init__(self, parameters: Sequence[torch.Tensor], updates: Sequence[torch.Tensor]) -> None:
         several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
@@ -139,18 +139,18 @@ class _Shared:
             self._sent.append((owners, *self._send([matrix for part in turned for matrix in part])))
 
     def _send(self, matrices: list[torch.Tensor]) -> tuple[torch.Tensor, Any]:
-        """Orthogonalised matrices [n, rows, columns], which are there when the work, if there is any, is done."""
+        """Return orthogonalised matrices [n, rows, columns], and the work after which they are complete, or None."""
         if self._world_size == 1:
             return orthogonal(torch.stack(matrices)), None
         most = -(-len(matrices) // self._world_size)
-        own = matrices[self._rank * most : (self._rank + 1) * most]
-        own += [torch.zeros_like(matrices[0])] * (most - len(own))
-        part = orthogonal(torch.stack(own))
+        share = matrices[self._rank * most : (self._rank + 1) * most]
+        share += [torch.zeros_like(matrices[0])] * (most - len(share))
+        part = orthogonal(torch.stack(share))
         whole = part.new_empty((most * self._world_size, *part.shape[1:]))
         return whole, dist.all_gather_into_tensor(whole, part.contiguous(), async_op=True)
 
     def received(self) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
-        """Each parameter with its update, in the parameter's own orientation."""
+        """Yield each parameter with its update, in the parameter's orientation."""
         for owners, whole, work in self._sent:
             if work is not None:
                 work.wait()
@@ -163,9 +163,9 @@ class _Shared:
 
 
 class _Exchanged:
-    """Updates of sharded matrices: a process puts a whole matrix together, and gives each its part of the result.
+    """Exchanges updates of sharded matrices: a process gathers a whole matrix, and scatters the result.
 
-    It is done for as many parameters of one shape at a time as there are processes, so that few are ever whole.
+    At a time it handles as many parameters of one shape as there are processes, so that few whole matrices are held.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], updates: Sequence[torch.Tensor]) -> None:
@@ -173,7 +173,7 @@ class _Exchanged:
         self._rank, self._world_size = dist.get_rank(), dist.get_world_size()
 
     def received(self) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
-        """Each parameter with this process's part of its update."""
+        """Yield each parameter with this process's part of its update."""
 
         def alike(pair: tuple[torch.Tensor, torch.Tensor]) -> tuple[int, ...]:
             return (sharded.dimension(pair[0]), *pair[0].shape)
@@ -189,7 +189,7 @@ class _Exchanged:
         first, update = pairs[0]
         dim, rows = sharded.dimension(first), first.shape[sharded.dimension(first)]
         padded = list(first.shape)
-        padded[dim] = -(-rows // self._world_size)  # The last processes may have less, and send zeros behind it.
+        padded[dim] = -(-rows // self._world_size)  # The last processes may have fewer rows and send zeros after them.
         sent = update.new_zeros((self._world_size, *padded))
         for to, (_, part) in zip(sent, pairs, strict=False):
             to.narrow(dim, 0, part.shape[dim]).copy_(part)
@@ -201,17 +201,17 @@ class _Exchanged:
             result = (turned.mT if whole.shape[-2] > whole.shape[-1] else turned).reshape(whole.shape)
             for to, part in zip(results, result.split(padded[dim], dim), strict=False):
                 to.narrow(dim, 0, part.shape[dim]).copy_(part)
-        for (parameter, own), result in zip(pairs, self._traded(results), strict=False):
-            yield parameter, result.narrow(dim, 0, own.shape[dim]).to(own.dtype)
+        for (parameter, part), result in zip(pairs, self._traded(results), strict=False):
+            yield parameter, result.narrow(dim, 0, part.shape[dim]).to(part.dtype)
 
     def _traded(self, sent: torch.Tensor) -> torch.Tensor:
-        """From each process what it has at this one's place."""
+        """Send row i to process i; return the rows received, by process."""
         received = torch.empty_like(sent)
         dist.all_to_all_single(received, sent)
         return received
 
 
 def wide(matrices: torch.Tensor) -> torch.Tensor:
-    """[n, rows, columns], rows <= columns."""
+    """Return matrices as [n, rows, columns] with rows <= columns, transposed if necessary."""
     stacked = matrices.reshape(-1, *matrices.shape[-2:])
     return stacked.mT if stacked.shape[-2] > stacked.shape[-1] else stacked

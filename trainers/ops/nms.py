@@ -1,8 +1,8 @@
 """Greedy non-maximum suppression of many independent problems at once, in fixed shapes.
 
-torchvision's takes one problem a call and returns as many boxes as are left, for which the host has to wait. Here all
-problems are solved side by side on the GPU and the answer is a mask: first, in parallel, one bit for each pair of boxes
-that overlap too much; then, one program a problem, the greedy pass over its boxes on these bits.
+torchvision solves one problem a call and returns the remaining boxes, and the host has to wait for their number. Here
+the GPU solves all problems in parallel and returns a mask. A first kernel sets one bit for each pair of boxes that
+overlap too much; in a second one, one program for each problem does the greedy pass over these bits.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from torchvision.ops import nms
 
 
 def nms_mask(boxes: torch.Tensor, valid: torch.Tensor, iou_threshold: float) -> torch.Tensor:
-    """Which boxes are kept: bool [B, K].
+    """Return which boxes are kept: bool [B, K].
 
     Args:
-        boxes: float32 [B, K, 4], x0 y0 x1 y1, each problem's in descending order of their scores
-        valid: bool [B, K]; the others are neither kept nor suppress any
-        iou_threshold: a box that overlaps a kept one before it by more than this is dropped
+        boxes: float32 [B, K, 4], x0 y0 x1 y1, by descending score within each problem
+        valid: bool [B, K]; boxes that are not valid are neither kept nor suppress others
+        iou_threshold: a box that overlaps an earlier kept one by more than this is dropped
     """
     if not boxes.is_cuda:
-        if torch.compiler.is_compiling():  # by torch.export, since nothing compiles this
+        if torch.compiler.is_compiling():  # Only torch.export traces this function.
             return as_a_graph(boxes, valid, iou_threshold)
         return _on_cpu(boxes, valid, iou_threshold)
     from trainers.ops import nms_triton
@@ -31,9 +31,10 @@ def nms_mask(boxes: torch.Tensor, valid: torch.Tensor, iou_threshold: float) -> 
 def nms_of_classes(
     boxes: torch.Tensor, labels: torch.Tensor, valid: torch.Tensor, iou_threshold: float
 ) -> torch.Tensor:
-    """Which boxes are kept, bool [B, K], if only those of one class suppress each other: others are moved apart.
+    """Return which boxes are kept, bool [B, K], if only boxes of one class suppress each other.
 
-    As `nms_mask`, with `labels` int64 [B, K]. Boxes less than a hundredth of a pixel wide or high are not kept.
+    It calls `nms_mask` with the classes, `labels` int64 [B, K], moved apart. Boxes less than a hundredth of a pixel
+    wide or high are dropped.
     """
     large = ((boxes[..., 2:] - boxes[..., :2]) >= 1e-2).all(dim=2)
     apart = labels * (boxes.amax() + 1)
@@ -41,10 +42,10 @@ def nms_of_classes(
 
 
 def as_a_graph(boxes: torch.Tensor, valid: torch.Tensor, iou_threshold: float) -> torch.Tensor:
-    """`nms_mask` in PyTorch's own operators, for a program that has to run without torchvision.
+    """Compute `nms_mask` in PyTorch's operators, for an exported program that runs without torchvision.
 
-    A box is kept if no kept one before it overlaps it. That is asked of all at once, until the answer stays the same:
-    the first box is right from the start, and each pass puts at least one more right for good.
+    A box is kept if no earlier kept box overlaps it. This rule is applied to all boxes at once until nothing changes:
+    the first box is right from the start, and each pass settles at least one more.
     """
     from torch._higher_order_ops.while_loop import while_loop
 
@@ -68,8 +69,8 @@ def as_a_graph(boxes: torch.Tensor, valid: torch.Tensor, iou_threshold: float) -
 
 def _on_cpu(boxes: torch.Tensor, valid: torch.Tensor, iou_threshold: float) -> torch.Tensor:
     keep = torch.zeros_like(valid)
-    for problem, (own, real) in enumerate(zip(boxes, valid, strict=True)):
+    for problem, (candidates, real) in enumerate(zip(boxes, valid, strict=True)):
         index = real.nonzero()[:, 0]
         order = torch.arange(len(index), 0, -1, dtype=torch.float32)  # already sorted
-        keep[problem, index[nms(own[index], order, iou_threshold)]] = True
+        keep[problem, index[nms(candidates[index], order, iou_threshold)]] = True
     return keep

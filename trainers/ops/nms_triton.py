@@ -1,4 +1,4 @@
-"""The GPU's side of trainers.ops.nms."""
+"""The GPU kernels of trainers.ops.nms."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import triton
 import triton.language as tl
 
 WORD = 32  # bits of an int32
-ROWS = 64  # boxes a program of the first kernel compares with one word's boxes
+ROWS = 64  # boxes that a program of the first kernel compares with the boxes of one word
 
 
 @triton.jit
 def _overlaps(boxes, valid, bits, num_boxes, num_words, threshold, WORD: tl.constexpr, ROWS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """bits[b, i, w] has bit j set where box i suppresses box 32 w + j if it is itself kept."""
+    """Set bit j of bits[b, i, w] if box i, once kept, suppresses box 32 w + j."""
     problem = tl.program_id(0).to(tl.int64)
     word = tl.program_id(2)
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
@@ -36,16 +36,15 @@ def _overlaps(boxes, valid, bits, num_boxes, num_words, threshold, WORD: tl.cons
 
 @triton.jit
 def _greedy(bits, suppressed, num_boxes, num_words, WORDS: tl.constexpr, WORD: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One problem: go through its boxes in order; what a kept one suppresses is suppressed."""
+    """Do the greedy pass of one problem: in order, each kept box suppresses others."""
     problem = tl.program_id(0).to(tl.int64)
     word = tl.arange(0, WORDS)
     inside = word < num_words
     gone = tl.zeros([WORDS], tl.int32)
     row = bits + problem * num_boxes * num_words + word
     for box in tl.range(0, num_boxes, num_stages=8):
-        own = tl.load(
-            row + box * num_words, inside, 0
-        )  # It lies where it lies, whatever is gone, and is fetched ahead.
+        # The address does not depend on earlier boxes, so that loads are prefetched.
+        own = tl.load(row + box * num_words, inside, 0)
         mine = tl.sum(tl.where(word == box // WORD, gone, 0), axis=0)
         kept = ((mine >> (box % WORD)) & 1) == 0
         gone = tl.where(kept, gone | own, gone)
@@ -53,7 +52,7 @@ def _greedy(bits, suppressed, num_boxes, num_words, WORDS: tl.constexpr, WORD: t
 
 
 def keep(boxes: torch.Tensor, valid: torch.Tensor, iou_threshold: float) -> torch.Tensor:
-    """As trainers.ops.nms.nms_mask, for contiguous tensors on a GPU."""
+    """Compute trainers.ops.nms.nms_mask for contiguous tensors on a GPU."""
     num_problems, num_boxes = valid.shape
     num_words = triton.cdiv(num_boxes, WORD)
     bits = torch.empty(num_problems, num_boxes, num_words, dtype=torch.int32, device=boxes.device)

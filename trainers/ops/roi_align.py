@@ -1,8 +1,8 @@
 """RoIAlign over the levels of a feature pyramid (K. He et al. 2017, arXiv:1703.06870), in fixed shapes.
 
-torchvision's takes one level a call, in fp32 and with the channels apart, and the host has to wait to learn which
-regions belong to which level. Here one kernel serves all levels, reads and writes channels_last in the features' own
-type, and leaves out regions that only fill up the shape. The samples are those of torchvision with aligned=False.
+torchvision handles one level a call, in float32 and channels first, and the host has to wait for the regions of each
+level. Here one kernel handles all levels, reads and writes channels_last in the features' dtype, and skips regions that
+only pad the shape. The samples are those of torchvision with aligned=False.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Sequence
 import torch
 import torchvision
 
-SAMPLES = 2  # a bin and axis
+SAMPLES = 2  # per bin and axis
 CANONICAL_LEVEL, CANONICAL_SIZE = 4, 224  # a region of 224 x 224 pixels belongs to level 4 (arXiv:1612.03144, eq. 1)
 
 
 def pyramid_level(rois: torch.Tensor, lowest: int, highest: int) -> torch.Tensor:
-    """The level that each of rois [R, 4] is read from: int64 [R], counted from `lowest`."""
+    """Return the level from which each of rois [R, 4] is read: int64 [R], counted from `lowest`."""
     area = (rois[:, 2] - rois[:, 0]) * (rois[:, 3] - rois[:, 1])
     level = CANONICAL_LEVEL + torch.log2(area.clamp(min=1e-6).sqrt() / CANONICAL_SIZE) + 1e-6
     return (level.floor().clamp(lowest, highest) - lowest).long()
@@ -33,15 +33,15 @@ def roi_align(
     size: int,
     first_stride: int,
 ) -> torch.Tensor:
-    """The features of each region, [R, C, size, size] of the features' type, channels_last; zero where not valid.
+    """Return the features of each region, [R, C, size, size] in their dtype, channels_last; zero if not valid.
 
     Args:
-        features: one map a level, [n, C, height, width], each of half the resolution of the one before it
+        features: one map for each level, [n, C, height, width], each with half the resolution of the one before
         rois: float32 [R, 4], x0 y0 x1 y1 in image pixels
-        image: int64 [R], which of the n images
+        image: int64 [R], the region's image among n
         valid: bool [R]
-        size: bins a side
-        first_stride: image pixels a cell of the first level
+        size: bins per side
+        first_stride: image pixels per cell of the first level
     """
     lowest = int(math.log2(first_stride))
     level = pyramid_level(rois, lowest, lowest + len(features) - 1)
@@ -52,7 +52,7 @@ def roi_align(
             rois.detach(), image, valid, level, size, first_stride, SAMPLES, *features
         )
         return pooled
-    if torch.compiler.is_compiling():  # by torch.export, since nothing compiles this
+    if torch.compiler.is_compiling():  # Only torch.export traces this function.
         return as_a_graph(features, rois, image, valid, level, size, first_stride)
     return _on_cpu(features, rois, image, valid, level, size, first_stride)
 
@@ -61,10 +61,10 @@ def as_a_graph(
     features: Sequence[torch.Tensor], rois: torch.Tensor, image: torch.Tensor, valid: torch.Tensor,
     level: torch.Tensor, size: int, first_stride: int,
 ) -> torch.Tensor:  # fmt: skip
-    """`roi_align` in PyTorch's own operators, for a program that has to run without torchvision.
+    """Compute `roi_align` in PyTorch's operators, for an exported program that runs without torchvision.
 
-    The pixels of all levels lie behind each other, and each sample is the mean of four of them, weighed by how near
-    they are: with torchvision's rules, of which a sample more than a pixel outside is zero.
+    The pixels of all levels are concatenated, and each sample is interpolated bilinearly between four of them. As in
+    torchvision, a sample more than a pixel outside of the map is zero.
     """
     shapes = torch.tensor([feature.shape[2:] for feature in features])
     starts = torch.tensor([0, *itertools.accumulate(feature.shape[2] * feature.shape[3] for feature in features)])
@@ -73,7 +73,7 @@ def as_a_graph(
     corner = rois * scale[:, None]
     extent = (corner[:, 2:] - corner[:, :2]).clamp(min=1)
     steps = (torch.arange(size * SAMPLES) + 0.5) / (size * SAMPLES)
-    near, far, share = [], [], []  # One of x and one of y, each [R, size * SAMPLES].
+    near, far, share = [], [], []  # first x, then y, each [R, size * SAMPLES]
     inside = torch.ones((), dtype=torch.bool)
     for axis in (0, 1):
         place = corner[:, axis, None] + extent[:, axis, None] * steps
@@ -107,7 +107,7 @@ def _on_cpu(
     boxes = torch.cat((image[:, None].float(), rois), dim=1)
     pooled = torch.zeros(len(rois), features[0].shape[1], size, size, dtype=features[0].dtype)
     for index, feature in enumerate(features):
-        own = (valid & (level == index)).nonzero()[:, 0]
-        of_level = torchvision.ops.roi_align(feature, boxes[own], size, 1 / (first_stride << index), SAMPLES)
-        pooled = pooled.index_copy(0, own, of_level.to(pooled.dtype))
+        regions = (valid & (level == index)).nonzero()[:, 0]
+        of_level = torchvision.ops.roi_align(feature, boxes[regions], size, 1 / (first_stride << index), SAMPLES)
+        pooled = pooled.index_copy(0, regions, of_level.to(pooled.dtype))
     return pooled.contiguous(memory_format=torch.channels_last)

@@ -1,4 +1,4 @@
-"""The GPU's side of trainers.ops.roi_align: one program a region and bin, all channels at once."""
+"""The GPU kernels of trainers.ops.roi_align: one program for each region and bin handles all channels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _place(level, p0, p1, p2, p3):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _start(rois, roi, level, stride):  # type: ignore[no-untyped-def]
-    """Corner and size of a bin of the region, in cells of its level; a region is at least one cell large."""
+    """Return corner and size of a region in cells of its level; a region is at least one cell large."""
     scale = 1.0 / (stride << level).to(tl.float32)
     x0 = tl.load(rois + roi * 4) * scale
     y0 = tl.load(rois + roi * 4 + 1) * scale
@@ -36,7 +36,7 @@ def _start(rois, roi, level, stride):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _axis(position, length):  # type: ignore[no-untyped-def]
-    """The two cells between which a sample lies, the share of the second, and whether it lies on the map at all."""
+    """Return the two cells around a sample, the share of the second, and whether the sample is on the map."""
     inside = (position >= -1.0) & (position <= length)
     position = tl.maximum(position, 0.0)
     low = tl.minimum(position.to(tl.int32), length - 1)
@@ -111,7 +111,7 @@ def _roi_align_backward(  # type: ignore[no-untyped-def]
 
 
 class RoiAlign(torch.autograd.Function):
-    """As trainers.ops.roi_align.roi_align; the gradients of the features are summed in fp32."""
+    """Computes trainers.ops.roi_align.roi_align; the features' gradients are summed in float32."""
 
     @staticmethod
     def forward(
@@ -159,7 +159,7 @@ def _launch(
     stride: int,
     samples: int,
 ) -> None:
-    """`pooled` is written by the forward kernel and read by the backward one."""
+    """Launch a kernel; the forward one writes `pooled`, the backward one reads it."""
     assert 1 <= len(maps) <= MAX_LEVELS
     _, channels, height, width = maps[0].shape
     four = [*maps, *[maps[-1]] * (MAX_LEVELS - len(maps))]

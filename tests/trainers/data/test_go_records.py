@@ -64,7 +64,7 @@ def test_a_digest_is_of_the_games_and_not_of_what_else_files_say(tmp_path: Path)
         ("(;SZ[19]KM[7.5];B[aa])", "game 1: is played on 19x19; this needs 9x9"),
         ("(;KM[7.5];B[aa])", "is played on 19x19"),
         ("(;SZ[9:8]KM[7.5];B[aa])", r"SZ=\['9:8'\]"),
-        ("(;SZ[9]KM[7];B[aa])", r"game.sgf, game 1: komi=7: komi ends in .5"),
+        ("(;SZ[9]KM[7];B[aa])", r"game.sgf, game 1: komi=7: must end in .5"),
         ("(;SZ[9]KM[much];B[aa])", r"KM=\['much'\]"),
         ("(;SZ[9]KM[7.5]GN[x];B[aa];W[aa])", "game.sgf, game x, move 2: A9 is illegal: a stone lies there"),
         ("(;SZ[9]KM[7.5];B[ba];W[ii];B[ab];W[aa])", "move 4: A9 is illegal: suicide, or a position"),

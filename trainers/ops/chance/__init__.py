@@ -1,4 +1,4 @@
-"""Random numbers that follow from what they are for: any of them can be drawn anywhere, without those before it.
+"""Random numbers computed from their purpose: each can be drawn anywhere, without drawing the ones before it.
 
-They are the same on every device and in every process, and nobody waits for the device to draw them.
+They are equal on all devices and in all processes, and drawing them does not wait for the device.
 """

@@ -1,7 +1,6 @@
-"""Random numbers that follow from a counter: any of them can be drawn without those before it.
+"""Random numbers computed from a counter: each can be drawn without the ones before it.
 
-They are the same on every device, in every process and with every version of PyTorch. Nothing here makes the host wait
-for the device.
+They are equal on all devices, in all processes and with all versions of PyTorch. The host does not wait for the device.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ WORD = 2**64
 
 
 def key_of(*words: int) -> int:
-    """A stream of random numbers, as a number of 64 bits: one for each sequence of whole numbers."""
+    """Return a 64-bit key of a stream of random numbers, one for each sequence of integers."""
     key = 0
     for word in words:
         key = (key + word + 1) * GAMMA % WORD
@@ -25,7 +24,7 @@ def key_of(*words: int) -> int:
 
 
 def random_bits(counters: torch.Tensor, key: int) -> torch.Tensor:
-    """64 random bits for each counter, int64 of both signs; different counters of a key have different ones."""
+    """Return 64 random bits for each counter, as int64; different counters of a key give different bits."""
     bits = counters * signed(GAMMA) + signed(key)
     bits = (bits ^ shifted(bits, 30)) * signed(FIRST)
     bits = (bits ^ shifted(bits, 27)) * signed(SECOND)
@@ -33,15 +32,15 @@ def random_bits(counters: torch.Tensor, key: int) -> torch.Tensor:
 
 
 def signed(word: int) -> int:
-    """The same 64 bits as a number with a sign; PyTorch's products keep the lowest 64 bits."""
+    """Return the same 64 bits as a signed integer; PyTorch's products keep the lowest 64 bits."""
     return word - WORD if word >= WORD // 2 else word
 
 
 def shifted(bits: torch.Tensor, by: int) -> torch.Tensor:
-    """Shifted to the right, with zeros from the left."""
+    """Shift to the right, filling with zeros."""
     return bits >> by & (1 << 64 - by) - 1
 
 
 def shuffled(num: int, key: int, device: torch.device) -> torch.Tensor:
-    """0 to num - 1 in a random order, int64 [num]."""
+    """Return 0 to num - 1 in a random order, int64 [num]."""
     return random_bits(torch.arange(num, device=device), key).argsort()

@@ -1,6 +1,6 @@
-"""Random numbers of games: each follows from the game's number, its move and what it is for.
+"""Random numbers of games: each is computed from the game's number, its move and its purpose.
 
-So a game is the same wherever it is played: in whatever slot, on any number of devices.
+A game is therefore the same in any slot and on any number of devices.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ import torch
 from trainers.ops.chance.counters import key_of, random_bits
 
 MOST_MOVES, MOST_DRAWS = 1 << 12, 1 << 13
-TRIES = 4  # of rejection sampling: it accepts 95 % and more each time
-NOISE, MOVE = range(2)  # what a number is for
+TRIES = 4  # of rejection sampling; each try accepts at least 95 %
+NOISE, MOVE = range(2)  # purposes of a number
 
 
 class Dice:
-    """Those of games with these numbers, int64 [G]. `key` tells generations and matches of a run apart."""
+    """Random numbers of games with these numbers, int64 [G]. `key` separates generations and matches of a run."""
 
     def __init__(self, games: torch.Tensor, *key: int) -> None:
         self.games, self._key = games, key
 
     def uniform(self, purpose: int, moves: torch.Tensor, draws: int) -> torch.Tensor:
-        """Numbers above 0 and below 1, float64 [G, draws], at each game's move, [G]."""
+        """Return numbers between 0 and 1, both excluded, float64 [G, draws], for each game's move, [G]."""
         counters = (self.games * MOST_MOVES + moves.long())[:, None] * MOST_DRAWS
         counters = counters + torch.arange(draws, device=self.games.device)
         bits = random_bits(counters, key_of(*self._key, purpose))
         return ((bits >> 12 & (1 << 52) - 1) + 0.5) * 2.0**-52
 
     def dirichlet(self, moves: torch.Tensor, legal: torch.Tensor, alpha: float) -> torch.Tensor:
-        """A distribution over what is legal, bool [G, A], with equal concentrations: float32 [G, A]."""
+        """Return distributions over the legal moves, bool [G, A], with equal concentrations: float32 [G, A]."""
         num = legal.shape[1]
         draws = self.uniform(NOISE, moves, num * (3 * TRIES + 1)).view(len(legal), 3 * TRIES + 1, num)
         weights = gamma(draws, alpha) * legal
@@ -38,9 +38,10 @@ class Dice:
 
 
 def gamma(uniform: torch.Tensor, alpha: float) -> torch.Tensor:
-    """Gamma variables of shape `alpha`, [G, A], out of uniform numbers, [G, 3 TRIES + 1, A].
+    """Return gamma variates of shape `alpha`, [G, A], from uniform numbers, [G, 3 TRIES + 1, A].
 
-    G. Marsaglia and W. Tsang 2000, doi:10.1145/358407.358414, with a fixed number of tries; after these it is the mode.
+    The method is G. Marsaglia and W. Tsang 2000, doi:10.1145/358407.358414, with a fixed number of tries; if all fail,
+    the variate is the mode.
     """
     d = alpha + 1 - 1 / 3
     c = 1 / math.sqrt(9 * d)

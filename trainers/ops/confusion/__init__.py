@@ -1,4 +1,4 @@
-"""The confusion matrix of a classifier. From here `timetrial` once took its names, as others' code still may."""
+"""The confusion matrix of a classifier. This package is also an old import path of two names of `timetrial`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The confusion matrix: counted on the device without synchronising, exact over all processes, as CSV and PNG."""
+"""The confusion matrix: counted on the device without synchronising, exact over all processes, saved as CSV and PNG."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 
 def confusion_cells(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """The cell of each sample: label * classes + prediction, or the spare cell classes² for filler (weight zero).
+    """Return each sample's cell: label * classes + prediction, or the spare cell classes² for padding (weight zero).
 
     Shapes: logits [n, classes], labels [n], weights [n]; returns int64 [n].
     """
@@ -26,23 +26,25 @@ class ConfusionCounter:
 
     def __init__(self, num_classes: int) -> None:
         self.num_classes = num_classes
-        # Neither buffers nor inference tensors: DDP would broadcast buffers, and these outlive Lightning's
-        # inference mode.
+        # Not buffers, because DDP would broadcast them; not inference tensors, because they outlive inference mode.
         self._cells: torch.Tensor | None = None  # int64 [classes² + 1]
         self._loss: torch.Tensor | None = None  # float64, summed over samples
 
     def add(self, cells: torch.Tensor, loss: torch.Tensor) -> None:
-        """Count cells, int64 [n], as `confusion_cells` gives them, and add the batch's sum of losses."""
+        """Count cells, int64 [n], from `confusion_cells`, and add the batch's sum of losses."""
         if self._cells is None or self._loss is None:
             with torch.inference_mode(False):
                 self._cells = torch.zeros(self.num_classes**2 + 1, dtype=torch.int64, device=cells.device)
                 self._loss = torch.zeros((), dtype=torch.float64, device=cells.device)
-        # Not torch.bincount: on CUDA it waits for the device, to learn the range of its input.
+        # Not torch.bincount: on CUDA it waits for the device to find the range of its input.
         self._cells.scatter_add_(0, cells, torch.ones_like(cells))
         self._loss += loss
 
     def reduce(self) -> tuple[np.ndarray, float]:
-        """The matrix int64 [classes, classes] (label, prediction) and the sum of losses over all processes; resets."""
+        """Return the matrix, int64 [labels, predictions], and the sum of losses over all processes, and reset both.
+
+        A collective call.
+        """
         cells, loss = self._cells, self._loss
         assert cells is not None, "nothing was evaluated"
         assert loss is not None
@@ -54,7 +56,7 @@ class ConfusionCounter:
 
 
 def write_csv(matrix: np.ndarray, class_names: Sequence[str], path: Path) -> None:
-    """One row a label, one column a prediction."""
+    """Write the matrix with one row for each label and one column for each prediction."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["label", *class_names])
@@ -63,14 +65,14 @@ def write_csv(matrix: np.ndarray, class_names: Sequence[str], path: Path) -> Non
 
 
 def plot(matrix: np.ndarray, class_names: Sequence[str], path: Path) -> None:
-    """Draw the matrix as PNG: colour is the share of a label's samples, numbers are counts.
+    """Draw the matrix as PNG: colours are shares of a label's samples, numbers are counts.
 
-    Nothing is drawn in a stack without matplotlib, which no training needs.
+    Without matplotlib, which a stack may lack, only print that.
     """
     if importlib.util.find_spec("matplotlib") is None:
-        print(f"{path.name} is not drawn: this stack has no matplotlib")
+        print(f"{path.name} is not drawn: matplotlib is not installed in this stack")
         return
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # imported here: it takes a second
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # This import takes a second.
     from matplotlib.figure import Figure
 
     num_classes = len(class_names)
@@ -87,7 +89,7 @@ def plot(matrix: np.ndarray, class_names: Sequence[str], path: Path) -> None:
     axes.set_ylabel("label")
     axes.set_title(f"accuracy {np.trace(matrix) / max(matrix.sum(), 1):.4f}, {matrix.sum():,} samples")
     for (row, column), count in np.ndenumerate(matrix):
-        if count:  # zeros would only hide the mistakes
+        if count:  # Zeros would only hide the mistakes.
             colour = "white" if share[row, column] > 0.5 else "black"
             axes.text(column, row, f"{count}", ha="center", va="center", fontsize=8, color=colour)
     figure.savefig(path, dpi=150)

@@ -1,6 +1,6 @@
-"""Go on boards of any size, thousands of games at once: rules, symmetries, and opponents.
+"""Go on boards of any size, thousands of games at once: rules, symmetries and an opponent.
 
-All is computed by batched operations on the games' device; a move never waits for it.
+All games are computed by batched operations on their device; a move does not wait for the device.
 """
 
 from trainers.ops.go.boards import Boards

@@ -7,34 +7,34 @@ from typing import NamedTuple
 
 import torch
 
-RECENT = 8  # positions that the network sees
+RECENT = 8  # positions in the network's input
 
 
 class Boards(NamedTuple):
-    """B games on boards of N x N points; point (row, column) has the index row * N + column.
+    """B games on boards of N x N points. Point (row, column) has the index row * N + column.
 
-    A chain is a maximal connected group of one colour's stones. Its name is the point that joined its stones last.
+    A chain is a maximal connected group of stones of one colour. Its name is the point played last that joined it.
     """
 
     stones: torch.Tensor  # int8 [B, N*N]: 1 black, -1 white, 0 empty
-    chains: torch.Tensor  # int16 [B, N*N]: the name of the stone's chain, N*N where empty
+    chains: torch.Tensor  # int16 [B, N*N]: the name of the stone's chain, N*N for an empty point
     to_play: torch.Tensor  # int8 [B]: 1 black, -1 white
     passes: torch.Tensor  # int8 [B]: passes in succession
     moves: torch.Tensor  # int16 [B]: moves played so far, passes too
-    history: torch.Tensor  # int64 [B, max_moves + 1]: the positions' hashes after each number of moves, 0 afterwards
+    history: torch.Tensor  # int64 [B, max_moves + 1]: hash of the position after each number of moves; 0 later
     recent: torch.Tensor  # int8 [B, 8, N*N]: the last positions, the newest first
     over: torch.Tensor  # bool [B]: two passes in succession, or max_moves played
 
     def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Boards:
-        """The boards with `change` applied to each tensor."""
+        """Return the boards with `change` applied to each tensor."""
         return Boards(*(change(tensor) for tensor in self))
 
     def take(self, games: torch.Tensor) -> Boards:
-        """The games with these indices, int64 [any number], or of this mask, as new tensors."""
+        """Return the games with these indices, int64 [K], or of this mask, as new tensors."""
         return self.map(lambda tensor: tensor[games])
 
     def where(self, other: torch.Tensor, others: Boards) -> Boards:
-        """Each game from `others` where `other`, bool [B], holds, and from these boards elsewhere."""
+        """Return each game from `others` where `other`, bool [B], is True, else from these boards."""
 
         def chosen(mine: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
             return torch.where(other.view(-1, *[1] * (mine.ndim - 1)), theirs, mine)

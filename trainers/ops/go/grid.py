@@ -1,4 +1,4 @@
-"""Tables of a board: each point's neighbours, and its part of a position's hash."""
+"""Tables of a board: each point's neighbours, and its key in a position's hash."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import torch
 
-SEED = 20181212  # Hashes are the same in all runs.
+SEED = 20181212  # fixed, so that hashes are equal in all runs
 
 
 class Grid(NamedTuple):
-    """Tables for N x N points on one device. The index N*N means "no point": a pass, or beyond the edge."""
+    """Tables for N x N points on one device. The index N*N is no point: a pass, or beyond the edge."""
 
     neighbours: torch.Tensor  # int64 [N*N + 1, 4]: up, down, left, right
     keys: torch.Tensor  # int64 [N*N]: a position's hash is the sum of black's keys minus white's, modulo 2**64

@@ -1,4 +1,4 @@
-"""The rules in PyTorch's operators: what a CPU computes, and the reference for a GPU's kernels."""
+"""Go's rules in PyTorch's operators: for CPUs, and as the reference for the GPU kernels."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch.nn.functional import pad
 from trainers.ops.go.boards import Boards
 from trainers.ops.go.grid import Grid
 
-MANY = 1 << 14  # above each point's index
+MANY = 1 << 14  # above every point's index
 
 
 def legal(boards: Boards, grid: Grid) -> torch.Tensor:
-    """As Rules.legal."""
+    """Compute Rules.legal."""
     stones, own = boards.stones, boards.to_play[:, None]
     points = stones.shape[1]
     beside = grid.neighbours[:-1]
@@ -20,7 +20,7 @@ def legal(boards: Boards, grid: Grid) -> torch.Tensor:
     names = pad(boards.chains, (0, 1), value=points).long()[:, beside]
     in_atari, keys = _chains(boards, grid, colours)
     atari_beside = _of_points(in_atari, names)
-    first = torch.ones_like(atari_beside)  # A chain may touch a point more than once; count it once.
+    first = torch.ones_like(atari_beside)  # A chain may touch a point several times, but counts once.
     for side in range(1, 4):
         first[..., side] = (names[..., :side] != names[..., side, None]).all(dim=2)
 
@@ -31,7 +31,7 @@ def legal(boards: Boards, grid: Grid) -> torch.Tensor:
     after = now + (grid.keys + captured) * own
     repeated = torch.zeros_like(stones, dtype=torch.bool)
     played = boards.history.shape[1]
-    if not stones.is_cuda and len(stones):  # A GPU would have to be waited for.
+    if not stones.is_cuda and len(stones):  # On a GPU this would wait for the device.
         played = int(boards.moves.max()) + 1
     for earlier in boards.history[:, :played].unbind(dim=1):
         repeated |= after == earlier[:, None]
@@ -40,7 +40,7 @@ def legal(boards: Boards, grid: Grid) -> torch.Tensor:
 
 
 def _chains(boards: Boards, grid: Grid, colours: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of each chain, by name: whether it has a single liberty, bool [B, N*N + 1], and the sum of its keys, int64."""
+    """Return, by name of chain, whether it has a single liberty, bool [B, N*N + 1], and the sum of its keys, int64."""
     points = boards.stones.shape[1]
     beside, names = grid.neighbours[:-1], boards.chains.long()
     empty = colours == 0
@@ -54,16 +54,16 @@ def _chains(boards: Boards, grid: Grid, colours: torch.Tensor) -> tuple[torch.Te
 
 
 def _of_points(of_chains: torch.Tensor, names: torch.Tensor) -> torch.Tensor:
-    """What holds for the chains of these names: [B, N*N, 4] of [B, N*N + 1]."""
+    """Look up values of chains, [B, N*N + 1], by name: [B, N*N, 4]."""
     return of_chains.gather(1, names.flatten(1)).view_as(names)
 
 
 def play(boards: Boards, moves: torch.Tensor, grid: Grid, max_moves: int) -> Boards:
-    """As Rules.play."""
+    """Compute Rules.play."""
     points = boards.stones.shape[1]
     own = boards.to_play[:, None]
     point = torch.where(boards.over, points, moves)[:, None]
-    here = torch.arange(points, device=moves.device) == point  # nowhere for a pass
+    here = torch.arange(points, device=moves.device) == point  # all False for a pass
     beside = grid.neighbours[point[:, 0]]
     colours = pad(boards.stones, (0, 1), value=2).gather(1, beside)
     names = pad(boards.chains, (0, 1), value=points).gather(1, beside)
@@ -82,7 +82,7 @@ def play(boards: Boards, moves: torch.Tensor, grid: Grid, max_moves: int) -> Boa
 def _after(
     boards: Boards, moves: torch.Tensor, stones: torch.Tensor, chains: torch.Tensor, grid: Grid, max_moves: int
 ) -> Boards:
-    """The boards whose move gave these stones and chains."""
+    """Return the boards after a move that results in these stones and chains."""
     going = ~boards.over
     number = boards.moves + going
     passed = moves == stones.shape[1]
@@ -102,7 +102,7 @@ def _after(
 
 
 def planes(boards: Boards, dtype: torch.dtype) -> torch.Tensor:
-    """As Rules.planes, [B, 17, N*N]."""
+    """Compute Rules.planes, [B, 17, N*N]."""
     own = boards.to_play[:, None, None]
     seen = torch.stack([boards.recent == own, boards.recent == -own], dim=2).flatten(1, 2)
     black = (own > 0).expand(-1, 1, seen.shape[2])
@@ -110,21 +110,21 @@ def planes(boards: Boards, dtype: torch.dtype) -> torch.Tensor:
 
 
 def area(stones: torch.Tensor, size: int) -> torch.Tensor:
-    """Black's area minus white's: int64 [B]."""
+    """Return black's area minus white's: int64 [B]."""
     board = stones.view(-1, size, size)
     black, white = _reached(board, 1), _reached(board, -1)
     return (black & ~white).sum(dim=(1, 2)) - (white & ~black).sum(dim=(1, 2))
 
 
 def _reached(board: torch.Tensor, colour: int) -> torch.Tensor:
-    """The points with stones of this colour, and those joined to them by empty points: bool [B, N, N]."""
+    """Return the points with stones of this colour, and those connected to them by empty points: bool [B, N, N]."""
     free = board == 0
     reached = board == colour
     for _ in range(board.shape[1] ** 2):  # no path is longer
         framed = pad(reached, (1, 1, 1, 1))
         beside = framed[:, :-2, 1:-1] | framed[:, 2:, 1:-1] | framed[:, 1:-1, :-2] | framed[:, 1:-1, 2:]
         grown = reached | (beside & free)
-        if not board.is_cuda and torch.equal(grown, reached):  # A GPU would have to be waited for.
+        if not board.is_cuda and torch.equal(grown, reached):  # On a GPU this would wait for the device.
             break
         reached = grown
     return reached

@@ -1,7 +1,7 @@
 """Go's rules for many games at once: area scoring, no suicide, positional superko.
 
-A move is legal on an empty point if its chain has a liberty after captures, and the position that results has not been
-in the game before, whoever was to play (Tromp-Taylor's superko). Positions are told apart by 64-bit hashes.
+A move is legal on an empty point if its chain has a liberty after captures, and if the resulting position has not
+occurred in the game before, whoever was to play (Tromp-Taylor's superko). Positions are compared by 64-bit hashes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOVES_PER_POINT = 1.4  # MLPerf v0.5's longest game: 113 moves on 9x9
 
 @cache
 def has_kernels() -> bool:
-    """Whether Triton has what the kernels use: 3.3, which PyTorch 2.7 brings, has. Else PyTorch's operators compute."""
+    """Return whether Triton has `gather`, which the kernels need: from 3.3 on, which comes with PyTorch 2.7."""
     try:
         import triton.language
     except ImportError:
@@ -36,8 +36,8 @@ class Rules:
 
     Args:
         size: N, rows and columns, 2 to 19
-        komi: points that white gets for moving second. It ends in .5, so no game is drawn.
-        max_moves: a game ends after this many moves; 0 for 1.4 N*N, as in MLPerf v0.5
+        komi: points for white, who moves second; it ends in .5, so that no game is drawn
+        max_moves: a game ends after so many moves; 0 for 1.4 N*N, as in MLPerf v0.5
     """
 
     size: int = 9
@@ -47,11 +47,11 @@ class Rules:
 
     def __post_init__(self) -> None:
         if not 2 <= self.size <= 19:
-            raise ConfigError(f"size={self.size}: a board has 2 to 19 rows")
+            raise ConfigError(f"size={self.size}: must be 2 to 19 rows")
         if self.komi * 2 % 2 != 1:
-            raise ConfigError(f"komi={self.komi:g}: komi ends in .5, such as 7.5, so that no game is drawn")
+            raise ConfigError(f"komi={self.komi:g}: must end in .5, such as 7.5, so that no game is drawn")
         if self.max_moves < 0:
-            raise ConfigError(f"max_moves={self.max_moves}: a game has at least one move, or 0 for 1.4 a point")
+            raise ConfigError(f"max_moves={self.max_moves}: must be 1 or more, or 0 for 1.4 moves per point")
         if not self.max_moves:
             object.__setattr__(self, "max_moves", int(MOVES_PER_POINT * self.size**2))
 
@@ -65,18 +65,18 @@ class Rules:
 
     @property
     def num_moves(self) -> int:
-        """Points and the pass: the length of a policy."""
+        """Return the length of a policy: points and the pass."""
         return self.num_points + 1
 
     def grid(self, device: torch.device) -> Grid:
-        """The board's tables on a device, made at the first call."""
+        """Return the board's tables on a device; the first call makes them."""
         if device not in self._grids:
             self._grids[device] = Grid.of(self.size, device)
         return self._grids[device]
 
     def start(self, batch: int, device: torch.device | str = "cpu") -> Boards:
-        """Empty boards, black to play."""
-        device = torch.empty(0, device=device).device  # with its index, as the boards' tensors have it
+        """Return empty boards with black to play."""
+        device = torch.empty(0, device=device).device  # with an index, as in the boards' tensors
         self.grid(device)
 
         def full(value: int, dtype: torch.dtype, *shape: int) -> torch.Tensor:
@@ -94,9 +94,9 @@ class Rules:
         )
 
     def legal(self, boards: Boards) -> torch.Tensor:
-        """Which moves are allowed: bool [B, N*N + 1], the pass last.
+        """Return which moves are legal: bool [B, N*N + 1], the pass last.
 
-        A pass is always allowed. In a game that is over nothing else is.
+        A pass is always legal. In a game that is over it is the only legal move.
         """
         grid = self.grid(boards.stones.device)
         if boards.stones.is_cuda and has_kernels():
@@ -106,11 +106,11 @@ class Rules:
         return in_torch.legal(boards, grid)
 
     def play(self, boards: Boards, moves: torch.Tensor) -> Boards:
-        """The boards after a move in each game, as new tensors. A game that is over stays as it is.
+        """Return the boards after a move in each game, as new tensors. A game that is over does not change.
 
         Args:
             boards: B games
-            moves: int64 [B]. They must be legal: nothing checks them, and an illegal one gives a board without meaning.
+            moves: int64 [B]. They must be legal: they are not checked, and an illegal one gives a meaningless board.
         """
         grid = self.grid(boards.stones.device)
         if boards.stones.is_cuda and has_kernels():
@@ -120,10 +120,10 @@ class Rules:
         return in_torch.play(boards, moves, grid, self.max_moves)
 
     def planes(self, boards: Boards, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """What the network sees, [B, 17, N, N], as MLPerf v0.5's MiniGo has it.
+        """Return the network's input, [B, 17, N, N], as in MLPerf v0.5's MiniGo.
 
-        Planes 2i and 2i + 1 are the stones i moves ago, i up to 7, of the player to move and of the other one. The last
-        plane is 1 if black is to move.
+        Planes 2i and 2i + 1 are the stones of the player to move and of the other player i moves ago, for i up to 7.
+        The last plane is 1 if black is to move.
         """
         if boards.stones.is_cuda and has_kernels():
             from trainers.ops.go import rules_triton
@@ -134,9 +134,9 @@ class Rules:
         return seen.view(-1, PLANES, self.size, self.size)
 
     def area_score(self, boards: Boards) -> torch.Tensor:
-        """Black's area minus white's minus komi: float32 [B], above 0 where black wins.
+        """Return black's area minus white's minus komi: float32 [B], above 0 if black wins.
 
-        A player's area is the stones, and the empty regions that touch stones of this colour alone.
+        A player's area is the player's stones, and the empty regions that touch only these.
         """
         if boards.stones.is_cuda and has_kernels():
             from trainers.ops.go import rules_triton

@@ -1,4 +1,4 @@
-"""The rules as Triton kernels, a program a game: what a GPU computes. Equal to in_torch.py in each bit."""
+"""Go's rules as Triton kernels for GPUs, one program for each game. Results equal those of in_torch.py bit by bit."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import triton.language as tl
 from trainers.ops.go.boards import RECENT, Boards
 from trainers.ops.go.grid import Grid
 
-CHUNK = tl.constexpr(16)  # points, or earlier positions, that all points are compared with at once
-MANY = tl.constexpr(1 << 14)  # above each point's index
-ELEMENTS = 1024  # of a program that makes planes
+CHUNK = tl.constexpr(16)  # points, or earlier positions, that are compared with all points at once
+MANY = tl.constexpr(1 << 14)  # above every point's index
+ELEMENTS = 1024  # per program of the kernel for planes
 
 
 @triton.jit
 def _beside(point, side: tl.constexpr, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Each point's neighbour up, down, left or right, and whether there is one."""
+    """Return each point's neighbour up, down, left or right, and whether it exists."""
     row, column = point // SIZE, point % SIZE
     if side == 0:
         return point - SIZE, row > 0
@@ -29,7 +29,7 @@ def _beside(point, side: tl.constexpr, SIZE: tl.constexpr):  # type: ignore[no-u
 
 @triton.jit
 def _liberties(stones, point, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The lowest and the highest index of the empty points beside each point; MANY and -1 where there is none."""
+    """Return the lowest and highest index of the empty neighbours of each point; MANY and -1 without one."""
     inside = point < SIZE * SIZE
     lowest, highest = tl.full(point.shape, MANY, tl.int32), tl.full(point.shape, -1, tl.int32)
     for side in tl.static_range(4):
@@ -42,7 +42,7 @@ def _liberties(stones, point, SIZE: tl.constexpr):  # type: ignore[no-untyped-de
 
 @triton.jit
 def _chains(stones, chains, keys, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Of each point's chain: whether it has a single liberty, and the sum of its keys."""
+    """Return, for each point's chain, whether it has a single liberty, and the sum of its keys."""
     POINTS: tl.constexpr = SIZE * SIZE
     point = tl.arange(0, BLOCK)
     mine = tl.load(chains + point, point < POINTS, POINTS).to(tl.int32)
@@ -62,7 +62,7 @@ def _chains(stones, chains, keys, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # t
 
 @triton.jit
 def _repeats(history, position, num_moves):  # type: ignore[no-untyped-def]
-    """Which of these positions' hashes have been in the game, of so many moves."""
+    """Return which of these hashes have occurred in a game of so many moves."""
     repeated = tl.zeros(position.shape, tl.int32)
     for start in tl.range(0, num_moves + 1, CHUNK):
         number = start + tl.arange(0, CHUNK)
@@ -94,7 +94,7 @@ def _legal(  # type: ignore[no-untyped-def]
         captures = atari & (colour == -own)
         breathes = breathes | (colour == 0) | captures | ((colour == own) & ~atari)
         name = tl.load(chains + other, real, -1)
-        for before in tl.static_range(side):  # A chain may touch a point more than once; count it once.
+        for before in tl.static_range(side):  # A chain may touch a point several times, but counts once.
             touched, valid = _beside(point, before, SIZE)
             captures = captures & (name != tl.load(chains + touched, inside & valid, -2))
         captured += tl.where(captures, tl.gather(chain_keys, place, 0), 0)
@@ -107,7 +107,7 @@ def _legal(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _placed(stones, chains, place, own, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One game's stones and chains after a stone at `place`, which is N*N for none."""
+    """Return one game's stones and chains after a stone at `place`; N*N places no stone."""
     POINTS: tl.constexpr = SIZE * SIZE
     point = tl.arange(0, BLOCK)
     inside = point < POINTS
@@ -183,7 +183,7 @@ def _planes(recent, to_play, out, num_elements, RECENT: tl.constexpr, POINTS: tl
 
 @triton.jit
 def _area(stones, out, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Bit 0: black's stones reach the point over empty points; bit 1: white's do."""
+    """Compute areas. Bit 0: black's stones reach the point over empty points; bit 1: white's stones do."""
     game = tl.program_id(0).to(tl.int64)
     point = tl.arange(0, BLOCK)
     stone = tl.load(stones + game * SIZE * SIZE + point, point < SIZE * SIZE, 2).to(tl.int32)
@@ -206,7 +206,7 @@ def _blocks(size: int) -> dict[str, int]:
 
 
 def legal(boards: Boards, grid: Grid, size: int) -> torch.Tensor:
-    """As Rules.legal."""
+    """Compute Rules.legal."""
     games, positions = boards.history.shape
     out = torch.empty(games, size**2 + 1, dtype=torch.bool, device=boards.stones.device)
     given = (boards.stones, boards.chains, boards.to_play, boards.moves, boards.history, boards.over)
@@ -218,7 +218,7 @@ def legal(boards: Boards, grid: Grid, size: int) -> torch.Tensor:
 
 
 def play(boards: Boards, moves: torch.Tensor, grid: Grid, size: int) -> Boards:
-    """As Rules.play."""
+    """Compute Rules.play."""
     games, positions = boards.history.shape
     boards = boards.map(torch.Tensor.contiguous)
     after = boards.map(torch.empty_like)
@@ -238,7 +238,7 @@ def play(boards: Boards, moves: torch.Tensor, grid: Grid, size: int) -> Boards:
 
 
 def planes(boards: Boards, dtype: torch.dtype) -> torch.Tensor:
-    """As Rules.planes, [B, 17, N*N]."""
+    """Compute Rules.planes, [B, 17, N*N]."""
     games, recent, points = boards.recent.shape
     out = torch.empty(games, 2 * recent + 1, points, dtype=dtype, device=boards.recent.device)
     if games:
@@ -249,7 +249,7 @@ def planes(boards: Boards, dtype: torch.dtype) -> torch.Tensor:
 
 
 def area(stones: torch.Tensor, size: int) -> torch.Tensor:
-    """Black's area minus white's: int32 [B]."""
+    """Return black's area minus white's: int32 [B]."""
     out = torch.empty(len(stones), dtype=torch.int32, device=stones.device)
     if len(stones):
         _area[(len(stones),)](stones.contiguous(), out, **_blocks(size))

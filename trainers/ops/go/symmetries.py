@@ -8,10 +8,10 @@ NUM_SYMMETRIES = 8
 
 
 class Symmetries:
-    """Turns and mirrors boards of N x N points, each of a batch by a symmetry of its own.
+    """Rotates and mirrors boards of N x N points, each board of a batch by its own symmetry.
 
-    Symmetry 0 changes nothing; 0 to 3 are quarter turns, 4 to 7 the same after a mirroring. What is turned stays legal,
-    and has the same score.
+    Symmetry 0 is the identity; 0 to 3 are rotations by quarter turns, 4 to 7 the same after mirroring. Symmetries keep
+    positions legal and their score.
     """
 
     def __init__(self, size: int, device: torch.device | str = "cpu") -> None:
@@ -21,23 +21,23 @@ class Symmetries:
         source = torch.stack([points.flatten() for points in turned])
         goal = source.argsort(dim=1)
         source, goal = (torch.nn.functional.pad(points, (0, 1), value=size**2) for points in (source, goal))
-        # The symmetry that undoes each: the one whose source is the other's goal.
+        # The inverse of a symmetry is the one whose source equals its goal.
         undoing = (source[None] == goal[:, None]).all(dim=2).int().argmax(dim=1)
         self.source, self.goal, self.undoing = source.to(device), goal.to(device), undoing.to(device)
 
     def inverse(self, which: torch.Tensor) -> torch.Tensor:
-        """The symmetries that undo these: int64 [B]."""
+        """Return the inverses of these symmetries: int64 [B]."""
         return self.undoing[which]
 
     def planes(self, planes: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
-        """Planes [B, C, N, N], each board turned by symmetry `which`, int64 [B] in 0 to 7."""
+        """Transform planes [B, C, N, N] by the symmetries `which`, int64 [B] from 0 to 7."""
         source = self.source[which, None, :-1].expand(-1, planes.shape[1], -1)
         return planes.flatten(2).gather(2, source).view_as(planes)
 
     def policies(self, policies: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
-        """Values of moves [B, N*N + 1], such as a policy or what is legal; the pass stays."""
+        """Transform values of moves [B, N*N + 1], such as a policy; the pass stays."""
         return policies.gather(1, self.source[which])
 
     def moves(self, moves: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
-        """Moves, int64 [B]; the pass stays."""
+        """Transform moves, int64 [B]; the pass stays."""
         return self.goal[which, moves]

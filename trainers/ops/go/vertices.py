@@ -1,4 +1,4 @@
-"""Moves as players, and the Go Text Protocol, write them: a column's letter without I, and a row from below; a pass."""
+"""Names of moves, as in the Go Text Protocol: a column's letter (without I) and a row counted from below, or pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ PASS = "pass"
 
 
 def vertex(move: int, size: int) -> str:
-    """A move's name, such as `C5`; `pass` for size * size."""
+    """Return a move's name, such as `C5`; `pass` for size * size."""
     if move == size * size:
         return PASS
     row, column = divmod(move, size)
@@ -15,10 +15,10 @@ def vertex(move: int, size: int) -> str:
 
 
 def move_at(name: str, size: int) -> int:
-    """The move of a name, in letters of either case. Raises ValueError where the board has no such point."""
+    """Return the move with this name, in upper or lower case. Raises ValueError if the board has no such point."""
     if name.lower() == PASS:
         return size * size
     column, row = COLUMNS[:size].index(name[0].upper()), size - int(name[1:])
     if not 0 <= row < size:
-        raise ValueError(f"{name}: rows go from 1 to {size}")
+        raise ValueError(f"{name}: give a row from 1 to {size}")
     return row * size + column

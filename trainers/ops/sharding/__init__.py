@@ -1,4 +1,4 @@
-"""Tensors of which each process has a part: the whole ones, and what is done with all of them."""
+"""Sharded tensors: converting them to and from whole ones, and clipping sharded gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients that are made shorter where all of them together are too long."""
+"""Clips gradients by their global norm, sharded or not."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ EPSILON = 1e-6
 
 
 def clip(gradients: Iterable[torch.Tensor | None], most: float | torch.Tensor) -> None:
-    """Scale gradients in place to a common norm of at most `most`. The host does not wait for it.
+    """Scale gradients in place to a global norm of at most `most`, without a wait for the device.
 
-    Sharded gradients, all being so, have the norm of the whole ones: then a collective call.
+    Gradients are all sharded or none is. For sharded ones the norm is that of the whole gradients: a collective call.
     """
-    given = [gradient for gradient in gradients if gradient is not None]
-    parts = [sharded.local(gradient) for gradient in given]
+    present = [gradient for gradient in gradients if gradient is not None]
+    parts = [sharded.local(gradient) for gradient in present]
     square = torch.stack([norm.square() for norm in torch._foreach_norm(parts)]).sum()
-    if any(map(sharded.is_sharded, given)):
+    if any(map(sharded.is_sharded, present)):
         dist.all_reduce(square)
     torch._foreach_mul_(parts, (most / (square.sqrt() + EPSILON)).clamp(max=1.0))

@@ -1,6 +1,7 @@
-"""Tensors that lie in parts on several processes: the part of this one, and the whole. Plain tensors are whole.
+"""Tensors sharded over processes: this process's part, and the whole. Plain tensors count as whole.
 
-FSDP cuts a parameter along one dimension. Each process has so many rows, rounded up, and the last ones fewer or none.
+FSDP cuts a parameter along one dimension. Each process has the same number of rows, rounded up; the last ones have
+fewer, or zero.
 """
 
 from __future__ import annotations
@@ -12,24 +13,24 @@ import torch
 
 
 def is_sharded(tensor: Any) -> bool:
-    """Whether it is a DTensor. A class that was never imported has no tensors, and importing it takes long."""
+    """Return whether a value is a DTensor. It compares the class's name, because importing the class takes long."""
     return isinstance(tensor, torch.Tensor) and type(tensor).__name__ == "DTensor"
 
 
 def local(tensor: Any) -> torch.Tensor:
-    """The part of this process, in the tensor's own memory."""
+    """Return this process's part, which shares the tensor's memory."""
     part: torch.Tensor = tensor.to_local() if is_sharded(tensor) else tensor
     return part
 
 
 def dimension(tensor: Any) -> int:
-    """Along which a sharded tensor is cut."""
+    """Return the dimension along which a sharded tensor is cut."""
     (placement,) = tensor.placements
     return int(placement.dim)
 
 
 def part_of(whole: torch.Tensor, like: Any) -> torch.Tensor:
-    """This process's part of a whole tensor, as `like` is cut; on the device of that. `whole` where `like` is."""
+    """Return this process's part of a whole tensor, cut as `like` and on its device; `whole` if `like` is plain."""
     if not is_sharded(like):
         return whole
     dim, mesh = dimension(like), like.device_mesh
@@ -40,7 +41,7 @@ def part_of(whole: torch.Tensor, like: Any) -> torch.Tensor:
 
 
 def resharded(whole: torch.Tensor, like: Any) -> torch.Tensor:
-    """A sharded tensor of the content of a whole one."""
+    """Return a whole tensor sharded as `like`."""
     from torch.distributed.tensor import DTensor
 
     return DTensor.from_local(
@@ -50,7 +51,7 @@ def resharded(whole: torch.Tensor, like: Any) -> torch.Tensor:
 
 
 def whole(value: Any, kept: bool) -> Any:
-    """The same with every sharded tensor whole, on the host of a process that keeps it; others get empty ones.
+    """Return the value with every sharded tensor whole, on the host of processes with `kept`; empty on the others.
 
     A collective call: all processes have the same tensors in the same order.
     """
@@ -65,7 +66,7 @@ def whole(value: Any, kept: bool) -> Any:
 
 
 def mapped(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    """The same dictionaries and lists with other tensors."""
+    """Return the same dictionaries and lists with `change` applied to each tensor."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""Monte Carlo tree search of many games at once, in flat arrays: all leaves of all games are one evaluation.
+"""Monte Carlo tree search of many games at once, in flat arrays: all leaves of all games are evaluated together.
 
-A step makes nobody wait for the device, and on a GPU it is one CUDA graph.
+A step does not wait for the device; on a GPU it is one CUDA graph.
 """
 
 from trainers.ops.chance.dice import Dice

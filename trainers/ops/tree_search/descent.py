@@ -1,6 +1,6 @@
-"""From the roots to the leaves, and back: PUCT with virtual losses, in PyTorch's operators.
+"""Selection of leaves by PUCT with virtual losses, and the backup of their values, in PyTorch's operators.
 
-It is what CPUs compute, and what the GPU's kernels (descent_triton) are compared with.
+This is for CPUs, and the reference for the GPU kernels (descent_triton).
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from trainers.ops.tree_search.flat_trees import ABSENT, EXPANDED, Trees
 
 
 def select(trees: Trees, active: torch.Tensor, num_leaves: int, c_puct: float) -> torch.Tensor:
-    """The leaves to evaluate, in the games of the mask: node numbers, int64 [G, L], 0 elsewhere.
+    """Return the leaves to evaluate in the active games: node numbers, int64 [G, L], 0 in other games.
 
-    From the root on, each node's move has the highest
+    From the root on, the move chosen in a node maximises
 
         (v + W(a)) / (1 + N(a)) + c_puct sqrt(1 + sum N) P(a) / (1 + N(a))
 
-    where v is the node's own value; of equal ones the first. After a pass, a second one is looked at first, as in
-    MLPerf's reference. The way ends where a node is new, not evaluated yet, or has ended. Visits on it are counted now,
-    as losses of who moved, so that the next leaf of this step is another one.
+    where v is the node's value; the first of equal moves wins. After a pass, a second pass is tried first, as in
+    MLPerf's reference. The path ends at a node that is new, not yet evaluated, or at the end of a game. The visits on
+    the path count at once, as losses of the player who moved, so that the step's next leaf is another one.
     """
     leaves = [_descend(trees, active, c_puct) for _ in range(num_leaves)]
     return torch.stack(leaves, dim=1)
@@ -41,7 +41,7 @@ def _descend(trees: Trees, active: torch.Tensor, c_puct: float) -> torch.Tensor:
         new = going & (child == ABSENT)
         child = torch.where(new, trees.counts, child)
         trees.children[games, node, move] = torch.where(going, child, trees.children[games, node, move])
-        # Elsewhere the last node is written, which is in no tree.
+        # Other games write to their last node, which is never part of a tree.
         made = torch.where(new, child.long(), num_nodes - 1)
         trees.parents[games, made] = node.to(torch.int32)
         trees.moves[games, made] = move.to(torch.int32)
@@ -52,7 +52,7 @@ def _descend(trees: Trees, active: torch.Tensor, c_puct: float) -> torch.Tensor:
 
 
 def back_up(trees: Trees, leaves: torch.Tensor, values: torch.Tensor) -> None:
-    """Replace the losses on the way to each leaf by its value, float32 [G, L], of who is to move there."""
+    """Replace the losses on the path to each leaf by its value, float32 [G, L], for the player to move there."""
     games = torch.arange(len(leaves), device=leaves.device)
     for node, value in zip(leaves.unbind(1), values.unbind(1), strict=True):
         while bool((node > 0).any()):

@@ -1,6 +1,6 @@
-"""The GPU's side of trainers.ops.tree_search.descent: a program a game, which takes its leaves one after the other.
+"""The GPU kernels of trainers.ops.tree_search.descent: one program for each game selects its leaves one by one.
 
-Operation by operation it is what `descent` computes, so that both visit the same nodes.
+The operations are those of `descent`, in the same order, so that both visit the same nodes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def _select(  # type: ignore[no-untyped-def]
     active, visits, totals, priors, children, parents, moves, values, states, passes, counts, leaves, c_puct,
     nodes, num_moves, num_leaves, EXPANDED: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Selects all leaves of one game."""
+    """Select all leaves of one game."""
     game = tl.program_id(0).to(tl.int64)
     own = game * nodes
     move_at = tl.arange(0, WIDTH)
@@ -36,7 +36,7 @@ def _select(  # type: ignore[no-untyped-def]
             summed = tl.load(values + own + node) + total
             score = tl.div_rn(summed + explored * prior, (1 + visited).to(tl.float32))
             score = tl.where(prior < 0, float("-inf"), score)
-            move = tl.argmax(score, axis=0).to(tl.int32)  # of equal ones the first
+            move = tl.argmax(score, axis=0).to(tl.int32)  # the first of equal ones
             last = tl.sum(tl.where(move_at == num_moves - 1, visited, 0), axis=0)
             passed = (tl.load(passes + own + node) == 1) & (last == 0)
             move = tl.where(passed, num_moves - 1, move)
@@ -50,16 +50,16 @@ def _select(  # type: ignore[no-untyped-def]
             tl.store(parents + own + child, node, new)
             tl.store(moves + own + child, move, new)
             count += new.to(tl.int32)
-            going = tl.load(states + own + child) == EXPANDED  # A new node is not.
+            going = tl.load(states + own + child) == EXPANDED  # False for a new node
             node = child
-            tl.debug_barrier()  # What was stored is there for all threads that read it next.
+            tl.debug_barrier()  # Make the stores visible to all threads before the next loads.
         tl.store(leaves + game * num_leaves + leaf, node.to(tl.int64))
     tl.store(counts + game, count)
 
 
 @triton.jit
 def _back_up(totals, parents, moves, leaves, values, nodes, num_moves, num_leaves):  # type: ignore[no-untyped-def]
-    """Takes the values of one game's leaves up to its root."""
+    """Back up the values of one game's leaves to its root."""
     game = tl.program_id(0).to(tl.int64)
     own = game * nodes
     for leaf in range(num_leaves):
@@ -77,7 +77,7 @@ def _back_up(totals, parents, moves, leaves, values, nodes, num_moves, num_leave
 
 
 def select(trees: Trees, active: torch.Tensor, num_leaves: int, c_puct: float) -> torch.Tensor:
-    """As descent.select."""
+    """Compute descent.select."""
     games, nodes, num_moves = trees.visits.shape
     leaves = torch.empty(games, num_leaves, dtype=torch.int64, device=active.device)
     _select[(games,)](
@@ -89,7 +89,7 @@ def select(trees: Trees, active: torch.Tensor, num_leaves: int, c_puct: float) -
 
 
 def back_up(trees: Trees, leaves: torch.Tensor, values: torch.Tensor) -> None:
-    """As descent.back_up."""
+    """Compute descent.back_up."""
     games, nodes, num_moves = trees.visits.shape
     num_leaves = leaves.shape[1]
     _back_up[(games,)](

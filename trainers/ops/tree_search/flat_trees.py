@@ -1,4 +1,4 @@
-"""The trees of many games as tensors. Node 0 of a game is its root; a node's parent has a lower number."""
+"""The trees of many games as tensors. Node 0 of a game is the root; a parent has a lower number than its children."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ import torch
 
 from trainers.ops.go import Boards, Rules
 
-PENDING, EXPANDED, ENDED = 0, 1, 2  # states of a node; the game is over in one that has ended
-ABSENT = -1  # no child
-ILLEGAL = -1.0  # a prior
+PENDING, EXPANDED, ENDED = 0, 1, 2  # states of a node: not evaluated, evaluated, end of a game
+ABSENT = -1  # number of a missing child
+ILLEGAL = -1.0  # prior of an illegal move
 
 
 class Trees(NamedTuple):
-    """G games with N nodes each, and A moves; the last node of a game is never part of its tree.
+    """Trees of G games with N nodes each and A moves; the last node of a game is never part of its tree.
 
-    Values and totals are those of the player to move in the node. `visits` and `totals` count what is under way, too:
-    each visit whose leaf is not evaluated yet counts as a loss.
+    Values and totals are for the player to move in the node. `visits` and `totals` include visits under way: each
+    visit whose leaf is not yet evaluated counts as a loss.
     """
 
-    boards: Boards  # of G * N
+    boards: Boards  # of G * N nodes
     visits: torch.Tensor  # int32 [G, N, A]
     totals: torch.Tensor  # float32 [G, N, A]: sums of the values of visits
     priors: torch.Tensor  # float32 [G, N, A]; ILLEGAL for moves that are not allowed
     children: torch.Tensor  # int32 [G, N, A]: node numbers, or ABSENT
     parents: torch.Tensor  # int32 [G, N]
-    moves: torch.Tensor  # int32 [G, N]: which led here from the parent
+    moves: torch.Tensor  # int32 [G, N]: the parent's move that leads to the node
     values: torch.Tensor  # float32 [G, N]
     states: torch.Tensor  # int8 [G, N]
     counts: torch.Tensor  # int32 [G]: nodes in use
 
     @classmethod
     def empty(cls, rules: Rules, games: int, nodes: int, device: torch.device) -> Trees:
-        """Trees that have a root alone, which is not evaluated, on an empty board."""
+        """Return trees that consist of a root with an empty board, not yet evaluated."""
         per_move = (games, nodes, rules.num_moves)
 
         def full(value: float, dtype: torch.dtype, *shape: int) -> torch.Tensor:
@@ -61,17 +61,17 @@ class Trees(NamedTuple):
         return self.visits.shape[1]
 
     def roots(self) -> Boards:
-        """The boards of the roots, as views."""
+        """Return the boards of the roots, as views."""
         return self.boards.map(lambda tensor: tensor.view(self.num_games, self.num_nodes, *tensor.shape[1:])[:, 0])
 
     def root_values(self) -> torch.Tensor:
-        """What the player to move can expect, by the search: float32 [G]."""
+        """Return the search's values of the roots for the player to move: float32 [G]."""
         return (self.values[:, 0] + self.totals[:, 0].sum(dim=1)) / (1 + self.visits[:, 0].sum(dim=1))
 
     def set_roots(self, games: torch.Tensor, boards: Boards) -> None:
-        """Begin anew with these boards, one a game, in the games of the mask, bool [G]."""
-        for own, given in zip(self.roots(), boards, strict=True):
-            own.copy_(torch.where(games.view(-1, *[1] * (own.ndim - 1)), given, own))
+        """Reset the trees of the games in the mask, bool [G], to roots with these boards, one for each game."""
+        for root, board in zip(self.roots(), boards, strict=True):
+            root.copy_(torch.where(games.view(-1, *[1] * (root.ndim - 1)), board, root))
         per_node, per_move = games[:, None], games[:, None, None]
         self.visits.masked_fill_(per_move, 0)
         self.totals.masked_fill_(per_move, 0)
@@ -80,29 +80,29 @@ class Trees(NamedTuple):
         self.counts.masked_fill_(games, 1)
 
     def descend_to(self, nodes: torch.Tensor, games: torch.Tensor, most: int) -> None:
-        """Make a node, int64 [G], the root in the games of the mask, and keep what lies below it, up to `most` nodes.
+        """Make a node, int64 [G], the root in the games of the mask, and keep up to `most` nodes of its subtree.
 
-        Nodes that were made first are kept; a node whose parent is kept no more is not.
+        The oldest nodes are kept, and only those whose parent is kept.
         """
         where = torch.arange(self.num_nodes, device=nodes.device).expand(self.num_games, -1)
         kept = where == nodes[:, None]
         ancestor = self.parents.long()
-        for _ in range((self.num_nodes - 1).bit_length()):  # A path of any length is passed in so many doublings.
+        for _ in range((self.num_nodes - 1).bit_length()):  # So many doublings cover a path of any length.
             kept = kept | kept.gather(1, ancestor)
             ancestor = ancestor.gather(1, ancestor)
         kept &= (where < self.counts[:, None]) & (where >= nodes[:, None])
         number = kept.cumsum(dim=1) - 1
         kept &= number < most
         number = torch.where(kept, number, ABSENT).to(torch.int32)
-        # source[g, k]: the old number of what becomes node k; behind the last one whatever, since nothing leads there.
+        # source[g, k]: the old number of the new node k. After the last kept node it is arbitrary: no node leads there.
         source = (~kept).to(torch.int8).argsort(dim=1, stable=True)
         source = torch.where(games[:, None], source, where)
         self._take(source, number, games)
         self.counts.copy_(torch.where(games, kept.sum(dim=1).to(torch.int32), self.counts))
 
     def _take(self, source: torch.Tensor, number: torch.Tensor, games: torch.Tensor) -> None:
-        """Move nodes: node k is the old `source[g, k]`, and the old node n has the number `number[g, n]`."""
-        renamed = torch.cat([number, number.new_full((len(number), 1), ABSENT)], dim=1)  # ABSENT takes the last.
+        """Move nodes: node k was `source[g, k]`, and the old node n becomes `number[g, n]`."""
+        renamed = torch.cat([number, number.new_full((len(number), 1), ABSENT)], dim=1)  # ABSENT maps to the last.
         children = self.children.long()
         children = renamed.gather(1, torch.where(children < 0, self.num_nodes, children).flatten(1))
         children = torch.where(games[:, None, None], children.view_as(self.children), self.children)
@@ -127,7 +127,7 @@ class Trees(NamedTuple):
 
 
 def node_bytes(rules: Rules) -> int:
-    """What a node takes of memory."""
+    """Return the size of a node in bytes."""
     node = Trees.empty(rules, 1, 1, torch.device("cpu"))
     tensors = [*node.boards, *(tensor for tensor in node[1:] if tensor is not node.counts)]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,4 +1,4 @@
-"""The search: steps of selection, evaluation and backup in the trees of many games."""
+"""Searches the trees of many games: each step selects leaves, evaluates them and backs up their values."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from trainers.ops.chance.dice import Dice
 from trainers.ops.go import Boards, Rules
 from trainers.ops.tree_search.flat_trees import ENDED, EXPANDED, ILLEGAL, PENDING, Trees, node_bytes
 
-C_PUCT = 1.38  # MLPerf v0.5's, as what follows
-ALPHA_POINTS = 0.03 * 361  # Dirichlet noise has a concentration of .03 on 19x19, and in proportion on others
+# The next three are MLPerf v0.5's.
+C_PUCT = 1.38
+ALPHA_POINTS = 0.03 * 361  # Dirichlet noise has a concentration of .03 on 19x19, scaled by points on other boards
 NOISE_WEIGHT = 0.25
-COPIES = 1.5  # Where a tree's nodes are moved, its largest tensor is there twice.
-LEAF_NUMBERS = 100  # numbers a point that the evaluation of a leaf has in memory at once
+COPIES = 1.5  # Moving a tree's nodes needs a second copy of its largest tensor.
+LEAF_NUMBERS = 100  # numbers per point in memory at once during the evaluation of a leaf
 
-# Planes [B, 17, N, N] to logits [B, A] and values [B], float32.
+# Maps planes [B, 17, N, N] to logits [B, A] and values [B], float32.
 Evaluate = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`readouts` are visits that each move's search adds, `leaves` of them a step. Raises ConfigError for no whole
-    number of steps."""
+    """Settings of a search: each move's search adds `readouts` visits, `leaves` of them in each step.
+
+    Raises ConfigError if `leaves` does not divide `readouts`.
+    """
 
     readouts: int
     leaves: int
@@ -39,8 +42,8 @@ class Settings:
         if self.readouts % self.leaves:
             near = max(1, self.readouts // self.leaves) * self.leaves
             raise ConfigError(
-                f"model.hparams.readouts={self.readouts}: {self.leaves} leaves are evaluated at once"
-                f" (model.hparams.leaves), so give a multiple of it, such as {near}"
+                f"model.hparams.readouts={self.readouts}: is not a multiple of model.hparams.leaves={self.leaves}, the"
+                f" leaves evaluated at once; give a multiple, such as {near}"
             )
 
     @property
@@ -49,12 +52,12 @@ class Settings:
 
     @property
     def nodes(self) -> int:
-        """Room of a game's tree: what a search adds, what it may keep of the one before, and one that is never used."""
+        """Return the nodes of a game's tree: those of a search, those kept from the previous one, and an unused one."""
         return self.readouts + self.kept + 1
 
     @property
     def kept(self) -> int:
-        """The most nodes of a tree that the next move's search begins with."""
+        """Return the most nodes that are kept for the next move's search."""
         return self.readouts + 1
 
     def bytes_per_game(self, rules: Rules) -> int:
@@ -62,9 +65,9 @@ class Settings:
 
 
 class Search:
-    """The trees of `games` games. With `graphs`, on GPUs, a step is replayed as one CUDA graph.
+    """A search in the trees of `games` games. On GPUs, with `graphs`, a step is replayed as one CUDA graph.
 
-    `evaluate` is called with planes of `dtype`. On a CPU all is computed as it is called.
+    `evaluate` gets planes of `dtype`.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class Search:
     ) -> None:  # fmt: skip
         self.rules, self.settings, self._evaluate, self._dtype = rules, settings, evaluate, dtype
         self.trees = Trees.empty(rules, games, settings.nodes, device)
-        self._active = torch.zeros(games, dtype=torch.bool, device=device)  # where the graph reads it
+        self._active = torch.zeros(games, dtype=torch.bool, device=device)  # The graph reads this tensor.
         self._graph: torch.cuda.CUDAGraph | None = None
         self._graphs = graphs and device.type == "cuda"
         self._offsets = torch.arange(games, device=device)[:, None] * settings.nodes
@@ -85,9 +88,9 @@ class Search:
 
     @torch.no_grad()
     def run(self, active: torch.Tensor, dice: Dice) -> None:
-        """Search in the games of the mask, bool [G], from their roots, none of which is over.
+        """Search in the games of the mask, bool [G]; their roots must not be over.
 
-        Before a game is searched again, it is advanced or restarted: trees have room for one search.
+        Advance or restart a game before it is searched again: trees have room for one search.
         """
         self._begin(active, dice)
         for _ in range(self.settings.steps):
@@ -95,22 +98,22 @@ class Search:
 
     @torch.no_grad()
     def warm_up(self) -> None:
-        """Compile and capture what `run` calls, by a step in which no game takes part. Restart the games afterwards."""
+        """Compile and capture what `run` calls, by a step without active games. Restart the games afterwards."""
         nobody = torch.zeros_like(self._active)
         self._begin(nobody, Dice(nobody.long(), 0))
         self._replay()
 
     def counts(self) -> torch.Tensor:
-        """Visits of the roots' moves, int32 [G, A]."""
+        """Return the visits of the roots' moves, int32 [G, A]."""
         return self.trees.visits[:, 0]
 
     def advance(self, moves: torch.Tensor, games: torch.Tensor) -> None:
-        """Play a move that has visits, int64 [G], in the games of the mask; its tree is kept."""
+        """Play a visited move, int64 [G], in the games of the mask, and keep its subtree."""
         child = self.trees.children[:, 0].gather(1, moves[:, None])[:, 0].long()
         self.trees.descend_to(child.clamp(min=0), games, self.settings.kept)
 
     def restart(self, games: torch.Tensor, boards: Boards) -> None:
-        """Begin anew in the games of the mask, from these boards, one a game."""
+        """Restart the games of the mask from these boards, one for each game."""
         self.trees.set_roots(games, boards)
 
     def _begin(self, active: torch.Tensor, dice: Dice) -> None:
@@ -120,7 +123,7 @@ class Search:
             self._add_noise(dice)
 
     def _evaluate_roots(self) -> None:
-        """Evaluate all roots, and keep that of those that were not yet."""
+        """Evaluate all roots, and store the results of those that were not evaluated yet."""
         boards = self.trees.roots().map(torch.Tensor.contiguous)
         priors, values = self._priors_and_values(boards)
         trees, fresh = self.trees, self.trees.states[:, 0] == PENDING
@@ -144,7 +147,7 @@ class Search:
         self._graph.replay()
 
     def _capture(self) -> None:
-        """Record a step. What it needs is made by a step before, in which no game takes part."""
+        """Capture a step, after two steps without active games that allocate what it needs."""
         active = self._active.clone()
         self._active.zero_()
         stream = torch.cuda.Stream()
@@ -159,7 +162,7 @@ class Search:
         self._active.copy_(active)
 
     def _step(self) -> None:
-        """Select leaves, evaluate them, and take the values up to the roots."""
+        """Select leaves, evaluate them, and back up their values."""
         trees = self.trees
         leaves = self._select(trees, self._active, self.settings.leaves, self.settings.c_puct)
         above = trees.parents.gather(1, leaves)
@@ -169,16 +172,16 @@ class Search:
         scores = self.rules.area_score(boards) * boards.to_play
         values = torch.where(boards.over, scores.sign(), values)
         states = torch.where(boards.over, ENDED, EXPANDED).to(torch.int8)
-        # What is in no tree goes to each game's last node; a leaf that was selected twice is written the same twice.
+        # Inactive games write to their last node. A leaf that was selected twice is written twice with the same values.
         place = (self._offsets + torch.where(leaves > 0, leaves, trees.num_nodes - 1)).flatten()
-        for own, made in zip(trees.boards, boards, strict=True):
-            own.index_copy_(0, place, made)
-        for own, made in ((trees.priors, priors), (trees.values, values), (trees.states, states)):
-            own.flatten(0, 1).index_copy_(0, place, made)
+        for nodes, evaluated in zip(trees.boards, boards, strict=True):
+            nodes.index_copy_(0, place, evaluated)
+        for nodes, evaluated in ((trees.priors, priors), (trees.values, values), (trees.states, states)):
+            nodes.flatten(0, 1).index_copy_(0, place, evaluated)
         self._back_up(trees, leaves, values.view(leaves.shape))
 
     def _priors_and_values(self, boards: Boards) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of each board: P of what is legal, ILLEGAL elsewhere, float32 [B, A], and the player's value, float32 [B]."""
+        """Return the priors, float32 [B, A], ILLEGAL for illegal moves, and the values for the player, float32 [B]."""
         logits, values = self._evaluate(self.rules.planes(boards, self._dtype))
         legal = self.rules.legal(boards)
         priors = logits.masked_fill(~legal, -torch.inf).softmax(dim=1)

@@ -47,14 +47,14 @@ def test_a_player_begins_anew_follows_passes_and_tells_its_colours_apart() -> No
         later = rules.play(other, replies)
         for move in (0, 24, 4):
             later = rules.play(later, torch.tensor([move, move]))
-        with pytest.raises(ValueError, match="knows 2 moves of this game, and is asked for move 6"):
+        with pytest.raises(ValueError, match="knows 2 moves of this game and cannot play move 6"):
             player.moves(later)
 
 
 def test_a_missing_gnu_go_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(gnugo, "PLACES", ())
-    with pytest.raises(ConfigError, match="GNU Go is not installed: on Debian, `apt-get install gnugo`"):
+    with pytest.raises(ConfigError, match="GNU Go is not installed; run `apt-get install gnugo`"):
         GnuGo(Rules())
 
 
@@ -77,7 +77,7 @@ def test_errors_and_the_end_of_a_program_are_told() -> None:
         with pytest.raises(RuntimeError, match=r"answers 'bad move' with '\? unknown command'"):
             process.answer()
         process.send("end")
-        with pytest.raises(RuntimeError, match=r"has ended with exit code 3, before \['end'\]"):
+        with pytest.raises(RuntimeError, match=r"ended with exit code 3 before it answered \['end'\]"):
             process.answer()
     finally:
         process.close()

@@ -169,10 +169,10 @@ def test_a_game_ends_at_its_limit_and_others_go_on() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"komi": 7}, "komi=7: komi ends in .5"),
+        ({"komi": 7}, "komi=7: must end in .5"),
         ({"komi": 7.25}, "komi=7.25: "),
         ({"komi": float("nan")}, "komi=nan: "),
-        ({"size": 1}, "size=1: a board has 2 to 19 rows"),
+        ({"size": 1}, "size=1: must be 2 to 19 rows"),
         ({"size": 20}, "size=20: "),
         ({"max_moves": -1}, "max_moves=-1: "),
     ],

@@ -111,7 +111,7 @@ def test_the_noise_has_the_mean_and_the_spread_of_a_dirichlet_distribution() -> 
 
 @pytest.mark.parametrize(
     ("readouts", "leaves", "words"),
-    [(4, 8, "readouts=4: 8 leaves"), (12, 8, "such as 8"), (0, 1, "readouts=0"), (8, 0, "leaves=0")],
+    [(4, 8, "readouts=4: is not a multiple"), (12, 8, "such as 8"), (0, 1, "readouts=0"), (8, 0, "leaves=0")],
 )
 def test_readouts_that_make_no_whole_steps_are_refused(readouts: int, leaves: int, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
