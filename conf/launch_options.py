@@ -65,8 +65,8 @@ PER_STEP = ("samples_per_step", "tokens_per_step")
 class ProgramConfig:
     """The program of model=program. Each regular expression is searched in each output line and has one group (...)."""
 
-    # The command, started without a shell. {seed}, {gpus}, {processes}, {batch_size}, {lr}, {max_epochs}, {precision}
-    # and {run_dir} are replaced; {{ and }} are braces
+    # The command, started without a shell. {seed}, {gpus}, {processes}, {batch_size}, {lr}, {max_epochs}, {precision},
+    # {run_dir} and {stack} (its name) are replaced; {{ and }} are braces
     command: str = ""
     launch: str = "none"  # none: the command as it is | torchrun: by the stack's torchrun, with a process a device
     cwd: str | None = None  # working directory; default: the folder of launch.py

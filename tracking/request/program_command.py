@@ -13,7 +13,7 @@ from conf.schema import ConfigError, RunConfig
 from tracking.request.name_checks import is_measured
 
 LAUNCHES = ("none", "torchrun")
-PLACEHOLDERS = ("seed", "gpus", "processes", "batch_size", "lr", "max_epochs", "precision", "run_dir")
+PLACEHOLDERS = ("seed", "gpus", "processes", "batch_size", "lr", "max_epochs", "precision", "run_dir", "stack")
 NO_RATE = 1.0  # the learning rate of conf/model/program.yaml, where none is given
 # Options of a training of ours, of which a program hears nothing.
 WITHOUT_EFFECT = (

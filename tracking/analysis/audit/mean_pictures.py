@@ -19,7 +19,8 @@ COST, EPOCH = quantities.COST_TO_ACCURACY_USD, quantities.TIME_EPOCH_SEC
 IN_TIME, IN_EPOCHS, TRAINED = "time to accuracy (s)", "time of an epoch (s)", "training time (s)"
 MOST_BARS = 24
 # A stack's axes as a legend names them.
-NAMES = {"env.cuda": "CUDA", "env.torch": "PyTorch", "env.cudnn": "cuDNN", "env.nccl": "NCCL", "env.python": "Python"}
+NAMES = {"env.cuda": "CUDA", "env.torch": "PyTorch", "env.cudnn": "cuDNN", "env.nccl": "NCCL", "env.python": "Python",
+         "env.framework": "framework"}  # fmt: skip
 Point = tuple[float, float, float, bool]  # x, the mean, its error, whether it is a bound
 
 

@@ -17,7 +17,7 @@ OUT_OF_MEMORY = "oom"  # a kind of failure
 MISSED = "target missed"  # why a finished run is excluded
 SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
 STACK_AXES = {"stack", "stack.name", "env.stack_id", "env.image"} | {
-    f"env.{key}" for key in ("driver", "cuda", "cudnn", "nccl", "torch", "python")
+    f"env.{key}" for key in ("driver", "cuda", "cudnn", "nccl", "torch", "framework", "python")
 }
 
 

@@ -76,6 +76,7 @@ class Listener:
         self.unread = LeftOut()
         self.last_words = b""  # What worker.log has of them may be lost, as on a full disk.
         self.libraries: dict[str, str] = {}
+        self.frameworks: dict[str, str] = {}  # with the folder of packages that each was imported from
         self.devices = 0  # most of the run's GPUs that the program computed on at once
         words = (declared.patterns(), declared.samples, declared.epoch, declared.step, declared.start)
         self.words = DeclaredWords(*words, declared.samples_per_step)
@@ -103,6 +104,7 @@ class Listener:
         self._read_journal(LOOK_BYTES)
         self._looked = time.monotonic()
         self.libraries = libraries.mapped_by(sorted(pids)) | self.libraries
+        self.frameworks = libraries.frameworks_of(sorted(pids)) | self.frameworks
         there = self._computing()
         self.devices = max(self.devices, sum(bool(there[index] - self._before.get(index, set())) for index in there))
 

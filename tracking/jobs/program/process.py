@@ -41,6 +41,7 @@ def words(config: RunConfig, run_dir: Path) -> list[str]:
         "max_epochs": config.max_epochs,
         "precision": config.precision.name,
         "run_dir": run_dir.absolute(),
+        "stack": config.stack.name,
     }
     return program_command.words(config.program, given)
 

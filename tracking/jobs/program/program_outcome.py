@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import dropwhile
 from pathlib import Path
@@ -62,8 +62,10 @@ def check_span(events: Sequence[Record], lived_sec: float) -> None:
         raise ValueError(f"its times span {span_sec:.3f} s, and it ran for {lived_sec:.3f} s: a clock was set forth")
 
 
-def seen_facts(facts: dict[str, Any], paths: dict[str, str]) -> dict[str, Any]:
-    """The fingerprint with the libraries that the program had really loaded; as it was where it had loaded none."""
+def seen_facts(facts: dict[str, Any], paths: dict[str, str], folders: Mapping[str, str]) -> dict[str, Any]:
+    """The fingerprint with the libraries and frameworks that the program had really loaded, as far as it had any."""
+    if folders:
+        facts = facts | {"software": facts["software"] | {"framework": libraries.framework_words(folders)}}
     if not paths:
         return facts
     seen: dict[str, Any] = {"libraries": paths, "loaded": libraries.summary(paths)}

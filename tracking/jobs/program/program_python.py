@@ -20,7 +20,9 @@ from tracking.machine.stacks import Interpreter, probe
 
 STACK_FINGERPRINT = installation.module("tracking.jobs.program.stack_fingerprint")
 # What is said of the Python that takes a fingerprint, and not of the machine.
-OF_PYTHON = ("python", "packages", "torch", "cuda", "cudnn", "nccl", "libraries", "loaded", "jax", "tensorflow")
+OF_PYTHON = (
+    "python", "packages", "torch", "cuda", "cudnn", "nccl", "libraries", "loaded", "jax", "tensorflow", "framework",
+)  # fmt: skip
 
 
 def of(config: RunConfig, run_dir: Path, environ: Mapping[str, str], stack_python: str | None) -> str | None:

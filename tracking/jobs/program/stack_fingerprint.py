@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tracking.machine.environment import Collector
+from tracking.machine.environment import Collector, libraries
 
 # The packages that hold a framework, by the fingerprint's key.
 FRAMEWORKS = {"jax": ("jax",), "tensorflow": ("tensorflow", "tensorflow-cpu", "tf-nightly")}
@@ -29,6 +29,10 @@ def main(num_gpus: int, folder: str) -> None:
     for key, names in FRAMEWORKS.items():
         if version := next((packages[name] for name in names if name in packages), None):
             facts["software"][key] = version
+    # PyTorch was imported for its versions; which framework the program imports is seen once it runs.
+    facts["software"].pop("framework", None)
+    if framework := libraries.installed_framework(packages):
+        facts["software"]["framework"] = framework
     print("\n" + json.dumps(facts))  # on a line of its own: an import may have printed something
 
 

@@ -66,8 +66,8 @@ def run(run_dir: Path, python: str | None) -> int:
         log = Journal(run_dir / run_folder.JOURNAL)
         listener = Listener(config, log, run_dir / process.JOURNAL, uuids_of(config))
         code = listen(config, run_dir, listener, python)
-        if listener.libraries:
-            write_fingerprint(run_dir, program_outcome.seen_facts(facts, listener.libraries))
+        if listener.libraries or listener.frameworks:
+            write_fingerprint(run_dir, program_outcome.seen_facts(facts, listener.libraries, listener.frameworks))
         return program_outcome.conclude(config, run_dir, log, listener, code)
     except schema.ConfigError as error:
         return program_outcome.fail(run_dir, Failure("bad_input", str(error)))

@@ -14,8 +14,8 @@ A fingerprint is a plain dict that JSON can hold. A value that cannot be measure
                  (newest CUDA of the driver's library that a program gets: another than driver_cuda where a
                  compatibility library shadows it) nvml (why it shows none of the driver's GPUs) python packages
                  {name: version}; and, where torch has been imported, as loaded: torch cuda cudnn nccl, libraries
-                 {name: path} as mapped, loaded (their versions, in words); of a program what its Python holds, also
-                 jax and tensorflow, and none of these where it is not known
+                 {name: path} as mapped, loaded (their versions, in words), framework (`pytorch 2.11.0`); of a program
+                 what its Python holds, also jax and tensorflow, and none of these where it is not known
     host         node kernel os architecture cpu sockets cores threads usable_threads numa_nodes memory_bytes
                  container image
     git          commit branch dirty diff diff_truncated untracked, of the repository of the script or program; else of
@@ -93,11 +93,14 @@ class Collector:
         software |= {"nvml": why} if (why := nvml.trouble()) else {}
         if torch_module is not None and (paths := libraries.mapped()):
             software |= {"libraries": paths, "loaded": libraries.summary(paths)}
+        packages = host.packages()
+        if torch_module is not None:
+            software["framework"] = libraries.framework("pytorch", packages)
         parts = {
             "gpus": gpus,
             "used": used,
             "topology": matrix or None,
-            "software": software | {"python": platform.python_version(), "packages": host.packages()},
+            "software": software | {"python": platform.python_version(), "packages": packages},
             "host": host.describe(text["lscpu"] or "", self._environ),
             **self._repositories(),
             "environment": host.environment(self._environ),
@@ -136,14 +139,15 @@ def _plain(gpu: nvml.Gpu) -> dict[str, Any]:
 def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
     """MLflow tags of a run; what is unknown is left out. `image` is the container image that the stack asked for.
 
-    `env.stack_id` needs a loaded torch, `env.hardware_id` the GPUs, their class and the CPU: a hash over unknowns would
-    call different things equal. `env.affinity` says how the GPUs in use share the sockets' cores.
+    `env.stack_id` needs a loaded torch or a framework, `env.hardware_id` the GPUs, their class and the CPU: a hash
+    over unknowns would call different things equal. `env.affinity` says how the GPUs in use share the sockets' cores.
     """
     software, machine = fingerprint["software"], fingerprint["host"]
     used = fingerprint.get("used")
     values: dict[str, Any] = {
         **{f"env.{key}": software.get(key) for key in EXPECTABLE},
         **{f"env.{key}": machine.get(key) for key in ("cpu", "kernel", "node")},
+        "env.framework": software.get("framework"),
         "env.cuda_driver": software.get("cuda_driver"),
         "env.libraries": software.get("loaded"),
         "env.nvml": software.get("nvml"),
@@ -158,6 +162,8 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
     values |= repositories.tags(fingerprint)
     if values["env.torch"]:
         values["env.stack_id"] = _hash(values, *STACK)
+    elif values["env.framework"]:
+        values["env.stack_id"] = _hash(values, *STACK, "framework")
     if all(values.get(f"env.{key}") for key in ("gpu", "gpu_count", "topology", "cpu")):
         # GPUs at the same cores have the hash of older versions, which did not ask.
         spread = ("affinity",) if "+" in (values.get("env.affinity") or "") else ()

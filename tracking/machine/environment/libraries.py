@@ -1,15 +1,16 @@
-"""The CUDA libraries and drivers that a process has really loaded, told by the process's own map of its memory.
+"""The CUDA libraries, drivers and frameworks that a process has really loaded, told by its own map of its memory.
 
 What torch says it was built with, what a wheel installed and what the dynamic linker found can be three things: a
 system's library or one of LD_LIBRARY_PATH comes before a wheel's, and an image's compatibility library before the
-driver's own.
+driver's own. A process maps a framework's own libraries once it imports it, so no hook and no import of ours is
+needed. Packages of pure Python, such as Keras, Flax and Lightning, map nothing: the framework below them is named.
 """
 
 from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +19,16 @@ MAPS = Path("/proc/self/maps")
 KERNEL_DRIVER = Path("/proc/driver/nvidia/version")
 LIBRARY = re.compile(r"(/\S*/lib(\w+)\.so\S*)$")
 LOOKED_FOR = ("cuda", "cudart", "cublas", "cublasLt", "cudnn", "nccl")
+# By framework: the folder of its libraries in site-packages, and the distributions that install it.
+FRAMEWORKS = {
+    "pytorch": ("torch", ("torch",)),
+    "jax": ("jaxlib", ("jax",)),
+    "tensorflow": ("tensorflow", ("tensorflow", "tensorflow-cpu", "tf-nightly", "tensorflow-gpu")),
+    "mxnet": ("mxnet", ("mxnet",)),  # its wheels for CUDA are mxnet-cu112 and the like
+    "paddle": ("paddle", ("paddlepaddle", "paddlepaddle-gpu")),
+}
+FOLDERS = {folder: name for name, (folder, _) in FRAMEWORKS.items()}
+OF_FRAMEWORK = re.compile(rf"(/\S*)/({'|'.join(FOLDERS)})/\S*\.so\S*$")
 
 
 def mapped(maps: Path = MAPS) -> dict[str, str]:
@@ -67,6 +78,44 @@ def wheel_versions(paths: Sequence[str]) -> dict[str, str]:
                 with suppress(OSError):
                     versions[str(Path(str(wheel.locate_file(file))).resolve())] = str(wheel.version)
     return {path: versions[str(Path(path).resolve())] for path in paths if str(Path(path).resolve()) in versions}
+
+
+def frameworks_of(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[str, str]:
+    """By framework, the folder of packages from which one of these processes has mapped its libraries."""
+    folders: dict[str, str] = {}
+    for pid in pids:
+        with suppress(OSError):  # it has ended, or is another user's
+            for line in (proc / str(pid) / "maps").read_text().splitlines():
+                if match := OF_FRAMEWORK.search(line):
+                    folders.setdefault(FOLDERS[match[2]], match[1])
+    return folders
+
+
+def framework_words(folders: Mapping[str, str]) -> str:
+    """`jax 0.11.2 + pytorch 2.11.0`: the frameworks with the versions that these folders of packages hold."""
+    return " + ".join(framework(name, _packages(folders[name])) for name in sorted(folders))
+
+
+def installed_framework(packages: Mapping[str, str]) -> str | None:
+    """The framework of a Python with these packages; None without one, and with several, of which any may be in use."""
+    there = [name for name in FRAMEWORKS if any(_installs(name, package) for package in packages)]
+    return framework(there[0], packages) if len(there) == 1 else None
+
+
+def framework(name: str, packages: Mapping[str, str]) -> str:
+    """`jax 0.11.2`; the name alone where no package has its version."""
+    versions = [version for package, version in packages.items() if _installs(name, package)]
+    return " ".join([name, *versions[:1]])
+
+
+def _packages(folder: str) -> dict[str, str]:
+    from importlib import metadata
+
+    return {package.metadata["Name"] or "": package.version for package in metadata.distributions(path=[folder])}
+
+
+def _installs(name: str, distribution: str) -> bool:
+    return distribution.lower().replace("_", "-") in FRAMEWORKS[name][1] or distribution.startswith(f"{name}-cu")
 
 
 def drivers() -> dict[str, str]:

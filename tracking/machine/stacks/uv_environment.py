@@ -46,11 +46,12 @@ class Environment:
 
 
 def declared(stack: StackConfig) -> dict[str, Any]:
-    """All that decides what is installed."""
+    """All that decides what is installed; without PyTorch, what is asked for alone."""
+    base = [f"torch=={stack.torch}", *BASE, *undeclared(stack.torch)] if stack.torch else []
     return {
         "format": FORMAT,
         "python": stack.python or f"{sys.version_info.major}.{sys.version_info.minor}",
-        "requirements": [f"torch=={stack.torch}", *BASE, *undeclared(str(stack.torch)), *stack.requirements],
+        "requirements": [*base, *stack.requirements],
         "overrides": list(stack.overrides),
         "index": stack.index,
         "exclude_newer": stack.exclude_newer,

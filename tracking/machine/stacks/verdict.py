@@ -62,7 +62,7 @@ def judge(
     facts = f"driver {nvml.driver_version() or 'unknown'}" if gpus else "no GPU asked for"
     needs, cuda = KINDS.get(stack.kind, stack.kind), None
     try:
-        check_keys(stack)
+        check_keys(stack, needed)
         needs += f" of {stack.container.engine}'s, {stack.container.image}" if stack.kind == "container" else ""
         torch, cuda, present = versions(stack, needed)
         needs += (f": torch {torch}" if torch else "") + (f", CUDA {cuda}" if cuda else "")
@@ -100,7 +100,7 @@ KEYS = {
 REQUIRED = {"python": "python", "uv": "torch"}
 
 
-def check_keys(stack: StackConfig) -> None:
+def check_keys(stack: StackConfig, needed: Sequence[str] = NEEDED) -> None:
     """Raise ConfigError for a kind that is none, a key that it needs, and a key that has no effect with it."""
     if stack.kind not in KEYS:
         raise ConfigError(f"stack.kind={stack.kind}: allowed: {', '.join(KEYS)}")
@@ -108,9 +108,9 @@ def check_keys(stack: StackConfig) -> None:
     for key in (*KEYS["uv"], "container"):
         if getattr(stack, key) != getattr(default, key) and key not in KEYS[stack.kind]:
             raise ConfigError(f"stack.{key}: has no effect with stack.kind={stack.kind}; leave it out")
-    needed = REQUIRED.get(stack.kind)
-    if needed and not getattr(stack, needed):
-        raise ConfigError(f"stack={stack.name}: stack.kind={stack.kind} needs stack.{needed}; give it")
+    required = REQUIRED.get(stack.kind)
+    if required and not getattr(stack, required) and (required != "torch" or "torch" in needed):
+        raise ConfigError(f"stack={stack.name}: stack.kind={stack.kind} needs stack.{required}; give it")
     if stack.kind == "container":
         container.check_container(stack)
 
@@ -120,8 +120,7 @@ def versions(stack: StackConfig, needed: Sequence[str]) -> tuple[str | None, str
     if stack.kind == "container":
         return image_versions(stack, needed)
     if stack.kind == "uv":
-        assert stack.torch is not None
-        release = releases.release(stack.torch)
+        release = releases.release(stack.torch) if stack.torch else None
         there = uv_environment.find(stack)
         own = stack.index is not None  # wheels from elsewhere may be built for another CUDA
         return stack.torch, release.cuda if release and not own else None, "made" if there else "not made yet"

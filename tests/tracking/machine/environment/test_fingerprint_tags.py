@@ -21,7 +21,7 @@ def test_tags_are_those_of_the_contract() -> None:
         "gpu gpu_count driver cuda cudnn nccl torch topology cpu kernel python node image stack_id hardware_id affinity"
     )
     values.pop("env.libraries", None)  # those that this process has loaded, if any
-    names += " hardware_id"
+    names += " framework"
     assert set(values) == {f"env.{name}" for name in names.split()} | {"git.commit", "git.dirty"}
     assert (values["env.gpu"], values["env.gpu_count"], values["env.topology"]) == ("NVIDIA H200", "2", "NV18")
     assert (values["env.driver"], values["env.cudnn"], values["git.dirty"]) == ("580.159.04", "9.10.2", "true")

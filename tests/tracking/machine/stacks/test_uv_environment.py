@@ -41,6 +41,17 @@ def test_it_is_made_of_what_is_declared_and_its_resolution_is_kept(stack: StackC
     assert (python.path, python.torch) == (str(made.python), "2.6.0")
 
 
+def test_without_torch_it_holds_what_is_asked_for_alone(stack: StackConfig) -> None:
+    bare = replace(stack, torch=None)
+    made = uv_environment.make(bare)
+    assert (made.python.parents[2] / "requirements.txt").read_text().split() == ["extra==1.0"]
+    python = python_of(bare, needed=())
+    assert python is not None
+    assert (python.path, python.torch) == (str(made.python), None)
+    with pytest.raises(ConfigError, match="lacks torch"):
+        python_of(bare)
+
+
 def test_another_declaration_is_another_environment(stack: StackConfig) -> None:
     others = [replace(stack, requirements=[]), replace(stack, overrides=["numpy==2.0"]), replace(stack, python="3.12")]
     digests = {uv_environment.digest(each) for each in (stack, *others)}

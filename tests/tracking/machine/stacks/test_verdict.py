@@ -71,6 +71,13 @@ def test_what_is_declared_wrongly_is_named(stack: StackConfig, words: list[str])
     assert all(word in refused for word in words), refused
 
 
+def test_an_environment_of_a_program_needs_no_torch_unless_torchrun_starts_it() -> None:
+    stack = StackConfig("jax", "uv", requirements=["jax==0.7.1"])
+    verdict = judge(stack, [H100], resolve=False, needed=())
+    assert (verdict.error, verdict.cuda) == ("", None)
+    assert "needs stack.torch" in judge(stack, [], resolve=False, needed=("torch",)).error
+
+
 def test_a_disk_without_room_is_refused_with_where_to_make_some(monkeypatch: pytest.MonkeyPatch) -> None:
     class Usage:
         free = 10**9

@@ -42,7 +42,7 @@ SPEEDS = tuple(
 SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
 SOFTWARE = {
     "stack", "stack.name", "env.stack_id", "env.image", "env.driver", "env.cuda", "env.cudnn", "env.nccl", "env.torch",
-    "env.python",
+    "env.framework", "env.python",
 }  # fmt: skip
 
 

@@ -21,7 +21,8 @@ EVALUATION = quantities.EVAL  # begins the keys of evaluated metrics
 TIME, RATE = quantities.TIME_TO_ACCURACY_SEC, quantities.THROUGHPUT_SAMPLES_PER_SEC
 COST, KWH = quantities.COST_TO_ACCURACY_USD, quantities.ENERGY_TO_ACCURACY_KWH
 # A stack's axes in the words of its field.
-NAMES = {"env.cuda": "CUDA", "env.torch": "PyTorch", "env.cudnn": "cuDNN", "env.nccl": "NCCL", "env.python": "Python"}
+NAMES = {"env.cuda": "CUDA", "env.torch": "PyTorch", "env.cudnn": "cuDNN", "env.nccl": "NCCL", "env.python": "Python",
+         "env.framework": "framework"}  # fmt: skip
 PANELS = {words: quantities.SYSTEM + pattern for words, pattern in sensor_headings.HEADINGS.items()}
 
 
