@@ -1,0 +1,76 @@
+"""A group of a search: the settings of one value of the axis whose best is sought for each of its values."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tracking.analysis.search.explored import Explored, explored, incumbent
+from tracking.analysis.search.objectives import front, views
+from tracking.analysis.search.trials import Key, Rules, Scalar, SearchTrial
+
+FILL = 3  # settings of a group that fill the space, and one more for each axis
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group's part of a search. `trials` are all exploring runs; `own` are the group's."""
+
+    rules: Rules
+    value: Scalar | None
+    trials: Sequence[SearchTrial]
+
+    @cached_property
+    def own(self) -> list[SearchTrial]:
+        return [trial for trial in self.trials if self.rules.group_of(trial.setting) == self.value]
+
+    @cached_property
+    def keys(self) -> dict[Key, None]:
+        """The settings that were started, in that order."""
+        return dict.fromkeys(trial.key for trial in self.own)
+
+    @cached_property
+    def settings(self) -> list[Explored]:
+        """The settings by the first objective."""
+        return explored(self.rules, self.trials, self.value)
+
+    @cached_property
+    def views(self) -> list[Group]:
+        """The group by each objective; their `settings` are in the same order."""
+        if self.rules.num_objectives == 1:
+            return [self]
+        return [Group(rules, self.value, trials) for rules, trials in views(self.rules, self.trials)]
+
+    @cached_property
+    def best(self) -> list[Explored | None]:
+        """The best setting by each objective."""
+        return [incumbent(view.settings) for view in self.views]
+
+    @cached_property
+    def front(self) -> list[Key]:
+        """The settings that are known to reach the target and that no other one beats in all objectives."""
+        known = [
+            each for each in zip(*(view.settings for view in self.views), strict=True) if all(s.known for s in each)
+        ]
+        return [each[0].key for each in front(known, lambda each: tuple(setting.expected for setting in each))]
+
+    def whole(self, inner: dict[str, Scalar]) -> dict[str, Scalar]:
+        """A setting of the group, its keys in the order of the axes."""
+        grouping = self.rules.grouping
+        group = {grouping.key: self.value} if grouping and self.value is not None else {}
+        setting = {**inner, **group}
+        return {axis.key: setting[axis.key] for axis in self.rules.axes}
+
+    @property
+    def num_fill(self) -> int:
+        return FILL + len(self.rules.inner_axes)
+
+    @property
+    def num_first(self) -> int:
+        """The settings to explore before anything is decided."""
+        return min(self.num_fill, self.rules.num_inner or self.num_fill)
+
+    def seed(self, what: str) -> int:
+        return zlib.crc32(f"{self.rules.seed} {self.value} {what}".encode())

@@ -1,0 +1,86 @@
+"""Which new setting of a group is explored next: those to start with, a few that fill the space, and then proposals."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+
+from tracking.analysis.search.explored import expectations
+from tracking.analysis.search.group import Group
+from tracking.analysis.search.neighbours import all_settings, distance, neighbours
+from tracking.analysis.search.optuna_proposals import proposals
+from tracking.analysis.search.trials import Axis, Scalar, key_of
+
+TRIES = 4  # proposals asked of Optuna; the first new one is taken
+
+
+def new_setting(group: Group) -> dict[str, Scalar] | None:
+    """A setting of the group that was not tried yet; None when all were."""
+    rules, keys = group.rules, group.keys
+    first = [setting for setting in _starts(group) if key_of(setting) not in keys]
+    if first:
+        return first[0]
+    if rules.num_inner is not None and len(keys) >= rules.num_inner:
+        return None
+    if len(keys) < group.num_fill or not any(trial.state != "running" for trial in group.own):
+        filling = [setting for setting in _filling(group) if key_of(setting) not in keys]
+        if filling:
+            return filling[0]
+    return next((setting for setting in _proposed(group) if key_of(setting) not in keys), None)
+
+
+def _starts(group: Group) -> Iterator[dict[str, Scalar]]:
+    """The settings to start with that lie on the axes: the group's, and those of a group that is not searched."""
+    rules = group.rules
+    for start in rules.starts:
+        inner = {axis.key: start[axis.key] for axis in rules.inner_axes if _holds(axis, start.get(axis.key))}
+        value = start.get(rules.group)
+        if len(inner) == len(rules.inner_axes) and (value == group.value or value not in rules.groups):
+            yield group.whole(inner)
+
+
+def _holds(axis: Axis, value: Scalar | None) -> bool:
+    if axis.choices or isinstance(value, str | None):
+        return value in axis.choices
+    assert axis.low is not None
+    assert axis.high is not None
+    return axis.low <= value <= axis.high
+
+
+def _filling(group: Group) -> Iterator[dict[str, Scalar]]:
+    """A Latin hypercube over the axes of the group (McKay, Beckman and Conover 1979, Technometrics 21, 239-245)."""
+    rules = group.rules
+    num = group.num_fill
+    order = random.Random(group.seed("filling"))
+    shares = {axis.key: order.sample(range(num), num) for axis in rules.inner_axes}
+    for place in range(num):
+        yield group.whole({axis.key: axis.at((shares[axis.key][place] + 0.5) / num) for axis in rules.inner_axes})
+
+
+def _proposed(group: Group) -> Iterator[dict[str, Scalar]]:
+    """Unknown neighbours of the front, Optuna's proposals, and then all that is left, the nearest first."""
+    axes = group.rules.inner_axes
+    seed = group.seed(str(len(group.trials)))
+    yield from unknown_neighbours(group)
+    values = zip(*(expectations(view.own) for view in group.views), strict=True)
+    points = [(trial.setting, each) for trial, each in zip(group.own, values, strict=True) if not math.isnan(sum(each))]
+    for proposal in proposals(axes, points, seed, TRIES):
+        yield group.whole(proposal)
+    if group.rules.num_inner is not None:
+        settings = list(all_settings(axes))
+        random.Random(seed).shuffle(settings)
+        middle = dict(group.front[0]) if group.front else settings[0]
+        yield from map(group.whole, sorted(settings, key=lambda setting: distance(axes, setting, middle)))
+
+
+def unknown_neighbours(group: Group) -> list[dict[str, Scalar]]:
+    """The neighbours of the best settings that were not tried, those along one axis before those along two."""
+    axes, tried = group.rules.inner_axes, [dict(key) for key in group.keys]
+    around = [
+        setting
+        for key in group.front
+        for setting in neighbours(axes, dict(key))
+        if all(distance(axes, setting, other) > 0.5 for other in tried)
+    ]
+    return [group.whole(setting) for setting in around]
