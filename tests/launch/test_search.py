@@ -12,32 +12,10 @@ import pytest
 
 from tests.support.commands import HANGS_SEC, TINY, begin, environment, events, launch, processes_of
 from tests.support.folders import wait_for
+from tests.support.searched_program import PROGRAM, trace, words
 from tracking.record import journal, run_folder
 
 pytestmark = pytest.mark.slow
-
-# Epochs of a hundredth of a second; the learning rate decides how many there are, and the batch how long they are.
-PROGRAM = """
-import math, sys, time
-lr, batch = float(sys.argv[1]), int(sys.argv[2])
-need = 4 + round(6 * abs(math.log(lr / 0.01)))
-for epoch in range(1, 31):
-    time.sleep(0.08 / batch)
-    print(f"epoch {epoch} accuracy {0.9 * epoch / need:.3f}", flush=True)
-    if epoch >= need:
-        time.sleep(1000)  # A search does not wait for what follows the target.
-"""
-
-
-def words(folder: Path, *more: str) -> tuple[str, ...]:
-    (folder / "program.py").write_text(PROGRAM)
-    return (
-        "-m", "+search=quickest", "model=program", "gpus=0", "target=0.9",
-        f"program.command={sys.executable} program.py {{lr}} {{batch_size}} {{seed}}",
-        '+program.metrics={eval/accuracy: "accuracy ([0-9.]+)"}', 'program.epoch="epoch ([0-9]+)"',
-        "tracking.offline=true", "tracking.system_metrics_interval_sec=0", *more,
-    )  # fmt: skip
-
 
 # As above, and the first run of all loses its worker to a signal.
 LOST_ONCE = f"""
@@ -74,12 +52,6 @@ def test_a_run_that_is_lost_is_made_again_until_it_is_known_to_crash(
     kinds = [result.failure.kind for result in ended if result.failure]
     assert kinds == ["signal:9"] * num_killed
     assert "interrupted" not in ran.output
-
-
-def trace(folder: Path) -> dict[str, Any]:
-    [path] = folder.glob("runs/*/search.json")
-    read: dict[str, Any] = json.loads(path.read_text())
-    return read
 
 
 def test_a_search_that_is_killed_goes_on_and_names_the_quickest_setting(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ from tracking.__main__ import main
 from tracking.analysis.published import studies
 from tracking.jobs.plan.job import Job
 from tracking.jobs.plan.ordering import with_warm_ups
-from tracking.jobs.plan.sweep_summary import flat, job_usd
+from tracking.jobs.plan.sweep_cost import job_usd
+from tracking.jobs.plan.sweep_summary import flat
 from tracking.machine.environment.nvml import Gpu
 from tracking.record import run_folder
 from tracking.request import checks, study_checks

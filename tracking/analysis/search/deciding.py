@@ -73,7 +73,8 @@ class Deciding:
 
 
 def next_deciding(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTrial]:
-    """The next run of the block that is not whole yet; none where deciding has ended or the budget is spent."""
+    """The next run of the block that is not whole yet, or all that are left of it where each has nodes of its own; none
+    where deciding has ended or the budget is spent."""
     each = [Deciding(*view) for view in views(rules, trials)]
     left = [deciding for deciding in each if not deciding.standing.ended]
     members = list(dict.fromkeys(key for deciding in left for key in deciding.standing.members))
@@ -92,7 +93,8 @@ def next_deciding(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTri
         cost = block_cost(rules, trials, [settings[key] for key in waiting])
         if spent(trials) + cost > rules.budget:
             return []
-    return [SearchTrial(settings[waiting[0]], _seed(rules, trials, block), DECIDE, block)]
+    together = waiting if rules.apart and not unforeseen else waiting[:1]
+    return [SearchTrial(settings[key], _seed(rules, trials, block), DECIDE, block) for key in together]
 
 
 def _seed(rules: Rules, trials: Sequence[SearchTrial], block: int) -> int:

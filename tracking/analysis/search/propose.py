@@ -14,8 +14,8 @@ from tracking.analysis.search.trials import DECIDE, EXPLORE, Rules, SearchTrial,
 def propose(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTrial]:
     """The runs to start now, after these in the order of their start.
 
-    Exploring: up to `at_once` with those that are running. Deciding: one, once nothing runs. An empty list while runs
-    are running means to wait; without, that the search has ended.
+    Exploring: up to `at_once` with those that are running. Deciding: one, or a block of runs that are apart, once
+    nothing runs. An empty list while runs are running means to wait; without, that the search has ended.
     """
     running = [trial for trial in trials if trial.state == "running"]
     exploring = rules.explore and not of_phase(trials, DECIDE)

@@ -161,7 +161,7 @@ class Rules:
 
     At most `at_once` exploring runs are running together. `num_gpus`: the GPUs that they divide among them, each run
     `gpus_each`, or as many as its setting says; 0 where they divide none. `run_cost`: what a run takes of the budget,
-    where that is known before it.
+    where that is known before it. `apart`: each run has nodes of its own, so that those of a block run together.
     """
 
     axes: tuple[Axis, ...]
@@ -171,6 +171,7 @@ class Rules:
     at_once: int = 1
     num_gpus: int = 0
     gpus_each: int = 0
+    apart: bool = False
     run_cost: float | None = None
     max_finalists: int = 4
     looks: tuple[int, ...] = (3, 5, 8)

@@ -12,6 +12,7 @@ from tracking.jobs.plan import (
     resume,
     run_setup,
     sweep,
+    sweep_cost,
     sweep_report,
     sweep_summary,
     sweep_view,
@@ -25,6 +26,5 @@ from tracking.jobs.plan.sweep import DEFINITION
 
 __all__ = [
     "DEFINITION", "Job", "earlier_runs", "exit_code", "ordering", "own_folder", "planned", "price", "repair", "resume",
-    "run_setup", "sweep", "sweep_report", "sweep_summary", "sweep_view",
-    "sweep_waste",
+    "run_setup", "sweep", "sweep_cost", "sweep_report", "sweep_summary", "sweep_view", "sweep_waste",
 ]  # fmt: skip

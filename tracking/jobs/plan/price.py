@@ -75,7 +75,7 @@ def spread(seconds: Sequence[float]) -> Range:
 def price(jobs: Sequence[tuple[RunConfig, Estimate]]) -> Price:
     """What at least one job takes, as many at once as their sweep has. The ends of ranges add up, as errors are alike.
 
-    Dollars are counted as `sweep_summary.spent_usd` counts them: the price of a node for the time of each job.
+    Dollars are the price of a node for the time of each job.
     """
     times = [(config, estimate.seconds) for config, estimate in jobs]
     on_gpus = [(config.num_gpus() * config.nodes, seconds) for config, seconds in times if config.on_gpu()]

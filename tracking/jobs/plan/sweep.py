@@ -15,7 +15,7 @@ from tracking.analysis.statistics import counted
 from tracking.base import quantities
 from tracking.base.installation import LAUNCH
 from tracking.base.safe_text import in_markdown
-from tracking.jobs.plan import run_setup, sweep_summary, sweep_view
+from tracking.jobs.plan import run_setup, sweep_cost, sweep_summary, sweep_view
 from tracking.jobs.plan.job import Job
 from tracking.jobs.trust import ownership
 from tracking.measure.bottleneck import goodput
@@ -184,7 +184,7 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None, ans
     """
     unfinished = [sweep_summary.status(job) for job in jobs if not job.settled]
     metrics = {"num_finished": float(len(jobs) - len(unfinished))}
-    if (usd := sweep_summary.spent_usd(folder)) is not None:
+    if (usd := sweep_cost.spent_usd(folder)) is not None:
         metrics[sweep_summary.COST] = usd
     spent = goodput.together(goodput.job_parts(folder))
     metrics |= {quantities.goodput(name): round(share, 4) for name, share in goodput.shares(spent).items()}

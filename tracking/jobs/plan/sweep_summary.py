@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from tracking.base.quantities import Quantity
 from tracking.base.safe_text import in_csv, in_markdown
 from tracking.jobs.plan.job import Job
 from tracking.jobs.plan.run_setup import IN_RUN_NAME
-from tracking.record import Result, documents, failures, files, headline, journal, run_folder
+from tracking.record import Result, documents, failures, headline, journal, run_folder
 
 LEGEND = {  # by what stands in a table that needs it
     "reached by": "reached by: with the 95 % interval of the true share.",
@@ -229,25 +227,3 @@ def write(folder: Path, jobs: Sequence[Job]) -> None:
     documents.write_text(folder / "summary.csv", in_csv([headings(jobs), *map(cells, summary(jobs))]))
     rows = [headings(jobs), ["---"] * len(headings(jobs)), *map(cells, summary(jobs))]
     documents.write_text(folder / "summary.md", "".join(f"| {' | '.join(map(in_markdown, row))} |\n" for row in rows))
-
-
-def spent_usd(sweep: Path) -> float | None:
-    """What a sweep cost, in USD: price an hour x nodes x time from first to last record of every job's journal.
-
-    The machine is paid for while a job fails, compiles or is stopped, too: failed jobs count, and so do all attempts of
-    jobs that were resumed. None where no job has a price.
-    """
-    known = []
-    for job in files.folders(sweep, run_folder.CONFIG):
-        with suppress(OSError, ValueError):  # `sync` says what is wrong with a folder
-            cost = job_usd(job)
-            known += [cost] if cost is not None else []
-    return math.fsum(known) if known else None
-
-
-def job_usd(folder: Path) -> float | None:
-    """The cost of one attempt; None without a price."""
-    config = run_folder.read_config(folder)
-    if config.instance.price_per_hour is None:
-        return None
-    return journal.span_sec(folder / run_folder.JOURNAL) / 3600 * config.instance.price_per_hour * config.nodes

@@ -14,7 +14,7 @@ from statistics import median
 
 from tracking.analysis.statistics import counted
 from tracking.base import quantities
-from tracking.jobs.plan import sweep_summary
+from tracking.jobs.plan import sweep_cost
 from tracking.record import Record, attempts, documents, failures, files, journal, node_records, run_folder
 
 NAME = "waste.json"
@@ -75,7 +75,7 @@ def by_kind(sweep: Path) -> dict[str, Spent]:
         with suppress(OSError, ValueError):  # `sync` says what is wrong with a folder
             config, result = run_folder.read_config(folder), run_folder.read_result(folder)
             config_hash, is_alone = config.config_hash(), config.sweep.jobs_at_once == 1
-            sec, usd = journal.span_sec(folder / run_folder.JOURNAL), sweep_summary.job_usd(folder)
+            sec, usd = journal.span_sec(folder / run_folder.JOURNAL), sweep_cost.job_usd(folder)
             own = Spent(1, sec, kwh(folder, is_alone), usd)
             spent["all"].add(own)
             failure = result.failure if result else None

@@ -12,7 +12,7 @@ from tracking.base.console import Drawing
 from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH
 from tracking.jobs.follow import price_words, result_table, search_price
-from tracking.jobs.plan import Job, sweep, sweep_summary, sweep_waste
+from tracking.jobs.plan import Job, sweep, sweep_cost, sweep_summary, sweep_waste
 from tracking.jobs.search import SearchJobs
 from tracking.jobs.watch import Alerts
 from tracking.measure.bottleneck import goodput
@@ -41,7 +41,7 @@ def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: P
     if words := goodput.words(goodput.together(goodput.job_parts(folder))):
         console.print(f"goodput of all jobs: {words}", soft_wrap=True)
     console.print(f"sweep folder: {os.path.relpath(folder)}", soft_wrap=True)
-    if (usd := sweep_summary.spent_usd(folder)) is not None:
+    if (usd := sweep_cost.spent_usd(folder)) is not None:
         console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")
     with Drawing(console, "what was spent in vain is not known"):
         if words := sweep_waste.words(sweep_waste.write(folder)):

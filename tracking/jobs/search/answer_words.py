@@ -1,4 +1,4 @@
-"""The answer of a search in words, and the table of its finalists."""
+"""What a search says as it begins, its answer in words, and the table of its finalists."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from itertools import chain
 
 from rich.table import Table
 
+from conf.launch_options import SearchConfig
 from tracking.analysis.search import Answer, Figure, Key, Scalar, key_of
+from tracking.analysis.statistics import counted
+from tracking.jobs.plan import Job
 from tracking.jobs.search.fronts import Point, front_of
 from tracking.request.search_options import Budget
 
@@ -16,6 +19,16 @@ UNITS = {"time": "s", "cost": "USD", "energy": "J"}
 BETTER = {"time": "as fast", "cost": "as cheap", "energy": "as sparing of energy"}
 BEST = {"time": "quickest", "cost": "cheapest", "energy": "least energy"}
 Rates = Mapping[Key, tuple[float | None, float | None]]  # samples/s and epochs of a setting
+
+
+def begins(search: SearchConfig, objectives: Sequence[str], only_decides: bool, jobs: Sequence[Job]) -> str:
+    """What is said as a search begins, or goes on with the jobs that it has."""
+    what = "repeated until decided" if only_decides else f"a search for the least {' and the least '.join(objectives)}"
+    num_ended = sum(job.result is not None for job in jobs)
+    num_queued = sum(job.result is None and job.folder is not None for job in jobs)  # An earlier launcher's.
+    made = f", {counted(num_ended, 'run')} made" if num_ended else ""
+    followed = f", following {counted(num_queued, 'job')} in the queue" if num_queued else ""
+    return f"{what} over {' '.join(search.axes)}, in {search.budget}{made}{followed}"
 
 
 def text(answers: Sequence[Answer], objectives: Sequence[str], budget: Budget, points: Sequence[Point]) -> str:

@@ -164,14 +164,7 @@ class SearchJobs:
 
     def begins(self) -> str:
         """What is said as it begins, or goes on."""
-        axes, search = " ".join(self._base.config.search.axes), self._base.config.search
-        done = f", {len(self.jobs)} runs made" if any(job.result for job in self.jobs) else ""
-        what = (
-            "repeated until decided"
-            if self._rules.finalists
-            else f"a search for the least {' and the least '.join(self._objectives)}"
-        )
-        return f"{what} over {axes}, in {search.budget}{done}"
+        return answer_words.begins(self._base.config.search, self._objectives, bool(self._rules.finalists), self.jobs)
 
     def write(self, folder: Path, words: str = "") -> None:
         """Write the trace, and what is known by now; `words` say the answer, once there is one. Raises OSError."""

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,7 +14,7 @@ from tracking.analysis.compare import censoring
 from tracking.analysis.results import EXPLORING
 from tracking.analysis.search import DECIDE, Key, SearchTrial, Second, key_of
 from tracking.base import quantities
-from tracking.jobs.plan import Job, sweep_summary
+from tracking.jobs.plan import Job, sweep_cost, sweep_summary
 from tracking.jobs.search.answer_words import Rates
 from tracking.jobs.search.fronts import Point
 from tracking.record import Result, failures, journal, run_folder
@@ -33,20 +32,10 @@ def trials_of(jobs: Sequence[Job], budget: Budget) -> list[SearchTrial]:
     """The jobs as trials. Runs side by side on this machine share what the time that they have in common costs."""
     ended = [spans(job) for job in jobs]
     running = [(start, math.inf) for job in jobs if job.result is None and (start := span(job.folder)[0])]
-    parts = iter(parts_of_time([(start, start + length) for own in ended for start, length in own] + running))
+    parts = iter(
+        sweep_cost.parts_of_time([(start, start + length) for own in ended for start, length in own] + running)
+    )
     return [trial_of(job, budget, [next(parts) for _ in own]) for job, own in zip(jobs, ended, strict=True)]
-
-
-def parts_of_time(spans: Sequence[tuple[float, float]]) -> list[float]:
-    """What each of these spans from start to end has of the time that all of them cover: of each moment an equal part
-    with those that it shares it with. A span without an end has its part up to the last end of another."""
-    moments = sorted({moment for span in spans for moment in span if math.isfinite(moment)})
-    parts = [0.0] * len(spans)
-    for start, end in pairwise(moments):
-        active = [place for place, span in enumerate(spans) if span[0] <= start and end <= span[1]]
-        for place in active:
-            parts[place] += (end - start) / len(active)
-    return parts
 
 
 def trial_of(job: Job, budget: Budget, parts_sec: Sequence[float] | None = None) -> SearchTrial:
@@ -57,8 +46,7 @@ def trial_of(job: Job, budget: Budget, parts_sec: Sequence[float] | None = None)
     """
     search, result = job.config.search, job.result
     alone = [budget.of(job.config, length) for _, length in spans(job)]
-    node_is_paid = job.config.cluster.kind == "none" and job.config.price_per_gpu_hour is None
-    shared = budget.unit == "seconds" or (budget.unit == "usd" and node_is_paid)
+    shared = budget.unit == "seconds" or (budget.unit == "usd" and sweep_cost.shares_node(job.config))
     costs = [budget.of(job.config, part) for part in parts_sec] if shared and parts_sec is not None else alone
     objectives = objectives_of(search)
     caps = [in_unit(job, objective, search.cap_sec) for objective in objectives]

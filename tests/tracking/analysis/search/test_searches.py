@@ -80,6 +80,33 @@ def test_several_explore_at_once_and_one_decides_alone() -> None:
     assert len(propose(rules, trials[: deciding[1]])) == 1
 
 
+def test_a_block_is_decided_together_where_each_run_has_nodes_of_its_own() -> None:
+    apart, end = replace(RULES, at_once=4, apart=True), noisy(0.02, 2)
+    trials = searched(apart, end)
+    explored = [trial for trial in trials if trial.phase == "explore"]
+    block = propose(apart, explored)
+    assert len(block) > 2
+    assert {(trial.phase, trial.block) for trial in block} == {("decide", 0)}
+    assert len({trial.key for trial in block}) == len(block)
+    assert propose(replace(apart, apart=False), explored) == block[:1]
+    done = [*map(end, block[:-1])]
+    assert propose(apart, [*explored, *done, block[-1]]) == [], "a block ends before the next one begins"
+    assert propose(apart, [*explored, *done]) == block[-1:], "what is left of it"
+    alone = searched(replace(apart, apart=False), end)
+    assert answer(apart, trials) == answer(apart, alone)
+    assert propose(replace(apart, budget=sum(trial.cost for trial in explored)), explored) == []
+
+
+def test_the_first_block_of_what_is_only_decided_is_one_run_at_a_time_since_no_run_has_told_its_cost() -> None:
+    settings: tuple[Setting, ...] = ({"gpus": 4, "lr": 0.1}, {"gpus": 1, "lr": 0.1})
+    rules = Rules((), explore=False, finalists=settings, apart=True, budget=1000.0)
+    first = propose(rules, [])
+    assert len(first) == 1
+    [second] = propose(rules, [ended(first[0], 50.0)])
+    together = propose(rules, [ended(first[0], 50.0), ended(second, 60.0)])
+    assert [trial.block for trial in together] == [1, 1]
+
+
 @pytest.mark.parametrize(("num_gpus", "choices"), [(2, (1, 2)), (4, (1, 2, 4)), (8, (1, 8))])
 def test_exploring_runs_divide_the_gpus_and_no_number_of_them_is_left_behind(
     num_gpus: int, choices: tuple[int, ...]

@@ -4,95 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 
-from conf.dataset_options import DatasetConfig
-from conf.launch_options import InstanceConfig, SearchConfig
-from conf.schema import (
-    ConfigError,
-    ModelConfig,
-    OptimizerConfig,
-    PrecisionConfig,
-    RunConfig,
-    StackConfig,
-)  # fmt: skip
+from conf.launch_options import ClusterConfig, SearchConfig
+from conf.schema import ConfigError, RunConfig
 from tests.support.composing import ROOT, composed
 from tests.support.studied import Writer
-from tracking.analysis.search import Answer, Axis, Figure, SearchTrial, Second
+from tests.tracking.jobs.search.made_searches import AXES, BEST, lose, make, result, run, search
+from tracking.analysis.search import Answer, Axis
 from tracking.jobs.plan import Job, exit_code, sweep
-from tracking.jobs.search import SearchJobs, answer_words, fronts, pictures, search_of, trace_file, words_of
+from tracking.jobs.search import SearchJobs, search_of
 from tracking.jobs.search.search_request import check_unchanged
-from tracking.jobs.search.trial_of_job import cap_sec, trial_of, trials_of
 from tracking.record import Failure, Result, journal, run_folder
 from tracking.request import stored_config
-from tracking.request.search_options import Budget, budget_of
-
-AXES = (Axis("gpus", (1, 2)), Axis("batch_size", (4, 8, 16)), Axis("model.optimizer.lr", low=0.001, high=0.1, log=True))
-BEST = {"gpus": 2, "batch_size": 16}  # of what `result` gives
-
-
-def make(words: list[str]) -> RunConfig:
-    """The config of these words, without Hydra."""
-    given = dict(word.split("=", 1) for word in words)
-    if given.get("gpus") == "2" and given.get("batch_size") == "4":
-        raise ConfigError("batch_size=4: too small for two")
-    return RunConfig(
-        model=ModelConfig(
-            "m", "m:M", 8, {"accuracy": [0, 1, "higher"]}, {"d": {"accuracy": 0.9}},
-            OptimizerConfig(float(given.get("model.optimizer.lr", 0.01))),
-        ),
-        dataset=DatasetConfig("d"),
-        precision=PrecisionConfig("fp32", "32"),
-        stack=StackConfig("native"),
-        instance=InstanceConfig(price_per_hour=36.0),
-        gpus=int(given.get("gpus", 1)),
-        seed=int(given.get("seed", 1)),
-        batch_size=int(given["batch_size"]) if "batch_size" in given else None,
-        search=SearchConfig("quickest", budget="60runs"),
-    )  # fmt: skip
-
-
-def result(job: Job) -> Result:
-    """How a run of these settings ends: most of it known, 2 % of it noise; stopped at its cap."""
-    config = job.config
-    lr, batch, gpus, cap = (
-        config.model.optimizer.lr,
-        config.device_batch_size(),
-        config.num_gpus(),
-        config.search.cap_sec,
-    )
-    epochs = math.ceil(8 + 3 * abs(math.log(lr / (0.002 * batch))) ** 2)
-    each = (1 + 8 / batch) / gpus**0.8 * random.Random(f"{lr} {batch} {gpus} {config.seed}").uniform(0.98, 1.02)
-    if cap is not None and epochs * each > cap:
-        return Result("failed", metrics={"time/censored_sec": cap}, failure=Failure("search", "stopped"))
-    metrics = {
-        "time/to_accuracy_sec": epochs * each, "target_reached": 1.0, "epochs/to_accuracy": float(epochs),
-        "time/evaluation_interval_sec": each, "cost/to_accuracy_usd": epochs * each / 100, "eval/best_accuracy": 0.91,
-    }  # fmt: skip
-    return Result("finished", metrics=metrics, targets=config.targets())
-
-
-def search(jobs: Sequence[Job] = (), folder: Path | None = None) -> SearchJobs:
-    base = Job(make([]), ["model=m", "seed=1"])
-    base.config.search.axes = ["gpus=1,2"]
-    return SearchJobs(base, AXES, make, jobs, trace_file.refused(folder, AXES) if folder else ())
-
-
-def run(made: SearchJobs, most: int = 1000) -> list[Job]:
-    """Run its jobs one after the other; those that were run."""
-    ran: list[Job] = []
-    while len(ran) < most and (jobs := made.next_jobs()):
-        for job in jobs:
-            job.result = result(job)
-            ran.append(job)
-    return ran
 
 
 def test_it_names_the_quickest_setting_by_runs_of_their_own() -> None:
@@ -110,19 +38,6 @@ def test_it_names_the_quickest_setting_by_runs_of_their_own() -> None:
     assert [job.config.search.trial for job in made.jobs] == list(range(1, len(ran) + 1))
     assert any(job.result and job.result.failure for job in ran)  # some were stopped
     assert exit_code(made.jobs) == 0
-
-
-def test_its_words_say_the_setting_the_ratio_and_what_it_took() -> None:
-    made = search()
-    run(made)
-    console = Console(width=200, record=True)
-    made.show(console)
-    said = console.export_text()
-    assert "gpus=2 batch_size=16" in said
-    assert "times as fast" in said
-    assert "of 60 runs, starts included" in said
-    assert "not run: gpus=2 batch_size=4" in said
-    assert "batch_size=4: too small for two" in said
 
 
 def test_a_search_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
@@ -156,62 +71,51 @@ def test_runs_on_one_gpu_explore_side_by_side_and_runs_that_decide_are_alone() -
     assert made.answer().named == search_alone().named
 
 
+def on_slurm(exclusive: bool, jobs: Sequence[Job] = ()) -> SearchJobs:
+    def on_nodes(words: list[str]) -> RunConfig:
+        config = make(words)
+        config.cluster = ClusterConfig("slurm", "slurm", exclusive=exclusive, jobs_at_once=5)
+        return config
+
+    base = Job(on_nodes([]), ["model=m", "seed=1"])
+    base.config.search.axes = ["gpus=1,2"]
+    return SearchJobs(base, AXES, on_nodes, jobs)
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_on_slurm_several_explore_at_once_and_a_block_together_where_each_has_its_nodes_alone(exclusive: bool) -> None:
+    """The queue ends its jobs in another order than they came in."""
+    made, queue, most = on_slurm(exclusive), list[Job](), {"explore": 0, "decide": 0}
+    while True:
+        queue += made.next_jobs()
+        if not queue:
+            break
+        [(phase, _)] = {(job.config.search.phase, job.config.search.block) for job in queue}  # one block at a time
+        most[phase] = max(len(queue), most[phase])
+        ends = queue.pop(len(made.jobs) % len(queue))
+        ends.result = result(ends)
+    assert most["explore"] == 5
+    assert most["decide"] == 1 if not exclusive else most["decide"] > 1
+    assert made.answer().named == search_alone().named
+
+
+def test_a_search_says_how_many_jobs_in_the_queue_it_goes_on_with() -> None:
+    begun = on_slurm(exclusive=True)
+    jobs = begun.next_jobs()
+    assert begun.begins().endswith("in 60runs")
+    for job in jobs:
+        job.folder = Path("runs/x")  # submitted
+    jobs[0].result = result(jobs[0])
+    goes_on = on_slurm(exclusive=True, jobs=jobs)
+    assert goes_on.begins().endswith(f"in 60runs, 1 run made, following {len(jobs) - 1} jobs in the queue")
+    new = goes_on.next_jobs()
+    assert 0 < len(new) <= 5 - (len(jobs) - 1), "they keep their places"
+
+
 def search_alone() -> Answer:
     made = search()
     run(made)
     return made.answer()
-
-
-def took(folder: Path, start: float, seconds: float) -> Path:
-    """The folder of a run from one second to another one."""
-    folder.mkdir()
-    log = journal.Journal(folder / "journal.jsonl")
-    log.append(journal.Record("event", int(1e3 * (1e9 + start)), start, "init_start"))
-    log.append(journal.Record("event", int(1e3 * (1e9 + start + seconds)), start + seconds, "run_stop"))
-    log.close()
-    return folder
-
-
-def test_of_the_time_that_runs_have_in_common_each_costs_its_part(tmp_path: Path) -> None:
-    def job(name: str, start: float, seconds: float, gpus: int) -> Job:
-        made = Job(make([f"gpus={gpus}"]), [], folder=took(tmp_path / name, start, seconds))
-        made.config.search = SearchConfig("quickest", phase="explore", setting={"gpus": gpus})
-        made.result = Result("finished", metrics={"time/to_accuracy_sec": 1.0, "target_reached": 1.0})
-        return made
-
-    jobs = [job("a", 0, 10, 1), job("b", 5, 10, 1), job("c", 20, 10, 2)]
-
-    def costs(unit: str) -> list[float]:
-        return [trial.cost for trial in trials_of(jobs, Budget(1.0, unit))]
-
-    assert costs("seconds") == pytest.approx([7.5, 7.5, 10])
-    assert costs("usd") == pytest.approx([0.075, 0.075, 0.1]), "the machine is paid for once"
-    for each in jobs:
-        each.config.price_per_gpu_hour = 36.0
-    assert costs("usd") == pytest.approx([0.1, 0.1, 0.1]), "each pays for its own GPUs"
-    assert costs("gpu-hours") == pytest.approx([10 / 3600, 10 / 3600, 20 / 3600])
-    assert costs("runs") == [1, 1, 1]
-    assert [trial.cost_alone for trial in trials_of(jobs, Budget(1.0, "seconds"))] == pytest.approx([10, 10, 10])
-    jobs[1].result = None
-    assert costs("seconds") == pytest.approx([7.5, 0, 5]), "one that is running has its part, too"
-    jobs[1].lost = [took(tmp_path / "lost", -10, 4)]
-    assert costs("seconds") == pytest.approx([7.5, 4, 5]), "what was lost was spent"
-
-
-def test_a_run_that_was_lost_counts_in_the_budget(tmp_path: Path) -> None:
-    made = search()
-    [job] = made.next_jobs()
-    lose(job)
-    job.folder = took(tmp_path / "a", 0, 10)
-    [again] = made.next_jobs()
-    budget = Budget(60.0, "seconds")
-    assert trial_of(again, budget).cost == 10
-    again.folder, again.result = took(tmp_path / "b", 20, 7), result(again)
-    assert trial_of(again, budget).cost == 17
-    assert trial_of(again, budget).cost_alone == 7, "what a run of the setting takes"
-    assert trial_of(again, Budget(40.0, "runs")).cost == 2
-    lose(again)
-    assert trial_of(again, budget).cost == 17, "one that is lost, too"
 
 
 def test_a_running_job_is_waited_for() -> None:
@@ -222,28 +126,6 @@ def test_a_running_job_is_waited_for() -> None:
     assert made.next_jobs()
 
 
-def test_the_trace_holds_every_trial_and_the_answer(tmp_path: Path) -> None:
-    made = search()
-    ran = run(made)
-    made.finish(tmp_path)
-    written: dict[str, Any] = json.loads((tmp_path / "search.json").read_text())
-    assert written["version"] == 1
-    assert written["asked"] == {"objective": "time", "budget": "60runs", "axes": ["gpus=1,2"]}
-    tried = [row for row in written["trials"] if row["run"]]
-    assert [row["setting"] for row in tried] == [job.config.search.setting for job in ran]
-    assert {key: written["answer"]["named"][key] for key in BEST} == BEST
-    assert [group["group"] for group in written["answer"]["groups"]] == [1, 2]
-    assert words_of(tmp_path) == written["answer"]["words"] == made.words()
-    assert words_of(tmp_path / "nowhere") == ""
-
-
-def test_the_trace_of_a_search_that_runs_says_that_there_is_no_answer_yet(tmp_path: Path) -> None:
-    made = search()
-    run(made, most=3)
-    made.write(tmp_path)
-    assert words_of(tmp_path) == "No answer yet, after 3 runs."
-
-
 def test_a_resumed_sweep_knows_the_folders_of_the_runs_that_were_lost(tmp_path: Path) -> None:
     job = Job(make([]), [])
     folders = {job.config.config_hash(): [run_folder.create(tmp_path, name) for name in "abc"]}
@@ -252,75 +134,6 @@ def test_a_resumed_sweep_knows_the_folders_of_the_runs_that_were_lost(tmp_path: 
     run_folder.write_result(own[1], Result("finished"))
     sweep.find_results([job], folders)
     assert (job.folder, job.lost) == (own[1], [own[0], own[2]])
-
-
-@pytest.mark.pictures
-def test_its_pictures_are_drawn(tmp_path: Path) -> None:
-    made = search()
-    run(made)
-    made.finish(tmp_path)
-    assert {path.name for path in tmp_path.glob("*.png")} == {
-        "search_progress.png", "search_landscape.png", "search_front.png",
-    }  # fmt: skip
-
-
-def test_the_front_holds_what_no_other_setting_beats_in_time_and_cost() -> None:
-    def point(gpus: int, seconds: float, usd: float, phase: str = "decide", seed: int = 1) -> fronts.Point:
-        return fronts.Point(SearchTrial({"gpus": gpus}, seed, phase), seconds, usd)
-
-    runs = [
-        point(4, 4.0, 5.0), point(4, 6.0, 7.0, seed=2), point(4, 1.0, 1.0, "explore"), point(2, 8.0, 4.0),
-        point(3, 9.0, 6.0), point(1, 20.0, 2.0, "explore"),
-    ]  # fmt: skip
-    means = fronts.means(runs, [])
-    assert [(trial.setting["gpus"], seconds) for trial, seconds, _ in means] == [
-        (4, 5.0),
-        (2, 8.0),
-        (3, 9.0),
-        (1, 20.0),
-    ]
-    assert [trial.setting["gpus"] for trial, _, _ in fronts.front_of(means)] == [4, 2]  # A lone run of 1 may be lucky.
-
-
-def test_the_front_is_of_what_was_decided_and_no_setting_on_it_missed(tmp_path: Path) -> None:
-    def of(gpus: int, phase: str, state: str = "reached") -> SearchTrial:
-        return SearchTrial({"gpus": gpus}, 1, phase, 1 if phase == "decide" else 0, state=state)
-
-    lucky, named, unsteady = of(2, "explore"), of(4, "decide"), of(1, "decide")
-    points = [fronts.Point(lucky, 15.0, 1.0), fronts.Point(named, 15.6, 2.0), fronts.Point(unsteady, 20.0, 0.5)]
-    assert fronts.front_of(points) == [(named, 15.6, 2.0), (unsteady, 20.0, 0.5)]
-    steady = fronts.means(points[1:], [named, unsteady, of(1, "decide", "missed")])
-    assert steady == points[1:2]
-    pictures.write_front(tmp_path, steady, ("time", "cost"))
-    assert not (tmp_path / "search_front.png").exists(), "one setting has no front"
-
-
-@pytest.mark.parametrize(
-    ("objective", "cap", "value"), [("time", 30.0, 12.0), ("cost", 0.3, 0.12), ("energy", None, None)]
-)
-def test_a_trial_is_in_the_unit_of_its_objective(objective: str, cap: float | None, value: float | None) -> None:
-    job = Job(make([]), [])
-    job.config.search = SearchConfig("quickest", objective, phase="explore", setting={"gpus": 1}, cap_sec=30.0)
-    metrics = {"time/to_accuracy_sec": 12.0, "cost/to_accuracy_usd": 0.12, "target_reached": 1.0}
-    job.result = Result("finished", metrics=metrics)
-    trial = trial_of(job, budget_of(job.config.search))
-    assert (trial.cap, trial.value) == (cap, value)
-
-
-@pytest.mark.parametrize(
-    ("kind", "state", "settled"),
-    [
-        ("search", "stopped", True), ("timeout", "stopped", True), ("nan", "missed", True), ("oom", "failed", True),
-        ("signal:15", "running", False), ("preempted", "running", False), ("signal:9", "running", False),
-        ("node_fail", "running", False), ("disk_full", "running", False), ("error", "failed", True),
-    ],
-)  # fmt: skip
-def test_how_a_run_ended_decides_whether_it_is_run_again(kind: str, state: str, settled: bool) -> None:
-    job = Job(make([]), [])
-    job.config.search = SearchConfig("quickest", phase="explore", setting={"gpus": 1})
-    job.result = Result("failed", metrics={"time/censored_sec": 3.0}, failure=Failure(kind, "so"))
-    assert trial_of(job, budget_of(job.config.search)).state == state
-    assert job.settled == settled
 
 
 def parsed(word: str) -> tuple[str, object, list[int]]:
@@ -430,10 +243,6 @@ def test_a_sweep_is_not_repeated_beyond_a_budget_that_its_first_runs_show_to_be_
     assert "Not decided" in made.words()
 
 
-def lose(job: Job, kind: str = "signal:9") -> None:
-    job.result = Result("killed", failure=Failure(kind, "lost"))
-
-
 def test_a_run_that_was_lost_is_made_again_and_says_nothing_of_its_setting() -> None:
     made = search()
     lose_each(made, "disk_full")
@@ -495,14 +304,6 @@ def test_a_setting_that_crashes_each_time_has_failed_and_the_search_goes_on(kind
     console = Console(width=200, record=True)
     made.show(console)
     assert f"crashed each time: gpus=1 batch_size=8 lr=0.01: killed: {kind}: lost" in console.export_text()
-
-
-def test_a_diverged_run_is_as_bad_as_one_that_failed() -> None:
-    job = Job(make([]), [])
-    job.config.search = SearchConfig("quickest", phase="explore", setting={"gpus": 1})
-    job.result = Result("failed", metrics={"time/censored_sec": 1.0}, failure=Failure("nan", "loss is nan"))
-    trial = trial_of(job, budget_of(job.config.search))
-    assert (trial.state, trial.censored_at) == ("missed", None)
 
 
 def test_where_every_run_fails_the_answer_says_why() -> None:
@@ -594,20 +395,6 @@ def test_an_answer_without_a_setting_says_what_a_run_took(
     assert made.words().endswith(said), made.words()
 
 
-def test_a_full_disk_ends_a_search_with_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = search()
-    run(made, most=3)
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(sweep, "extend", full)
-    num_jobs = len(made.jobs)
-    assert made.next_jobs(tmp_path) == []
-    assert len(made.jobs) == num_jobs, "no run is made that the folder does not know of"
-    assert made.words().startswith("The search ended early: [Errno 28] No space left on device.")
-
-
 def test_with_no_axis_but_the_gpus_batch_and_rate_are_searched_for_each_number_of_them() -> None:
     def with_interval(word: str) -> tuple[str, object, list[int]]:
         sweep = type("Interval", (), {"start": 0.0025, "end": 0.04, "tags": {"log"}})
@@ -635,105 +422,3 @@ def test_without_exploring_the_best_run_that_reached_leads() -> None:
             job.result.metrics = {"target_reached": 0.0, "time/censored_sec": 3.0}
     assert made.answer().leading == {"batch_size": 16}
     assert "batch_size=16 was best in single runs" in made.words()
-
-
-def by_time_and_cost(objective: str = "time,cost") -> SearchJobs:
-    """A search by both, in which a GPU has its price: so the quickest needs two, and the cheapest one."""
-
-    def priced(words: list[str]) -> RunConfig:
-        config = make(words)
-        config.search.objective = objective
-        config.instance.price_per_hour = 36.0 * config.num_gpus()
-        return config
-
-    base = Job(priced([]), ["model=m", "seed=1"])
-    base.config.search.axes = ["gpus=1,2"]
-    return SearchJobs(base, AXES, priced)
-
-
-def run_priced(made: SearchJobs) -> None:
-    while jobs := made.next_jobs():
-        for job in jobs:
-            job.result = result(job)
-            price = (job.config.instance.price_per_hour or 0.0) / 3600
-            metrics = job.result.metrics
-            if "time/to_accuracy_sec" in metrics:
-                metrics["cost/to_accuracy_usd"] = metrics["time/to_accuracy_sec"] * price
-            else:
-                metrics["cost/usd"] = metrics["time/censored_sec"] * price
-
-
-def test_a_search_by_time_and_cost_says_both_wherever_it_says_one(tmp_path: Path) -> None:
-    made = by_time_and_cost()
-    assert "a search for the least time and the least cost over gpus=1,2" in made.begins()
-    run_priced(made)
-    quickest, cheapest = made.answers()
-    assert quickest.named is not None
-    assert cheapest.named is not None
-    assert (quickest.named["gpus"], cheapest.named["gpus"]) == (2, 1)
-    words = made.words()
-    assert "Quickest: gpus=2 batch_size=16" in words
-    assert "Cheapest: gpus=1 batch_size=16" in words
-    assert "USD (" in words
-    assert "times as cheap" in words
-    assert "The front, which nothing decided beats in both: gpus=2" in words
-    made.finish(tmp_path)
-    written = json.loads((tmp_path / "search.json").read_text())
-    assert written["asked"]["objective"] == "time,cost"
-    answer = written["answer"]
-    assert [answer["objective"], answer["second"]["objective"]] == ["time", "cost"]
-    assert [answer["named"]["gpus"], answer["second"]["named"]["gpus"]] == [2, 1]
-    assert [(point["setting"]["gpus"], sorted(point)) for point in answer["front"]] == [
-        (2, ["cost", "setting", "time"]), (1, ["cost", "setting", "time"]),
-    ]  # fmt: skip
-    told = made.told()
-    assert told["second"]["named"]["gpus"] == 1
-    assert told["words"] == words == words_of(tmp_path)
-    look = made.new_look()
-    assert look
-    assert look["second"]["objective"] == "cost"
-    console = Console(width=250, record=True)
-    made.show(console)
-    shown = console.export_text()
-    assert "quickest" in shown
-    assert "cheapest" in shown
-    assert "to the target (USD)" in shown
-    stopped = [trial for trial in made.trials if trial.state == "stopped"]
-    assert stopped
-    assert all(trial.second and trial.second.censored_at and trial.second.cap for trial in stopped)
-    assert best_of_first_axes(tmp_path) == [2, 1]
-
-
-def test_a_finalist_of_one_objective_alone_has_its_row_and_empty_cells() -> None:
-    ours, both, theirs = {"gpus": 1}, {"gpus": 2}, {"gpus": 4}
-    first = Answer(True, "decided", both, figures=(Figure(both, 2, 3.0), Figure(ours, 0, None)))
-    second = Answer(True, "decided", both, figures=(Figure(both, 2, 0.5), Figure(theirs, 2, 0.7)))
-    drawn = answer_words.table([first, second], ["time", "cost"], {})
-    rows = list(zip(*(column.cells for column in drawn.columns), strict=True))
-    assert [row[:6] for row in rows] == [
-        ("gpus=2", "3", "", "0.5", "", "2"), ("gpus=4", "", "", "0.7", "", "2"), ("gpus=1", "", "", "", "", "0"),
-    ]  # fmt: skip
-
-
-def best_of_first_axes(folder: Path) -> list[Any]:
-    return [setting["gpus"] for setting in trace_file.best_of(folder, AXES[:1])]
-
-
-def test_a_run_of_two_objectives_is_stopped_only_beyond_both_of_its_caps() -> None:
-    job = Job(make(["gpus=1"]), [])  # 0.01 USD a second
-    job.config.search = SearchConfig("quickest", "time,cost", phase="explore", setting={"gpus": 1})
-    trial = SearchTrial({"gpus": 1}, 1, "explore", cap=10.0, second=Second(0.3))
-    assert cap_sec(job, trial) == pytest.approx(30.0)
-    assert cap_sec(job, SearchTrial({"gpus": 1}, 1, "explore", cap=10.0, second=Second(None))) is None
-    job.config.search.objective = "time,energy"
-    assert cap_sec(job, trial) is None, "no clock says what energy it has taken"
-
-
-def test_a_run_without_a_value_by_one_of_both_objectives_has_failed() -> None:
-    job = Job(make([]), [])
-    job.config.search = SearchConfig("quickest", "time,energy", phase="explore", setting={"gpus": 1})
-    job.result = Result("finished", metrics={"time/to_accuracy_sec": 12.0, "target_reached": 1.0})
-    assert trial_of(job, budget_of(job.config.search)).state == "failed"
-    job.result.metrics["energy/to_accuracy_joules"] = 500.0
-    trial = trial_of(job, budget_of(job.config.search))
-    assert (trial.state, trial.value, trial.second) == ("reached", 12.0, Second(value=500.0))

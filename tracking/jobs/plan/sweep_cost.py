@@ -1,0 +1,57 @@
+"""What the runs of a sweep cost. Runs side by side on one node pay for it once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+from conf.schema import RunConfig
+from tracking.record import files, journal, run_folder
+
+
+def spent_usd(sweep: Path) -> float | None:
+    """What a sweep cost, in USD: price an hour x nodes x time from first to last record of every job's journal.
+
+    The machine is paid for while a job fails, compiles or is stopped, too: failed jobs count, and so do all attempts of
+    jobs that were resumed. Runs side by side share the price of their node. None where no job has a price.
+    """
+    alone, together = list[float](), list[tuple[float, tuple[float, float]]]()  # USD; USD an hour and when
+    for job in files.folders(sweep, run_folder.CONFIG):
+        with suppress(OSError, ValueError):  # `sync` says what is wrong with a folder
+            config, (start, length) = run_folder.read_config(job), journal.span(job / run_folder.JOURNAL)
+            price = config.instance.price_per_hour
+            if price is not None and shares_node(config):
+                together.append((price * config.nodes, (start, start + length)))
+            elif price is not None:
+                alone.append(length / 3600 * price * config.nodes)
+    parts = parts_of_time([when for _, when in together])
+    shared = [part / 3600 * price for part, (price, _) in zip(parts, together, strict=True)]
+    return math.fsum([*alone, *shared]) if alone or shared else None
+
+
+def job_usd(folder: Path) -> float | None:
+    """The cost of one attempt; None without a price."""
+    config = run_folder.read_config(folder)
+    if config.instance.price_per_hour is None:
+        return None
+    return journal.span_sec(folder / run_folder.JOURNAL) / 3600 * config.instance.price_per_hour * config.nodes
+
+
+def shares_node(config: RunConfig) -> bool:
+    """Whether the price is that of a node which runs of the same sweep may use at the same time."""
+    return config.cluster.kind == "none" and config.price_per_gpu_hour is None
+
+
+def parts_of_time(spans: Sequence[tuple[float, float]]) -> list[float]:
+    """What each of these spans from start to end has of the time that all of them cover: of each moment an equal part
+    with those that it shares it with. A span without an end has its part up to the last end of another."""
+    moments = sorted({moment for span in spans for moment in span if math.isfinite(moment)})
+    parts = [0.0] * len(spans)
+    for start, end in pairwise(moments):
+        active = [place for place, span in enumerate(spans) if span[0] <= start and end <= span[1]]
+        for place in active:
+            parts[place] += (end - start) / len(active)
+    return parts
