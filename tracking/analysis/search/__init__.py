@@ -8,10 +8,10 @@ from its trials. benchmarks/reports/search_rates.py shows how often its answers 
 from __future__ import annotations
 
 from tracking.analysis.search.answers import Answer, Figure, Ratio, answer, answers
-from tracking.analysis.search.caps import cap_of
-from tracking.analysis.search.objectives import by_second, front
+from tracking.analysis.search.known.caps import cap_of
+from tracking.analysis.search.known.objectives import by_second, front
+from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Axis, Key, Rules, Scalar, SearchTrial, Second, key_of
 from tracking.analysis.search.propose import propose, runs_to_first_look
-from tracking.analysis.search.trials import DECIDE, EXPLORE, Axis, Key, Rules, Scalar, SearchTrial, Second, key_of
 
 __all__ = [
     "DECIDE",

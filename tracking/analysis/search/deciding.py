@@ -13,9 +13,9 @@ from functools import cached_property
 from tracking.analysis.search.blocks import Blocks, survivors
 from tracking.analysis.search.costs import block_cost, spent
 from tracking.analysis.search.finalists import finalists
-from tracking.analysis.search.objectives import views
+from tracking.analysis.search.known.objectives import views
+from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 from tracking.analysis.search.spending import levels
-from tracking.analysis.search.trials import DECIDE, EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.tracking.analysis.search.searches import AXES, START, Setting, searched, true_time
 from tracking.analysis.search import Axis, Rules, SearchTrial, Second, answers, front, propose
 from tracking.analysis.search.exploring import Group, unknown_neighbours
-from tracking.analysis.search.objectives import views
-from tracking.analysis.search.optuna_proposals import proposals
+from tracking.analysis.search.exploring.optuna_proposals import proposals
+from tracking.analysis.search.known.objectives import views
 
 RULES = Rules(AXES, num_objectives=2)
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tracking.analysis.search.censored import expected_beyond
-from tracking.analysis.search.trials import EXPLORE, Key, Rules, Scalar, SearchTrial, of_phase
+from tracking.analysis.search.known.censored import expected_beyond
+from tracking.analysis.search.known.trials import EXPLORE, Key, Rules, Scalar, SearchTrial, of_phase
 
 # The relative standard deviation of repeats before any are known; it weighs as much as one repeat.
 USUAL_NOISE = 0.1

@@ -6,11 +6,11 @@ import math
 import random
 from collections.abc import Iterator
 
-from tracking.analysis.search.explored import expectations
-from tracking.analysis.search.group import Group
-from tracking.analysis.search.neighbours import all_settings, distance, neighbours
-from tracking.analysis.search.optuna_proposals import proposals
-from tracking.analysis.search.trials import Axis, Scalar, key_of
+from tracking.analysis.search.exploring.group import Group
+from tracking.analysis.search.exploring.neighbours import all_settings, distance, neighbours
+from tracking.analysis.search.exploring.optuna_proposals import proposals
+from tracking.analysis.search.known.explored import expectations
+from tracking.analysis.search.known.trials import Axis, Scalar, key_of
 
 TRIES = 4  # proposals asked of Optuna; the first new one is taken
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tracking.analysis.search.explored import explored, incumbent, noise, resolution
-from tracking.analysis.search.trials import Rules, Scalar, SearchTrial
+from tracking.analysis.search.known.explored import explored, incumbent, noise, resolution
+from tracking.analysis.search.known.trials import Rules, Scalar, SearchTrial
 
 MANY_SPREADS = 3.0
 

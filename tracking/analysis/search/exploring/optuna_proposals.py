@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from conf.schema import ConfigError
-from tracking.analysis.search.trials import Axis, Scalar
+from tracking.analysis.search.known.trials import Axis, Scalar
 
 if TYPE_CHECKING:
     import optuna
