@@ -15,9 +15,10 @@ import psutil
 from tests.chaos import count
 from tests.chaos.case import Case, Kind, Started
 from tests.support.commands import events, processes_of
+from tests.support.run_processes import servers_in, workers_of
 from tracking.record import run_folder
 
-WORKERS = ("supervisor", "agent", "rank 0", "rank 1")
+WORKERS = ("supervisor", "fork server", "agent", "rank 0", "rank 1")
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 # By phase: the event that begins it, and for how many seconds of it the signal may come.
 PHASES = {
@@ -41,10 +42,11 @@ def victims(name: str, launcher: Started, cwd: Path) -> list[psutil.Process]:
             return processes_of(cwd)
         if name == "launcher":
             return [psutil.Process(launcher.process.pid)]
-        supervisors = [child for child in psutil.Process(launcher.process.pid).children() if "-P" in child.cmdline()]
         if name == "supervisor":
-            return supervisors
-        agents = [child for each in supervisors for child in each.children() if "-P" in child.cmdline()]
+            return [child for child in psutil.Process(launcher.process.pid).children() if "-P" in child.cmdline()]
+        if name == "fork server":
+            return servers_in(cwd)
+        agents = [worker for folder in count.folders(cwd) for worker in workers_of(folder, cwd)]
         if name == "agent":
             return agents
         ranks = sorted((rank for agent in agents for rank in agent.children()), key=lambda rank: rank.create_time())

@@ -21,10 +21,12 @@ from tests.chaos.case import REAL, Case, Kind, Skipped, Started
 from tests.chaos.kills import PHASES, SIGNALS, in_phase
 from tests.support import dying_launch
 from tests.support.commands import processes_of
+from tests.support.run_processes import workers_of
 from tracking.record import journal, run_folder
 
 AT_ONCE = ("cpu_processes=1", "sweep.jobs_at_once=2", "max_epochs=2")
-VICTIMS = {"supervisor": "tracking.jobs.node.__main__", "agent": "trainers.loop.worker"}
+VICTIMS = ("supervisor", "agent")
+SUPERVISOR = "tracking.jobs.node.__main__"
 
 
 def play_start(case: Case) -> None:
@@ -72,7 +74,9 @@ def victims(name: str, launcher: Started, cwd: Path) -> list[psutil.Process]:
         own = psutil.Process(launcher.process.pid)
         if name == "launcher":
             return [own]
-        return [child for child in own.children(recursive=True) if VICTIMS[name] in child.cmdline()][:1]
+        if name == "agent":
+            return [worker for folder in count.folders(cwd) for worker in workers_of(folder, cwd)][:1]
+        return [child for child in own.children() if SUPERVISOR in child.cmdline()][:1]
     return []
 
 

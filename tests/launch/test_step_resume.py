@@ -30,7 +30,7 @@ PAUSED, NEWEST = 20, (4, 18)  # It stands still before this step; what was compl
 running: list[Any] = []
 
 
-@pytest.fixture(scope="module", params=[1, 2])
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.exhaustive), 2])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Launched, ...]]:
     """A run that was not interrupted, and one whose processes were all killed and that was resumed."""
     options = (*SMALL, f"cpu_processes={request.param}")
@@ -96,7 +96,7 @@ def test_what_it_was_is_told(pair: tuple[Launched, Launched]) -> None:
     assert "resumed after step 18, in epoch 5, with step 19: no time to accuracy" in said
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
 def test_a_last_checkpoint_that_fails_is_counted_and_named(tmp_path: Path, processes: int) -> None:
     """It is being written while the training stops, and its end belongs to the result."""
     options = [option for option in SMALL if not option.startswith("model.workload")]

@@ -55,7 +55,7 @@ def events(run: Path, key: str) -> list[Record]:
     ("script", "needs", "variables"),
     [
         (("plain_loop.py",), (), {}),
-        (("with_fabric.py",), ("lightning",), {}),
+        pytest.param(("with_fabric.py",), ("lightning",), {}, marks=pytest.mark.exhaustive),
         pytest.param(("with_accelerate.py",), ("accelerate",), {}, marks=pytest.mark.exhaustive),
         pytest.param(("with_huggingface.py",), ("transformers", "accelerate"), {}, marks=pytest.mark.exhaustive),
         pytest.param(("with_keras.py",), ("keras",), {"KERAS_BACKEND": "torch"}, marks=pytest.mark.exhaustive),

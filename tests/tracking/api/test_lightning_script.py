@@ -145,7 +145,11 @@ def test_a_script_becomes_a_run_that_reports_and_their_check_take(
 
 @pytest.mark.parametrize(
     ("trainer", "meshed"),
-    [({"strategy": "ddp"}, ()), ({"accumulate_grad_batches": 2}, (2, 1)), ({}, (1, 2))],
+    [
+        ({"strategy": "ddp"}, ()),
+        pytest.param({"accumulate_grad_batches": 2}, (2, 1), marks=pytest.mark.exhaustive),
+        ({}, (1, 2)),
+    ],
     ids=["ddp", "fully_shard", "two that share a batch"],
 )
 def test_two_processes_that_lightning_starts_are_one_run(

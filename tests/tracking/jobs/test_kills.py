@@ -22,6 +22,7 @@ from tests.support.folders import wait_for
 from tests.support.forked import Forked
 from tests.support.mlflow_server import MlflowServer
 from tests.support.rows import expected_rows, query, status_of, stored_rows, tags_of
+from tests.support.run_processes import workers_of
 from tracking.jobs.follow.sync import Outcome, sync
 from tracking.record import run_folder
 from tracking.store.mirror.mirror import Mirror
@@ -177,9 +178,7 @@ def test_killed_ranks_and_workers_fail_their_job_alone_and_take_all_of_it_with_t
     for number, (who, signum) in enumerate(told):
         wait_for(lambda number=number: len(started(tmp_path)) > number)
         time.sleep(random.uniform(0, 0.5))
-        there = processes_of(tmp_path)
-        supervisors = [each.pid for each in there if each.ppid() == process.pid]
-        [worker] = [each for each in there if each.ppid() in supervisors and os.getsid(each.pid) == each.pid]
+        [worker] = workers_of(started(tmp_path)[number], tmp_path)
         ranks = sorted(worker.children(), key=lambda rank: rank.create_time())
         assert len(ranks) == 2
         (worker if who == "worker" else ranks[0]).send_signal(signum)

@@ -1,4 +1,4 @@
-"""Workers of a search, forked from a process that has imported PyTorch, Lightning and the workload.
+"""Workers of a sweep, forked from a process that has imported PyTorch, Lightning and the workload.
 
 Such a server (trainers/loop/worker/fork_server.py) is a worker that has stopped before it reads its run. It has the
 command, variables and folder that a new worker would have: for other ones, another server is started. A fork gets the
@@ -150,11 +150,12 @@ def fork_or_start(
     broken = path.with_suffix(BROKEN)
     if broken.exists():
         return fresh(descriptors[0])
-    request = json.dumps({"run": argv[-1], "environ": dict(environ), **asdict(Inheritance.own())}).encode()
+    told_run = {"run": argv[-1], "environ": dict(environ), "last": forks.last, **asdict(Inheritance.own())}
+    request = json.dumps(told_run).encode()
     try:
         with alone(path):  # Who starts a server is the first to ask it, and others ask the same one.
             channel, own = connected(path), None
-            if channel is None:
+            if channel is None and not forks.last:
                 own = OwnServer(serve(forks, path, argv, environ), broken)
                 channel = connected(path)
         if channel is None:
@@ -174,7 +175,7 @@ def say_once(forks: Forks, error: OSError) -> None:
     """Say why workers are not forked, unless another supervisor of this launch has said it, or its folder is gone."""
     with suppress(OSError):
         (forks.folder / SAID).touch(exist_ok=False)
-        print(f"workers of this search are not forked, and import PyTorch each: {error}", file=sys.stderr, flush=True)
+        print(f"workers of this launch are not forked, and import PyTorch each: {error}", file=sys.stderr, flush=True)
 
 
 def key_of(argv: Sequence[str], alike: Sequence[object]) -> str:

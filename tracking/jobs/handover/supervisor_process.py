@@ -63,8 +63,8 @@ class SupervisorProcess:
 
     def assign(self, run: Assignment) -> None:
         """Hand a run over; a supervisor that has died takes none, as its exit code then says."""
-        met = str(run.forks.folder) if run.forks else ""
-        words = json.dumps({**asdict(run), "folder": str(run.folder), "forks": met})
+        forks = {"folder": str(run.forks.folder), "last": run.forks.last} if run.forks else None
+        words = json.dumps({**asdict(run), "folder": str(run.folder), "forks": forks})
         self._assigned = True
         with suppress(OSError):
             socket.send_fds(self._channel, [words.encode()], [run.lock, *([run.forks.line] if run.forks else [])])
@@ -127,5 +127,5 @@ def received() -> Assignment | None:
     lock, *lines = descriptors
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
-    forks = Forks(Path(told["forks"]), lines[0]) if lines else None
+    forks = Forks(Path(told["forks"]["folder"]), lines[0], told["forks"]["last"]) if lines else None
     return Assignment(**{**told, "folder": Path(told["folder"]), "lock": lock, "forks": forks})

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs.handover import STEP, Lifeline, Started
+from tracking.jobs.handover import STEP, ForkedWorker, Lifeline, Started
 from tracking.jobs.node import outcome, signals, slurm
 from tracking.jobs.node.task import Task
-from tracking.record import Failure, failures, node_records, run_folder
+from tracking.record import Failure, failures, journal, node_records, run_folder
 
 AGAIN = 75  # the exit code where the run is to be queued again; sysexits.h calls it EX_TEMPFAIL
 WARNED = signal.SIGUSR2  # what `#SBATCH --signal` asks for
@@ -51,12 +51,16 @@ def prepared(folder: Path, config: RunConfig) -> dict[str, str]:
     return {node_records.SPARED: "1"} if config.cluster.kind == "slurm" and saves(config) else {}
 
 
-def let_save(process: Started, folder: Path, config: RunConfig, signum: int = 0) -> None:
+def let_save(process: Started, folder: Path, config: RunConfig, signum: int = 0, since: int | None = None) -> None:
     """Have a worker that is told to stop save a checkpoint and end, if it makes checkpoints of steps.
 
-    Returns when it has ended, when its time is over, or at a further signal. Ctrl-C and a closed terminal give no time.
+    A worker that has not begun to train has nothing to save: the head node's journal has no epoch from the byte
+    `since` on. Returns when it has ended, when its time is over, or at a further signal. Ctrl-C and a closed terminal
+    give no time.
     """
     if not saves(config) or signum in (signal.SIGINT, signal.SIGHUP):
+        return
+    if (isinstance(process, ForkedWorker) and process.withdraw()) or (since is not None and not trains(folder, since)):
         return
     sec = max(SAVING_SEC, config.cluster.warn_sec - WARNED_SEC) if signum == WARNED else SAVING_SEC
     told = folder / run_folder.STOPPING
@@ -66,6 +70,15 @@ def let_save(process: Started, folder: Path, config: RunConfig, signum: int = 0)
         while process.poll() is None and time.monotonic() < deadline and not signals.hurried():
             time.sleep(0.05)
         told.unlink(missing_ok=True)
+
+
+def trains(folder: Path, since: int) -> bool:
+    """Whether the journal has an epoch from the byte `since` on; it counts as one where the journal is away."""
+    try:
+        read = journal.read(folder / run_folder.JOURNAL, since)
+        return any(record.kind == "event" and record.key == "epoch_start" for record, _ in read)
+    except (OSError, ValueError):
+        return True
 
 
 def end(folder: Path, config: RunConfig, task: Task, error: signals.Interrupted, line: Lifeline) -> int:

@@ -99,6 +99,7 @@ def train(
     first_sample = num_samples(path)
     limits = None if name else Limits(config, path)
     log.event("init_start", **beginning)
+    since = None if name else path.stat().st_size
     printed = WorkerLog(log_path)
     with printed as output:
         locks = [lock] if lock >= 0 else []
@@ -106,7 +107,7 @@ def train(
     try:
         with sampled(log, gpu_uuids, folder, config, name, first_sample, neighbours):
             try:
-                with saved_once_more(process, folder, config):
+                with saved_once_more(process, folder, config, since):
                     watch(process, limits, others)
             finally:
                 stop([process])
@@ -154,16 +155,19 @@ def loaded_with(config: RunConfig, environ: Mapping[str, str]) -> list[object]:
 
 
 @contextmanager
-def saved_once_more(process: Started, folder: Path, config: RunConfig) -> Iterator[None]:
-    """Let a worker save that has to end since what is in the block is interrupted, or takes longer than it may."""
+def saved_once_more(process: Started, folder: Path, config: RunConfig, since: int | None) -> Iterator[None]:
+    """Let a worker save that has to end since what is in the block is interrupted, or takes longer than it may.
+
+    `since`: where its part of the head node's journal begins.
+    """
     try:
         yield
     except signals.Interrupted as error:
-        interruption.let_save(process, folder, config, error.signum)
+        interruption.let_save(process, folder, config, error.signum, since)
         raise
     except TimedOut as error:
         if error.kind == "timeout":  # A search has no use for the rest of what it stops.
-            interruption.let_save(process, folder, config)
+            interruption.let_save(process, folder, config, since=since)
         raise
 
 

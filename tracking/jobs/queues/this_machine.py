@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs.handover import Assignment, Forks, ForkServers, SupervisorProcess
@@ -31,13 +33,17 @@ class Machine(Queue):
         self._divides_gpus = False  # a share holds one GPU, and a job takes as many shares as it has GPUs
         self._running: dict[str, tuple[list[int], SupervisorProcess]] = {}  # with the numbers of their shares
         self._cancelled_at = float("inf")  # monotonic seconds
-        self._fork_servers: ForkServers | None = None  # of a search
+        self._fork_servers: ForkServers | None = None
+        self._to_come: Counter[Hashable] = Counter()  # by kind of worker, the jobs that are not submitted yet
+        self._repeated: set[Hashable] = set()  # the kinds of worker that several jobs have
 
     def check(self, configs: Sequence[RunConfig]) -> None:
         """Cut the machine into as many shares as jobs are to run at once, or for a search into one a GPU.
 
         Raises ConfigError.
         """
+        self._to_come = Counter(map(kind_of_worker, configs))
+        self._repeated = {kind for kind, number in self._to_come.items() if number > 1}
         if self.at_once == 1:
             return
         asked = f"sweep.jobs_at_once={self.at_once}"
@@ -91,11 +97,16 @@ class Machine(Queue):
         return made
 
     def _forks(self, config: RunConfig) -> Forks | None:
-        """Where the job's worker is forked from: a search's runs are short, and start again and again."""
-        if not config.search.phase or config.is_program() or config.stack.kind == "container":
+        """Where the job's worker is forked from; None where it starts anew, as one does whose kind no other job has."""
+        kind = kind_of_worker(config)
+        self._to_come[kind] -= 1
+        comes_again = bool(config.search.phase) or kind in self._repeated
+        if not comes_again or config.nodes > 1 or config.is_program() or config.stack.kind == "container":
             return None
         self._fork_servers = self._fork_servers or ForkServers()
-        return self._fork_servers.forks
+        # Jobs that run at once may ask in another order than they were submitted in.
+        last = not config.search.phase and self.at_once == 1 and self._to_come[kind] <= 0
+        return replace(self._fork_servers.forks, last=last)
 
     def has_room(self, config: RunConfig) -> bool:
         """Whether no process is in the shares that the job needs: a run has its result a moment before its supervisor
@@ -144,3 +155,8 @@ class Machine(Queue):
         if self._fork_servers is not None:
             self._fork_servers.close()
             self._fork_servers = None
+
+
+def kind_of_worker(config: RunConfig) -> Hashable:
+    """What workers have alike that one server can fork; the server's own key has more in it (worker_process)."""
+    return config.model.workload, repr(config.stack), config.processes_per_node()

@@ -47,8 +47,20 @@ def _init_parts(history: Sequence[Record], launch_sec: float, sums: dict[str, fl
     parts = {"launch": launch_sec}
     for part, names in INTERVALS_BY_PART.items():
         parts[part] = total([span for name in names for span in intervals(history, name)])
+    parts["import"] += _waited_to_be_forked(history)
     known = sum(parts.values()) + sums.get(quantities.TIME_COMPILE_SEC, 0.0)
     return _with_rest(parts, "rest", sums[quantities.TIME_INIT_SEC], known, quantities.init_part)
+
+
+def _waited_to_be_forked(history: Sequence[Record]) -> float:
+    """Seconds in which another run's worker imported what this one was then forked with.
+
+    The run for which the server was started has the server's import in its own journal.
+    """
+    init, forked, importing = (first(history, key) for key in ("init_start", "forked", "import_start"))
+    if init is None or forked is None or (importing and importing.clock_sec < forked.clock_sec):
+        return 0.0
+    return forked.clock_sec - init.clock_sec
 
 
 def _compile_parts(history: Sequence[Record], whole_sec: float) -> dict[str, float]:

@@ -19,7 +19,9 @@ def run_worker(arguments: list[str]) -> int:
     from trainers.loop.worker.fork_server import serve
 
     run_dir = serve(int(arguments[1]), int(arguments[2]), Path(arguments[3]))
-    return 0 if run_dir is None else main(run_dir, forked_from=os.getppid())
+    if run_dir is None:
+        os._exit(0)  # Exit at once: the launcher waits for its servers.
+    return main(run_dir, forked_from=os.getppid())
 
 
 if __name__ == "__main__":

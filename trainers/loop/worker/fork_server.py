@@ -1,8 +1,8 @@
-"""Serves a search: imports once, and forks a worker for each run that is requested over a socket.
+"""Serves a sweep: imports once, and forks a worker for each run that is requested over a socket.
 
-`python -m trainers.loop.worker --fork LISTENER LIFELINE RUN_DIR` gets two descriptors, of the socket and of a pipe that
-its launcher holds open, and the folder of a similar run. The server computes nothing, starts no threads and never
-initialises CUDA, so a fork is as good as a new worker.
+`python -m trainers.loop.worker --fork LISTENER LIFELINE RUN_DIR` gets two descriptors, of the socket that it listens on
+and of one whose other end its launcher holds, and the folder of a similar run. The server computes nothing, starts no
+threads and never initialises CUDA, so a fork is as good as a new worker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tracking.record import Journal, run_folder
 from trainers.loop.start import part_of_start
 from trainers.loop.worker.agent import import_training, limit_threads
 from trainers.loop.worker.signal_deaths import die_with, outlive_parent
-from trainers.loop.worker.sources import Sources
+from trainers.loop.worker.sources import Sources, begun_ns
 
 MAX_BYTES = 1_048_576  # of a request; most of it is the environment's variables
 MOST_DESCRIPTORS = 2
@@ -42,10 +42,11 @@ class Fork:
 def serve(listening: int, lifeline: int, first_run: Path) -> Path | None:
     """Serve requests; return the folder of the run in each fork, and None when the server ends.
 
-    The server ends when its launcher is gone, or when its sources have changed and its last fork has ended.
+    The server accepts no further run when its launcher is gone, when its sources have changed, and after the last run
+    of its kind. It ends with its last fork.
     """
     log = Journal(first_run / run_folder.JOURNAL)
-    sources = Sources()
+    sources = Sources(begun_ns())
     with sources.noted(), part_of_start(log, "import"):  # The first run waits for these imports.
         import_all(first_run)
     log.close()
@@ -65,16 +66,14 @@ class Server:
         """Accept requests and wait for forks; returns what `serve` returns."""
         while self._listener or self._forks:
             fork_descriptors = [fd for fork in self._forks for fd in (fork.ending, fork.channel.fileno())]
-            listening = [self._listener.fileno()] if self._listener else []
-            ready = wait_readable([*listening, *fork_descriptors], self._lifeline)
-            if self._lifeline in ready:
-                for fork in self._forks:
-                    kill(fork)
-                return None
+            listening = [self._listener.fileno(), self._lifeline] if self._listener else []
+            ready = wait_readable([*listening, *fork_descriptors])
+            if self._listener and self._lifeline in ready:
+                self._stop_listening()  # Supervisors end the forks, and may let them save first.
             for fork in [fork for fork in self._forks if ready & {fork.ending, fork.channel.fileno()}]:
                 finish(fork, exited=fork.ending in ready)
                 self._forks.remove(fork)
-            if ready.intersection(listening) and (folder := self._accept()):
+            if self._listener and self._listener.fileno() in ready and (folder := self._accept()):
                 return folder
         return None
 
@@ -85,22 +84,30 @@ class Server:
         # Read first: closing a channel with unread data resets it, and an answer under way is lost.
         words, descriptors, _, _ = socket.recv_fds(channel, MAX_BYTES, MOST_DESCRIPTORS)
         if self._sources.have_changed():
-            self._listener.close()  # The next run starts a new server; this one only waits for its forks.
-            self._listener = None
+            self._stop_listening()  # The next run starts a new server; this one only waits for its forks.
             with channel, suppress(OSError):  # The supervisor may be gone.
                 channel.send(STALE.encode())
         elif words:
-            server, pid = os.getpid(), os.fork()
+            request, server, pid = json.loads(words), os.getpid(), os.fork()
             if not pid:
-                return self._enter_fork(words, descriptors, server, channel)
+                return self._enter_fork(request, descriptors, server, channel)
             self._forks.append(Fork(pid, os.pidfd_open(pid), channel))
+            if request["last"]:
+                self._stop_listening()
         else:
             channel.close()
         for descriptor in descriptors:
             os.close(descriptor)
         return None
 
-    def _enter_fork(self, words: bytes, descriptors: list[int], server: int, channel: socket.socket) -> Path:
+    def _stop_listening(self) -> None:
+        assert self._listener
+        self._listener.close()
+        self._listener = None
+
+    def _enter_fork(
+        self, request: dict[str, Any], descriptors: list[int], server: int, channel: socket.socket
+    ) -> Path:  # fmt: skip
         """In the fork, close the server's descriptors and become a worker; return the folder of its run."""
         assert self._listener
         self._listener.close()
@@ -108,7 +115,7 @@ class Server:
             fork.channel.close()
             os.close(fork.ending)
         os.close(self._lifeline)
-        return become_worker(json.loads(words), descriptors, server, channel)
+        return become_worker(request, descriptors, server, channel)
 
 
 def import_all(run_dir: Path) -> None:
@@ -127,10 +134,9 @@ def import_all(run_dir: Path) -> None:
     assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
 
 
-def wait_readable(descriptors: list[int], lifeline: int) -> set[int]:
-    """Wait, and return the descriptors that became readable, and the lifeline if it was closed."""
+def wait_readable(descriptors: list[int]) -> set[int]:
+    """Wait, and return the descriptors that became readable or whose other end was closed."""
     poller = select.poll()
-    poller.register(lifeline, 0)
     for descriptor in descriptors:
         poller.register(descriptor, select.POLLIN)
     return {descriptor for descriptor, _ in poller.poll()}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import site
 import sys
 import sysconfig
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-# Folders of Python and of installed packages, which nobody edits during a search.
+from tracking.machine.environment import processes
+
+# Folders of Python and of installed packages, which nobody edits during a sweep.
 INSTALLED = {
     Path(folder)
     for folder in (
@@ -26,11 +29,16 @@ def is_installed(path: str) -> bool:
 
 
 class Sources:
-    """The source files that this process has imported, except installed ones, with their modification times."""
+    """The source files that this process has imported, except installed ones, with their modification times.
 
-    def __init__(self) -> None:
+    Files imported before this object was made count as changed if they were modified after `began_ns`.
+    """
+
+    def __init__(self, began_ns: int = sys.maxsize) -> None:
         self._times: dict[str, int] = {}
         self._note_imported()
+        now = time.time_ns()
+        self._edited = any(began_ns <= changed <= now for changed in self._times.values())
 
     @contextmanager
     def noted(self) -> Iterator[None]:
@@ -52,7 +60,7 @@ class Sources:
 
     def have_changed(self) -> bool:
         """Return whether a noted file was changed or removed."""
-        return any(time_of(file) != time for file, time in self._times.items())
+        return self._edited or any(time_of(file) != time for file, time in self._times.items())
 
     def _note_imported(self) -> None:
         for module in list(sys.modules.values()):
@@ -69,3 +77,9 @@ def time_of(file: str) -> int:
     with suppress(OSError):
         return Path(file).stat().st_mtime_ns
     return 0
+
+
+def begun_ns() -> int:
+    """Return when this process began, by the clock of files: after its start, and before it read a source of ours."""
+    begun = processes.begun() + 1 / processes.TICKS_PER_SEC  # The kernel rounds the start down.
+    return time.time_ns() - round(1e9 * (time.monotonic() - begun))

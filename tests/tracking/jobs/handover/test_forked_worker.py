@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from conf.schema import RunConfig
 from tests.support.commands import HANGS_SEC, environment
 from tests.support.folders import make_folder, wait_for
 from tracking.jobs.handover import ForkedWorker, ForkServers, Inheritance, Started, fork_or_start, forked_worker
-from tracking.jobs.node import worker_process
+from tracking.jobs.node import interruption, worker_process
 from tracking.jobs.node.machine_shares import MPOL_BIND
 from tracking.record import run_folder
 
@@ -86,7 +90,7 @@ class Runs:
 
     def __init__(self, root: Path) -> None:
         self.root, self.held = root, root / "held"
-        self.servers = ForkServers()
+        self.servers, self.last = ForkServers(), False
         self.started: list[Started] = []
         self.fresh: list[subprocess.Popen[bytes]] = []
         self.environ = environment(PYTHONPATH=os.pathsep.join([str(root), environment()["PYTHONPATH"]]))
@@ -106,10 +110,9 @@ class Runs:
             return self.fresh[-1]
 
         with (run / "worker.log").open("wb") as log:
+            forks = replace(self.servers.forks, last=self.last)
             self.started.append(
-                fork_or_start(
-                    self.servers.forks, argv, environ, [log.fileno()], [variables, torch], fresh, lambda pid: None
-                )
+                fork_or_start(forks, argv, environ, [log.fileno()], [variables, torch], fresh, lambda pid: None)
             )
         return self.started[-1]
 
@@ -130,10 +133,10 @@ class Runs:
         return read
 
     def close(self) -> None:
-        self.servers.close()
         for process in [*self.fresh, *forked_worker.servers]:
             process.kill()
             process.wait()
+        self.servers.close()
         forked_worker.servers.clear()
         for worker in self.started:
             worker.wait(HANGS_SEC)
@@ -176,19 +179,54 @@ def test_a_run_that_crashes_or_is_killed_ends_alone_and_other_variables_have_ano
     assert runs.report("c")["parent"] == runs.report("a")["parent"], "its server goes on"
 
 
-def test_a_run_ends_with_its_supervisor_and_all_end_with_their_launcher(runs: Runs) -> None:
+def test_a_run_ends_with_its_supervisor_and_a_server_with_its_launcher_and_its_runs(runs: Runs) -> None:
     run = runs.start("a", wait=True)
     assert isinstance(run, ForkedWorker)
     first = runs.report("a")
     runs.started.remove(run)
     run._channel.close()  # as the kernel does when its supervisor dies
     wait_for(lambda: not psutil.pid_exists(first["pid"]))
-    runs.start("b", wait=True)
+    other = runs.start("b", wait=True)
     there = runs.report("b")
     assert there["parent"] == first["parent"]
+    runs.servers._held.shutdown(socket.SHUT_WR)  # as the kernel does when its launcher dies
+    assert runs.start("c").wait(HANGS_SEC) == 3
+    assert runs.report("c")["parent"] == os.getpid(), "no server takes a further run"
+    assert other.poll() is None, "its supervisor may let it save before it ends it"
+    (runs.root / "b/wait").unlink()
+    assert other.wait(HANGS_SEC) == 3
+    wait_for(lambda: not alive(there["parent"]))
+
+
+def test_a_server_ends_with_the_last_run_of_its_kind(runs: Runs) -> None:
+    runs.start("a").wait(HANGS_SEC)
+    server = runs.report("a")["parent"]
+    runs.last = True
+    last = runs.start("b", wait=True)
+    assert runs.report("b")["parent"] == server
+    assert alive(server)
+    (runs.root / "b/wait").unlink()
+    assert last.wait(HANGS_SEC) == 3
+    wait_for(lambda: not alive(server))
+    assert runs.start("c").wait(HANGS_SEC) == 3
+    assert runs.report("c")["parent"] == os.getpid(), "no server is started for a last run"
+
+
+def test_a_launcher_that_ends_has_no_servers_any_more(runs: Runs) -> None:
+    runs.start("a").wait(HANGS_SEC)
+    server = runs.report("a")["parent"]
     runs.servers.close()
-    wait_for(lambda: not any(alive(there[who]) for who in ("pid", "parent")))
+    assert not has_files(server), "it is waited for"
+    wait_for(lambda: not alive(server))
     runs.servers = ForkServers()
+
+
+def has_files(pid: int) -> bool:
+    """Whether a process has files open: one that ends has closed them a moment before it is gone."""
+    try:
+        return bool(list(Path(f"/proc/{pid}/fd").iterdir()))
+    except OSError:
+        return False
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="it takes two cores")
@@ -243,6 +281,17 @@ def test_a_worker_whose_server_still_imports_can_be_stopped_and_takes_that_serve
     runs.held.unlink()
     assert other.wait(HANGS_SEC) == 3
     assert runs.report("b")["parent"] == os.getpid(), "the other run has started anew"
+    assert not (runs.root / "a/report.json").exists()
+
+
+def test_a_worker_that_has_not_begun_has_nothing_to_save(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interruption, "SAVING_SEC", HANGS_SEC)
+    runs.hold()
+    run = runs.start("a")
+    runs.importing()
+    interruption.let_save(run, runs.root / "a", RunConfig(gpus=0, checkpoint_every_steps=5), signal.SIGTERM)
+    assert run.wait(HANGS_SEC) == -signal.SIGTERM
+    runs.held.unlink()
     assert not (runs.root / "a/report.json").exists()
 
 
@@ -313,6 +362,16 @@ def test_a_source_that_is_edited_while_its_server_imports_makes_the_run_a_new_pr
     assert runs.report("a")["parent"] == os.getpid()
     assert runs.start("b").wait(HANGS_SEC) == 3
     assert runs.report("b")["parent"] not in (os.getpid(), server), "another server, of the new source"
+
+
+def test_a_source_that_is_edited_before_its_server_has_noted_it_makes_the_run_a_new_process(runs: Runs) -> None:
+    """The edit comes after the file was read, and before the server has looked at it."""
+    edited = WORKER.replace("\ndef imports", "\nopen(__file__, 'a').write('# edited')\n\ndef imports")
+    assert edited != WORKER
+    (runs.root / "worker.py").write_text(edited)
+    time.sleep(0.05)
+    assert runs.start("a").wait(HANGS_SEC) == 3
+    assert runs.report("a")["parent"] == os.getpid()
 
 
 def test_the_folder_for_temporary_files_may_have_a_long_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from conf.schema import RunConfig
 from tests.support.commands import HANGS_SEC
 from tests.support.folders import wait_for
 from tracking.jobs.node import interruption, signals
-from tracking.record import run_folder
+from tracking.record import Journal, run_folder
 
 pytestmark = pytest.mark.slow
 SAVES = """
@@ -57,6 +57,25 @@ def test_it_saves_and_ends_by_itself(tmp_path: Path, options: dict[str, Any], si
     process.wait()
     assert (tmp_path / "saved").exists() == saves
     assert not (tmp_path / run_folder.STOPPING).exists()
+
+
+def test_one_that_has_not_begun_to_train_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interruption, "SAVING_SEC", HANGS_SEC)
+    log = Journal(tmp_path / run_folder.JOURNAL)
+    log.event("epoch_start")  # of an earlier attempt
+    since = (tmp_path / run_folder.JOURNAL).stat().st_size
+    log.event("import_start")
+    process = worker(tmp_path, NEVER)
+    interruption.let_save(process, tmp_path, RunConfig(gpus=0, **BY_STEPS), signal.SIGTERM, since)
+    assert process.poll() is None
+    process.kill()
+    process.wait()
+    log.event("epoch_start")
+    log.close()
+    saving = worker(tmp_path, SAVES)
+    interruption.let_save(saving, tmp_path, RunConfig(gpus=0, **BY_STEPS), signal.SIGTERM, since)
+    assert saving.wait(HANGS_SEC) == 0
+    assert (tmp_path / "saved").exists()
 
 
 def test_one_that_does_not_end_is_waited_for_no_longer_than_its_time(

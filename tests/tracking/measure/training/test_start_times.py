@@ -74,3 +74,13 @@ def test_parts_that_are_more_than_the_whole_are_not_reported() -> None:
 @pytest.mark.parametrize("name", [*INIT_PARTS, *COMPILE_PARTS])
 def test_every_part_has_words(name: str) -> None:
     assert (INIT_PARTS | COMPILE_PARTS)[name].isprintable()
+
+
+@pytest.mark.parametrize(("own_server", "before_sec"), [(True, 10.0), (False, 12.0)])
+def test_a_forked_run_imports_as_long_as_it_waits_for_its_server(own_server: bool, before_sec: float) -> None:
+    events = start()
+    first = [*interval("import", 4.0, 14.0)] if own_server else []
+    forked = [events[0], *first, event("forked", 15.0), *events[3:]]
+    summary = clock.summarize(forked, {})
+    assert summary[quantities.init_part("import")] == before_sec + 2.0
+    assert sum(summary[quantities.init_part(name)] for name in INIT_PARTS) + 60.0 == summary["time/init_sec"] == 100.0
