@@ -60,7 +60,7 @@ def test_another_operating_system_is_refused_in_words(
     assert installation.wrong_system("linux") is None
     assert "WSL" in str(installation.wrong_system("win32"))
     words = str(installation.wrong_system("darwin"))
-    assert "this is macOS, and timetrial trains on Linux alone" in words
+    assert "this is macOS, and timetrial needs Linux" in words
     monkeypatch.setattr(installation, "wrong_system", lambda: words)
     assert launch.main() == 2
     assert capsys.readouterr().err == f"refused: {words}\n"

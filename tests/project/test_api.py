@@ -87,7 +87,7 @@ def test_an_import_that_docs_once_showed_works_and_warns_others_code(line: str) 
     assert [(warning.category, warning.filename) for warning in caught] == [
         (DeprecationWarning, "/home/user/their_model.py")
     ] * len(names)
-    assert f"write `from timetrial import {names[0]}`; it ends with 0.3" in str(caught[0].message)
+    assert f"removed in 0.3. Next: write `from timetrial import {names[0]}`" in str(caught[0].message)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A console without markup and without secrets, on an output that may be gone before the work is done."""
+"""A console without markup and without secrets, on an output that may close before the work is done."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from rich.text import Text
 
 from tracking.base.safe_text import printable, visible
 
-WIDTH_OF_A_FILE = 260  # characters, where the output is no terminal and nothing says how wide it is
-# What stands for a character that the output's encoding lacks; for all others "?" does. rich cuts cells with "…".
+WIDTH_OF_A_FILE = 260  # characters, if the output is not a terminal and its width is not known
+# Replacements for characters that the output's encoding lacks; all others become "?". rich cuts cells with "…".
 IN_ASCII = {"±": "+-", "≥": ">=", "≤": "<=", "×": "x", "·": "*", "→": "->", "–": "-", "…": "~"}
 
 
 class LastingStream:
-    """An output for longer than it may last: when its terminal, pipe or disk is gone, nothing is shown any more.
+    """An output stream that discards text once its terminal, pipe or disk is gone.
 
-    A training must not end because nobody looks at it. `forgives` says which errors mean that nobody does; the others
-    are raised.
+    A training must not end because its output closed. `forgives` are the errors that mean this; others are raised.
     """
 
     def __init__(self, stream: IO[str], forgives: type[OSError] = OSError) -> None:
@@ -48,7 +47,7 @@ class LastingStream:
             self.give_up()
 
     def give_up(self) -> None:
-        """Show nothing any more; what is still in the buffer goes nowhere too, also at the interpreter's end."""
+        """Discard all further text, and what is still in the buffer, also at the interpreter's exit."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
     def __getattr__(self, name: str) -> Any:
@@ -56,31 +55,31 @@ class LastingStream:
 
 
 class SafeConsole(Console):
-    """Prints texts without the secrets in them, and none of their characters commands the terminal."""
+    """Prints texts without secrets and without control characters."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         super().print(*(printable(thing) if isinstance(thing, str) else thing for thing in objects), **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Measure and draw what the output can show: what is replaced later would move a table's columns."""
+        """The text in the output's encoding, before it is measured: later replacements would shift columns."""
         return super().render_str(encodable(text, self.encoding), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """What a table's cells, or a progress line, come to."""
+        """The segments of a table or a progress line, with control characters made visible."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
 
 
 class Drawing:
-    """A context for what draws, which must not end a run: it prints the first exception and suppresses all.
+    """A context for drawing, which must not end a run: it prints the first exception and suppresses all.
 
-    `trouble` says what is missing then. Signals that stop the launcher are no `Exception`, and pass.
+    `trouble` names what is missing then. Signals that stop the launcher are not an `Exception`, so they pass.
     """
 
     def __init__(self, console: Console, trouble: str) -> None:
         self._console = console
         self._trouble = trouble
-        self._said = False
+        self._reported = False
 
     def __enter__(self) -> None: ...
 
@@ -89,8 +88,8 @@ class Drawing:
     ) -> bool:
         if not isinstance(error, Exception):
             return False
-        if not self._said:
-            self._said = True
+        if not self._reported:
+            self._reported = True
             with suppress(Exception):  # The console itself may be broken.
                 self._console.print(f"note: {self._trouble}: {type(error).__name__}: {error}", soft_wrap=True)
         return True
@@ -103,7 +102,7 @@ def encodable(text: str, encoding: str) -> str:
 
 def _replaced(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
-    return "".join(IN_ASCII.get(lacking, "?") for lacking in error.object[error.start : error.end]), error.end
+    return "".join(IN_ASCII.get(character, "?") for character in error.object[error.start : error.end]), error.end
 
 
 codecs.register_error("timetrial.replace", _replaced)
@@ -112,7 +111,7 @@ codecs.register_error("timetrial.replace", _replaced)
 def make_console() -> Console:
     """A console on standard output; wide in a file or a pipe, so that logs get whole lines, unless $COLUMNS is set.
 
-    Brackets and colons are neither markup nor emoji: they stand in error messages and in names.
+    Markup and emoji are off, because error messages and names contain brackets and colons.
     """
     stream = sys.stdout if isinstance(sys.stdout, LastingStream) else LastingStream(sys.stdout)
     console = SafeConsole(file=cast(IO[str], stream), highlight=False, markup=False, emoji=False)

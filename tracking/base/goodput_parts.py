@@ -1,4 +1,4 @@
-"""What the time from a run's submission to its end went to, by the name in its key (see `quantities.goodput`)."""
+"""The parts of the time from a run's submission to its end, by the name in the key (see `quantities.goodput`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Modules that docs once told users to import from: their own code imports from `timetrial` now.
+"""Old import paths of public names, which users now import from `timetrial`.
 
-The old imports work until version 0.3, with a DeprecationWarning. Ours go on importing from the modules, unwarned.
+They work until version 0.3, with a DeprecationWarning. Our own modules import by these paths without a warning.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ OLD_PATHS = {
 
 
 class OldPath(ModuleType):
-    """A module that sees who imports a name from it. Python allows a module to change to such a class.
+    """A module class that warns users' `from X import Y`; set as the `__class__` of a module.
 
-    It holds no function that is compiled: `torch.compile` would ask this class for globals, in each call.
+    Do not use it for a module with compiled functions: `torch.compile` would look up globals here in each call.
     """
 
     def __getattribute__(self, name: str) -> object:
@@ -39,21 +39,21 @@ class OldPath(ModuleType):
         if not name.startswith("_"):
             module = super().__getattribute__("__name__").removeprefix(installation.PREFIX)
             if name in OLD_PATHS[module] and _is_import_of_others(sys._getframe(1)):
-                words = f"from {module} import {name}: write `from timetrial import {name}`; it ends with {UNTIL}"
-                warnings.warn(words, DeprecationWarning, stacklevel=2)
+                message = f"from {module} import {name}: removed in {UNTIL}. Next: write `from timetrial import {name}`"
+                warnings.warn(message, DeprecationWarning, stacklevel=2)
         return value
 
 
 def _is_import_of_others(frame: FrameType) -> bool:
-    """Whether the frame is at a `from X import Y`, in a file that is not ours."""
+    """Whether the frame executes a `from X import Y` in a file outside timetrial."""
     code = frame.f_code
     instruction = code.co_code[frame.f_lasti] if frame.f_lasti >= 0 else None
     return instruction == dis.opmap["IMPORT_FROM"] and not code.co_filename.startswith(f"{installation.CODE}/")
 
 
 def watch(module: str) -> None:
-    """Have a module warn of such imports, once all of its names are there."""
+    """Make a module warn of such imports. Call it after the module has defined its names."""
     sys.modules[module].__class__ = OldPath
 
 
-watch(schema.__name__)  # conf/ imports nothing of ours, so it cannot ask for it.
+watch(schema.__name__)  # conf/ cannot import this module, so the call is here.

@@ -1,9 +1,9 @@
-"""The catalogue of quantities: of each metric its key, unit, heading, digits, and which way is better.
+"""The catalogue of quantities: key, unit, heading, digits and direction of each metric.
 
-It holds facts and no arithmetic, so that the audit may share it. A key of timetrial's own is written here alone.
-Elsewhere it is a constant of this module, and a typo is an error. The constant of `time/epoch_sec` is `TIME_EPOCH_SEC`.
+It has facts and no arithmetic, so that the audit may share it. Only this module spells out timetrial's own keys. Others
+use its constants, so that a typo is an error: the constant of `time/epoch_sec` is `TIME_EPOCH_SEC`.
 
-What a model is evaluated by is a user's metric. Its direction is declared (see `better`) and never guessed.
+Evaluation metrics belong to users. Their direction is declared (see `better`) and never guessed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
 class Quantity:
     """Facts about one metric.
 
-    `unit` stands behind a value. `better` is LOWER or HIGHER; None where neither is better, or where it has to be
-    declared. `heading` names a column, and `scale` is the factor from the metric's unit to the heading's. `digits` are
-    those of one scaled value, as `format` takes them; a mean is rounded by its standard error.
+    `unit` follows a value. `better` is LOWER or HIGHER; None if neither is better, or if users declare it. `heading`
+    names a column. `scale` is the factor from the metric's unit to the heading's. `digits` is the format of one scaled
+    value; a mean is rounded by its standard error.
     """
 
     key: str
@@ -45,14 +45,14 @@ def _key(
     return key
 
 
-# Families, by how their keys begin. A name follows, which a user, a model, a machine or a cause gives.
+# Prefixes of families. After one follows a name given by a user, a model, a machine or a cause.
 EVAL, TEST, BEST = "eval/", "test/", "eval/best_"
 SYSTEM, BOTTLENECK, UTILIZATION = "system/", "bottleneck/", "utilization/"
 CEILINGS, ROOFLINE, TRAFFIC = "ceilings/", "roofline/", "traffic/"
 TIME, EPOCHS, EVALUATIONS, THROUGHPUT = "time/", "epochs/", "evaluations/", "throughput/"
 GOODPUT = "goodput/"
 COST, ENERGY, MEMORY, RESUME, CHECKPOINT = "cost/", "energy/", "memory/", "resume/", "checkpoint/"
-# No script, program or log gives a metric of its own a key that begins so.
+# Metrics of scripts, programs and logs may not have these prefixes.
 RESERVED = (
     BOTTLENECK, CHECKPOINT, COST, ENERGY, EPOCHS, EVALUATIONS, GOODPUT, MEMORY, RESUME, SYSTEM, TEST, THROUGHPUT, TIME,
 )  # fmt: skip
@@ -67,7 +67,7 @@ TIME_TO_ACCURACY_SEC = _key("time/to_accuracy_sec", "s", LOWER, "time to accurac
 TIME_TO_ACCURACY_TRAIN_SEC = _key("time/to_accuracy_train_sec", "s", LOWER, "without evaluation (s)", ".2f")
 TIME_RESUMED_TO_ACCURACY_SEC = _key("time/resumed_to_accuracy_sec", "s", LOWER, digits=".2f")
 TIME_RESUMED_TO_ACCURACY_TRAIN_SEC = _key("time/resumed_to_accuracy_train_sec", "s", LOWER, digits=".2f")
-TIME_CENSORED_SEC = _key("time/censored_sec", "s")  # A budget: neither a longer nor a shorter one is better.
+TIME_CENSORED_SEC = _key("time/censored_sec", "s")  # A budget: neither longer nor shorter is better.
 TIME_INIT_SEC = _key("time/init_sec", "s", LOWER, digits=".2f")
 TIME_INDEX_SEC = _key("time/index_sec", "s", LOWER)
 TIME_COMPILE_SEC = _key("time/compile_sec", "s", LOWER)
@@ -92,7 +92,7 @@ THROUGHPUT_SAMPLES_PER_SEC_PER_DEVICE = _key(
     "throughput/samples_per_sec_per_device", "samples/s a device", HIGHER, "samples/s a device"
 )
 THROUGHPUT_TOKENS_PER_SEC = _key("throughput/tokens_per_sec", "tokens/s", HIGHER, "tokens/s")
-THROUGHPUT_TOKENS_PER_SEC_PER_DEVICE = _key(  # of published figures
+THROUGHPUT_TOKENS_PER_SEC_PER_DEVICE = _key(  # for comparison with published figures
     "throughput/tokens_per_sec_per_device", "tokens/s a device", HIGHER, "tokens/s a device"
 )
 THROUGHPUT_SOURCE_TOKENS_PER_SEC = _key("throughput/source_tokens_per_sec", "tokens/s", HIGHER, "source tokens/s")
@@ -119,7 +119,7 @@ COST_USD = _key("cost/usd", "USD", LOWER, "cost of a run (USD)")
 COST_TO_ACCURACY_USD = _key("cost/to_accuracy_usd", "USD", LOWER, "cost to accuracy (USD)", ".4f")
 COST_SWEEP_USD = _key("cost/sweep_usd", "USD", LOWER)
 
-# How busy the hardware was says what limited a run, and not that another one is better.
+# Utilisation has no direction: it explains what limited a run, but does not rank runs.
 UTILIZATION_GPU_UTILIZATION_PERCENTAGE = _key(
     "utilization/gpu_utilization_percentage", "%", None, "GPU utilisation (%)"
 )
@@ -148,7 +148,7 @@ ROOFLINE_DRAM_BYTES_PER_SEC_PER_DEVICE = _key("roofline/dram_bytes_per_sec_per_d
 ROOFLINE_FLOPS_PER_BYTE = _key("roofline/flops_per_byte", "FLOPs a byte")
 SYSTEM_CPU_UTILIZATION_PERCENTAGE = _key("system/cpu_utilization_percentage", "%", None, "CPU utilisation (%)")
 
-# Figures that a run has only once it reached its target.
+# Figures that exist only if a run reached its target.
 TO_ACCURACY = (
     TIME_TO_ACCURACY_SEC, TIME_TO_ACCURACY_TRAIN_SEC, EPOCHS_TO_ACCURACY, EVALUATIONS_TO_ACCURACY,
     COST_TO_ACCURACY_USD, ENERGY_TO_ACCURACY_JOULES, ENERGY_TO_ACCURACY_KWH, ENERGY_TO_ACCURACY_CO2_GRAMS,
@@ -159,19 +159,19 @@ OF_A_SETTING = (
     TIME_TO_ACCURACY_SEC, TIME_TO_ACCURACY_TRAIN_SEC, THROUGHPUT_SAMPLES_PER_SEC, THROUGHPUT_MODEL_FLOPS_UTILIZATION,
     COST_TO_ACCURACY_USD, COST_USD,
 )  # fmt: skip
-# How busy the hardware was, in the order of its table.
+# The columns of the hardware table, in its order.
 OF_HARDWARE = (
     UTILIZATION_GPU_UTILIZATION_PERCENTAGE, UTILIZATION_GPU_SM_ACTIVITY_PERCENTAGE,
     UTILIZATION_GPU_TENSOR_ACTIVITY_PERCENTAGE, UTILIZATION_GPU_DRAM_BANDWIDTH_PERCENTAGE,
     UTILIZATION_GPU_NVLINK_TRANSMIT_MEGABYTES_PER_SEC, UTILIZATION_GPU_PCIE_TRANSMIT_MEGABYTES_PER_SEC,
     CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC, UTILIZATION_RUN_CPU_PERCENTAGE, UTILIZATION_CPU_MEMORY_MEGABYTES_PER_SEC,
 )  # fmt: skip
-# The headings of a metric's speed-up, of its efficiency, and of its speed-up over fp32.
+# Headings of a metric's speed-up, its efficiency, and its speed-up over fp32.
 RATIOS = {
     TIME_TO_ACCURACY_SEC: ("speed-up", "efficiency", "speed-up over fp32"),
     THROUGHPUT_SAMPLES_PER_SEC: ("speed-up of the rate", "efficiency of the rate", "speed-up of the rate over fp32"),
 }
-# Units in a family without a row above, by how a key ends.
+# Units of keys without a row above, by suffix.
 UNITS = {"_megabytes_per_sec": "MB/s", "_megabytes": "MB", "_percentage": "%", "_watts": "W", "_cores": "cores"}
 UNITS |= {"_joules": "J"}
 
@@ -187,12 +187,12 @@ def goodput(part: str) -> str:
 
 
 def init_part(part: str) -> str:
-    """The key of the seconds of a part of the start."""
+    """The key of the seconds that a part of the start took."""
     return f"{TIME}init_{part}_sec"
 
 
 def compile_part(part: str) -> str:
-    """The key of the seconds of a part of compiling and warming up."""
+    """The key of the seconds that a part of compiling and warming up took."""
     return f"{TIME}compile_{part}_sec"
 
 
@@ -205,7 +205,7 @@ for _cause, _words in CAUSES.items():
 
 
 def quantity(key: str) -> Quantity:
-    """The facts of a metric: its row, else those of its family."""
+    """The facts of a metric: its row in the catalogue, else those of its family."""
     if key in CATALOGUE:
         return CATALOGUE[key]
     if is_declared(key):
@@ -217,34 +217,34 @@ def quantity(key: str) -> Quantity:
 
 
 def unit(key: str) -> str:
-    """The unit of a metric, behind a space; empty where it has none, as an accuracy."""
-    there = quantity(key).unit
-    return f" {there}" if there else ""
+    """The unit of a metric after a space; empty for a metric without a unit, such as accuracy."""
+    name = quantity(key).unit
+    return f" {name}" if name else ""
 
 
 def text(key: str, value: float) -> str:
-    """One value with its unit: `12.34 s`. Digits of a scaled heading do not fit it."""
+    """One value with its unit: `12.34 s`. Without the catalogue's digits if they are for a scaled heading."""
     facts = quantity(key)
     return f"{value:{facts.digits if facts.scale == 1 else '.4g'}}{unit(key)}"
 
 
 def metric_name(key: str) -> str:
-    """What a user calls a metric: `accuracy` of `eval/best_accuracy`, `eval/accuracy` and `test/accuracy`."""
+    """The user's name of a metric: `accuracy` for `eval/best_accuracy`, `eval/accuracy` and `test/accuracy`."""
     return next((key.removeprefix(prefix) for prefix in (BEST, EVAL, TEST) if key.startswith(prefix)), key)
 
 
 def is_declared(key: str) -> bool:
-    """Whether a key's direction is a user's to declare, and none of this catalogue's."""
+    """Whether users declare the direction of this metric, rather than the catalogue."""
     return key not in CATALOGUE and (key.startswith(TEST) or not key.startswith(FAMILIES))
 
 
 def better(key: str, declared: Mapping[str, str] = NO_DIRECTIONS) -> str | None:
-    """LOWER or HIGHER; None where neither is better, or nothing says it. `declared` is by the user's metric names."""
+    """LOWER or HIGHER; None if neither is better or none is declared. `declared` has users' metric names as keys."""
     return declared.get(metric_name(key)) if is_declared(key) else CATALOGUE[key].better if key in CATALOGUE else None
 
 
 def why_unknown(key: str) -> str:
-    """Why no direction of a metric is known, and what to declare."""
+    """Why the direction of a metric is not known, and what to declare."""
     if not is_declared(key):
         return f"neither a lower nor a higher {key} is better"
     name = metric_name(key)

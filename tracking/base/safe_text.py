@@ -1,4 +1,4 @@
-"""Texts that anybody may have written, such as a run's tags, made fit for a terminal, for Markdown and for CSV."""
+"""Makes untrusted texts, such as a run's tags, safe to show in a terminal, in Markdown and in CSV."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ from collections.abc import Iterable, Sequence
 
 from tracking.base.secrets import redact
 
-# What moves the cursor, colours, renames the window or turns the direction of writing; line ends and tabs may stay.
+# Control characters: they move the cursor, colour, rename the window or turn the writing direction. \n and \t may stay.
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-# Beside those, what ends a line or a cell, and half of a character, which no file can be written with.
+# The same, with \t and \n, and lone surrogates, which cannot be encoded.
 CONTROL = re.compile(rf"{CONTROLS.pattern}|[\t\n\ud800-\udfff]")
-MARKUP = re.compile(r"[\\`~\[|]")  # a fence, a link, a picture, the end of a cell; emphasis harms nobody
+MARKUP = re.compile(r"[\\`~\[|]")  # fences, links, pictures, ends of cells; emphasis is harmless
 
 
 def breaks_a_line(text: str) -> str:
-    """The first control character of a text that is to stay one line; empty where there is none."""
+    """The first control character in a text that must stay one line; empty without one."""
     match = CONTROL.search(text)
     return match[0] if match else ""
 
 
-# What a spreadsheet computes: a cell that begins so, also behind what is a separator where decimals have a comma.
+# A cell that a spreadsheet computes, also after a semicolon, the separator in locales with decimal commas.
 FORMULA = re.compile(r"(^|[;\t\n])(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20]\s*\S)")
 NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
 NUMBERS = re.compile(rf"{NUMBER} ?%?(?: ± {NUMBER} ?%?)?", re.IGNORECASE)  # -0.5, +3 %, -1.2 ± 0.3
 
 
 def visible(text: str) -> str:
-    r"""The text with control characters as Python writes them: `\x1b` for the one that starts a terminal's commands."""
+    r"""The text with control characters in Python's notation: `\x1b` for escape, which starts terminal commands."""
     return CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def printable(text: str) -> str:
-    """The text without secrets, and without a terminal's commands."""
+    """The text without secrets and without control characters."""
     return visible(redact(text))
 
 
 def one_line(text: str) -> str:
-    """The text as `printable` has it, in one line: a folder's name may hold a line's end, and forge a line."""
+    """The text as `printable` gives it, in one line: a folder's name could forge a line by a line end."""
     return printable(text).replace("\n", "\\n")
 
 
 def in_markdown(text: str) -> str:
-    """The text as one line of Markdown that shows it: without HTML, links and pictures of its own."""
+    """The text as one line of Markdown, with HTML, links and pictures escaped."""
     line = " ".join(visible(text).split("\n"))
     line = MARKUP.sub(lambda match: f"\\{match[0]}", line)
     return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def in_csv(rows: Iterable[Sequence[object]]) -> str:
-    """The rows as CSV, in which no text is a formula: an apostrophe before it has spreadsheets show it as it is."""
+    """The rows as CSV without formulas: an apostrophe before a formula makes spreadsheets show it as text."""
     text = io.StringIO()
     csv.writer(text).writerows([_cell(value) for value in row] for row in rows)
     return text.getvalue()

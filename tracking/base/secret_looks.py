@@ -1,4 +1,4 @@
-"""By what a secret is known without its value: names that speak of one, and what looks like one in a text."""
+"""Recognises secrets without knowing their values: by names such as *_TOKEN, and by their look in a text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import itemgetter
 
 REDACTED = "***"
-# The words by which a name speaks of a secret. Shorter ones are parts of others (PATH), so they have to stand alone.
+# Words in names of secrets. Short ones occur within other words (PATH), so they must stand alone.
 WORDS = (
     "TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "AUTH", "SIGNATURE", "WEBHOOK",
     "CONNECTION_STRING", "CONNSTR",
@@ -20,8 +20,10 @@ NAME = re.compile(
     rf"(^|_)({'|'.join(WORDS + SHORT_WORDS)})S?(_|$)|PASSWORD|PASSWD|SECRET|APIKEY|WEBHOOK", re.IGNORECASE
 )
 
-ASSIGNED = r"""\\?["']?\s*(?:=>?|:(?!\s+[a-z]{1,15},?\s+[a-z(]))\s*\\?["']?"""  # a colon may begin a sentence, too
-# What is assigned: up to the end of its quotes, where it has any.
+ASSIGNED = (
+    r"""\\?["']?\s*(?:=>?|:(?!\s+[a-z]{1,15},?\s+[a-z(]))\s*\\?["']?"""  # a colon may also be followed by a sentence
+)
+# The assigned value: up to the closing quote if it is quoted.
 VALUE = r"""(?:(?<=\\["'])[^"'\\\n]{6,}|(?<=")(?:[^"\\\n]|\\.){6,}|(?<=')(?:[^'\\\n]|\\.){6,}|[^\s,;}"']{6,})"""
 UNLIKE_A_WORD = r"""(?!\d+\b)(?=[^\s,;}"'&<>]*\d|[\w.~+/%-]{20})"""  # it has a digit, or is long
 
@@ -71,17 +73,17 @@ SHORT_CHARS = 2_000  # A text up to so long is searched as a whole.
 
 @cache
 def is_secret_name(name: str) -> bool:
-    """Whether what has this name, as an environment variable, an option or a key, is a secret."""
+    """Whether the value of a variable, option or key with this name is a secret."""
     return NAME.search(PARTS.sub("_", name).replace("-", "_").replace(".", "_")) is not None
 
 
 def may_be_secret_name(name: str) -> bool:
-    """Whether a name has such a word anywhere in it: what is published unasked goes by this rule."""
+    """Whether a name contains such a word anywhere. The stricter rule, for what is published automatically."""
     return is_secret_name(name) or any(word in name.upper() for word in WORDS)
 
 
 def hide(text: str) -> str:
-    """The text with *** in place of all that looks like a secret."""
+    """The text with *** in place of everything that looks like a secret."""
     clues = _clues_in(text)
     if not clues:
         return text
@@ -91,7 +93,7 @@ def hide(text: str) -> str:
 
 
 def hide_everywhere(text: str) -> str:
-    """As `hide`, without looking for clues first: half a second a megabyte."""
+    """The same as `hide`, without searching for clues first: half a second per megabyte."""
     return LOOKS.sub(lambda match: f"{_kept(match)}{REDACTED}{match['after'] or ''}", text)
 
 
@@ -101,12 +103,12 @@ def _clues_in(text: str) -> list[str]:
 
 
 def _folded(text: str) -> str:
-    """In small letters as re.IGNORECASE compares them: the Kelvin sign is a k, and Turkish has two more letters i."""
+    """The text in lower case as re.IGNORECASE compares it, also the Kelvin sign and the Turkish letters i."""
     return text.replace("\u0130", "i").replace("\u0131", "i").casefold()
 
 
 def _parts(text: str, clues: Sequence[str]) -> Iterator[tuple[bool, str]]:
-    """Lines that hold a clue, each with the two non-blank lines that follow it; and the lines between them."""
+    """Parts of the text: lines with a clue and the two non-blank lines after them (True), and the lines between."""
     marked, left = [], 0
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
         folded = _folded(line)
@@ -118,11 +120,11 @@ def _parts(text: str, clues: Sequence[str]) -> Iterator[tuple[bool, str]]:
 
 
 def looking_secret(text: str) -> Iterator[str]:
-    """What looks like a secret in a text."""
+    """The parts of a text that look like secrets."""
     for match in LOOKS.finditer(text):
         yield match[0][len(_kept(match)) : len(match[0]) - len(match["after"] or "")]
 
 
 def _kept(match: re.Match[str]) -> str:
-    """What stands before the secret and is no part of it."""
+    """The matched text before the secret, which is not part of it."""
     return next((text for group, text in match.groupdict().items() if text and group != "after"), "")

@@ -1,4 +1,4 @@
-"""The secrets that this process could give away, by value, and all the ways in which a value may be written."""
+"""The values of the secrets known to this process, and patterns of all the ways to write a value."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from urllib.parse import unquote, urlsplit
 from tracking.base.secret_looks import is_secret_name, looking_secret
 
 MIN_CHARS = 6
-LONG = 16  # characters of a part of a secret address that is a secret by itself
-COMMON = re.compile(r"[a-z]{1,15}|[A-Z]{1,15}|\d{1,15}")  # words and numbers, which stand everywhere
-# A port is no password. Of a password with an @ in it, which should be encoded, both readings count.
+LONG = 16  # a part of a secret address with so many characters is a secret by itself
+COMMON = re.compile(r"[a-z]{1,15}|[A-Z]{1,15}|\d{1,15}")  # single words and numbers, too common to redact
+# A port is not a password. If a password has an unencoded @, both readings count.
 URL_PASSWORD = re.compile(r"://[^/\s:@]*:(?!\d{1,5}[/?#])([^\s@]+)@")
 URL_LAST_PASSWORD = re.compile(r"://[^/\s:@]*:([^\s/]+)@")
-ENTITIES = {'"': "quot;", "'": "apos;", "&": "amp;", "<": "lt;", ">": "gt;"}  # HTML's, behind their ampersand
+ENTITIES = {'"': "quot;", "'": "apos;", "&": "amp;", "<": "lt;", ">": "gt;"}  # HTML entities after their ampersand
 BACKSLASH = r"\\|%(?:25)*5[cC]"
-LETTERS = {"\t": "t", "\n": "n", "\r": "r"}  # A backslash before the letter stands for the character.
+LETTERS = {"\t": "t", "\n": "n", "\r": "r"}  # letters of backslash escapes
 
 
 def known(environ: Mapping[str, str] = os.environ) -> frozenset[str]:
-    """The secrets of this process's surroundings, as they are."""
+    """The values of the secrets in the environment and in the credentials files of MLflow, AWS and netrc."""
     home = Path(environ.get("HOME", "~")).expanduser()
     files = (
         home / ".mlflow/credentials",
@@ -43,7 +43,7 @@ def _known(environ: frozenset[tuple[str, str]], files: tuple[tuple[Path, int], .
     user = dict(environ).get("MLFLOW_TRACKING_USERNAME", "")
     for name, value in environ:
         values |= set(_in_variable(name, value))
-    # The form in which an Authorization header has them (RFC 7617).
+    # As in an Authorization header (RFC 7617).
     pairs = {f"{user}:{value}" for value in values} if user else set()
     pairs |= {value for value in values if ":" in value}
     values |= {base64.b64encode(pair.encode("utf-8", "surrogateescape")).decode() for pair in pairs}
@@ -51,12 +51,12 @@ def _known(environ: frozenset[tuple[str, str]], files: tuple[tuple[Path, int], .
 
 
 def _in_variable(name: str, value: str) -> Iterator[str]:
-    """The secrets in an environment variable: all of it by its name, or what looks like one in it."""
+    """The secrets in an environment variable: the whole value, by its name, or parts that look like secrets."""
     if "://" in value:
         for passwords in (URL_PASSWORD, URL_LAST_PASSWORD):
             yield from passwords.findall(value)
             yield from map(unquote, passwords.findall(value))
-    if is_secret_name(name) and not _is_path(value):  # SSH_AUTH_SOCK is a path and no secret.
+    if is_secret_name(name) and not _is_path(value):  # SSH_AUTH_SOCK is a path, not a secret.
         yield from _in_address(value) if re.match(r"[\w+.-]+://", value) else value.splitlines()
     for inner in looking_secret(value):
         yield inner
@@ -66,7 +66,7 @@ def _in_variable(name: str, value: str) -> Iterator[str]:
 
 
 def _in_address(value: str) -> Iterator[str]:
-    """The secrets in an address that is one, such as a webhook's: all of it, and what a library quotes of it."""
+    """The secrets in a secret address, such as a webhook: the whole, and the parts that a library quotes."""
     try:
         parts = urlsplit(value)
     except ValueError:
@@ -75,20 +75,20 @@ def _in_address(value: str) -> Iterator[str]:
     target = parts.path + (f"?{parts.query}" if parts.query else "")
     if len(target) > 1 or "@" in parts.netloc:
         yield value
-    every = (target, *parts.path.split("/"), *(pair.partition("=")[2] for pair in parts.query.split("&")))
-    yield from (form for part in every if len(part) >= LONG for form in (part, unquote(part)))
+    pieces = (target, *parts.path.split("/"), *(pair.partition("=")[2] for pair in parts.query.split("&")))
+    yield from (form for piece in pieces if len(piece) >= LONG for form in (piece, unquote(piece)))
     yield from (parts.username or "", parts.password or "")
 
 
 @lru_cache(maxsize=8)
 def any_of(values: frozenset[str]) -> re.Pattern[str] | None:
-    """A pattern of all of these, in any way in which they may be written; None of none."""
+    """A pattern that matches these values in any notation; None without values."""
     longest_first = sorted(values, key=len, reverse=True)
     return re.compile("|".join(map(_written, longest_first))) if values else None
 
 
 def _written(value: str) -> str:
-    """A pattern of a value as it is, and as JSON, Python, YAML, URLs and HTML have it, also one within the other."""
+    """A pattern of a value, plain or in the notations of JSON, Python, YAML, URLs and HTML, also nested."""
     return "".join(map(_character, re.sub(r"\\+", r"\\", value)))
 
 
@@ -113,7 +113,7 @@ def _character(character: str) -> str:
 
 
 def _any_case(parts: Iterable[str]) -> str:
-    """A pattern of hexadecimal escapes behind each other, the first without its backslash."""
+    """A pattern of consecutive hexadecimal escapes, the first without its backslash."""
     return f"(?:{BACKSLASH}){{1,16}}".join(f"{part[0]}(?i:{part[1:]})" for part in parts)
 
 
@@ -125,7 +125,7 @@ def _is_path(value: str) -> bool:
 
 
 def _changed_ns(path: Path) -> int:
-    """When a file was written; 0 where there is none, or none that this user can read."""
+    """The modification time of a file; 0 if it is missing or unreadable."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -133,7 +133,7 @@ def _changed_ns(path: Path) -> int:
 
 
 def _stored(path: Path) -> Iterator[str]:
-    """What a credentials file holds, except for the users' names; of MLflow's as mlflow.utils.credentials reads it."""
+    """The secrets in a credentials file, without user names. MLflow's is parsed as in mlflow.utils.credentials."""
     if "netrc" in path.name:
         with suppress(OSError, netrc.NetrcParseError, UnicodeDecodeError):
             yield from (password for _, _, password in netrc.netrc(path).hosts.values() if password)

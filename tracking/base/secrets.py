@@ -1,10 +1,9 @@
-"""What is a secret, and text without any: nothing that is written, printed or uploaded may hold one.
+"""Removes secrets from everything that is written, printed or uploaded. All of timetrial uses this one rule.
 
-A secret is known by its value, where the environment has it, or the credentials files of MLflow, AWS and netrc; or by
-its look: the user and password of a URL, tokens of well-known forms, and what is assigned to a name that speaks of a
-secret. A known value is found however it is written: as it is, or as JSON, Python, YAML, a URL or HTML have it. What is
-known by neither, such as somebody else's password in the middle of a sentence, is not recognised; nor is one that is a
-single word or number. All of timetrial asks here, so that there is one rule.
+A secret is recognised by its value, if the environment or the credentials files of MLflow, AWS and netrc have it, in
+the notations of JSON, Python, YAML, URLs and HTML too. Else by its look: user and password of a URL, tokens of
+well-known forms, and values assigned to names such as *_TOKEN. Not recognised: another person's password within a
+sentence, and a secret that is a single word or number.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ __all__ = [
     "strip_credentials",
 ]
 
-QUERY_CREDENTIAL = re.compile(r"user|pass|token", re.IGNORECASE)  # a URI's query may hold a user, too
+QUERY_CREDENTIAL = re.compile(r"user|pass|token", re.IGNORECASE)  # a URI's query may also have a user
 
 
 def redact(text: str, environ: Mapping[str, str] = os.environ) -> str:
@@ -45,8 +44,8 @@ def redact(text: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def redacted(value: Any) -> Any:
-    """A plain value, of dicts, lists and strings, with all of its strings redacted."""
-    if _is_of_numbers(value):  # To look for what is secret takes longer than all else that a window of steps costs.
+    """A plain value (dicts, lists, strings, numbers) with all its strings redacted."""
+    if _is_of_numbers(value):  # Searching for secrets would be the largest cost of a window of steps.
         return value
     return _redacted(value, any_of(known()))
 
@@ -69,14 +68,14 @@ def _without(text: str, values: re.Pattern[str] | None) -> str:
 
 
 def is_credential(key: str) -> bool:
-    """Whether a key in the query of a URI gives a user or a secret."""
+    """Whether a key in a URI's query is that of a user or a secret."""
     return is_secret_name(key) or QUERY_CREDENTIAL.search(key) is not None
 
 
 def strip_credentials(uri: str) -> str:
-    """The URI without user, password and token: fit to be written and printed."""
+    """The URI without user, password and token, safe to write and print."""
     parts = urlsplit(uri)
-    # Also where a / of the password is not encoded.
+    # Also if a / in the password is not encoded.
     if parts.scheme in ("http", "https") and "@" in uri and ("@" in parts.netloc or ":" in parts.netloc):
         uri = f"{parts.scheme}://{uri.rpartition('@')[2]}"
         parts = urlsplit(uri)
@@ -89,7 +88,7 @@ def strip_credentials(uri: str) -> str:
 
 
 def guard_tracebacks() -> None:
-    """Print no secret in the tracebacks of this process, in any thread."""
+    """Redact the tracebacks of this process, in all threads."""
 
     def show(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
         sys.stderr.write(redact("".join(traceback.format_exception(kind, error, trace))))

@@ -1,7 +1,7 @@
-"""The families of `system/*`: the heading of each, and how its keys read behind `system/`.
+"""The headings of the `system/*` metrics, with patterns of their keys after `system/`.
 
-A key may name a node and a GPU (`system/NODE/gpu_3_...`), and ends with its unit. Sensors have no better direction: a
-busy machine explains a run, and does not rank it.
+A key may name a node and a GPU (`system/NODE/gpu_3_...`), and ends with its unit. Sensors have no direction: a busy
+machine explains a run but does not rank it.
 """
 
 from __future__ import annotations
@@ -30,5 +30,5 @@ HEADINGS = {
 
 
 def heading(sensor: str) -> str:
-    """The heading of a sensor, by its key behind `system/`; empty where none shows it."""
+    """The heading of a sensor, from its key after `system/`; empty if no table shows it."""
     return next((words for words, pattern in HEADINGS.items() if re.fullmatch(pattern, sensor)), "")

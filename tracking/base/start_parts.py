@@ -1,6 +1,6 @@
-"""What a start consists of, from the command to the first step.
+"""The parts of a start, from the command to the first step.
 
-The name of a part stands in the key of its metric: see `quantities.init_part` and `quantities.compile_part`.
+A part's name is in the key of its metric: see `quantities.init_part` and `quantities.compile_part`.
 """
 
 from __future__ import annotations
