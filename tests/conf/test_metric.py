@@ -74,8 +74,8 @@ def test_the_command_line_takes_a_program_s_direction() -> None:
 
 @pytest.mark.parametrize(
     ("declared", "target", "says"),
-    [("lower", 0.9, "higher is better of fid, and lower is declared; give <=NUMBER"),
-     ("higher", "<=0.9", "lower is better of fid, and higher is declared; give a number")],
+    [("lower", 0.9, "higher is better of fid, but lower is declared. Next: give <=NUMBER"),
+     ("higher", "<=0.9", "lower is better of fid, but higher is declared. Next: give a number")],
 )  # fmt: skip
 def test_a_target_that_contradicts_a_declaration_is_refused(declared: str, target: object, says: str) -> None:
     config = studied.config(metrics={"fid": declared}, targets={"fid": target})
@@ -89,7 +89,7 @@ def test_the_best_weights_are_refused_where_nothing_says_which_evaluation_is_bet
     check_best(studied.config(metrics={"fid": "lower"}, targets={}, save_model="best"))
     check_best(studied.config(metrics={"fid": [0, 9]}, targets={}, save_model="final"))
     config = studied.config(metrics={"fid": [0, 9]}, targets={}, save_model="best")
-    with pytest.raises(ConfigError, match=r"save_model=best: .* better of fid; declare it .*fid: lower"):
+    with pytest.raises(ConfigError, match=r"save_model=best: .* better of fid. Next: declare it .*fid: lower"):
         check_best(config)
 
 

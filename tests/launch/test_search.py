@@ -122,7 +122,7 @@ def test_two_objectives_are_typed_without_quotes_and_have_an_answer_each(tmp_pat
         (("search.objective=time,speed",), "search.objective=time,speed: allowed: time, cost, energy, or two of them"),
         (("search.budget=20 parsecs",), "search.budget=20 parsecs"),
         (("model.optimizer.lr=interval(1,0.1)",), "give the lower end first"),
-        (("seed=1,2",), "seed is no axis of a search"),
+        (("seed=1,2",), "seed cannot be an axis of a search"),
         (("batch_size=",), "plain values"),
     ],
 )

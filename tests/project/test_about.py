@@ -84,16 +84,16 @@ MODELS = ", ".join(sorted(path.stem for path in (ROOT / "conf/model").glob("*.ya
 
 
 @pytest.mark.parametrize(("override", "meant"), [
-    ("model=vg", f"did you mean vgg? (allowed: {MODELS})"),
+    ("model=vg", f"did you mean vgg? Allowed: {MODELS}."),
     ("dataset=digit", "did you mean digits?"),
-    ("precision=xyz", "there is no such choice; allowed: bf16, fp16, fp32, fp8, tf32."),
+    ("precision=xyz", "no such choice. Allowed: bf16, fp16, fp32, fp8, tf32."),
     ("+study=scalig", "did you mean scaling?"),
 ])  # fmt: skip
 def test_a_choice_that_is_not_there_is_told_with_the_nearest(override: str, meant: str) -> None:
     with pytest.raises(HydraException) as raised:
         composed([override])
     words = refusal.explain(raised.value)
-    assert words.startswith(f"refused: {override.removeprefix('+')}: there is no such choice; ")
+    assert words.startswith(f"refused: {override.removeprefix('+')}: no such choice")
     assert meant in words
 
 

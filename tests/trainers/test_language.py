@@ -106,7 +106,7 @@ def test_one_that_is_stopped_goes_on_at_the_very_step(tmp_path: Path) -> None:
     [
         (
             ["cpu_processes=3"],
-            "model.batch_size=1024: is no multiple of 3 devices x sequences of 64; give one, such as 768",
+            "model.batch_size=1024: not a multiple of 3 devices x sequences of 64. Next: give one, such as 768",
         ),
         (
             ["global_batch_size=640", "model.hparams.micro_batch_size=256"],
@@ -114,9 +114,9 @@ def test_one_that_is_stopped_goes_on_at_the_very_step(tmp_path: Path) -> None:
         ),
         (
             ["global_batch_size=100"],
-            "global_batch_size=100: is no multiple of 1 devices x sequences of 64; give one, such",
+            "global_batch_size=100: not a multiple of 1 devices x sequences of 64. Next: give one, such",
         ),
-        (["batch_size=1024"], "batch_size=1024: is a device's, and model=gpt has a batch of all devices"),
+        (["batch_size=1024"], "batch_size=1024: is that of one device, but model=gpt has a batch size of all devices"),
         (["model.hparams.vocabulary=20"], "is smaller than the 32 tokens of dataset=grammar; give 32 or more, or null"),
         (
             ["+model.targets.grammar.bits_per_byte='<=1'"],

@@ -1,7 +1,7 @@
-"""A run on disk: its folder, its journal, who runs it, its checkpoints, its attempts and its failures.
+"""A run on disk: its folder, journal, lock, checkpoints, attempts and failures.
 
-Everything else that is known of a run can be made again from this folder. What writes here replaces whole files or
-appends whole lines, so that a reader never sees half of either. This room knows neither MLflow nor PyTorch.
+Everything else about a run can be made again from this folder. Writers replace whole files or append whole lines, so
+that readers never see half of either. This room imports neither MLflow nor PyTorch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The events of an interrupted and resumed run, put together. Pure: what counted, what was lost, how long it stood.
+"""Pure functions that join the attempts of an interrupted and resumed run: what counts, what was lost, how long.
 
-A `resume` event begins each attempt but the first, and says after which epoch it continues (`epoch_num`), or after
-which step of the next epoch (`step`). What earlier attempts did behind that is superseded: the journal keeps it, and no
-figure counts it.
+A `resume` event begins each attempt after the first. It has the epoch after which the attempt continues (`epoch_num`),
+or the step of the next epoch (`step`). Later events of earlier attempts are superseded: the journal keeps them, and no
+figure counts them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RESUME = "resume"
 
 
 def split(events: Sequence[Record]) -> list[list[Record]]:
-    """The events of each attempt, in order; one list where the run was never resumed."""
+    """The events of each attempt, in order; one list for a run that was never resumed."""
     attempts: list[list[Record]] = [[]]
     for event in events:
         if event.key == RESUME:
@@ -28,15 +28,15 @@ def split(events: Sequence[Record]) -> list[list[Record]]:
 
 
 def surviving(events: Sequence[Record]) -> list[int]:
-    """The places of the events that led to the result.
+    """The indices of the events that led to the result.
 
-    Of the first attempt all up to the epoch or step that the next one continued after; of each later one the same, from
-    its `run_start` on: importing and compiling again is no part of the training. An epoch that goes on after a step has
-    one start.
+    An attempt counts up to the epoch or step after which the next one continued. Later attempts count from their
+    `run_start` on: importing and compiling again does not belong to the training. An epoch that continues after a step
+    has one start.
     """
     kept: list[int] = []
-    starting = False  # whether a later attempt has not come to its run_start yet
-    within = 0  # the epoch that an attempt goes on in
+    starting = False  # whether a later attempt is before its run_start
+    within = 0  # the epoch in which an attempt continues after a step
     for place, event in enumerate(events):
         if event.key == RESUME:
             first_later = _superseded(events, kept, event)
@@ -51,7 +51,7 @@ def surviving(events: Sequence[Record]) -> list[int]:
 
 
 def _superseded(events: Sequence[Record], kept: Sequence[int], resume: Record) -> int:
-    """The first of the kept places that is behind what an attempt continues after."""
+    """The first kept index after the point from which an attempt continues."""
     epoch, step = resume.values["epoch_num"], resume.values.get("step", 0)
     if step:
         made = [i for i in kept if events[i].key == "checkpoint_stop" and events[i].values.get("step") == step]
@@ -62,7 +62,7 @@ def _superseded(events: Sequence[Record], kept: Sequence[int], resume: Record) -
 
 
 def spliced(events: Sequence[Record], places: Sequence[int]) -> list[Record]:
-    """The events at `places` on one clock that stands still between one attempt's last and the next one's first."""
+    """The events at `places` on one clock, which stands still between two attempts."""
     attempt = _attempt_of_each(events)
     records: list[Record] = []
     shift = 0.0
@@ -75,20 +75,20 @@ def spliced(events: Sequence[Record], places: Sequence[int]) -> list[Record]:
 
 
 def history(events: Sequence[Record]) -> list[Record]:
-    """The events that led to the result, as of one run that was never interrupted."""
+    """The events that led to the result, as if the run had never been interrupted."""
     return spliced(events, surviving(events))
 
 
 def newest_resume(events: Sequence[Record]) -> Record | None:
-    """The event that began the attempt under way; None where that is the first one."""
+    """The event that began the current attempt; None in the first attempt."""
     return next((event for event in reversed(events) if event.key == RESUME), None)
 
 
 def elapsed(events: Sequence[Record]) -> list[float] | None:
-    """Seconds from the first event to each, the time between attempts included.
+    """Seconds from the first event to each event, including the time between attempts.
 
-    Within an attempt by the monotonic clock; between two by the wall clock, since the machine may have been started
-    anew. None where the wall clock went back between two: then nobody knows.
+    The monotonic clock counts within an attempt, the wall clock between two, since the machine may have been rebooted.
+    None if the wall clock went backwards between two attempts.
     """
     seconds = [0.0]
     for before, event in pairwise(events):
@@ -102,7 +102,7 @@ def elapsed(events: Sequence[Record]) -> list[float] | None:
 
 
 def trained_sec(events: Sequence[Record]) -> float:
-    """Seconds from `run_start` to the last event, summed over the attempts: all that was trained, kept or lost."""
+    """Seconds from `run_start` to the last event, summed over the attempts, including lost training."""
     total_sec = 0.0
     for attempt in split(events):
         start = next((event for event in attempt if event.key == "run_start"), None)
@@ -111,14 +111,14 @@ def trained_sec(events: Sequence[Record]) -> float:
 
 
 def reached(metrics: Mapping[str, float], targets: Mapping[str, Target]) -> bool:
-    """Whether every target is met; a metric that is missing or not finite meets nothing."""
+    """Whether every target is met. A metric that is missing or not finite meets no target."""
     return bool(targets) and all(is_met(metrics.get(name, float("nan")), target) for name, target in targets.items())
 
 
 def given_up_sec(events: Sequence[Record], targets: Mapping[str, Target]) -> float | None:
-    """Seconds from `run_start` to `run_stop`, else to the last event, of a run that had not met its targets by then.
+    """The censoring time of a run that missed its targets: seconds from `run_start` to `run_stop`, or the last event.
 
-    None where it met them, has none, never started its clock, or was resumed, which leaves it no time of one go.
+    None if it met its targets, has no targets, never started its clock, or was resumed (its time was interrupted).
     """
     start = next((event for event in events if event.key == "run_start"), None)
     resumed = any(event.key == RESUME for event in events)
@@ -130,10 +130,10 @@ def given_up_sec(events: Sequence[Record], targets: Mapping[str, Target]) -> flo
 
 
 def last_step(events: Sequence[Record]) -> int:
-    """The highest global step among the windows of these events; 0 where there is none."""
+    """The highest global step among the windows of these events; 0 without windows."""
     return max((int(event.values["step"]) for event in events if event.key == "throughput_window"), default=0)
 
 
 def _attempt_of_each(events: Sequence[Record]) -> list[int]:
-    """The attempt of each event, counted from 0."""
+    """The index of each event's attempt, from 0."""
     return list(accumulate(int(event.key == RESUME) for event in events))

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: which there are, which are whole. Needs no torch, so that a refusal takes a second."""
+"""Finds, checks and removes the checkpoints of a run. Needs no torch, so that a refusal takes a second."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from pathlib import Path
 
 from tracking.record import files, run_folder, run_lock
 
-NUM_KEPT = 2  # the newest, and the one before for the day on which the newest is damaged
+NUM_KEPT = 2  # the newest, and the one before in case the newest is damaged
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     path: Path
-    epoch_num: int  # number of epochs that were complete
-    step: int = 0  # the global step after which it was made, of one within an epoch
+    epoch_num: int  # number of complete epochs
+    step: int = 0  # the global step after which it was made; 0 at the end of an epoch
 
     @property
     def place(self) -> tuple[int, int]:
-        """How far the training was: a later one compares as greater."""
+        """How far the training was; later places compare as greater."""
         return self.epoch_num, self.step
 
     @property
     def words(self) -> str:
-        """After what a run goes on from it."""
+        """The place from which a run continues, as text."""
         return after(self.epoch_num, self.step)
 
     @property
     def folder(self) -> Path:
-        """The run's folder, in which it lies."""
+        """The run's folder."""
         return self.path.parent.parent
 
     @property
     def whole(self) -> bool:
-        """Whether it is as it was written. It is a zip file, whose checksums PyTorch writes and does not check.
+        """Whether the file is undamaged, by the checksums of its zip format, which PyTorch writes but does not check.
 
-        PyTorch compresses nothing: what unpacks to more than the file has is no checkpoint, and may take hours.
+        PyTorch does not compress. A file that unpacks to more bytes than it has is not a checkpoint (a zip bomb).
         """
         try:
             with files.opened(self.path, "rb") as file, zipfile.ZipFile(file) as archive:
@@ -57,13 +57,13 @@ def after(epoch_num: int, step: int) -> str:
 
 
 def going_on(epoch_num: int, step: int) -> str:
-    """The same, and what comes next."""
+    """The text of `after`, and the step or epoch that comes next."""
     rest = f", with step {step + 1}" if step else f", with epoch {epoch_num + 1} from its start"
     return after(epoch_num, step) + rest
 
 
 def path_of(folder: Path, epoch_num: int, step: int = 0) -> Path:
-    """Where the checkpoint after so many epochs lies, or after a step of the next one."""
+    """The path of the checkpoint after `epoch_num` epochs, or after `step` in the next epoch."""
     within = f"-step{step}" if step else ""
     return folder / run_folder.CHECKPOINTS / f"epoch{epoch_num}{within}.ckpt"
 
@@ -77,12 +77,12 @@ def in_folder(folder: Path) -> list[Checkpoint]:
 
 
 def newest(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that is whole."""
+    """The newest undamaged checkpoint; None without one."""
     return next((checkpoint for checkpoint in in_folder(folder) if checkpoint.whole), None)
 
 
 def newest_of(folders: Sequence[Path]) -> Checkpoint | None:
-    """The newest checkpoint of the last folder that has one and in which nobody is at work."""
+    """The newest checkpoint of the last folder that has one and that no process runs."""
     for folder in reversed(folders):
         with (
             suppress(run_lock.Running),
@@ -94,7 +94,7 @@ def newest_of(folders: Sequence[Path]) -> Checkpoint | None:
 
 
 def prune(folder: Path) -> None:
-    """Delete all but the newest checkpoints, and what a crash left half written."""
+    """Delete all but the newest checkpoints, and files that a crash left half-written."""
     kept = {checkpoint.path for checkpoint in in_folder(folder)[:NUM_KEPT]}
     inner = folder / run_folder.CHECKPOINTS
     for path in (inner / name for name in files.names(inner)):
@@ -103,5 +103,5 @@ def prune(folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Delete all checkpoints of a run, which has finished."""
+    """Delete all checkpoints of a finished run."""
     shutil.rmtree(folder / run_folder.CHECKPOINTS, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""Files that are written and read as a whole: a reader sees the one before or the new one, and never half of either.
+"""Writes and reads whole files: a reader sees the old file or the new one, never half of either.
 
-No secret gets into what is written here as text or JSON (see tracking.base.secrets).
+Texts and JSON are written without secrets (see tracking.base.secrets).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tracking.base import secrets
 from tracking.record import files
 from tracking.record.typed_json import MAX_INT
 
-LEFT = re.compile(r"\..+\.(\d+)\.tmp", re.ASCII)  # the names of `replacing`, with the process that writes
+LEFT = re.compile(r"\..+\.(\d+)\.tmp", re.ASCII)  # temporary files of `replacing`, with the id of the writing process
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A temporary file that becomes `path` at the end of the block, at once and durably, or not at all."""
+    """A temporary file that becomes `path` at the end of the block, atomically and durably, or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    files.remove(temporary)  # A dead process of this number may have left it, or somebody a link.
+    files.remove(temporary)  # A dead process with this id may have left it, or another user a link.
     try:
         with files.opened(temporary, "xb") as file:
             yield file
@@ -38,14 +38,14 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def remove_left(folder: Path) -> None:
-    """Remove what processes that are gone have left half-written in a folder that nobody runs."""
+    """Remove half-written files of dead processes from a folder that no process runs."""
     for name in files.names(folder):
         if (match := LEFT.fullmatch(name)) and not Path("/proc", match[1]).exists():
             files.remove(folder / name)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text without the secrets in it (see tracking.base.secrets)."""
+    """Write a text without its secrets (see tracking.base.secrets)."""
     _write(path, secrets.redact(text))
 
 
@@ -55,21 +55,18 @@ def _write(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a dataclass or plain value as JSON, without the secrets in its texts.
-
-    NaN and infinity are refused, since JSON has neither.
-    """
+    """Write a dataclass or plain value as JSON, without its secrets. Raises ValueError for NaN and infinity."""
     _write(path, to_json(value))
 
 
 def to_json(value: Any) -> str:
-    """A dataclass or plain value without the secrets in its texts."""
+    """A dataclass or plain value as JSON, without its secrets. Raises ValueError for NaN and infinity."""
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
     return json.dumps(secrets.redacted(plain), indent=2, allow_nan=False) + "\n"
 
 
 def finite(value: Any) -> Any:
-    """A plain value with null for what JSON has no number for: infinity, and what is not a number."""
+    """A plain value with None in place of NaN and infinity, which JSON lacks."""
     if isinstance(value, dict):
         return {key: finite(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -78,9 +75,9 @@ def finite(value: Any) -> Any:
 
 
 def parsed(text: str) -> Any:
-    """The JSON of a text. Integers of more than 63 bits become floats, infinite where no float is so large.
+    """The value of a JSON text. Integers of more than 63 bits become floats, or infinity.
 
-    Raises ValueError for what is no JSON, or deeper than Python reads.
+    Raises ValueError for malformed JSON, and for JSON nested deeper than Python's recursion limit.
     """
     try:
         return DECODER.decode(text)
@@ -89,7 +86,7 @@ def parsed(text: str) -> Any:
 
 
 def _integer(digits: str) -> int | float:
-    # Python makes no int of thousands of digits, and no float of an int of hundreds.
+    # Python refuses ints of thousands of digits, and floats from ints of hundreds.
     value = int(digits) if len(digits) <= 19 else float(digits)
     return value if abs(value) <= MAX_INT else float(value)
 
@@ -98,9 +95,9 @@ DECODER = json.JSONDecoder(parse_int=_integer)
 
 
 def read_json(path: Path) -> Any:
-    """Raises ValueError that names the file where it is damaged."""
+    """The value of a JSON file. Raises OSError, and ValueError that names a damaged file."""
     try:
         return parsed(files.read_text(path))
     except ValueError as error:
-        hint = "a machine that went down may leave such a file: move its folder away, or put a copy in place"
-        raise ValueError(f"{path}: is damaged ({error}); {hint}") from error
+        hint = "A crash of the machine may cause this. Next: move its folder away, or put a copy in place"
+        raise ValueError(f"{path}: is damaged ({error}). {hint}") from error

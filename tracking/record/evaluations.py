@@ -1,4 +1,4 @@
-"""Which evaluation of a run was the best: of each metric its best value, and of the run how far it came."""
+"""The best evaluation of a run: the best value of each metric, and a score that compares evaluations."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from conf.metric import HIGHER, NO_DIRECTIONS
 from conf.target import Target, margin
 from tracking.base import quantities
 
-BEST = quantities.BEST  # followed by the metric's name: the key of its best value
+BEST = quantities.BEST  # prefix of the keys of best values; the metric's name follows
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Without NaN and infinity, which JSON cannot hold: a loss may overflow in fp16 and the run still be good."""
+    """The metrics without NaN and infinity, which JSON lacks. A loss may overflow in fp16 in a good run."""
     return {key: value for key, value in metrics.items() if math.isfinite(value)}
 
 
 def best(
     evaluations: Sequence[Mapping[str, float]], names: Sequence[str], directions: Mapping[str, str]
 ) -> dict[str, float]:
-    """The best finite value of each of these metrics, by its key.
+    """The best finite value of each metric, by key.
 
     A metric is left out if its direction is not known, or if it has no finite value.
     """
@@ -36,10 +36,10 @@ def score(
     metrics: Mapping[str, float], targets: Mapping[str, Target], metric: str,
     directions: Mapping[str, str] = NO_DIRECTIONS,
 ) -> float:  # fmt: skip
-    """By what an evaluation is better than another: its margin over the target, and over several the smallest.
+    """The score of an evaluation, higher is better: its margin over the target; of several targets, the smallest.
 
-    Without a target it is the value of `metric`, negated if lower is better. A value that is missing or not finite is
-    the worst of all, and so is one whose direction is not known.
+    Without a target it is the value of `metric`, negated if lower is better. The score is -inf if a value is missing or
+    not finite, or if its direction is not known.
     """
     if targets:
         scores = [margin(metrics.get(name, math.nan), target) for name, target in targets.items()]

@@ -1,7 +1,7 @@
-"""The trained network in a form that PyTorch loads without timetrial, as the worker leaves it for MLflow.
+"""The exported network, which PyTorch loads without timetrial. The worker writes it for MLflow.
 
-The program itself is in one file, an example of its input in another. The third says what they are. It is written last,
-so that a model is there where it is.
+One file has the program, one an example of its input. The third describes them; it is written last, so the model is
+complete if this file exists.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ DTYPE = re.compile(r"(u?int|float)(8|16|32|64)|bool")
 @dataclass
 class Array:
     dtype: str  # numpy's name
-    shape: list[int]  # the first is that of the batch, -1: as many as one likes
+    shape: list[int]  # the batch dimension first; -1: any size
 
 
 @dataclass
 class ExportedModel:
     name: str
     kept: str  # final | best
-    step: int  # the number of steps that the weights were trained for
+    step: int  # number of training steps of the weights
     torch: str  # version
     python: str  # version
     inputs: Array
@@ -39,12 +39,14 @@ class ExportedModel:
 
 
 def read(folder: Path) -> ExportedModel | None:
-    """The model that a run has left, None where it has not. Raises OSError, and ValueError for what is no such file."""
+    """The model that a run exported; None without one. Raises OSError, and ValueError for a malformed file."""
     path = folder / ABOUT
     if not files.exists(path):
         return None
     model = checked(ExportedModel, documents.read_json(path), path)
     arrays = (model.inputs, model.outputs)
     if not NAME.fullmatch(model.name) or not all(DTYPE.fullmatch(array.dtype) for array in arrays):
-        raise ValueError(f"{path}: {model.name!r} or a dtype is no name; move the file away, and there is no model")
+        raise ValueError(
+            f"{path}: the name {model.name!r} or a dtype is wrong. Next: move the file away, to go on without the model"
+        )
     return model

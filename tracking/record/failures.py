@@ -1,4 +1,4 @@
-"""What ended a run whose worker could not say it: a signal, an exit code, or trouble of the launcher's own."""
+"""The failure of a run whose worker could not record it: a signal, an exit code, or an error of the launcher."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracking.record.typed_json import checked
 
 
 class Ended(Protocol):
-    """A process that has ended, with its exit code."""
+    """A process that has exited."""
 
     @property
     def pid(self) -> int: ...
@@ -26,24 +26,23 @@ class Ended(Protocol):
 
 
 LAST_WORDS_BYTES = 4000
-# Kinds of failure that a rank has by itself, whatever befell the others.
+# Kinds of failure that one rank has by itself, independent of the others.
 OWN_FAILURES = ("oom", "nan", "bad_input", "disk_full")
-# Kinds of failure that say something of the setting that was run, and would come again.
+# Kinds of failure that the setting causes, and that would happen again.
 OWN_ENDS = ("search", "timeout", "nan", "oom", "bad_input", "error")
-# By kind, who interrupted a run that may go on later.
+# Kinds of failure of an interrupted run, which may continue later, with the cause in words.
 INTERRUPTED = {
     "preempted": "a preemption",
     "cancelled": "a cancellation",
     **{f"signal:{signum.value}": signum.name for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)},
 }
-# By kind, what stopped a run from outside: beyond that time nothing is known of it.
+# Kinds of failure that stop a run from outside: its time is censored there.
 STOPPED_BY = {"timeout": "a time limit", "search": "a search", **INTERRUPTED}
 NO_MEMORY = "the kernel had no main memory left for it"
-# torchrun prints an error of its own behind those of its ranks.
+# torchrun prints its own error after those of its ranks.
 TORCHRUN, RANK_ERROR = "ChildFailedError", re.compile(r"^\[rank\d+\]: (\w[\w.]*(?:Error|Exception)\b.*)$", re.M)
-SIGNALLED = 128  # a container's exit code of who died of signal N is 128 + N
-# Exit codes of a container that no worker has: docker's and podman's, and that of
-# tracking/jobs/worker_command/guard.py.
+SIGNALLED = 128  # a container's exit code is 128 + N if its process died of signal N
+# Exit codes of docker, podman and tracking/jobs/worker_command/guard.py, which a worker does not use.
 OF_CONTAINERS = {
     78: "",
     125: "the engine could not start the container (exit code 125): ",
@@ -53,7 +52,7 @@ OF_CONTAINERS = {
 
 
 def unexplained(folder: Path, process: Ended, contained: bool = False) -> Failure | None:
-    """The failure of a worker that left no result: it was killed, or could not even start."""
+    """The failure of a worker without a result: it was killed or could not start. None if there is a result."""
     code = process.returncode
     if run_folder.read_result(folder) is not None:
         return None
@@ -68,26 +67,28 @@ def unexplained(folder: Path, process: Ended, contained: bool = False) -> Failur
     printed = f"; it last printed: {line}" if (line := last_line(folder)) else ""
     message = f"the worker ended with exit code {code} and no result{printed}"
     kind = "error"
-    if run_folder.lacks_room(folder):  # Whoever finds no room to write cannot leave a word of it either.
+    if run_folder.lacks_room(folder):  # A worker on a full disk cannot write why it failed.
         kind, message = "disk_full", f"{message}; its disk has no room left: {folder}"
     return recorded(folder) or Failure(kind, message, last_words(folder))
 
 
 def short_of_memory(folder: Path, failure: Failure | None) -> Failure | None:
-    """The failure, or that in the run's result where it is None, of a run that the kernel has taken a process from for
-    want of memory meanwhile; None for none. What was killed then was killed for that."""
+    """The failure as `oom` if it is a SIGKILL, for a run in which the kernel has killed a process for lack of memory.
+
+    Without `failure`, that in the run's result is used. Other failures are returned as they are.
+    """
     result = run_folder.read_result(folder)
-    told = failure or (result.failure if result else None)
-    if told is None or told.kind != f"signal:{signal.SIGKILL}":
+    known = failure or (result.failure if result else None)
+    if known is None or known.kind != f"signal:{signal.SIGKILL}":
         return failure
-    told = with_last_words(folder, told)
-    return dataclasses.replace(told, kind="oom", message=f"{told.message}: {NO_MEMORY}")
+    known = with_last_words(folder, known)
+    return dataclasses.replace(known, kind="oom", message=f"{known.message}: {NO_MEMORY}")
 
 
 def last_line(folder: Path) -> str:
-    """The error of the last traceback that the worker printed, else its last line.
+    """The error of the last traceback in the worker's log, else the last line.
 
-    Libraries may print more behind a traceback. The engine of its container printed that, where the worker never began.
+    Libraries may print more after a traceback. If the worker never began, its container's engine printed the line.
     """
     words = last_words(folder).strip()
     if TORCHRUN in words and (of_rank := RANK_ERROR.search(words)):
@@ -98,20 +99,20 @@ def last_line(folder: Path) -> str:
 
 
 def killed(folder: Path, signum: int, message: str, time_ms: int | None = None) -> Failure:
-    """The failure of a run that was killed, unless one of its ranks had failed for a reason of its own before."""
+    """The failure of a killed run, unless one of its ranks had failed by itself before."""
     return recorded(folder) or Failure(
         f"signal:{signum}", message, last_words(folder), time_ms=time_ms or run_folder.now_ms()
     )
 
 
 def recorded(folder: Path) -> Failure | None:
-    """The first failure that ranks have left in files, of those that another process's end does not explain."""
+    """The first failure in the ranks' files that is not a consequence of another process's end; None without one."""
     own = [failure for failure in of_ranks(folder) if failure.kind in OWN_FAILURES]
     return min(own, key=lambda failure: failure.time_ms, default=None)
 
 
 def first_of_ranks(folder: Path, failure: Failure) -> Failure:
-    """The first of this failure and those that ranks have left in files: the others end because of it."""
+    """The first of this failure and those in the ranks' files. The others are its consequences."""
     return min([failure, *of_ranks(folder)], key=lambda failure: failure.time_ms)
 
 
@@ -121,7 +122,7 @@ def of_ranks(folder: Path) -> list[Failure]:
 
 
 def last_words(folder: Path) -> str:
-    """The end of what the worker printed; empty where it has no log."""
+    """The last lines of the worker's log; empty without a log."""
     path = folder / run_folder.WORKER_LOG
     if not files.exists(path):
         return ""
@@ -132,15 +133,15 @@ def last_words(folder: Path) -> str:
 
 
 def whole_lines(words: str, cut: bool) -> str:
-    """The words from the first line that is whole, where they were cut from longer ones; a line alone stays."""
+    """The words without their first, partial line if they were `cut`; a single line stays."""
     _, end, rest = words.partition("\n")
     return rest if cut and end and rest.strip() else words
 
 
 def with_last_words(folder: Path, failure: Failure) -> Failure:
-    """The failure of a process that could not say why, with what was printed last.
+    """A failure without a traceback, with the last lines of the worker's log in its place.
 
-    For who follows a worker: only when that has ended is all that it printed in its log, where others read it.
+    For followers: the log is complete only after the worker has ended.
     """
     silent = failure.kind == "error" or failure.kind.startswith("signal:")
     if failure.traceback or not silent:
@@ -149,11 +150,11 @@ def with_last_words(folder: Path, failure: Failure) -> Failure:
 
 
 def is_crash(failure: Failure | None) -> bool:
-    """Whether a signal ended the run that nobody sends who interrupts one."""
+    """Whether a signal ended the run other than those that interrupt runs."""
     return failure is not None and failure.kind.startswith("signal:") and failure.kind not in INTERRUPTED
 
 
 def trouble(error: Exception) -> Failure:
-    """The failure of a job that the launcher itself could not go on with."""
+    """The failure of a job because of an error in the launcher."""
     kind = "disk_full" if run_folder.is_full(error) else "error"
     return Failure(kind, f"the launcher: {type(error).__name__}: {error}", traceback.format_exc())

@@ -1,9 +1,8 @@
-"""Files of a run's folder, opened so that nothing outside of it is read or written.
+"""Opens files of a run's folder so that nothing outside the folder is read or written.
 
-A folder may have been made by somebody else, and a name in it may be a link to any file of this user. So a file is
-opened relative to its folder, neither of the two by way of a link, and only if it is a regular file: a pipe would be
-waited for without end. The folders above may be reached by links. Hard links to files of others are the kernel's to
-refuse (fs.protected_hardlinks).
+Another user may have made the folder, and a name in it may link to any file of this user. So a file is opened relative
+to its folder, without following links at either, and only if it is a regular file: a pipe would block. Folders further
+up may be links. The kernel refuses hard links to other users' files (fs.protected_hardlinks).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-MOST_BYTES = 134_217_728  # of a file that is read as a whole
+MOST_BYTES = 134_217_728  # limit for a file that is read whole
 FLAGS = {
     "r": os.O_RDONLY,
     "r+": os.O_RDWR,
@@ -28,24 +27,24 @@ FLAGS = {
 
 
 def descriptor(path: Path, flags: int, mode: int = 0o600) -> int:
-    """An open descriptor of a regular file. Raises OSError that names it, in words where it is a link."""
+    """An open descriptor of a regular file. Raises OSError that names the path, and says so if it is a link."""
     with _folder(path.parent) as folder, _named(path):
-        # Without O_NONBLOCK the opening of a pipe waits for its other end; of files it changes nothing.
+        # Without O_NONBLOCK, opening a pipe waits for its other end. Regular files ignore it.
         number = os.open(path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
-        raise OSError(errno.EINVAL, "is no regular file", str(path))
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
     return number
 
 
 def opened(path: Path, mode: str = "r", buffering: int = -1) -> IO[Any]:
-    """The file as `open` gives it, with b for bytes and else as UTF-8. Modes: r, r+, w, x and a+."""
+    """A file object as from `open`, for bytes with b, else as UTF-8. Modes: r, r+, w, x and a+. Raises OSError."""
     number = descriptor(path, FLAGS[mode.replace("b", "")], 0o666)
     return os.fdopen(number, mode, buffering, encoding=None if "b" in mode else "utf-8")
 
 
 def read_text(path: Path) -> str:
-    """Raises OSError for a file that is larger than any of ours, too: one that is all holes takes no room on a disk."""
+    """The text of a file. Raises OSError, also above MOST_BYTES: a sparse file may be huge on a small disk."""
     with opened(path) as file:
         if os.fstat(file.fileno()).st_size > MOST_BYTES:
             raise OSError(errno.EINVAL, f"is larger than {MOST_BYTES} bytes", str(path))
@@ -53,39 +52,39 @@ def read_text(path: Path) -> str:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is anything of this name: a link too, which cannot be opened."""
+    """Whether anything has this name, including a link, which `opened` refuses."""
     return os.path.lexists(path)
 
 
 def names(folder: Path) -> list[str]:
-    """The names of the regular files in a folder, sorted; none where there is no such folder."""
+    """The names of the regular files in a folder, sorted; empty if the folder is missing."""
     with suppress(FileNotFoundError), _folder(folder) as number, os.scandir(number) as entries:
         return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
     return []
 
 
 def folders(folder: Path, name: str) -> list[Path]:
-    """The folders in a folder that hold something of this name, sorted; links to folders are none."""
+    """The folders in a folder that contain this name, sorted, without links to folders."""
     with _folder(folder) as number, os.scandir(number) as entries:
         inner_folders = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     return [folder / inner for inner in inner_folders if exists(folder / inner / name)]
 
 
 def remove(path: Path) -> None:
-    """Delete a file, or the link of that name, where there is one."""
+    """Delete a file or link if it exists."""
     with suppress(FileNotFoundError), _folder(path.parent) as folder:
         os.unlink(path.name, dir_fd=folder)
 
 
 def replace(path: Path, name: str) -> None:
-    """Give a file another name in its folder."""
+    """Rename a file within its folder."""
     with _folder(path.parent) as folder:
         os.replace(path.name, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 @contextmanager
 def lent(path: Path) -> Iterator[Path]:
-    """A path of the same last name by which other programs' code reads this very file, whatever becomes of its name."""
+    """A path with the same file name by which other code reads exactly this file, even if its name is replaced."""
     with opened(path, "rb") as file, tempfile.TemporaryDirectory() as scratch:
         shown = Path(scratch) / path.name
         shown.symlink_to(f"/proc/self/fd/{file.fileno()}")
@@ -104,10 +103,10 @@ def _folder(path: Path) -> Iterator[int]:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Errors with the whole path in them, and that of a link in words."""
+    """Raise OSErrors again with the whole path, and with a message for a link."""
     try:
         yield
     except OSError as error:
-        # Of a link in place of a folder Linux says that it is no folder.
+        # Linux answers ENOTDIR for a symlink where a folder is expected.
         words = "is a link, which is not followed" if path.is_symlink() else os.strerror(error.errno or 0)
         raise OSError(error.errno, words, str(path)) from None

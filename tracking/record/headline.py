@@ -1,4 +1,4 @@
-"""What a finished run came to, in a line."""
+"""The result of a finished run in one line."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from tracking.record.run_folder import Result
 
 
 def headline(result: Result) -> str:
-    """`accuracy 0.97 in 19.15 s (10 epochs), 641 images/s`; empty where nothing was measured."""
+    """`accuracy 0.97 in 19.15 s (10 epochs), 641 images/s`; empty without measurements."""
     rate = result.metrics.get(quantities.THROUGHPUT_SAMPLES_PER_SEC)
     parts = [_reached(result), "" if rate is None else f"{rate:,.0f} {result.unit}/s"]
     return ", ".join(part for part in parts if part)
 
 
 def _reached(result: Result) -> str:
-    """How soon the target was reached, or how far the run came."""
+    """The time in which the target was reached, or the best values of a run that missed it."""
     metrics, target = result.metrics, ", ".join(f"{name} {text(value)}" for name, value in result.targets.items())
     if quantities.TIME_TO_ACCURACY_SEC in metrics:
-        epochs = metrics.get(quantities.EPOCHS_TO_ACCURACY)  # A loop of one's own, or a program, may not count them.
+        epochs = metrics.get(quantities.EPOCHS_TO_ACCURACY)  # A user's loop or a program may not count them.
         after = "" if epochs is None else f" ({epochs:g} epoch{'s' if epochs != 1 else ''})"
         return f"{target} in {metrics[quantities.TIME_TO_ACCURACY_SEC]:.2f} s{after}"
     if quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC in metrics:
@@ -31,10 +31,10 @@ def _reached(result: Result) -> str:
 
 
 def _came_to(result: Result) -> str:
-    """`accuracy 0.97 at best`: of each target metric, or of the first metric where there is no target.
+    """`accuracy 0.97 at best`: the best value of each target metric; without targets, of the first metric.
 
-    Without a known direction no value is the best, and the last one stands for the run. A script's evaluation also has
-    what it logged of its training: of that only where there is nothing else.
+    Without a known direction, the last value is used. A script's evaluation also has metrics of its training, which are
+    used only without others.
     """
     rows = [row["metrics"] for row in result.evaluations]
     names = list(result.targets) or sorted((name for row in rows[:1] for name in row), key=_of_training)[:1]
@@ -51,5 +51,5 @@ def _named(values: dict[str, float]) -> str:
 
 
 def _of_training(name: str) -> bool:
-    """Whether a metric's name says that it is of the training: `train_loss`, `train/acc`."""
+    """Whether a metric is one of the training by its name: `train_loss`, `train/acc`."""
     return name.lower().startswith("train")

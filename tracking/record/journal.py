@@ -30,13 +30,13 @@ MAX_KEY_CHARS = 250  # MLflow's limit for a key, as is the pattern (mlflow/utils
 KEY = re.compile(r"[/\w.\- ]+")
 KEY_RULE = f"up to {MAX_KEY_CHARS} letters, digits, '_', '-', '.', ' ' and '/', and a path in its shortest form"
 Scalar = str | int | float | bool | None
-# A record starts like this, and nothing within a string does: there its quotes are escaped.
+# A record starts like this. Text within a JSON string cannot, since its quotes are escaped.
 RECORD_START = re.compile(r'\{"kind": "')
 
-LINK_TAG = "script.mlflow_run"  # the tag of the run in MLflow that a script has of the same training itself
-NOTE_TAG = "mlflow.note.content"  # the tag of a run's description, by the name under which MLflow shows it
-EDGE_BYTES = 262_144  # at either end of a journal, where its first and its last record stand
-MOST_LINE_BYTES = 67_108_864  # A stranger's file may be one line without end.
+LINK_TAG = "script.mlflow_run"  # tag with the MLflow run that a script made itself of the same training
+NOTE_TAG = "mlflow.note.content"  # tag of a run's description, which MLflow shows
+EDGE_BYTES = 262_144  # at either end of a journal, enough for its first and its last records
+MOST_LINE_BYTES = 67_108_864  # An untrusted file may be one endless line.
 KINDS = ("event", "metrics", "params", "tags")
 
 
@@ -53,25 +53,22 @@ class Record:
 
 
 class Journal:
-    """Appends records to a journal file, without the secrets in their texts.
-
-    Several processes on one machine may append to the same file.
-    """
+    """Appends records without their secrets to a journal file, as several processes on a machine may do at once."""
 
     def __init__(self, path: Path) -> None:
-        # One write() a record on a descriptor opened for appending: the kernel keeps the lines of several
-        # processes whole, and a process killed in between leaves at most its own last line torn.
+        # One write() for each record to a descriptor opened for appending: the kernel keeps lines of several
+        # processes whole, and a killed process leaves at most its own last line torn.
         self._descriptor = files.descriptor(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         size = os.fstat(self._descriptor).st_size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
-            os.write(self._descriptor, b"\n")  # close a line torn by a crash, so that only that line is lost
+            os.write(self._descriptor, b"\n")  # end a line torn by a crash, so that only that line is lost
 
     def event(self, key: str, value: Scalar = None, **metadata: Any) -> Record:
         values = {name: redacted(inner) for name, inner in metadata.items()}
         return self._append("event", key=key, value=redacted(value), values=values)
 
     def metrics(self, values: Mapping[str, float], step: int = 0, time_ms: int | None = None) -> Record:
-        """Append metric values at a global step, of now or of `time_ms`. NaN and infinity are kept."""
+        """Append metric values at a global step, at the time `time_ms` (default: now). NaN and infinity are kept."""
         return self._append("metrics", time_ms, step=step, values=dict(values))
 
     def params(self, values: Mapping[str, Scalar]) -> Record:
@@ -84,7 +81,7 @@ class Journal:
         os.close(self._descriptor)
 
     def append(self, record: Record) -> Record:
-        """Append a record of somebody else's, with the times that it has."""
+        """Append a record from another source with its own times."""
         return self._write(replace(record, value=redacted(record.value), values=redacted(record.values)))
 
     def _append(self, kind: str, time_ms: int | None = None, **fields: Any) -> Record:
@@ -96,7 +93,7 @@ class Journal:
         if not record.key:
             del content["key"]
         line = (json.dumps(content) + "\n").encode()
-        if os.write(self._descriptor, line) < len(line):  # a disk that is just becoming full takes a part
+        if os.write(self._descriptor, line) < len(line):  # a disk that becomes full takes a part
             line = b"\n" + line
             if os.write(self._descriptor, line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -104,14 +101,14 @@ class Journal:
 
 
 def is_key(text: str) -> bool:
-    """Whether MLflow takes it as the key of a metric, a param or a tag (see KEY_RULE)."""
+    """Whether MLflow accepts the text as the key of a metric, a param or a tag (see KEY_RULE)."""
     shortest = posixpath.normpath(text) == text and text != "." and not text.startswith(("/", ".."))
     return len(text) <= MAX_KEY_CHARS and bool(KEY.fullmatch(text)) and shortest
 
 
 def as_key(text: str, room: int = 0) -> str:
-    """The key nearest to a text: `_` in place of each stretch of characters that MLflow does not take, and the path in
-    its shortest form; `room` characters shorter than a key may be."""
+    """A key made from a text: `_` replaces each sequence of characters that MLflow refuses, and the path gets its
+    shortest form. `room` shortens the longest key by so many characters."""
     parts = [re.sub(r"[^\w.\- ]+", "_", part) for part in text.split("/")]
     parts = ["_" if part in (".", "..") else part for part in parts if part]
     key = "/".join(parts)[: MAX_KEY_CHARS - room].rstrip("/")
@@ -119,15 +116,15 @@ def as_key(text: str, room: int = 0) -> str:
 
 
 def events(path: Path) -> list[Record]:
-    """The events of a journal, in the order they were written."""
+    """The events of a journal, in the order of writing."""
     return [record for record, _ in read(path) if record.kind == "event"]
 
 
 def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
-    """Yield the complete records from byte `offset` on, each with the offset behind it.
+    """Yield the complete records from byte `offset` on, each with the offset of its end.
 
-    A last line without its newline is still being written and is left for the next call. What a crash or a full disk
-    tore is passed over, and nothing else with it; so is what is no record of ours, from a stranger's journal.
+    A last line without a newline is still being written, and left for the next call. Torn parts of lines (by a crash or
+    a full disk) and malformed records are skipped alone.
     """
     if not files.exists(path):
         return
@@ -141,15 +138,14 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
             offset += len(line)
 
 
-MOST_BEFORE = 16  # records that are written before a run's start
+MOST_BEFORE = 16  # most records before a run's start
 
 
 def span(path: Path) -> tuple[float, float]:
-    """When a run started, in seconds of the wall clock, and the time from there to its last record: start, training,
-    evaluations and end. Both are 0 without records.
+    """When a run started (wall clock), and the time from there to its last record, both in seconds; 0 without records.
 
-    What was written before the start may be of another machine, and waited in a queue. Reads both ends of the file
-    alone; of one that is missing it is 0, too. Raises OSError.
+    Records before the start may come from another machine, and precede a wait in a queue. Reads only both ends of the
+    file. A missing file gives 0. Raises OSError.
     """
     if not files.exists(path):
         return 0.0, 0.0
@@ -167,17 +163,17 @@ def span(path: Path) -> tuple[float, float]:
 
 
 def span_sec(path: Path) -> float:
-    """The time from a run's start to its last record (`span`). Raises OSError."""
+    """Seconds from a run's start to its last record (see `span`). Raises OSError."""
     return span(path)[1]
 
 
 def _records_in(line: bytes) -> Iterator[tuple[Record, int]]:
-    """The records of a line, each with the position behind it: one, unless a writer was cut off within its record."""
+    """The records of a line with the positions of their ends: one record, unless a torn one precedes it."""
     try:
         yield _record(json.loads(line)), len(line)
     except (ValueError, TypeError, RecursionError):
-        # Another writer may have gone on where the torn record ends: its own is whole.
-        text = line.decode("latin-1")  # one character for every byte
+        # Another writer may have appended a whole record after the torn one.
+        text = line.decode("latin-1")  # one character per byte
         position = 0
         while start := RECORD_START.search(text, position):
             try:
@@ -192,7 +188,7 @@ def _records_in(line: bytes) -> Iterator[tuple[Record, int]]:
 
 
 def _record(content: Any) -> Record:
-    """A record whose fields are what they are declared to be. Raises ValueError and TypeError."""
+    """The record of a JSON object. Raises ValueError and TypeError if a field has the wrong type."""
     record = Record(**content)
     if (
         record.kind not in KINDS
@@ -204,5 +200,5 @@ def _record(content: Any) -> Record:
         or not isinstance(record.value, str | int | float | None)
         or not isinstance(record.values, dict)
     ):
-        raise ValueError("a field of the record is none of ours")
+        raise ValueError("a field of the record has the wrong type")
     return record

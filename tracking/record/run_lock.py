@@ -1,9 +1,9 @@
-"""Who runs a folder: a lock that lasts as long as any process of the run, however those end.
+"""Locks a run folder for as long as any process of the run lives, however the processes end.
 
-The launcher locks `.owner` in the folder that it makes, and the worker and its ranks inherit the lock with the open
-file: the kernel releases it when the last of them is gone. So a lock that is held means that the run goes on. One that
-is free means that it is over, where the lock can be seen at all: file systems differ in whether they show the locks of
-other machines, so a free lock is trusted on the machine that took it alone.
+The launcher locks `.owner` in the folder that it makes. The worker and its ranks inherit the lock with the open file,
+and the kernel releases it when the last of them is gone. So a held lock means that the run goes on. A free lock means
+that it is over, but only on the machine that took the lock: file systems differ in whether they show locks of other
+machines.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import IO, Any
 from tracking.record import files, run_folder
 
 FOLLOWER = ".follower"
-HANDED_OVER = "TIMETRIAL_OWNER"  # holds the descriptor of a lock for the process that is to have the folder
-PATIENCE_SEC, RETRY_SEC = 0.5, 0.05  # who looks whether a folder is owned has its lock for a moment
+HANDED_OVER = "TIMETRIAL_OWNER"  # variable with the descriptor of a lock, for the process that takes the folder over
+PATIENCE_SEC, RETRY_SEC = 0.5, 0.05  # a process that checks whether a folder is owned locks it for a moment
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what a file system without locks answers
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # errors of a file system without locks
 
 
-_held: set[tuple[int, int]] = set()  # the locks that this process has
+_held: set[tuple[int, int]] = set()  # the locks that this process holds
 
 
 class Running(Exception):
-    """Somebody runs the folder, or may, where that is not `certain`; the message says what is known."""
+    """Another process runs the folder; unless `certain`, it only may. The message says what is known."""
 
     def __init__(self, message: str, certain: bool = False) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class Running(Exception):
 
 
 class Owner:
-    """This process's hold of a folder, which it shares with all that inherit the descriptor."""
+    """This process's lock on a folder, shared with all processes that inherit the descriptor."""
 
     def __init__(self, folder: Path, file: IO[str], locked: bool) -> None:
         self.folder, self._file, self._locked = folder, file, locked
@@ -59,14 +59,14 @@ class Owner:
         return self._file.fileno()
 
     def let_go(self) -> None:
-        """Leave the folder to the processes that have inherited the descriptor; where there are none, to nobody."""
+        """Close the descriptor. Processes that have inherited it keep the lock."""
         _held.discard(self._key)
         self._file.close()
 
     def release(self) -> None:
-        """Answer for it no more, and unlock it for a process that a workload left behind, too.
+        """Unlock the folder, even if a process that the workload left behind has the descriptor.
 
-        In a process that this one has forked, the lock stays: the end of a script's child is not the run's.
+        In a forked child the lock stays: the end of a script's child is not the end of the run.
         """
         if self._locked and not self._file.closed and os.getpid() == self._pid:
             fcntl.flock(self._file, fcntl.LOCK_UN)
@@ -76,10 +76,10 @@ class Owner:
 def take(
     folder: Path, name: str = run_folder.RUN_LOCK, inherited: int | None = None, patience_sec: float = PATIENCE_SEC
 ) -> Owner:
-    """Become the owner of a folder; with the name FOLLOWER, its only follower: a cluster's job is run by another.
+    """Become the owner of a folder; with the name FOLLOWER, the only follower of a run that another process owns.
 
-    `inherited` is the descriptor of an owner that handed the folder over. Raises Running where somebody else has it for
-    longer than `patience_sec`, OSError where the folder cannot be written to.
+    `inherited` is the descriptor of an owner that handed the folder over. Raises Running if another process holds the
+    lock for longer than `patience_sec`, and OSError if the folder is not writable.
     """
     file = os.fdopen(inherited, "a+", encoding="utf-8") if inherited is not None else files.opened(folder / name, "a+")
     deadline = time.monotonic() + patience_sec
@@ -102,7 +102,7 @@ def take(
 
 
 def make(root: Path, name: str) -> Owner:
-    """Make a new folder `root/name`, as run_folder.create does, and be its owner at once. Raises OSError."""
+    """Make a new folder with run_folder.create and own it at once. Raises OSError."""
     folder = run_folder.create(root, name)
     try:
         return take(folder)
@@ -112,12 +112,12 @@ def make(root: Path, name: str) -> Owner:
 
 
 def handed_over(owner: Owner) -> dict[str, str]:
-    """The variable by which a process that inherits the descriptor knows it."""
+    """The environment variable that tells a process the descriptor that it inherits."""
     return {HANDED_OVER: str(owner.descriptor)}
 
 
 def inherited(folder: Path) -> int | None:
-    """The descriptor of the folder's lock that this process was given, once; None where it was not."""
+    """The inherited descriptor of the folder's lock; None without one. It can be taken once."""
     number = os.environ.pop(HANDED_OVER, "")
     if not number.isdigit():
         return None
@@ -130,21 +130,21 @@ def inherited(folder: Path) -> int | None:
 
 @contextmanager
 def hold(folder: Path, name: str = run_folder.RUN_LOCK) -> Iterator[int]:
-    """Be the owner of a folder; yields the descriptor that processes of the run are to inherit. Raises as `take`."""
+    """Own a folder within the block. Yields the descriptor for the run's processes to inherit. Raises as `take`."""
     with take(folder, name) as owner:
         yield owner.descriptor
 
 
 @contextmanager
 def hold_abandoned(folder: Path, ended: bool = False) -> Iterator[None]:
-    """Be the one who clears up after a run whose processes are all gone. Raises Running unless that is certain.
+    """Own, within the block, the folder of a run whose processes are all gone. Raises Running unless that is certain.
 
-    With `ended`, the caller answers for what cannot be known from here; a lock that is held stands all the same, and so
-    does that of who follows the run, or runs its sweep.
+    With `ended`, the caller guarantees that they are gone if that cannot be known here. Locks of the run, its follower
+    or its sweep that are held still count.
     """
     path = folder / run_folder.RUN_LOCK
     if not files.exists(path) and not ended:
-        raise Running(f"there is no {run_folder.RUN_LOCK} in it, which says who runs it")
+        raise Running(f"its {run_folder.RUN_LOCK}, which names the process that runs it, is missing")
     with files.opened(path, "a+") as file:
         _lock(file)
         _held.add(_key(file))
@@ -159,9 +159,9 @@ def hold_abandoned(folder: Path, ended: bool = False) -> Iterator[None]:
 
 
 def _check_followed(folder: Path) -> None:
-    """Raise Running where another process follows the run, or runs the sweep that it is of."""
+    """Raise Running if another process follows the run, or runs its sweep."""
     locks = [folder / FOLLOWER]
-    with suppress(OSError, ValueError):  # what is wrong with it is told with its outcome
+    with suppress(OSError, ValueError):  # reported later, with the run's outcome
         parent = run_folder.parent_of(folder)
         locks += [parent / run_folder.RUN_LOCK] if parent else []
     for path in locks:
@@ -176,7 +176,7 @@ def _key(file: IO[str]) -> tuple[int, int]:
 
 
 def _lock(file: IO[str], kind: int = fcntl.LOCK_EX) -> bool:
-    """Lock the file; False where the file system has no locks. Raises Running where another has it."""
+    """Lock the file. Returns False if the file system has no locks. Raises Running if another process holds it."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -189,11 +189,11 @@ def _lock(file: IO[str], kind: int = fcntl.LOCK_EX) -> bool:
 
 
 def _doubt(folder: Path, file: IO[str]) -> str:
-    """Why the run may go on although its lock is free; empty where it cannot."""
+    """Why the run may still go on although its lock is free; empty if it cannot."""
     known = _read(file)
     own = _identity(file)
     if not known:
-        return f"its {run_folder.RUN_LOCK} does not say who runs it"
+        return f"its {run_folder.RUN_LOCK} does not name the process that runs it"
     if known["inode"] != own["inode"]:
         return f"it is a copy of a folder that {_description(known)} ran"
     if known["locks"] and known["boot_id"] and known["boot_id"] == own["boot_id"]:
@@ -204,8 +204,8 @@ def _doubt(folder: Path, file: IO[str]) -> str:
 
 
 def _silent_since_boot(folder: Path) -> bool:
-    """Whether the journal was last written before this machine was started: then another has not gone on with it."""
-    import psutil  # Only here: a worker's environment need not have it.
+    """Whether the journal was last written before this machine booted, so no other machine continued the run."""
+    import psutil  # Only here: a worker's environment may lack it.
 
     path = folder / run_folder.JOURNAL
     return not files.exists(path) or path.lstat().st_mtime < psutil.boot_time()

@@ -1,7 +1,6 @@
-"""What this user has written on this machine, and nobody else: an HMAC-SHA256 (RFC 2104) with a key of the user's own.
+"""Signs values that this user wrote on this machine: an HMAC-SHA256 (RFC 2104) with the user's private key.
 
-The key lies in the user's home and nowhere else. The owner of the files would prove little: whoever unpacks an archive
-owns what is in it.
+The key is only in the user's home. File ownership would prove little: whoever unpacks an archive owns its files.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ KEY_BYTES = 32
 
 
 def of(value: Any) -> str | None:
-    """The signature of a plain value; None where this user can keep no key."""
+    """The signature of a plain value; None if this user cannot store a key."""
     key = _key()
     return hmac.digest(key, json.dumps(value, sort_keys=True).encode(), "sha256").hex() if key else None
 
 
 def is_own(value: Any, signature: str) -> bool:
-    """Whether this user has signed the value so; no value that JSON cannot hold."""
+    """Whether the signature is this user's; False for values that JSON cannot represent."""
     own = None
     with suppress(TypeError):
         own = of(value)
@@ -33,8 +32,8 @@ def is_own(value: Any, signature: str) -> bool:
 
 
 def _key() -> bytes | None:
-    """This user's key, made where there is none; None where no home can keep it."""
-    from platformdirs import user_state_path  # Here: a worker's environment need not have it.
+    """This user's key, made if missing; None if the home cannot store it."""
+    from platformdirs import user_state_path  # Only here: a worker's environment may lack it.
 
     with suppress(OSError, RuntimeError):  # RuntimeError: the user has no home
         path = user_state_path("timetrial", appauthor=False) / "signing.key"
@@ -47,7 +46,7 @@ def _key() -> bytes | None:
 
 
 def _make_key(path: Path) -> None:
-    """Write a new key. The first of several launchers wins, and nobody reads half of one."""
+    """Write a new key atomically. The first of several launchers wins."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent)  # readable by this user alone
     try:
         with os.fdopen(descriptor, "wb") as file:

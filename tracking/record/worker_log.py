@@ -1,4 +1,4 @@
-"""worker.log: what a worker prints, without the secrets of its environment."""
+"""worker.log: the output of a worker, without the secrets of its environment."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path
 from tracking.base import secrets
 from tracking.record import files
 
-PIPE_BYTES = 1_048_576  # the most that an unprivileged process may ask for (pipe(7)): a stopped launcher blocks nobody
-LINE_BYTES = 65_536  # a longer line is written in parts, between two words: half a secret is not recognised
+PIPE_BYTES = 1_048_576  # the largest for an unprivileged process (pipe(7)), so that a stopped launcher blocks no worker
+LINE_BYTES = 65_536  # a longer line is written in parts, split between words: half a secret would not be recognised
 
 
 class WorkerLog:
-    """`with WorkerLog(path) as output:` start the worker with `output`; `close` when its processes have ended.
+    """Copies a worker's output to its log: `with WorkerLog(path) as output:` start it, `close` when it has ended.
 
-    A thread reads a pipe and writes the file line by line. A worker that writes to the file itself would leave there,
-    in plain words, whatever a library puts into an error message.
+    A thread reads a pipe, redacts secrets and writes the file line by line. A worker that wrote the file itself would
+    leave secrets from error messages in it.
     """
 
     def __init__(self, path: Path) -> None:
         self._file = files.opened(path, "wb", buffering=0)
         self._reading, self._writing = os.pipe()
-        with suppress(OSError):  # It keeps the usual 64 KiB where the user's share of pipes is used up.
+        with suppress(OSError):  # If the user's limit for pipes is used up, it keeps 64 KiB.
             fcntl.fcntl(self._reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._thread = threading.Thread(target=self._copy, name="worker-log", daemon=True)
 
@@ -34,10 +34,10 @@ class WorkerLog:
         return self._writing
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._writing)  # the worker has an end of its own
+        os.close(self._writing)  # the worker has its own end
 
     def close(self, timeout_sec: float = 5.0) -> None:
-        """Wait until all of it is written; a process that got away from its group may keep its end of the pipe."""
+        """Wait up to `timeout_sec` until all is written: a process outside the group may keep the pipe open."""
         self._thread.join(timeout_sec)
 
     def _copy(self) -> None:
@@ -55,5 +55,5 @@ class WorkerLog:
 
     def _write(self, content: bytes) -> None:
         text = content.decode("utf-8", "surrogateescape")
-        with suppress(OSError):  # a full disk: the worker prints on, and the file has what there was room for
+        with suppress(OSError):  # a full disk: the worker goes on, and the file keeps what fits
             self._file.write(secrets.redact(text).encode("utf-8", "surrogateescape"))

@@ -1,4 +1,4 @@
-"""What was asked: checked, completed or refused, before anything starts.
+"""Checks a request before anything starts: completes its config, or refuses it with a ConfigError.
 
-A refusal names the key, the value, what is allowed and the next step. Import its modules one by one.
+A refusal has one form: `KEY=VALUE: what is wrong. Allowed: ... Next: what to type`. Import the modules one by one.
 """

@@ -1,4 +1,4 @@
-"""What MLPerf's closed division asks of a run that takes a target set: refused before it trains, not by its log."""
+"""Rules of MLPerf's closed division for runs with a target set, checked before the training."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from conf.schema import ConfigError, RunConfig
 
-# By model's name: the dataset of the targets, and what the learning rate is a multiple of (None: of nothing).
-# github.com/mlcommons/logging, mlperf_logging/compliance_checker/training_0.7.0.
+# Dataset of the targets by model, and the number that the learning rate must be a multiple of (None: any rate).
+# Source: github.com/mlcommons/logging, mlperf_logging/compliance_checker/training_0.7.0.
 CLOSED: Mapping[str, tuple[str, float | None]] = {
     "resnet50": ("imagenet", 0.001),
     "ssd": ("coco", None),
@@ -17,7 +17,7 @@ CLOSED: Mapping[str, tuple[str, float | None]] = {
     "transformer": ("wmt", None),
     "gnmt": ("wmt", None),
 }
-# What makes the network that of the benchmark.
+# The hyperparameters that define the benchmark's network.
 NETWORKS: Mapping[str, Mapping[str, Any]] = {
     "resnet50": {"depth": 50},
     "ssd": {"backbone": "resnet34", "width": 1.0},
@@ -31,30 +31,33 @@ PROPOSALS = 1000
 
 
 def check_target_set(config: RunConfig) -> None:
-    """Raise ConfigError where the run is not one of the closed division that its target set is for."""
+    """Raise ConfigError if the run breaks a rule of the closed division of its target set."""
     if not config.target_set:
         return
     name = f"target_set={config.target_set}"
     if config.model.name not in CLOSED:
-        raise ConfigError(f"{name}: has no targets of model={config.model.name}; allowed: {', '.join(CLOSED)}")
+        raise ConfigError(f"{name}: has no targets for model={config.model.name}. Allowed: {', '.join(CLOSED)}")
     dataset, multiple = CLOSED[config.model.name]
     if config.dataset.name != dataset:
         raise ConfigError(
-            f"{name}: the targets of model={config.model.name} are on {dataset}, not {config.dataset.name}; give"
+            f"{name}: the targets of model={config.model.name} are on {dataset}, not {config.dataset.name}. Next: give"
             f" dataset={dataset}, or leave the target set out"
         )
     if multiple is not None and not is_whole(config.learning_rate() / multiple):
         raise ConfigError(
-            f"{name}: the learning rate, after its scaling, is {config.learning_rate():g}; it must be a multiple of"
-            f" {multiple:g}: give another batch_size or model.optimizer.lr"
+            f"{name}: the learning rate after scaling is {config.learning_rate():g}. Allowed: a multiple of"
+            f" {multiple:g}. Next: give another batch_size or model.optimizer.lr"
         )
     for key, value, holds, allowed in rules(config):
         if not holds:
-            raise ConfigError(f"{name}: {key}={value}: must be {allowed}; or leave the target set out")
+            raise ConfigError(
+                f"{key}={value}: breaks the rules of {name}. Allowed: {allowed}. Next: give that, or leave the target"
+                " set out"
+            )
 
 
 def rules(config: RunConfig) -> list[tuple[str, Any, bool, str]]:
-    """Key, value, whether it may be, and what it may be, of each hyperparameter that the closed division limits."""
+    """Key, value, whether it is allowed, and what is allowed, for each hyperparameter that the rules limit."""
     hparams, hparam = config.model.hparams, "model.hparams."
     network = NETWORKS[config.model.name]
     limits = [(hparam + key, hparams.get(key), hparams.get(key) == value, str(value)) for key, value in network.items()]
@@ -89,5 +92,5 @@ def rules(config: RunConfig) -> list[tuple[str, Any, bool, str]]:
 
 
 def is_whole(value: float) -> bool:
-    """As the checker of MLPerf's logs rounds."""
+    """Whether a value is an integer within the tolerance of MLPerf's log checker."""
     return abs(round(value) - value) < 1e-5

@@ -1,4 +1,4 @@
-"""Refuses targets that no metric can reach, and directions that nothing says or that contradict each other."""
+"""Refuses targets out of a metric's range, and directions that are missing or contradict each other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracking.request.program_command import check_program_target
 
 
 def check_directions(config: RunConfig) -> None:
-    """Refuse a declaration that has another form, and a target that contradicts one."""
+    """Raise ConfigError for a malformed declaration, and for a target that contradicts a declaration."""
     targets = config.targets()
     try:
         declared = config.declared()
@@ -21,37 +21,45 @@ def check_directions(config: RunConfig) -> None:
         if declared.get(name, way) != way:
             form = "a number" if way == LOWER else "<=NUMBER"
             raise ConfigError(
-                f"target={text(targets[name])}: says that {way} is better of {name}, and {declared[name]} is declared;"
-                f" give {form}, or declare {way}"
+                f"target={text(targets[name])}: implies that {way} is better of {name}, but {declared[name]} is"
+                f" declared. Next: give {form}, or declare {way}"
             )
 
 
 def check_target(config: RunConfig) -> None:
-    own = config.model.targets[config.dataset.name]
-    if config.target is not None and len(own) > 1:
-        keys = ", ".join(f"model.targets.{config.dataset.name}.{metric}" for metric in own)
-        raise ConfigError(f"target={config.target}: this workload has several targets; set {keys}")
-    if config.target is not None and not own and not config.is_program():
-        raise ConfigError(f"target={config.target}: dataset={config.dataset.name} has no accuracy to reach")
+    """Raise ConfigError for a target of an unknown metric, out of its range, or of a dataset without accuracy."""
+    declared = config.model.targets[config.dataset.name]
+    if config.target is not None and len(declared) > 1:
+        keys = ", ".join(f"model.targets.{config.dataset.name}.{metric}" for metric in declared)
+        raise ConfigError(f"target={config.target}: this workload has several targets. Next: set {keys}")
+    if config.target is not None and not declared and not config.is_program():
+        raise ConfigError(
+            f"target={config.target}: dataset={config.dataset.name} has no accuracy to reach. Next: leave it out, or"
+            " give another dataset"
+        )
     if config.is_program():
         check_program_target(config)
         return
     for metric, value in config.targets().items():
         if metric not in config.model.metrics:
-            raise ConfigError(f"model.targets: {metric} is not in model.metrics ({', '.join(config.model.metrics)})")
+            raise ConfigError(
+                f"model.targets.{config.dataset.name}.{metric}={text(value)}: no such metric. Allowed:"
+                f" {', '.join(config.model.metrics)} (model.metrics)"
+            )
         lowest, highest = parse(config.model.metrics[metric]).bounds or (-math.inf, math.inf)
         if not lowest <= limit(value) <= highest:
-            raise ConfigError(f"target={value}: {metric} lies between {lowest:g} and {highest:g}")
+            raise ConfigError(f"target={value}: out of range. Allowed for {metric}: {lowest:g} to {highest:g}")
     if not config.targets() and not config.stop_at_target:
-        raise ConfigError("stop_at_target=false: has no effect, since this dataset has no target; leave it out")
+        raise ConfigError("stop_at_target=false: has no effect, since this dataset has no target. Next: leave it out")
 
 
 def check_best(config: RunConfig) -> None:
-    """Refuse to keep the best weights where nothing says which evaluation is better."""
+    """Raise ConfigError for save_model=best if neither a target nor a declaration says which evaluation is better."""
     first = next(iter(config.model.metrics), "")
     if config.save_model == "best" and not config.targets() and first not in config.directions():
         how = f"metrics: {{{first or 'METRIC'}: lower}} or {{{first or 'METRIC'}: higher}}"
         raise ConfigError(
             f"save_model=best: dataset={config.dataset.name} has no target, and nothing says whether lower or higher is"
-            f" better of {first or 'any metric'}; declare it in the model's YAML ({how}), or give save_model=final"
+            f" better of {first or 'any metric'}. Next: declare it in the model's YAML ({how}), or give"
+            " save_model=final"
         )

@@ -1,5 +1,4 @@
-"""What names runs, their folders, their experiment and their server, and what is a secret: refused before it becomes
-part of a path or of MLflow."""
+"""Refuses wrong names of runs, folders, experiments and servers, and secrets, before they reach a path or MLflow."""
 
 from __future__ import annotations
 
@@ -13,12 +12,12 @@ from tracking.base import quantities
 from tracking.base.safe_text import breaks_a_line, one_line
 from tracking.base.secrets import MIN_CHARS, REDACTED, URL_PASSWORD, is_secret_name, redact, strip_credentials
 
-MAX_NAME = 40  # characters: four such parts, a time and what a sweep varies make a folder's name, of 255 bytes
+MAX_NAME = 40  # characters: a folder's name, of 255 bytes, has four such parts, a time, and the swept values
 NAME = rf"[\w+-][\w.+-]{{0,{MAX_NAME - 1}}}"
-MAX_SHOWN = 200  # characters of a value that is refused
-MAX_EXPERIMENT = 500  # characters, MLflow's own limit
-REGISTERED = r"[A-Za-z0-9][\w. -]{0,249}"  # MLflow forbids less; quotes would end the words of a search
-# No script, program or log gives a metric of its own such a name.
+MAX_SHOWN = 200  # characters of a refused value in its message
+MAX_EXPERIMENT = 500  # characters, MLflow's limit
+REGISTERED = r"[A-Za-z0-9][\w. -]{0,249}"  # stricter than MLflow: quotes would break the filter of a search
+# Metrics of scripts, programs and logs may not have these names.
 MEASURED_NAMES = (quantities.TARGET_REACHED, quantities.WORLD_SIZE)
 URI_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql")
 
@@ -29,13 +28,15 @@ def is_measured(metric: str) -> bool:
 
 
 def check_names(config: RunConfig) -> None:
-    """What names folders, runs and experiments, and that nothing stands where an empty variable left a gap."""
+    """Raise ConfigError for wrong names, and for options that an empty shell variable left empty."""
     for key, value in {"resume": config.resume, "sweep.resume": config.sweep.resume}.items():
         if value is not None and not value.strip():
             what = "folder of the interrupted run" if key == "resume" else "id of the sweep"
-            raise ConfigError(f"{key}=: is empty; give the {what}, or leave {key} out for a new run")
+            raise ConfigError(f"{key}=: is empty. Next: give the {what}, or leave {key} out for a new run")
     if config.trust and not (config.resume or config.sweep.resume):
-        raise ConfigError("trust=true: speaks of a folder; give it with resume= or sweep.resume=, or leave it out")
+        raise ConfigError(
+            "trust=true: has no effect without resume= or sweep.resume=. Next: give one of them, or leave it out"
+        )
     check_registered_name(config)
     names = {
         "model.name": config.model.name,
@@ -52,37 +53,37 @@ def check_names(config: RunConfig) -> None:
 def check_name(key: str, name: str) -> None:
     if not re.fullmatch(NAME, name, re.ASCII):
         raise ConfigError(
-            f"{key}={one_line(name)}: names folders and runs; give 1 to {MAX_NAME} letters, digits, dots, dashes"
-            " and underscores of ASCII, the first of which is no dot"
+            f"{key}={one_line(name)}: cannot name folders and runs. Allowed: 1 to {MAX_NAME} ASCII letters, digits,"
+            " dots, dashes and underscores, the first not a dot"
         )
 
 
 def check_experiment(key: str, experiment: str) -> None:
     if not experiment.strip():
-        raise ConfigError(f"{key}: is empty; give MLflow a name for the experiment")
+        raise ConfigError(f"{key}=: is empty. Next: give a name for the experiment in MLflow")
     if len(experiment) > MAX_EXPERIMENT or not experiment.isprintable():
         raise ConfigError(
-            f"{key}={experiment[:40]!r}...: has {len(experiment)} characters; MLflow takes up to"
-            f" {MAX_EXPERIMENT}, of one line"
+            f"{key}={experiment[:40]!r}...: has {len(experiment)} characters. Allowed by MLflow: up to"
+            f" {MAX_EXPERIMENT}, in one line"
         )
 
 
 def check_runs_dir(runs_dir: str) -> None:
     if not runs_dir.strip():
-        raise ConfigError("runs_dir=: is empty; give the folder in which run folders are made, or leave it out")
+        raise ConfigError("runs_dir=: is empty. Next: give the folder for run folders, or leave it out")
 
 
 def check_registered_name(config: RunConfig) -> None:
     name = config.register_model
     if name is not None and not (re.fullmatch(REGISTERED, name, re.ASCII) and name == name.strip()):
         raise ConfigError(
-            f"register_model={name}: MLflow registers the model under it; give 1 to 250 letters, digits, dots, dashes,"
-            " underscores and spaces of ASCII, the first of which is a letter or a digit"
+            f"register_model={name}: cannot name a model in MLflow. Allowed: 1 to 250 ASCII letters, digits, dots,"
+            " dashes, underscores and spaces, the first a letter or a digit"
         )
 
 
 def check_text(key: str, value: Any) -> None:
-    """No option holds a control character, in a key or a value: options become lines of scripts, logs and tables."""
+    """Raise ConfigError for a control character in a key or a value: options become lines of scripts and tables."""
     if isinstance(value, dict | list):
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
             check_text(f"a key of {key}", name)
@@ -90,12 +91,12 @@ def check_text(key: str, value: Any) -> None:
     elif isinstance(value, str) and (control := breaks_a_line(value)):
         shown = repr(value if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]}...")
         raise ConfigError(
-            f"{key}={shown}: holds a control character ({control!r}); give it as one line of text without any"
+            f"{key}={shown}: contains a control character ({control!r}). Next: give one line of text without any"
         )
 
 
 def check_secrets(key: str, value: Any) -> None:
-    """No option holds a secret: run folders, MLflow and the terminal show options to everybody."""
+    """Raise ConfigError for a secret in an option: run folders, MLflow and the terminal show options to everybody."""
     if isinstance(value, dict | list):
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
             check_secrets(f"{key}.{name}" if key else str(name), inner)
@@ -106,36 +107,38 @@ def check_secrets(key: str, value: Any) -> None:
         check_uri(value)
     elif key.startswith("stack.env.") and is_secret_name(name) and len(value) >= MIN_CHARS:
         raise ConfigError(
-            f"{key}={REDACTED}: speaks of a secret, which run folders would keep; export {name} in the environment"
-            " instead: the worker inherits it"
+            f"{key}={REDACTED}: names a secret, which run folders would keep. Next: export {name} in the environment;"
+            " the worker inherits it"
         )
     elif redact(f"{name}={value}") != f"{name}={value}":
         raise ConfigError(
-            f"{key}: holds a secret, which run folders would keep; take it out (a password, a token or the value of a"
-            " secret environment variable), and give it in the environment or in the file of the program that reads it"
+            f"{key}={REDACTED}: contains a secret (a password, a token or the value of a secret environment variable),"
+            " which run folders would keep. Next: give it in the environment, or in a file that the program reads"
         )
 
 
 def check_uri(uri: str, option: str = "tracking.uri") -> None:
-    """Raises ConfigError for what no runs can be sent to, or what holds a password; `option` is how it was given."""
+    """Raise ConfigError for an address that MLflow cannot use, or one with a password; `option` names it."""
     bare = strip_credentials(uri)
     in_query = any(is_secret_name(name) for name, _ in parse_qsl(urlsplit(uri).query))
     if URL_PASSWORD.search(uri) or in_query or (bare != uri and bare.startswith("http")):
         raise ConfigError(
-            f"{option}: holds a password, which run folders would keep; give it in MLFLOW_TRACKING_USERNAME and"
-            " MLFLOW_TRACKING_PASSWORD, or the whole address in MLFLOW_TRACKING_URI"
+            f"{option}={REDACTED}: contains a password, which run folders would keep. Next: give it in"
+            " MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or the whole address in MLFLOW_TRACKING_URI"
         )
     if urlsplit(uri).scheme.split("+")[0] not in URI_SCHEMES:
         raise ConfigError(
-            f"{option}={bare}: give sqlite:///FILE, http(s)://HOST:PORT or a database's address"
-            " (MLflow no longer keeps runs in plain folders)"
+            f"{option}={bare}: not a tracking server (MLflow no longer keeps runs in plain folders). Allowed:"
+            " sqlite:///FILE, http(s)://HOST:PORT or a database's address"
         )
     if folder := database_folder(uri):
-        raise ConfigError(f"{option}={bare}: {folder} is a folder; give the database's file, as in {bare}/mlflow.db")
+        raise ConfigError(
+            f"{option}={bare}: {folder} is a folder. Next: give the database's file, as in {bare}/mlflow.db"
+        )
 
 
 def database_folder(uri: str) -> Path | None:
-    """The folder that stands where an SQLite database's file should: MLflow would try for minutes to open it."""
+    """The folder that an SQLite URI names instead of a file; None otherwise. MLflow would retry for minutes."""
     match = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(?:\?.*)?", uri)
     path = Path(match[1]).expanduser() if match else None
     return path if path is not None and path.is_dir() else None

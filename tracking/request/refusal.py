@@ -1,4 +1,4 @@
-"""Says why a request is refused: the key, what was given, what is allowed, and the next step."""
+"""Messages of refused requests: the key, its value, what is allowed, and what to type next."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tracking.base.safe_text import printable
 from tracking.request.stored_config import type_name
 
 QUOTES = "'\""
-OPTIONAL = ("recipe", "closed")  # the groups that conf/config.yaml names so
+OPTIONAL = ("recipe", "closed")  # the optional groups of conf/config.yaml
 
-# Only a clone holds the pages, and there the command is one of Python's.
+# Only a clone has docs/, and only there `python` precedes the command.
 HELP = f"See {LAUNCH} --help." if PREFIX else f"See python {LAUNCH} --help, or docs/configuration.md."
 
 
-# Hydra's words, and ours where its own do not say what to type; {0} is what is in their brackets.
-IN_OUR_WORDS = {
-    r"Could not override '(\w+)'": f"{{0}}: it is added with a plus, as in {LAUNCH} -m +{{0}}=NAME.",
-    r"Ambiguous value for argument '(.+)'$": "{0}: several values are a sweep, -m {0}; a list stands in brackets.",
-    r"Error parsing override '(.+)'$\s+missing EQUAL": "{0}: an option is NAME=VALUE, without spaces around the sign.",
-    r"Additional config directory '(.+)' not found": "--config-dir {0}: there is no such folder; give your YAML's.",
+# Hydra's messages and ours, which say what to type. {0} is the group of the pattern.
+OUR_MESSAGES = {
+    r"Could not override '(\w+)'": f"{{0}}: needs a plus. Next: {LAUNCH} -m +{{0}}=NAME.",
+    r"Ambiguous value for argument '(.+)'$": "{0}: has several values. Next: -m {0} for a sweep, or [...] for a list.",
+    r"Error parsing override '(.+)'$\s+missing EQUAL": "{0}: not an option. Allowed: NAME=VALUE, without spaces.",
+    r"Additional config directory '(.+)' not found": "--config-dir {0}: no such folder. Next: give that of your YAML.",
 }
 
 
 def options(cls: type = RunConfig, prefix: str = "") -> dict[str, Any]:
-    """Every key of the schema, dotted, with its type."""
+    """The type of every key of the schema; keys are dotted."""
     types: dict[str, Any] = {}
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
@@ -44,8 +44,7 @@ def options(cls: type = RunConfig, prefix: str = "") -> dict[str, Any]:
 
 
 def explain(error: Exception) -> str:
-    """One message for the user, without secrets. Hydra's and OmegaConf's own texts are kept where they say what is
-    allowed."""
+    """The message of an error, without secrets. Texts of Hydra and OmegaConf are kept if they say what is allowed."""
     return printable(_explain(error))
 
 
@@ -57,27 +56,27 @@ def _explain(error: Exception) -> str:
     known = options()
     if key in known:
         reason = str(cause).splitlines()[0]
-        return f"refused: {key}: {reason}; allowed: {type_name(known[key])}. {HELP}"
+        return f"refused: {key}: {reason.rstrip('.')}. Allowed: {type_name(known[key])}. {HELP}"
     if key:
         return f"refused: {unknown_option(key, known)}"
     if "/" in (choice := getattr(error, "missing_cfg_file", None) or ""):
         group, _, name = choice.rpartition("/")
         return f"refused: {unknown_choice(group, name, getattr(error, 'options', None) or [])}"
-    # What Hydra adds for its developers says nothing about what to do next.
+    # Hydra's search path does not help the user.
     text = str(error).partition("Config search path:")[0]
-    for theirs, ours in IN_OUR_WORDS.items():
+    for theirs, ours in OUR_MESSAGES.items():
         if match := re.match(theirs, text, re.MULTILINE):
             return f"refused: {ours.format(match[1])} {of_a_program(match[1])}{HELP}"
     if (override := getattr(error, "override", None)) and (line := in_quotes(override)):
-        return f"refused: {override}: Hydra does not read this without quotes; put it in quotes: {line} {HELP}"
+        return f"refused: {override}: Hydra cannot parse this without quotes. Next: {line} {HELP}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"refused: {' '.join(lines)} {HELP}"
 
 
 def in_quotes(override: str) -> str:
-    """What to type on a shell for an option whose value Hydra's grammar cannot read; empty where quotes do not help."""
+    """What to type in a shell for a value that Hydra's grammar cannot parse; empty if quotes do not help."""
     key, _, value = override.partition("=")
-    if (metric := re.fullmatch(r"\+?program\.metrics\.(\w+/.+)", key)) and value:  # A key with a slash is no option.
+    if (metric := re.fullmatch(r"\+?program\.metrics\.(\w+/.+)", key)) and value:  # not an option: slash
         return shlex.quote(f'+program.metrics={{{metric[1]}: "{escaped(value.strip(QUOTES))}"}}')
     parts = value.split(",")
     if not re.fullmatch(r"\+{0,2}[\w.@/\-]+", key) or value[:1] in ("[", "{") or not all(parts) or value[0] in QUOTES:
@@ -87,55 +86,54 @@ def in_quotes(override: str) -> str:
 
 
 def of_a_program(word: str) -> str:
-    """What to type where a command line has a script or an interpreter in an option's place; empty for other words."""
+    """What to type if an argument is a script or an interpreter; empty for other arguments."""
     if not word.endswith((".py", ".sh")) and not re.fullmatch(r"(.*/)?(python[\d.]*|torchrun|bash)", word):
         return ""
     script = f"python {word}" if word.endswith(".py") else f"{word} ..."
     command = shlex.quote(f"program.command={script}")
     return (
-        f"A program as it is: {LAUNCH} model=program {command}. A Python script may make its runs itself: "
+        f"Next: to run a program as it is: {LAUNCH} model=program {command}. A Python script can also track itself: "
         "from timetrial import TimeTrial (Lightning), HuggingFaceTimeTrial or time_trial (a loop). "
     )
 
 
 def escaped(value: str) -> str:
-    """For double quotes of Hydra's grammar, where backslashes count before a quote alone."""
+    """The value escaped for double quotes in Hydra's grammar, where only backslashes before a quote count."""
     return re.sub(r'(\\*)("|$)', lambda match: 2 * match[1] + ('\\"' if match[2] else ""), value)
 
 
 def unknown_option(key: str, known: dict[str, Any]) -> str:
-    """Why a dotted key, which is none of the `known`, is no option."""
+    """The message for a dotted key that is not in `known`."""
     near = difflib.get_close_matches(key, {*known, *groups(known)}, n=2, cutoff=0.6)
     parent = key.rpartition(".")[0]
     siblings = [name for name in known if name.rpartition(".")[0] == parent] or list(groups(known))
-    allowed = f"allowed: the keys of {parent} in the YAML" if parent in known else f"allowed: {', '.join(siblings)}"
-    if known.get(parent) == dict[str, str]:  # Its keys are the user's own.
-        return f"{key}: another key of {parent} is added with a plus: +{key}=VALUE. {HELP}"
-    meant = f"did you mean {' or '.join(near)}? ({allowed})." if near else f"{allowed}."
-    return f"{key}: there is no such option; {meant} {HELP}"
+    allowed = f"Allowed: the keys of {parent} in the YAML" if parent in known else f"Allowed: {', '.join(siblings)}"
+    if known.get(parent) == dict[str, str]:  # Users choose its keys.
+        return f"{key}: a new key of {parent} needs a plus. Next: +{key}=VALUE. {HELP}"
+    return f"{key}: no such option{did_you_mean(near)} {allowed}. {HELP}"
 
 
 def added_option(config: Any, prefix: str = "") -> str | None:
-    """Why a key that the schema does not have is no option; None where there is none.
+    """The message for a key that the schema does not have; None if all keys are in the schema.
 
-    With a plus, `+max_epoch=1`, Hydra adds any key, and OmegaConf makes it an attribute, which nothing reads.
+    With a plus, `+max_epoch=1`, Hydra adds any key, and OmegaConf makes it an attribute that nothing reads.
     """
     hints = typing.get_type_hints(type(config))
     for name, value in vars(config).items():
         if name not in hints:
             return unknown_option(prefix + name, options())
-        if dataclasses.is_dataclass(hints[name]) and (wrong := added_option(value, f"{prefix}{name}.")):
-            return wrong
+        if dataclasses.is_dataclass(hints[name]) and (message := added_option(value, f"{prefix}{name}.")):
+            return message
     return None
 
 
 def wrong_choice(
     choices: Mapping[str, str | None], overrides: Sequence[str], options: Callable[[str], list[str]]
 ) -> str | None:
-    """Why a choice of an optional group is none, or none of the model's; `options` gives the names of a group.
+    """The message for an unknown choice of an optional group, or one of another model; None if all are right.
 
-    Hydra passes over an optional choice that is not there: that is what makes a group optional. What follows from other
-    choices, `${model}_${dataset}`, need not be there, and is the model's own.
+    `options` gives the names in a group. Hydra skips a missing choice of an optional group. The default choice,
+    `${model}_${dataset}`, may be missing, and always belongs to the model.
     """
     model = str(choices["model"])
     for group in OPTIONAL:
@@ -145,13 +143,13 @@ def wrong_choice(
                 return unknown_choice(group, name, known)
             if name == f"{model}_{choices['dataset']}":
                 continue
-            if wrong := others(group, name, model, known[1:], options("model")):
-                return wrong
+            if message := choice_of_another_model(group, name, model, known[1:], options("model")):
+                return message
     return None
 
 
 def chosen(group: str, choices: Mapping[str, str | None], overrides: Sequence[str]) -> list[str]:
-    """The names that the command line chose of a group. A list of them, `recipe=[a,b]`, is no choice to Hydra."""
+    """The names that the command line chooses in a group. Hydra's choices lack those of a list, `recipe=[a,b]`."""
     if not any(word.startswith(f"{group}=") for word in overrides):
         return []
     lists = [word.partition("[")[2].rstrip("]") for word in overrides if word.startswith(f"{group}=[")]
@@ -160,31 +158,38 @@ def chosen(group: str, choices: Mapping[str, str | None], overrides: Sequence[st
 
 
 def unknown_choice(group: str, name: str, options: Sequence[str]) -> str:
-    """Why a choice of a config group, `model=vg`, of which there are these options, is none."""
-    allowed = f"allowed: {', '.join(options)}"
+    """The message for a choice such as `model=vg` that is not among the options of its config group."""
     near = difflib.get_close_matches(name, options, n=2, cutoff=0.6)
-    meant = f"did you mean {' or '.join(near)}? ({allowed})" if near else allowed
-    return f"{group}={name}: there is no such choice; {meant}. {HELP}"
+    return f"{group}={name}: no such choice{did_you_mean(near)} Allowed: {', '.join(options)}. {HELP}"
 
 
-def others(group: str, name: str, model: str, options: Sequence[str], models: Sequence[str]) -> str | None:
-    """Why this model is not trained by what is named after another one; None where it may be."""
+def did_you_mean(near: Sequence[str]) -> str:
+    return f"; did you mean {' or '.join(near)}?" if near else "."
+
+
+def choice_of_another_model(
+    group: str, name: str, model: str, options: Sequence[str], models: Sequence[str]
+) -> str | None:  # fmt: skip
+    """The message for a choice that is named after another model; None if this model may have it."""
     owner = named_after(group, name, models)
     if owner in (None, model):
         return None
-    own = ", ".join(["none", *(option for option in options if named_after(group, option, models) in (None, model))])
+    fitting = (option for option in options if named_after(group, option, models) in (None, model))
     return (
-        f"{group}={name}: is of model={owner}, and the model is model={model}; allowed with it: {own};"
-        f" or give model={owner} {group}={name}. {HELP}"
+        f"{group}={name}: belongs to model={owner}, not to model={model}. Allowed: {', '.join(['none', *fitting])}."
+        f" Next: choose one of these, or give model={owner} {group}={name}. {HELP}"
     )
 
 
 def named_after(group: str, name: str, models: Sequence[str]) -> str | None:
-    """The model that the recipe MODEL_WHAT or the rules RULES_MODEL are of, by the longest name; None for none."""
-    is_of = (lambda of: f"{name}_".startswith(f"{of}_")) if group == "recipe" else (lambda of: name.endswith(f"_{of}"))
-    return max(filter(is_of, models), key=len, default=None)
+    """The model in the name of a recipe MODEL_WHAT or of rules RULES_MODEL; the longest match, or None."""
+    if group == "recipe":
+        matches = [model for model in models if f"{name}_".startswith(f"{model}_")]
+    else:
+        matches = [model for model in models if name.endswith(f"_{model}")]
+    return max(matches, key=len, default=None)
 
 
 def groups(known: dict[str, Any]) -> dict[str, None]:
-    """The first part of every dotted key, once, in order."""
+    """The first parts of the dotted keys, as keys of a dict: unique and in order."""
     return dict.fromkeys(key.partition(".")[0] for key in known)

@@ -1,4 +1,4 @@
-"""A run's options as text, and read back from it; and every YAML of a run's folder, which anybody may have written."""
+"""Writes and reads a run's config as YAML, and reads any YAML of a run folder, which is untrusted."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 from conf.schema import ConfigError, RunConfig
 
-MAX_CHARS = 1_000_000  # of a text; a run's config has some thousands
-MAX_DEPTH = 32  # of what lies in each other; a run's config has six
+MAX_CHARS = 1_000_000  # a run's config has some thousands
+MAX_DEPTH = 32  # levels of nesting; a run's config has six
 
 
 @functools.cache
 def _loaders() -> tuple[Any, Any]:
-    """PyYAML's loader, and one whose whole numbers of more than 63 bits are floats, as no others fit into a float."""
-    import yaml  # In these functions only: a program's image need not have it.
+    """PyYAML's safe loader, and a subclass that loads integers of more than 63 bits as floats."""
+    import yaml  # In these functions only: a program's image may lack it.
 
-    fast = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
+    fast = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if PyYAML was built with it
 
     class Bounded(fast):  # type: ignore[valid-type, misc]
         def whole(self, node: yaml.ScalarNode) -> int | float:
@@ -31,26 +31,26 @@ def _loaders() -> tuple[Any, Any]:
 
 
 def loaded(text: str) -> Any:
-    """What a YAML of a run says. Raises ValueError for what is none, and for what no run of ours has written.
+    """The content of a YAML file of a run. Raises ValueError if it is malformed, too large, too deep or has aliases.
 
-    An alias may stand for a part that holds aliases in its turn: some hundred bytes become billions of values.
+    Aliases are refused because nested ones expand some hundred bytes to billions of values.
     """
     import yaml
 
     if len(text) > MAX_CHARS:
-        raise ValueError(f"has {len(text)} characters, and a run's YAML has no more than {MAX_CHARS}")
+        raise ValueError(f"has {len(text)} characters. Allowed in a run's YAML: {MAX_CHARS}")
     loader, bounded = _loaders()
     try:
         depth = 0
         for event in yaml.parse(text, loader):
             if isinstance(event, yaml.AliasEvent):
-                raise ValueError(f"has an alias (*{event.anchor}), which no YAML of a run has")
+                raise ValueError(f"has an alias (*{event.anchor}), which is not allowed in a run's YAML")
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
-                raise ValueError(f"is deeper than {MAX_DEPTH} levels, which no YAML of a run is")
+                raise ValueError(f"is nested too deep. Allowed in a run's YAML: {MAX_DEPTH} levels")
         return yaml.load(text, bounded)
     except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"is no YAML ({' '.join(str(error).split())[:200]})") from None
+        raise ValueError(f"is not YAML ({' '.join(str(error).split())[:200]})") from None
 
 
 def to_text(config: RunConfig) -> str:
@@ -60,16 +60,16 @@ def to_text(config: RunConfig) -> str:
 
 
 def parse(text: str, source: str) -> RunConfig:
-    """The config in a text that `to_text` made; `source` names it in errors.
+    """The config from a text of `to_text`; `source` names the text in errors.
 
-    Raises ConfigError for unknown keys, as a config of another version has, and for what is no config.
+    Raises ConfigError for malformed texts, and for unknown keys, as in a config of another version.
     """
     try:
         content = loaded(text)
     except ValueError as error:
-        raise ConfigError(f"{source}: {error}; put a copy in place") from None
+        raise ConfigError(f"{source}: {error}. Next: put a copy in place") from None
     if not isinstance(content, dict):
-        raise ConfigError(f"{source}: holds no options; put a copy in place")
+        raise ConfigError(f"{source}: has no options. Next: put a copy in place")
     return from_dict(RunConfig, content)
 
 
@@ -80,10 +80,10 @@ def from_dict(cls: type[T], data: dict[str, Any], prefix: str = "") -> T:
     """Rebuild nested dataclasses from plain dicts. Raises ConfigError."""
     hints = typing.get_type_hints(cls)
     if not isinstance(data, dict):
-        raise ConfigError(f"{prefix.rstrip('.')}={data}: must have the keys {', '.join(sorted(hints))}")
+        raise ConfigError(f"{prefix.rstrip('.')}={data}: not a mapping. Allowed keys: {', '.join(sorted(hints))}")
     unknown = sorted(set(data) - set(hints))
     if unknown:
-        raise ConfigError(f"{prefix}{unknown[0]}: no such option; allowed here: {', '.join(sorted(hints))}")
+        raise ConfigError(f"{prefix}{unknown[0]}: no such option. Allowed: {', '.join(sorted(hints))}")
     values = {
         key: from_dict(hints[key], value, f"{prefix}{key}.") if dataclasses.is_dataclass(hints[key]) else value
         for key, value in data.items()
@@ -92,7 +92,7 @@ def from_dict(cls: type[T], data: dict[str, Any], prefix: str = "") -> T:
 
 
 def type_name(hint: Any) -> str:
-    """A type as the reference and the error messages print it: `int | null` rather than Optional[int]."""
+    """A type as text for the reference and for messages: `int | null` rather than Optional[int]."""
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         return " | ".join(type_name(part) for part in typing.get_args(hint))
     if hint is type(None):

@@ -1,4 +1,4 @@
-"""Refuses a study that is not run as one, and says on which dataset its models train."""
+"""Refuses a study without -m, and finds the real dataset of a model for study.data=real."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ REAL_DATA = ("imagenet", "coco", "wmt", "movielens", "fashion_mnist", "tokens")
 
 
 def check_study(study: StudyConfig, overrides: Sequence[str], params: Iterable[str]) -> None:
-    """Raise ConfigError for a study whose grid was not gone through.
+    """Raise ConfigError for a study that is not run as a sweep, or beside another one.
 
-    `overrides` are those of one job, `params` the keys of the grid: Hydra turns the second into the first only with -m,
-    and only for one study at a time.
+    `overrides` are those of one job, `params` the keys of the study's grid. Hydra turns the grid into overrides only
+    with -m, and only for one study at a time.
     """
     if study.name and not all(any(override.startswith(f"{key}=") for override in overrides) for key in params):
         raise ConfigError(
-            f"+study={study.name}: a study is a sweep, and one at a time: {LAUNCH} -m +study={study.name}"
+            f"+study={study.name}: a study is a sweep, one at a time. Next: {LAUNCH} -m +study={study.name}"
             " (dry_run=true shows its jobs)"
         )
 
 
 def real_dataset(config: RunConfig, overrides: Sequence[str]) -> str | None:
-    """The dataset that study.data=real asks for: the one that the model's published target is on.
+    """The real dataset of the model for study.data=real: that of its published target.
 
-    None where nothing asks for it, a dataset is named, or the model has none. Raises ConfigError for another word.
+    None without study.data, if the command line names a dataset, or if the model has none. Raises ConfigError.
     """
     if config.study.data not in ("", "real"):
-        raise ConfigError(f"study.data={config.study.data}: may be real; leave it out for the models' small datasets")
+        raise ConfigError(
+            f"study.data={config.study.data}: no such value. Allowed: real. Next: leave it out for the models' small"
+            " datasets"
+        )
     if not config.study.data or any(word.startswith("dataset=") for word in overrides):
         return None
     return next((name for name in config.model.targets if name in REAL_DATA), None)

@@ -217,7 +217,7 @@ def read_and_make_mistakes(planted: Planted, run: Path) -> None:
         asked = subprocess.run(command, cwd=planted.repository, env=planted.environ, capture_output=True, text=True)
         assert asked.returncode == 2
         planted.printed += [asked.stdout, asked.stderr]
-    refusal = "stack.env.HF_TOKEN=***: speaks of a secret, which run folders would keep; export"
+    refusal = "stack.env.HF_TOKEN=***: names a secret, which run folders would keep. Next: export"
     assert refusal in "".join(planted.printed)
     wrong = planted.environ["MLFLOW_TRACKING_URI"].replace("heidi", "nobody")
     (run / run_folder.MIRROR).unlink()

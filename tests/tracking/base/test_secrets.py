@@ -207,7 +207,7 @@ HIDDEN = {
     "https://me:a@b3xyz@host/r": "https://***@host/r",
     "postgresql://me:a/b?c#d9@host/db": "postgresql://***@host/db",
     "http://host:80/a@b": "http://host:80/a@b",
-    "refused: stack.env.HF_TOKEN: speaks of a secret": "refused: stack.env.HF_TOKEN: speaks of a secret",
+    "refused: stack.env.HF_TOKEN: names a secret": "refused: stack.env.HF_TOKEN: names a secret",
     "unexpected token: some_name; num_tokens=123456, pad_token_id=50256": None,
 }
 

@@ -290,4 +290,4 @@ def test_nothing_of_a_strangers_folder_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
     alone = launch(tmp_path / "here", "trust=true")
     assert alone.code == 2
-    assert "trust=true: speaks of a folder; give it with resume= or sweep.resume=" in alone.output
+    assert "trust=true: has no effect without resume= or sweep.resume=" in alone.output

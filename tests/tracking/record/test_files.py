@@ -92,7 +92,7 @@ def test_no_link_is_read(name: str, folder: Path, outside: Path) -> None:
 def test_a_pipe_is_not_waited_for(folder: Path) -> None:
     (folder / run_folder.RESULT).unlink()
     os.mkfifo(folder / run_folder.RESULT)
-    with pytest.raises(OSError, match="is no regular file"):
+    with pytest.raises(OSError, match="is not a regular file"):
         run_folder.read_result(folder)
 
 

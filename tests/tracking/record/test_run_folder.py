@@ -63,5 +63,5 @@ def test_parents_come_before_their_children(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / run_folder.RUN).write_text('{"na')
-    with pytest.raises(ValueError, match=r"run\.json: is damaged \(.*\); .*move its folder away"):
+    with pytest.raises(ValueError, match=r"run\.json: is damaged \(.*\)\..*move its folder away"):
         run_folder.read_info(tmp_path)

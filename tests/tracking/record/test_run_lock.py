@@ -118,10 +118,10 @@ def test_what_is_not_known_is_not_ended_unless_somebody_answers_for_it(
 
 
 def test_a_folder_that_says_nothing_is_not_ended_either(folder: Path) -> None:
-    with pytest.raises(Running, match="says who runs it"):
+    with pytest.raises(Running, match="names the process that runs it, is missing"):
         repair(folder)
     (folder / run_folder.RUN_LOCK).write_text("{")
-    with pytest.raises(Running, match="does not say who runs it"):
+    with pytest.raises(Running, match="does not name the process"):
         repair(folder)
     assert repair(folder, ended=True)
 

@@ -42,7 +42,7 @@ def shapes(hint: Any) -> list[Any]:
     ("option", "value"), [(option, value) for option, hint in TEXTS.items() for value in shapes(hint)]
 )
 def test_every_text_is_refused_by_name_before_anything_is_done(option: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=f"{option}.*holds a control character"):
+    with pytest.raises(ConfigError, match=f"{option}.*contains a control character"):
         check_run(holding(composed([]), option, value), [])
 
 

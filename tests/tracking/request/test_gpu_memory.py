@@ -64,17 +64,17 @@ def test_a_size_that_fits_is_let_through_and_says_what_it_takes_by_either_strate
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["model=llama", "recipe=llama_8b", "gpus=4"], r"a GPU here has 85\.0 GB; strategy=fsdp takes \d"),
-        (["model=llama", "recipe=llama_8b", "gpus=1"], r"strategy=fsdp on \d such GPUs is the fewest"),
-        (["model=llama", "recipe=llama_70b", "gpus=8", "strategy=fsdp"], r"strategy=fsdp on \d\d such GPUs is the few"),
+        (["model=llama", "recipe=llama_8b", "gpus=4"], r"85\.0 GB. Next: give strategy=fsdp, which takes \d"),
+        (["model=llama", "recipe=llama_8b", "gpus=1"], r"strategy=fsdp on \d such GPUs, the fewest"),
+        (["model=llama", "recipe=llama_70b", "gpus=8", "strategy=fsdp"], r"strategy=fsdp on \d\d such GPUs, the few"),
         (
             ["model=llama", "recipe=llama_70b", "gpus=8", "strategy=fsdp", "global_batch_size=65536"],
-            r"strategy=fsdp on \d\d such GPUs is the fewest on which it fits, with global_batch_size=\d{6}\b",
+            r"strategy=fsdp on \d\d such GPUs, the fewest that it fits on, with global_batch_size=\d{6}\b",
         ),
         (
             ["model=llama", "recipe=llama_8b", "gpus=8", "strategy=fsdp", "dataset.sequence_length=65536",
              "model.hparams.micro_batch_size=65536", "model.hparams.activation_checkpointing=false"],
-            r"on no number of them; give model\.hparams\.activation_checkpointing=true",
+            r"give model\.hparams\.activation_checkpointing=true; more GPUs are not enough",
         ),
     ],
 )  # fmt: skip

@@ -15,50 +15,50 @@ pytestmark = pytest.mark.slow
 
 REFUSED = {
     "modle=vgg": ["modle", "did you mean model"],
-    "model=vg": ["model=vg", "did you mean vgg?", "allowed: gnmt, gpt, llama, maskrcnn, minigo, ncf, program"],
-    "-m study=scaling": ["study: it is added with a plus", "-m +study=NAME"],
-    "+max_epoch=1": ["max_epoch: there is no such option; did you mean max_epochs"],
-    "++tracking.url=sqlite:///a.db": ["tracking.url: there is no such option", "tracking.uri"],
-    "seed=1,2": ["seed=1,2: several values are a sweep, -m seed=1,2; a list stands in brackets."],
-    "gpus": ["gpus: an option is NAME=VALUE"],
-    "train.py": ["an option is NAME=VALUE", "launch.py model=program 'program.command=python train.py'"],
+    "model=vg": ["model=vg", "did you mean vgg?", "Allowed: gnmt, gpt, llama, maskrcnn, minigo, ncf, program"],
+    "-m study=scaling": ["study: needs a plus", "-m +study=NAME"],
+    "+max_epoch=1": ["max_epoch: no such option; did you mean max_epochs"],
+    "++tracking.url=sqlite:///a.db": ["tracking.url: no such option", "tracking.uri"],
+    "seed=1,2": ["seed=1,2: has several values. Next: -m seed=1,2 for a sweep, or [...] for a list."],
+    "gpus": ["gpus: not an option. Allowed: NAME=VALUE"],
+    "train.py": ["Allowed: NAME=VALUE", "launch.py model=program 'program.command=python train.py'"],
     "python train.py": ["launch.py model=program 'program.command=python ...'", "import TimeTrial (Lightning)"],
-    "--config-dir nowhere": ["--config-dir", "nowhere: there is no such folder"],
-    "recipe=bla": ["recipe=bla: there is no such choice", "allowed: none, gnmt_cpu"],
+    "--config-dir nowhere": ["--config-dir", "nowhere: no such folder"],
+    "recipe=bla": ["recipe=bla: no such choice", "Allowed: none, gnmt_cpu"],
     "recipe=resnet50_cpu dry_run=true": [
         "recipe=resnet50_cpu",
-        "the model is model=vgg; allowed with it: none;",
+        "belongs to model=resnet50, not to model=vgg. Allowed: none.",
         "model=resnet50 recipe=resnet50_cpu",
     ],
     "recipe=[ncf_cpu] model=ssd dry_run=true": [
         "recipe=ncf_cpu",
-        "model=ssd; allowed with it: none, ssd_cpu, ssd_shapes",
+        "not to model=ssd. Allowed: none, ssd_cpu, ssd_shapes",
     ],
     "-m model=resnet50,vgg recipe=resnet50_cpu max_epochs=1 limit_train_batches=1": [
         "recipe=resnet50_cpu",
-        "the model is model=vgg",
+        "not to model=vgg",
     ],
     "closed=mlperf_v07_ssd dry_run=true": [
-        "closed=mlperf_v07_ssd: is of model=ssd, and the model is model=vgg; allowed with it: none;",
+        "closed=mlperf_v07_ssd: belongs to model=ssd, not to model=vgg. Allowed: none.",
         "model=ssd closed=mlperf_v07_ssd",
     ],
-    "-m closed=none,mlperf": ["closed=mlperf: there is no such choice", "mlperf_v07_ssd"],
+    "-m closed=none,mlperf": ["closed=mlperf: no such choice", "mlperf_v07_ssd"],
     "model.hparams.augment_epoch=1": ["model.hparams.augment_epoch", "no such option"],
-    "stack.env.OMP_NUM_THREADS=1": ["is added with a plus: +stack.env.OMP_NUM_THREADS=VALUE"],
+    "stack.env.OMP_NUM_THREADS=1": ["needs a plus. Next: +stack.env.OMP_NUM_THREADS=VALUE"],
     "model.optimizer.lrr=1": ["model.optimizer.lrr", "model.optimizer.lr"],
-    "target=<=3.0": ["put it in quotes: 'target=\"<=3.0\"'"],
-    "tracking.experiment=Prüfung": ["put it in quotes: 'tracking.experiment=\"Prüfung\"'"],
-    "tracking.experiment=a#b": ["put it in quotes: 'tracking.experiment=\"a#b\"'"],
-    "dataset.path=/d/a;b": ["put it in quotes: 'dataset.path=\"/d/a;b\"'"],
-    "program.cwd=/d/(x)": ["put it in quotes: 'program.cwd=\"/d/(x)\"'"],
-    "-m target=<=3.0,<=2.5": ['put it in quotes: \'target="<=3.0","<=2.5"\''],
-    "+program.metrics.eval/a=(x)": ["put it in quotes: '+program.metrics={eval/a: \"(x)\"}'"],
-    "seed=abc": ["seed", "'abc'", "allowed: int"],
+    "target=<=3.0": ["without quotes. Next: 'target=\"<=3.0\"'"],
+    "tracking.experiment=Prüfung": ["without quotes. Next: 'tracking.experiment=\"Prüfung\"'"],
+    "tracking.experiment=a#b": ["without quotes. Next: 'tracking.experiment=\"a#b\"'"],
+    "dataset.path=/d/a;b": ["without quotes. Next: 'dataset.path=\"/d/a;b\"'"],
+    "program.cwd=/d/(x)": ["without quotes. Next: 'program.cwd=\"/d/(x)\"'"],
+    "-m target=<=3.0,<=2.5": ['without quotes. Next: \'target="<=3.0","<=2.5"\''],
+    "+program.metrics.eval/a=(x)": ["without quotes. Next: '+program.metrics={eval/a: \"(x)\"}'"],
+    "seed=abc": ["seed", "'abc'", "Allowed: int"],
     "seed=-1": ["seed=-1", "from 0"],
-    "precision=fp31": ["precision=fp31", "did you mean fp32", "allowed: bf16, fp16, fp32, fp8, tf32"],
-    "gpus=8": ["gpus=8", "visible on this machine", "give auto"],
-    "gpus=-1": ["gpus=-1", "give auto"],
-    "gpus=some": ["gpus=some", "give auto"],
+    "precision=fp31": ["precision=fp31", "did you mean fp32", "Allowed: bf16, fp16, fp32, fp8, tf32"],
+    "gpus=8": ["gpus=8", "visible on this machine", "Allowed: auto"],
+    "gpus=-1": ["gpus=-1", "Allowed: auto"],
+    "gpus=some": ["gpus=some", "Allowed: auto"],
     "gpus=0 precision=fp16": ["precision=fp16", "fp32 or bf16"],
     "gpus=0 precision=tf32": ["precision=tf32", "fp32 or bf16"],
     "nodes=2": ["nodes=2", "rendezvous=HOST:PORT", "node_rank"],
@@ -70,10 +70,10 @@ REFUSED = {
     "target=nan": ["target=nan", "finite"],
     "batch_size=0": ["batch_size=0", "above 0"],
     "batch_size=100000000": ["batch_size=100000000", "training set of dataset=digits", "give up to batch_size=1"],
-    "model=ncf batch_size=1001 dry_run=true": ["batch_size=1001", "groups of 5", "such as batch_size=1000"],
+    "model=ncf batch_size=1001 dry_run=true": ["batch_size=1001", "group_size=5", "such as batch_size=1000"],
     "-m model=vgg,ncf batch_size=4": ["batch_size=4", "such as batch_size=5"],
     "model.group_size=0": ["model.group_size=0", "above 0"],
-    "target=1.5": ["target=1.5", "between 0 and 1"],
+    "target=1.5": ["target=1.5", "accuracy: 0 to 1"],
     "dataset=fashion_mnist": ["dataset.path", "train-images-idx3-ubyte"],
     "+stack.expect.torch=9.9": ["stack=native", "torch", "9.9", "stack.expect"],
     "+stack.expect.pytorch=2": ["stack.expect", "pytorch", "torch"],
@@ -116,7 +116,7 @@ REFUSED = {
     ],
     "model.workload=trainers.models.vg:WORKLOAD": ["there is no module trainers.models.vg", "package.module:NAME"],
     "-m seed=1,2 model.workload=trainers.models.vgg:WORKLAOD": ["trainers.models.vgg has no WORKLAOD"],
-    "-m seed=1,2 target=7": ["target=7", "between 0 and 1"],
+    "-m seed=1,2 target=7": ["target=7", "accuracy: 0 to 1"],
 }
 # Found in the worker, before it trains: by the dataset itself, and by the fingerprint.
 IN_THE_WORKER = {
@@ -159,7 +159,7 @@ def test_a_recipe_of_ones_own_that_is_named_after_no_model_trains_any(tmp_path: 
         assert answer.code == 0, answer.output
     answer = launch(tmp_path, *asked, "recipe=ssd_small")
     assert answer.code == 2, answer.output
-    assert "allowed with it: none, small, ssdlike_cpu, vgg_small;" in answer.output
+    assert "Allowed: none, small, ssdlike_cpu, vgg_small." in answer.output
 
 
 class Refusing(BaseHTTPRequestHandler):

@@ -19,7 +19,7 @@ from tracking.base.console import make_console
 from tracking.jobs.plan import Job
 from tracking.jobs.watch import Alerts
 from tracking.record import Failure, Record, Result, documents, journal, run_folder
-from tracking.request.checks import check_alert
+from tracking.request.output_checks import check_alert
 
 SECRET = "s3cr3t-Of-The-Server"
 KEEPS = """
@@ -168,7 +168,7 @@ def test_who_was_stopped_on_purpose_is_not_told_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("alert", "words"),
     [
-        (AlertConfig("no-such-program x"), "there is no such program here"),
+        (AlertConfig("no-such-program x"), "no such program. Next"),
         (AlertConfig("sh 'x"), "close the quotes"),
         (AlertConfig("true", 0), "alert.timeout_sec=0: must be above 0"),
         (AlertConfig(None, 3), "has no effect without alert.command"),

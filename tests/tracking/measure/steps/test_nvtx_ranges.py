@@ -10,7 +10,7 @@ from conf.schema import ConfigError, RunConfig
 from tracking.measure.steps import Ranges, nvtx_ranges
 from tracking.measure.training import Meter, Ranks
 from tracking.measure.training.exchange import ExchangeTimer
-from tracking.request.checks import check_profile
+from tracking.request.output_checks import check_profile
 
 CPU = torch.device("cpu")
 

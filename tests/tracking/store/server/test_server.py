@@ -193,7 +193,7 @@ def test_a_file_that_is_no_database_is_refused_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scheme", ["sqlite", "sqlite+pysqlite"])
 def test_a_folder_in_place_of_the_database_is_refused_at_once(tmp_path: Path, scheme: str) -> None:
     with pytest.raises(
-        server.TrackingRefused, match=r"is a folder; give the database's file, as in sqlite.*/mlflow.db"
+        server.TrackingRefused, match=r"is a folder.*give the database's file, as in sqlite.*/mlflow.db"
     ):
         server.check_server(f"{scheme}:///{tmp_path}?timeout=5")
     server.check_server(f"{scheme}:///{tmp_path}/mlflow.db")

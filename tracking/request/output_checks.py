@@ -1,0 +1,66 @@
+"""Refuses wrong options of what a run leaves behind: weights, a profile, an alert."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+
+from conf.launch_options import AlertConfig, ProfileConfig
+from conf.schema import SAVE_MODEL, ConfigError, RunConfig
+
+
+def check_save_model(config: RunConfig) -> None:
+    if config.save_model not in SAVE_MODEL:
+        raise ConfigError(f"save_model={config.save_model}: no such value. Allowed: {', '.join(SAVE_MODEL)}")
+    if config.tracking.upload_model and config.save_model == "none":
+        raise ConfigError(
+            "tracking.upload_model=true: has no effect with save_model=none. Next: give save_model=final or"
+            " save_model=best"
+        )
+    if config.log_model and not config.model.exportable:
+        raise ConfigError(
+            f"log_model=true: model={config.model.name} cannot be exported (exportable: false in its YAML). Next: keep"
+            " the weights alone: save_model=final tracking.upload_model=true"
+        )
+    if config.register_model is not None and not config.log_model:
+        raise ConfigError(
+            f"register_model={config.register_model}: has no effect without log_model=true. Next: give both, or leave"
+            " register_model out"
+        )
+
+
+def check_profile(config: RunConfig) -> None:
+    """Raise ConfigError for a profile that cannot be made, and for options without effect."""
+    profile = config.profile
+    if profile.steps < 0:
+        raise ConfigError(f"profile.steps={profile.steps}: must be 0 (no profile) or more; profile=true is 20")
+    if profile.trace_megabytes <= 0:
+        raise ConfigError(f"profile.trace_megabytes={profile.trace_megabytes:g}: must be above 0")
+    for key in ("seed", "trace_megabytes"):
+        value = getattr(profile, key)
+        if not profile.steps and value != getattr(ProfileConfig, key):
+            raise ConfigError(f"profile.{key}={value}: has no effect without profile=true. Next: give both, or neither")
+    if profile.nvtx and (config.is_program() or not config.on_gpu()):
+        raise ConfigError(
+            "profile.nvtx=true: marks a workload's training on GPUs only. Next: give gpus=1, or leave it out"
+        )
+    if profile.steps and config.is_program():
+        raise ConfigError(f"profile.steps={profile.steps}: timetrial cannot trace a program. Next: leave it out")
+
+
+def check_alert(alert: AlertConfig) -> None:
+    """Raise ConfigError for a command that could not be started when it is needed, and for one without effect."""
+    if alert.timeout_sec <= 0:
+        raise ConfigError(f"alert.timeout_sec={alert.timeout_sec:g}: must be above 0")
+    if alert.command is None:
+        if alert.timeout_sec != AlertConfig.timeout_sec:
+            raise ConfigError(
+                f"alert.timeout_sec={alert.timeout_sec:g}: has no effect without alert.command. Next: leave it out"
+            )
+        return
+    try:
+        words = shlex.split(alert.command)
+    except ValueError as error:
+        raise ConfigError(f"alert.command={alert.command}: {error}. Next: close the quotes") from None
+    if not words or shutil.which(words[0]) is None:
+        raise ConfigError(f"alert.command={alert.command}: no such program. Next: give one on the PATH, or its path")
