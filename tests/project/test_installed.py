@@ -94,7 +94,7 @@ def test_the_command_has_every_name_and_says_what_to_type(installed: Installed) 
     assert refused.returncode == 2
     assert refused.stderr.endswith("See timetrial run --help.\n")
     refused = installed.run("timetrial", "sync", "none")
-    assert (refused.returncode, refused.stderr) == (2, "refused: none: no run folder at or below; give your runs_dir\n")
+    assert (refused.returncode, refused.stderr) == (2, "refused: none: no run found. Next: give your runs_dir\n")
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
-"""A training that somebody else wrote, tracked from inside: a callback for Lightning, a context manager for any loop.
+"""Tracks a user's own training from inside: callbacks for frameworks, a context manager for any loop.
 
-Beside the script runs a companion process. It samples the machine, mirrors the run's folder to MLflow and ends the run
-where the script was killed, and it outlives the script by as long as the upload takes.
+A companion process runs beside the script. It samples the machine, mirrors the run's folder to MLflow, and ends the run
+if the script was killed. It outlives the script until everything is uploaded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracking.api.keras import KerasTimeTrial
 
 __all__ = ["HuggingFaceTimeTrial", "KerasTimeTrial", "TimeTrial", "Trial", "time_trial"]
-# Each needs a framework that only its user has.
+# Imported on demand, since each needs a framework that may not be installed.
 LATER = {"HuggingFaceTimeTrial": "huggingface", "KerasTimeTrial": "keras"}
 
 

@@ -1,4 +1,4 @@
-"""A time_trial that a framework's callback begins and ends, where no `with` stands around the training."""
+"""A time_trial that a framework's callback begins and ends, without a `with` block around the training."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from tracking.api.options import TrialOptions, checked
 
 
 class Driven:
-    """`options` are those of time_trial; a wrong one is refused at once. `trial` is None while nothing is trained.
+    """Begins and ends runs for a callback. `trial` is None between trainings.
 
-    What ends the script before the training has come to its end becomes the run's failure.
+    `options` are those of time_trial. Raises ConfigError for a wrong one. An exception that ends the script during the
+    training becomes the run's failure.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -24,11 +25,11 @@ class Driven:
         self._context: AbstractContextManager[Trial] | None = None
         self.trial: Trial | None = None
 
-    def begin(self, **seen: Any) -> Trial:
-        """Start a run; `seen` are options that the script has not given."""
+    def begin(self, **defaults: Any) -> Trial:
+        """Start a run. `defaults` hold for options that the script has not set."""
         if self.trial is not None:
             self._leave(RuntimeError("another training began before this one had ended"))
-        self._context = time_trial(**seen | self._options)
+        self._context = time_trial(**defaults | self._options)
         self.trial = self._context.__enter__()
         self._hook = sys.excepthook
         sys.excepthook = self._ended_by

@@ -16,22 +16,22 @@ from tracking.api.samples import first_dimension
 from tracking.api.script_run import say
 from tracking.base import quantities
 
-PREFIX = "eval_"  # Trainer puts it before the name of each metric of an evaluation.
-OF_TRAINER = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")  # no metrics of a model
+PREFIX = "eval_"  # Trainer's prefix of evaluation metrics
+OF_TRAINER = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")  # not metrics of a model
 
 
-class HuggingFaceTimeTrial(TrainerCallback):  # type: ignore[misc, unused-ignore]  # It need not be installed.
+class HuggingFaceTimeTrial(TrainerCallback):  # type: ignore[misc, unused-ignore]  # may not be installed
     """Makes a run of every `trainer.train`. `options` are those of `time_trial`.
 
-    A metric is called as `compute_metrics` calls it: `accuracy`; also in `target`. A step is one of the optimizer. The
-    samples are those that the network was called with in training.
+    Metrics, also in `target`, have the names of `compute_metrics`: `accuracy`. A step is an optimizer step. Samples are
+    those with which the network is called in training.
     """
 
     def __init__(
         self, target: Mapping[str, float | str] | None = None, *, stop_at_target: bool = True, **options: Any
     ) -> None:
         named: Any = {} if target is None else target
-        if isinstance(named, Mapping):  # What else is given is refused as by time_trial.
+        if isinstance(named, Mapping):  # Others are refused by time_trial.
             named = {name.removeprefix(PREFIX): value for name, value in named.items()}
         self._driven, self._target = Driven(target=named, **options), named
         self._stop_at_target = stop_at_target
@@ -42,7 +42,7 @@ class HuggingFaceTimeTrial(TrainerCallback):  # type: ignore[misc, unused-ignore
         model = kwargs["model"]
         if self._target and args.eval_strategy == "no" and state.is_world_process_zero:
             names = ", ".join(self._target)
-            say(f"target: {names} is never evaluated; TrainingArguments(eval_strategy='epoch') does it")
+            say(f"target={names}: is never evaluated. Next: set TrainingArguments(eval_strategy='epoch')")
         self._samples = 0
         self._hook = model.register_forward_pre_hook(self._count, with_kwargs=True)
         tuned = {"learning_rate": args.learning_rate, "gradient_accumulation_steps": args.gradient_accumulation_steps}
@@ -66,7 +66,7 @@ class HuggingFaceTimeTrial(TrainerCallback):  # type: ignore[misc, unused-ignore
         self._open(control)
 
     def _open(self, control: Any) -> None:
-        """The Trainer's own callback, which comes before ours, has decided whether an evaluation follows."""
+        """Begin an evaluation if the Trainer's own callback, which runs before ours, has requested one."""
         if self._driven.trial is not None and control.should_evaluate:
             self._driven.trial.open_evaluation()
 

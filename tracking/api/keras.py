@@ -18,9 +18,9 @@ from tracking.api.driven import Driven
 class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
     """Makes a run of every `model.fit`. `options` are those of `time_trial`.
 
-    `batch_size` is that of `fit`, which does not tell it, and `num_samples` how many samples an epoch has: its last
-    batch may be smaller. Without `batch_size` the run has no rate. On JAX and TensorFlow a step's time is that between
-    the ends of steps on the host. Raises ConfigError for these on a GPU.
+    `batch_size` is that of `fit`, which does not pass it on. `num_samples` is the number of samples in an epoch, since
+    the last batch may be smaller. Without `batch_size` the run has no rate. On JAX and TensorFlow a step's time is the
+    time between the ends of steps on the host. Raises ConfigError for these on a GPU.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
             self._driven.trial.open_evaluation()
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """The metrics of the validation, or those of the training where there is none."""
+        """Record the metrics of the validation; without a validation, those of the training."""
         if self._driven.trial is None:
             return
         values = {name: float(value) for name, value in (logs or {}).items()}
@@ -71,10 +71,10 @@ class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def check_device() -> None:
-    """Raises ConfigError for a GPU whose work nothing here sees."""
+    """Raise ConfigError for JAX and TensorFlow on a GPU, whose steps cannot be timed from here."""
     backend = keras.backend.backend()
     if backend != "torch" and any(str(device).startswith("gpu") for device in keras.distribution.list_devices()):
         raise ConfigError(
-            f"KerasTimeTrial measures {backend} on CPUs alone; on a GPU run the script as a program: timetrial run"
+            f"KerasTimeTrial: cannot measure {backend} on a GPU. Next: run the script as a program: timetrial run"
             " model=program program.command='python train.py'"
         )

@@ -1,4 +1,4 @@
-"""The callback that tracks a Lightning training which somebody else wrote; it changes nothing but `should_stop`."""
+"""The callback that tracks a user's Lightning training. It changes only `should_stop`."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from tracking.record import attempts, journal
 if TYPE_CHECKING:
     import pytorch_lightning as pl
 
-# Modules that were trained, and by which callback each was timed last.
+# Trained modules, with the callback that timed each last.
 TRAINED: weakref.WeakKeyDictionary[pl.LightningModule, weakref.ref[TimeTrial]] = weakref.WeakKeyDictionary()
 
 
 class TimeTrial(Callback):
     """Makes a run of every `trainer.fit`: clock, throughput, fingerprint, system metrics, MLflow.
 
-    `target` maps metrics of `trainer.callback_metrics` to what they have to come to: 0.9, or "<=3.28" where less is
-    better; all are to be reached. `metrics` says which way other metrics are better: {"val_loss": "lower"}. `samples`
-    counts a batch's samples; by default it is the size of the first dimension of the first tensor in it. The clock
-    starts before the first batch is fetched, so a script that warms up or compiles in its first steps does so on the
-    clock. `params` become params of the run in MLflow.
+    `target` maps metrics of `trainer.callback_metrics` to their targets: 0.9, or "<=3.28" if lower is better; all must
+    be reached. `metrics` declares the direction of other metrics: {"val_loss": "lower"}. `samples` counts a batch's
+    samples; default: the size of the first dimension of the first tensor in it. The clock starts before the first
+    batch is fetched, so warm-up and compilation in the first steps are on the clock. `params` become params of the run
+    in MLflow.
 
-    Raises ConfigError for an argument that cannot be used.
+    Raises ConfigError for a wrong argument.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class TimeTrial(Callback):
         self._names = MetricNames(self._options.names)
         self._samples = samples
         self._collector: Collector | None = None
-        self._run: ScriptRun | None = None  # rank 0 has it
+        self._run: ScriptRun | None = None  # None except in rank 0
         self._meter: Meter | None = None
         self._folder = ""
-        self._pid = 0  # the process that trains
-        self._called = 0.0  # when it was asked to
+        self._pid = 0  # the training process
+        self._called = 0.0  # monotonic time of the call of the training
         self._reached = self._counted = False
         self._epoch_samples = 0
         self._in_epoch = False
@@ -76,10 +76,10 @@ class TimeTrial(Callback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if sum(isinstance(callback, TimeTrial) for callback in trainer.callbacks) > 1:  # type: ignore[attr-defined]
-            raise ConfigError("callbacks: there are two TimeTrials, and each would be on the other's clock; give one")
+            raise ConfigError("callbacks: two TimeTrials would disturb each other's clock. Next: give one")
         self._pid, self._called = os.getpid(), time.monotonic()
         if stage == "fit" and trainer.local_rank == 0:
-            self._collector = Collector(repository=script.folder())  # Its commands run while the training is set up.
+            self._collector = Collector(repository=script.folder())  # Its commands run during the setup.
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
@@ -108,7 +108,7 @@ class TimeTrial(Callback):
         )
         counted = "given" if self._samples else "first dimension of the batch"
         tags = {"clock": "script", "samples": counted + once}
-        if trainer.global_step or goes_on(self, pl_module):  # Its time to accuracy would be that of a part.
+        if trainer.global_step or goes_on(self, pl_module):  # This fit is only a part of the training.
             tags[UNCOUNTED_TAG] = "goes on from an earlier fit or a checkpoint"
         return ScriptRun(self._options, setup, facts, tags, self._called)
 
@@ -137,15 +137,15 @@ class TimeTrial(Callback):
             self._epochs.note_first_batch(trainer)
             if self._run is not None and (tags := self._epochs.tags()):
                 self._run.journal.tags(tags)
-        if not self._in_epoch:  # Of an epoch that a checkpoint was written within, Lightning announces no start.
+        if not self._in_epoch:  # Lightning does not announce an epoch that continues from a checkpoint.
             self._begin_epoch(trainer)
-        if not self._meter.is_open:  # An evaluation within the epoch is over.
+        if not self._meter.is_open:  # after an evaluation within the epoch
             self._meter.open(after_evaluation=True)
         num = first_dimension(batch) if self._samples is None else self._samples(batch)
         self._counted = self._counted and num is not None
         shared = trainer.global_rank % processes_per_batch(
             trainer.strategy, trainer.world_size
-        )  # Another one counts this batch.
+        )  # Another process counts this batch.
         self._meter.batch_ready(0 if num is None or shared else count(num, "what samples= returned for a batch"))
 
     def on_before_optimizer_step(
@@ -174,14 +174,14 @@ class TimeTrial(Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._meter is None:
             return
-        # Here it is open still where no evaluation came at its end, or it ends early: by the target, or by max_steps.
+        # The epoch is still open if it had no evaluation at its end, or ends early (target, max_steps).
         if self._in_epoch:
             self._close(trainer, True)
             if not sum(map(number, trainer.num_val_batches)):  # Without validation, the training's own metrics count.
                 self._evaluated(trainer)
 
     def _close(self, trainer: pl.Trainer, at_end: bool) -> None:
-        """Read the windows before an evaluation; the epoch is over where that comes at its end."""
+        """Read the windows before an evaluation, and end the epoch if the evaluation is `at_end`."""
         assert self._meter is not None
         assert self._epochs is not None
         if self._meter.is_open:
@@ -231,11 +231,11 @@ class TimeTrial(Callback):
             measured = summary.devices(self._run.config, meter, None, gpu)
             self._run.finish(meter, measured, without)
         elif trainer.strategy.root_device.type == "cuda":
-            meter.ranks.largest(torch.cuda.max_memory_allocated())  # The first rank asks for it.
+            meter.ranks.largest(torch.cuda.max_memory_allocated())  # The first rank takes part in `summary.devices`.
         self._run, self._folder = None, ""
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        if os.getpid() != self._pid:  # The script has forked, and its child ends: the training itself goes on.
+        if os.getpid() != self._pid:  # a forked child of the script
             return
         if self._meter is not None and self._meter.step:
             TRAINED[pl_module] = weakref.ref(self)
@@ -245,11 +245,11 @@ class TimeTrial(Callback):
         elif self._folder:
             write_failure(Path(self._folder), exception, trainer.global_rank)
         elif trainer.global_rank == 0 and self._collector is not None and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            with suppress(ConfigError):  # What the user raised counts, and not that it cannot be noted.
+            with suppress(ConfigError):  # The user's exception matters more than one from recording it.
                 self._start_run(trainer, pl_module).fail(exception)  # It failed before the training began.
         self._run, self._folder = None, ""
 
 
 def goes_on(trial: TimeTrial, pl_module: pl.LightningModule) -> bool:
-    """Whether this callback has timed a training of this module before: another Trainer counts from 0 again."""
+    """Whether this callback has timed a training of this module before, as another Trainer counts from 0 again."""
     return pl_module in TRAINED and TRAINED[pl_module]() is trial

@@ -1,4 +1,4 @@
-"""The context manager that tracks a training loop of one's own."""
+"""The context manager that tracks a user's own training loop."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ RATES = (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.ENERGY_JOULES_PER_SAM
 
 
 class Trial:
-    """What `time_trial` hands to the loop. Every process of a process group has one, and all call the same methods."""
+    """The object that `time_trial` yields. Every process of a process group has one, and all call the same methods."""
 
     def __init__(self, meter: Meter, options: TrialOptions, run: ScriptRun | None) -> None:
         self._meter = meter
-        self._run = run  # the first process has it
+        self._run = run  # None except in the first process
         self._options = options
         self._names = MetricNames(options.names)
         self._num_steps = 0  # steps since the last evaluation
         self._evaluating = False
         self._evaluations = EvaluationPlaces()
-        self._within_epoch = False  # whether the last evaluation came within an epoch, as far as the loop says it
+        self._within_epoch = False  # whether the last evaluation was within an epoch, as far as the loop tells
         self._num_epochs = 1
-        self._num_trained = 0  # stretches of steps that an evaluation has ended
+        self._num_trained = 0  # sequences of steps that an evaluation has ended
         self.reached = False
         self.counted = True
-        self.rated = True  # whether steps say how many samples they have
-        self.whole = True  # whether each evaluation came an epoch after the one before
+        self.rated = True  # whether steps have their numbers of samples
+        self.whole = True  # whether every two evaluations were one epoch apart
 
     def step(self, num_samples: int, loss: torch.Tensor | float | None = None) -> None:
-        """A training step of so many samples of this process is launched; the device is not waited for."""
+        """Note a launched training step of so many samples of this process. It does not wait for the device."""
         num = count(num_samples, "trial.step(num_samples)")
         kept = None if loss is None else torch.as_tensor(loss).detach()
         if kept is not None and kept.numel() != 1:
             shape = list(kept.shape)
-            raise ConfigError(f"trial.step(loss): a tensor of shape {shape}; give one number, such as loss.mean()")
+            raise ConfigError(f"trial.step(loss): has the shape {shape}. Next: give one number, such as loss.mean()")
         if not self._meter.is_open:
             self._begin()
         self._num_steps += 1
-        if self._meter.step == 0:  # How long steps wait for data is known of a loop over a DataLoader.
+        if self._meter.step == 0:  # The wait for data is known only in a loop over a DataLoader.
             self._meter.knows_waits = self._meter.has_fetched
         self._meter.batch_ready(num, now=False)
         self._meter.step_done(None if kept is None else kept.clone(), self._num_steps)
 
     @property
     def without(self) -> tuple[str, ...]:
-        """Which figures the loop does not say enough for; asked at its end, while its last steps are open."""
-        # Where its epochs end a loop does not say if it counts none.
+        """Prefixes of figures that cannot be computed from the loop's calls. Valid at its end, with open last steps."""
+        # A loop that counts no epochs does not tell where they end.
         unknown = () if self.rated else RATES
         if not self.counted:
             return (*unknown, quantities.EPOCHS, quantities.TIME_EPOCH_SEC)
@@ -75,7 +75,7 @@ class Trial:
 
     @property
     def params(self) -> dict[str, int]:
-        """After how many samples it evaluates, where that is within epochs; known at its end."""
+        """The interval between evaluations in samples, if they are within epochs. Valid at the loop's end."""
         return self._evaluations.params(0)
 
     def curves(self, values: Mapping[str, float]) -> None:
@@ -84,16 +84,18 @@ class Trial:
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
-        """Around the evaluation, so that its time is known; `evaluate` is called at its end, inside."""
+        """A context around an evaluation, which times it. Call `evaluate` inside, at its end."""
         self.open_evaluation()
         yield
         if self._evaluating:
             self._close_evaluation()
 
     def evaluate(self, metrics: Mapping[str, float], epoch: float | None = None) -> bool:
-        """Note an evaluation, after `epoch` epochs if that is known. Whether the target is reached, now or before."""
+        """Note an evaluation, after `epoch` epochs if known. Returns whether the target is reached, now or before."""
         if not isinstance(metrics, Mapping):
-            raise ConfigError(f"trial.evaluate({metrics!r}): give metrics by name, such as {{'accuracy': 0.95}}")
+            raise ConfigError(
+                f"trial.evaluate({metrics!r}): not metrics. Allowed: values by name, such as {{'accuracy': 0.95}}"
+            )
         if not self._evaluating:
             self.open_evaluation()
         values = {key: decimal(value) for key, value in self._names.keyed(metrics).items()}
@@ -123,7 +125,7 @@ class Trial:
         self._within_epoch = False
 
     def open_evaluation(self) -> None:
-        """What follows, up to `evaluate`, is an evaluation."""
+        """Begin an evaluation, which ends at `evaluate`."""
         if self._evaluating:
             return
         self.end_of_steps()
@@ -134,10 +136,10 @@ class Trial:
         self._meter.event("eval_stop", epoch_num=self._num_epochs)
         self._evaluating = False
         self._num_epochs += 1
-        self._begin()  # What the loop does until its next step counts as training.
+        self._begin()  # The time until the next step counts as training.
 
     def end_of_steps(self) -> None:
-        """Read the windows so far. What has no step was no epoch."""
+        """Read the windows so far, and end the epoch if it had steps."""
         if not self._meter.is_open:
             return
         samples = self._meter.close()
@@ -156,12 +158,12 @@ def time_trial(
     params: Mapping[str, journal.Scalar] | None = None, system_metrics_interval_sec: float = 2.0,
     metrics: Mapping[str, str] | None = None,
 ) -> Iterator[Trial]:  # fmt: skip
-    """Make a run of the training inside: `trial.step(num_samples)` after each step, `trial.evaluate({...})` after each
-    evaluation. The clock starts when the context is entered.
+    """Make a run of the training inside: call `trial.step(num_samples)` after each step, `trial.evaluate({...})` after
+    each evaluation. The clock starts when the context is entered.
 
-    `metrics` says which way a metric without a target is better: {"loss": "lower"}.
-    `device` is where it trains: by default the current GPU where there is one. Raises ConfigError for an argument that
-    cannot be used, and whatever is raised inside, which becomes the run's failure.
+    `metrics` declares the direction of metrics without a target: {"loss": "lower"}. `device` is the device that trains;
+    default: the current GPU, else the CPU. Raises ConfigError for a wrong argument, and passes on exceptions from
+    inside, which become the run's failure.
     """
     options = checked(
         TrialOptions(
@@ -209,14 +211,14 @@ def start_run(
 
 
 def facts_of(device: torch.device, nodes: Nodes) -> fingerprint.Fingerprint:
-    """What this machine is, with the GPUs of the processes on it."""
+    """The fingerprint of this machine, with the GPUs of the processes on it."""
     first = device.index if device.index is not None and nodes.processes_here == 1 else 0
     indices = list(range(first, first + nodes.processes_here)) if device.type == "cuda" else []
     return Collector(repository=script.folder()).finish(torch, indices)
 
 
 def end(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions) -> None:
-    """The figures of a loop that came to its end. A collective call."""
+    """Compute and write the figures at the end of a loop. A collective call."""
     without = trial.without
     trial.end_of_steps()
     meter.note_energy(quantities.ENERGY_JOULES)
@@ -228,4 +230,4 @@ def end(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions
         measured: dict[str, Any] = summary.devices(run.config, meter, None, run.environment.get("env.gpu", ""))
         run.finish(meter, measured, without)
     elif torch.cuda.is_initialized():
-        meter.ranks.largest(torch.cuda.max_memory_allocated())  # The first rank asks for it.
+        meter.ranks.largest(torch.cuda.max_memory_allocated())  # The first rank takes part in `summary.devices`.

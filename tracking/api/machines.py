@@ -1,4 +1,4 @@
-"""The machines of a script's run. Rank 0's has the run; each other one has a companion, which samples that machine."""
+"""The machines of a script's run. The head node has the run. Each other node has a companion, which samples it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tracking.machine.environment import fingerprint
 from tracking.measure.training import Ranks
 from tracking.record import Journal, documents, node_records, run_folder
 
-# What numbers a process's machine, by torchrun, Slurm and Lightning's plain environment.
+# Variables with the number of a process's machine, from torchrun, Slurm and Lightning's plain environment.
 NUMBERS = ("GROUP_RANK", "SLURM_NODEID", "NODE_RANK")
-VISIBLE_SEC = 10.0  # A file system of several nodes may show a new folder late.
+VISIBLE_SEC = 10.0  # A shared file system may show a new folder late.
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """`of_ranks` has each rank's machine by name; `rank` is this process's."""
+    """The machines of a run: `of_ranks` has the machine's name for each rank; `rank` is this process's."""
 
     of_ranks: tuple[str, ...]
     rank: int = 0
@@ -36,7 +36,7 @@ class Nodes:
 
     @property
     def names(self) -> list[str]:
-        """Each machine once, the head first."""
+        """The names of the machines, the head node first."""
         return list(dict.fromkeys(self.of_ranks))
 
     @property
@@ -44,15 +44,15 @@ class Nodes:
         return self.of_ranks.count(self.name)
 
     def is_other_lead(self) -> bool:
-        """Whether this is the first process of a machine that is not the head."""
+        """Whether this is the first process of a non-head node."""
         return self.rank > 0 and self.of_ranks.index(self.name) == self.rank
 
     def sample_others(
         self, folder: str, facts: Callable[[], fingerprint.Fingerprint], ranks: Ranks, log: Journal | None
     ) -> None:
-        """Have each machine but the head sampled, and compare what they are. A collective call.
+        """Start sampling on each non-head node, and compare the fingerprints of all nodes. A collective call.
 
-        `facts` takes this machine's fingerprint; `log` is the run's journal, which rank 0 has.
+        `facts` takes this machine's fingerprint. `log` is the run's journal, in rank 0.
         """
         if len(self.names) == 1:
             return
@@ -68,33 +68,33 @@ class Nodes:
         deadline = time.monotonic() + VISIBLE_SEC
         while not (folder / run_folder.CONFIG).exists():
             if time.monotonic() > deadline:
-                say(f"node {self.name} is not sampled: {folder} is not there; give a runs_dir that all nodes share")
+                say(f"node {self.name}: not sampled, since {folder} is missing. Next: give a runs_dir on a shared disk")
                 return facts
             time.sleep(0.1)
-        with suppress(OSError):  # A full disk: the run's own files are the head's.
+        with suppress(OSError):  # A full disk. The run's own files are on the head node.
             documents.write_json(folder / node_records.file_of(run_folder.FINGERPRINT, self.name), facts)
         THIS_PROCESS.start_companion(folder, None, self.name, [gpu["uuid"] for gpu in facts.get("used", [])])
         return facts
 
 
 def nodes_of(ranks: Ranks) -> Nodes:
-    """Every rank's machine. A collective call."""
+    """The machine of every rank. A collective call."""
     rank = dist.get_rank() if ranks.size > 1 else 0
     return Nodes(named(ranks.words(json.dumps(identity()))), rank)
 
 
 def identity(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """What this machine is called, and what its launcher numbers it by."""
+    """This machine's name, and its number from the launcher."""
     number = next((environ[name] for name in NUMBERS if name in environ), "0")
     given = environ.get(node_records.NAME) or environ.get("SLURMD_NODENAME", "")
     return [node_records.name({node_records.NAME: given}), number]
 
 
 def named(identities: list[str]) -> tuple[str, ...]:
-    """A name for each machine. Two of one name, as two launchers on a host are, have a number behind it."""
+    """A unique name for each machine. Later ones of the same name, as of two launchers on a host, get a number."""
     names: dict[str, str] = {}
     for each in dict.fromkeys(identities):
         name = json.loads(each)[0]
-        alike = sum(json.loads(other)[0] == name for other in names)
-        names[each] = f"{name}-{alike}" if alike else name
+        num_before = sum(json.loads(other)[0] == name for other in names)
+        names[each] = f"{name}-{num_before}" if num_before else name
     return tuple(names[each] for each in identities)

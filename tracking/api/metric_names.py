@@ -1,4 +1,4 @@
-"""The names of a script's metrics and params as MLflow takes them, and what is said of those that had to change."""
+"""Renames a script's metrics and params to keys that MLflow allows, and reports the changes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tracking.record import journal
 
 Value = TypeVar("Value")
 MLFLOW_TAKES = "MLflow takes letters, digits, '_', '-', '.', ' ' and '/'"
-LEFT_FOR_PREFIX = len(quantities.BEST)  # A key of a metric in MLflow is its name behind this.
+LEFT_FOR_PREFIX = len(quantities.BEST)  # room for the longest prefix of a metric's name
 
 
 class MetricNames:
-    """Renames by `journal.as_key`. Where two names become one, the later one gets some digits of its own hash."""
+    """Renames by `journal.as_key`. If two names become the same, the later one gets some digits of its hash."""
 
     def __init__(self, known: Mapping[str, str] | None = None) -> None:
         self._keys = dict(known or {})
@@ -31,7 +31,7 @@ class MetricNames:
         return self._keys[name]
 
     def keyed(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        # Names that are keys go first: they keep what they are, whichever order the script has.
+        # Names that are valid keys go first, so that they stay unchanged in any order.
         order = sorted(values, key=lambda name: journal.as_key(name, LEFT_FOR_PREFIX) != name)
         keys = {name: self.key(name) for name in order}
         return {keys[name]: value for name, value in values.items()}
@@ -40,7 +40,7 @@ class MetricNames:
         return dict(self._keys)
 
     def news(self) -> dict[str, str]:
-        """The names that had to change, with what they are called, each once."""
+        """Changed names with their keys, each reported once."""
         news = {name: key for name, key in self._keys.items() if name != key and name not in self._told}
         self._told |= news.keys()
         return news

@@ -1,4 +1,4 @@
-"""What a user's script says of its run, and what its trainer is set up as, as the options of a run."""
+"""Checks the options of a user's script, and makes a run's config of them and the trainer's setup."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from tracking.request.name_checks import (
     check_uri,
 )
 
-# Of a script's own seeds. PyTorch that nobody has seeded has one above, as has a seed that PyTorch drew.
+# Seeds of scripts are below this. Seeds that PyTorch drew itself are above.
 MOST_SEED = 2**32
-# Lightning's and Keras's words for a precision, and ours; others stay as they are.
+# Names of precisions in Lightning and Keras, with ours. Others stay unchanged.
 PRECISIONS = {
     "32-true": "fp32", "32": "fp32", "bf16-mixed": "bf16", "bf16-true": "bf16", "16-mixed": "fp16", "16-true": "fp16",
     "64-true": "fp64", "float32": "fp32", "mixed_bfloat16": "bf16", "mixed_float16": "fp16",
@@ -49,7 +49,7 @@ PRECISIONS = {
 
 @dataclass(frozen=True)
 class TrialOptions:
-    """As TimeTrial and time_trial document them."""
+    """The options of TimeTrial and time_trial, documented there."""
 
     target: Mapping[str, Target]
     name: str | None = None
@@ -63,59 +63,61 @@ class TrialOptions:
     offline: bool = False
     params: Mapping[str, journal.Scalar] = field(default_factory=dict)
     system_metrics_interval_sec: float = 2.0
-    metrics: Mapping[str, str] = field(default_factory=dict)  # which way is better
-    names: Mapping[str, str] = field(default_factory=dict)  # of the target's metrics, and what MLflow takes for them
+    metrics: Mapping[str, str] = field(default_factory=dict)  # directions
+    names: Mapping[str, str] = field(default_factory=dict)  # names of the target's metrics, with their MLflow keys
 
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """What is known of a training when it starts; None is not known. `nodes` have `devices` each."""
+    """Facts about a training at its start; None: not known. Each of the `nodes` has `devices`."""
 
     model: str
     on_gpu: bool
     nodes: int
     devices: int
     precision: str | None = None
-    batch_size: int | None = None  # a process's, in a step
+    batch_size: int | None = None  # of a process and step
     max_epochs: int | None = None
     accumulate: int = 1
     optimizer: str | None = None
     learning_rate: float | None = None
     seed: int | None = None
     strategy: str | None = None  # Lightning's: DDPStrategy
-    processes_per_batch: int = 1  # The number of processes that train on the same batch.
-    eval_every_batches: int | None = None  # None where every epoch is evaluated, or nobody knows
+    processes_per_batch: int = 1  # number of processes that train on the same batch
+    eval_every_batches: int | None = None  # None: every epoch, or not known
 
 
 def declared(metrics: Mapping[str, str], names: MetricNames, parsed: Mapping[str, Target]) -> dict[str, str]:
     """The directions that `metrics=` declares, by the metrics' keys. Raises ConfigError."""
     if not isinstance(metrics, Mapping):
-        raise ConfigError(f"metrics={metrics!r}: give metrics and directions, such as {{'val_loss': 'lower'}}")
+        raise ConfigError(f"metrics={metrics!r}: not directions. Allowed: a dict such as {{'val_loss': 'lower'}}")
     for metric, better in metrics.items():
         if not isinstance(metric, str) or not metric or better not in DIRECTIONS:
-            raise ConfigError(f"metrics={{{metric!r}: {better!r}}}: give a metric's name, and lower or higher")
+            raise ConfigError(
+                f"metrics={{{metric!r}: {better!r}}}: not a direction. Allowed: a metric's name, and lower or higher"
+            )
     by_key = {names.key(metric): better for metric, better in metrics.items()}
     for key, better in targets.directions_of(parsed).items():
         if by_key.get(key, better) != better:
             raise ConfigError(
-                f"metrics={{{key!r}: {by_key[key]!r}}}: the target {targets.text(parsed[key])} says {better}; give"
-                " one of the two"
+                f"metrics={{{key!r}: {by_key[key]!r}}}: the target {targets.text(parsed[key])} implies {better}. Next:"
+                " change one of the two"
             )
     return by_key
 
 
 def checked(options: TrialOptions) -> TrialOptions:
-    """The options with each target in its one form. Raises ConfigError that names the argument."""
+    """The options with each target in its normal form. Raises ConfigError that names the argument."""
     if isinstance(options.runs_dir, os.PathLike):
         options = dataclasses.replace(options, runs_dir=os.fspath(options.runs_dir))
     check_words(options)
     if not isinstance(options.target, Mapping):
-        raise ConfigError(f"target={options.target!r}: give metrics and values, such as {{'val_acc': 0.9}}")
+        raise ConfigError(f"target={options.target!r}: not targets. Allowed: a dict such as {{'val_acc': 0.9}}")
     parsed: dict[str, Target] = {}
     names = MetricNames()
     for metric, value in options.target.items():
         if not isinstance(metric, str) or not metric:
-            raise ConfigError(f"target={metric!r}: is no name of a metric; give a text, such as 'val_acc'")
+            raise ConfigError(f"target={metric!r}: not a metric's name. Allowed: a text such as 'val_acc'")
         try:
             parsed[names.key(metric)] = targets.parse(value)
         except ValueError as error:
@@ -131,27 +133,27 @@ def checked(options: TrialOptions) -> TrialOptions:
 
 
 def check_words(options: TrialOptions) -> None:
-    """The checks of launch.py, for the texts that name folders, runs, experiments and servers."""
+    """Check the names of folders, runs, experiments and servers as launch.py does. Raises ConfigError."""
     words = {"name": options.name, "dataset": options.dataset, "experiment": options.experiment, "uri": options.uri}
     words |= {"runs_dir": options.runs_dir}
-    given = {key: value for key, value in words.items() if value is not None}
-    for key, value in given.items():
+    texts = {key: value for key, value in words.items() if value is not None}
+    for key, value in texts.items():
         if not isinstance(value, str):
             raise ConfigError(f"{key}={value!r}: must be a text")
-    check_text("", given)
+    check_text("", texts)
     if options.uri is not None:
         check_uri(options.uri, "uri")
-    check_secrets("", {key: value for key, value in given.items() if key != "uri"})
+    check_secrets("", {key: value for key, value in texts.items() if key != "uri"})
     for key in ("name", "dataset"):
-        if key in given:
-            check_name(key, given[key])
+        if key in texts:
+            check_name(key, texts[key])
     if options.experiment is not None:
         check_experiment("experiment", options.experiment)
     check_runs_dir(options.runs_dir)
 
 
 def config_of(options: TrialOptions, setup: TrainingSetup) -> RunConfig:
-    """The run's configuration, of which only what is known says something."""
+    """The run's config. Options that are not known have neutral values."""
     model = ModelConfig(
         name=plain(options.name or setup.model),
         workload=f"script:{script.name()}",
@@ -184,7 +186,7 @@ def config_of(options: TrialOptions, setup: TrainingSetup) -> RunConfig:
 
 
 def params(options: TrialOptions, setup: TrainingSetup, config: RunConfig) -> dict[str, journal.Scalar]:
-    """What MLflow shows as params; the user's own come last, and name nothing that is measured."""
+    """The params for MLflow. The user's own come last and override ours."""
     world_size = config.world_size()
     of_batch = (
         None
@@ -217,12 +219,12 @@ def params(options: TrialOptions, setup: TrainingSetup, config: RunConfig) -> di
 
 
 def plain(name: str) -> str:
-    """A name that folders and MLflow take."""
+    """The name in characters that folders and MLflow allow."""
     return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).lstrip(".-")[:MAX_NAME] or "own"
 
 
 def own_seed(environ: Mapping[str, Any] = os.environ) -> int | None:
-    """What Lightning's `seed_everything` was given, or else PyTorch; None where neither was seeded."""
+    """The seed of Lightning's `seed_everything`, else PyTorch's; None if neither was seeded."""
     text = str(environ.get("PL_GLOBAL_SEED", ""))
     if text.isdigit():
         return int(text)

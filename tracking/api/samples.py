@@ -1,4 +1,4 @@
-"""What a training hands over, as numbers: how many samples a batch has, and what a metric's value says."""
+"""Numbers from a training's objects: samples of a batch, values of metrics, losses."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NARROW = {torch.float32: np.float32, torch.float16: np.float16}
 
 
 def decimal(value: Any) -> float:
-    """A metric's value as the shortest number that stands for it: 0.95, and not the 0.949999988 of a float32.
+    """A metric's value as the shortest decimal of its type: 0.95, not the 0.949999988 of a float32.
 
-    95 right answers of 100 would else miss a target of 0.95.
+    Otherwise 95 right answers out of 100 would miss a target of 0.95.
     """
     if isinstance(value, torch.Tensor) and value.dtype in NARROW:
         value = NARROW[value.dtype](value.item())
@@ -27,9 +27,9 @@ def decimal(value: Any) -> float:
 
 
 def first_dimension(batch: Any) -> int | None:
-    """The size of the first dimension of the first tensor in a batch: a tensor, or sequences and mappings of them.
+    """The size of the first dimension of the first tensor in a batch; None without a tensor of at least one dimension.
 
-    None where there is no tensor of one dimension or more.
+    A batch is a tensor, or nested sequences and mappings of tensors.
     """
     if isinstance(batch, torch.Tensor):
         return batch.shape[0] if batch.ndim else None
@@ -37,32 +37,32 @@ def first_dimension(batch: Any) -> int | None:
     return next((size for part in parts if (size := first_dimension(part)) is not None), None)
 
 
-def count(value: Any, said_by: str) -> int:
-    """A number of samples as `said_by` has given it. Raises ConfigError where it is no whole number from 0 on."""
+def count(value: Any, source: str) -> int:
+    """A number of samples. Raises ConfigError that names `source` if it is not a whole number from 0 on."""
     try:
         number = int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
-    except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several numbers
+    except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor with several numbers
         number = -1
     if number < 0:
-        raise ConfigError(f"{said_by}: {value!r} is no number of samples; give a whole number, 0 or more")
+        raise ConfigError(f"{source}: {value!r} is not a number of samples. Allowed: a whole number, 0 or more")
     return number
 
 
 def processes_per_batch(strategy: Any, world_size: int) -> int:
-    """How many processes train on the same batch, as those of tensor parallelism do; 1 where each has its own.
+    """How many processes train on the same batch, as in tensor parallelism; 1 if each has its own batch.
 
-    A strategy says by its sampler's arguments into how many parts it divides the data.
+    The strategy's sampler arguments have the number of parts into which the data is divided.
     """
     sampler = getattr(strategy, "distributed_sampler_kwargs", None) or {}
     return max(1, world_size // int(sampler.get("num_replicas") or world_size))
 
 
 def loss_of(outputs: Any) -> torch.Tensor:
-    """A copy of a training step's loss; NaN where manual optimisation returns none."""
+    """A copy of a training step's loss; NaN if manual optimisation returns no loss."""
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
     return loss.detach().clone() if isinstance(loss, torch.Tensor) and loss.numel() == 1 else NAN
 
 
 def number(batches: float) -> int:
-    """How many batches; 0 for a loader that does not say."""
+    """The number of batches; 0 for a loader of unknown length."""
     return int(batches) if math.isfinite(batches) else 0

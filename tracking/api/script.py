@@ -1,4 +1,4 @@
-"""The script that trains: its name, its folder and its arguments; also where it is a notebook."""
+"""The training script or notebook: its name, folder and arguments."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import sys
 from pathlib import Path
 
-NOTEBOOK = "notebook"  # the name of one whose front end does not tell its file
+NOTEBOOK = "notebook"  # name of a notebook whose front end does not tell its file
 
 
 def in_notebook() -> bool:
-    """Whether a kernel of Jupyter runs this, whose own command line is no script's."""
+    """Whether a Jupyter kernel runs this process, whose command line is not a script's."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return shell is not None and hasattr(shell, "kernel")
 
@@ -18,7 +18,7 @@ def in_notebook() -> bool:
 def name() -> str:
     if not in_notebook():
         return Path(sys.argv[0]).name
-    main = vars(sys.modules["__main__"])  # Jupyter's server sets the variable, and VS Code the name in the notebook.
+    main = vars(sys.modules["__main__"])  # Jupyter's server sets the variable, VS Code the name.
     return Path(str(main.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME") or NOTEBOOK)).name
 
 
@@ -27,8 +27,8 @@ def arguments() -> list[str]:
 
 
 def folder() -> Path:
-    """A folder of the repository whose commit a run is of: that of the script, or the current one for a notebook and
-    for a command that is installed, as `lightning` or a console script is."""
+    """A folder of the run's repository: that of the script; for a notebook or an installed command, such as
+    `lightning`, the current folder."""
     path = Path(sys.argv[0]).resolve()
     installed = path.is_relative_to(Path(sys.prefix).resolve())
     return Path.cwd() if in_notebook() or installed or not path.is_file() else path.parent

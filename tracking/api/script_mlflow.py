@@ -1,4 +1,4 @@
-"""What a script has told MLflow itself: where its runs go, and which run is its own. MLflow is not imported for it."""
+"""The MLflow settings of a script: its server, its experiment and its own run, without importing MLflow."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ DEFAULT_EXPERIMENT = "timetrial"
 
 
 def own_uri() -> tuple[str, str]:
-    """Where uploads go without `uri=`, and why it is not where the script logs; that is empty where it is.
+    """The tracking server for uploads without `uri=`, and why it is not the script's own; empty if it is.
 
-    `mlflow.set_tracking_uri` sets MLFLOW_TRACKING_URI, so both mean the same.
+    `mlflow.set_tracking_uri` sets MLFLOW_TRACKING_URI, so both have the same effect.
     """
     uri = server.default_uri()
     try:
@@ -30,7 +30,7 @@ def own_uri() -> tuple[str, str]:
 
 
 def own_experiment(uri: str) -> str:
-    """The experiment that the script has set, or that its active run is in; else ours."""
+    """The experiment that the script has set, or that of its active run; else ours."""
     mlflow = sys.modules.get("mlflow")
     if mlflow is None:
         return DEFAULT_EXPERIMENT
@@ -44,7 +44,7 @@ def own_experiment(uri: str) -> str:
     try:
         with _impatient(), client.request() as requests:
             return str(requests.get_experiment(experiment_id).name)
-    except (server.TrackingUnavailable, server.TrackingRefused):  # The experiment may be of another server.
+    except (server.TrackingUnavailable, server.TrackingRefused):  # The experiment may be on another server.
         return DEFAULT_EXPERIMENT
 
 
@@ -63,11 +63,11 @@ def _active(mlflow: Any) -> Any:
 
 @contextmanager
 def _impatient() -> Iterator[None]:
-    """One try of some seconds where the script has not said otherwise: MLflow's own default is four minutes."""
-    lacking = {name: value for name, value in server.ENVIRONMENT.items() if name not in os.environ}
-    os.environ.update(lacking)
+    """Limit requests to one try of some seconds, unless the script has set its own limits. MLflow's is 4 minutes."""
+    unset = {name: value for name, value in server.ENVIRONMENT.items() if name not in os.environ}
+    os.environ.update(unset)
     try:
         yield
     finally:
-        for name in lacking:
+        for name in unset:
             os.environ.pop(name, None)

@@ -1,4 +1,4 @@
-"""The processes beside a script, and what the script's own process remembers from one run to the next."""
+"""The companion processes of a script, and the state that its own process keeps between runs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tracking.record import node_records
 
 COMPANIONS = installation.module("tracking.jobs.follow.companion_server")
 CLOSING_SEC = 2.0
-READY_SEC = 20.0  # The script waits so long, off the clock, for its companion.
+READY_SEC = 20.0  # longest wait for a companion, off the clock
 
 
 @dataclass
 class Companion:
-    """The process beside one run; `output` is the end of its standard output, which closes with it."""
+    """The process beside one run. `output` is the reading end of its standard output, which closes when it ends."""
 
     output: int
 
@@ -41,9 +41,9 @@ class Companion:
         return self._answers(0) and not os.read(self.output, 16)
 
     def wait(self, timeout_sec: float) -> None:
-        """Raises TimeoutError."""
+        """Wait until the companion has ended. Raises TimeoutError."""
         if not (self._answers(timeout_sec) and self.has_ended()):
-            raise TimeoutError(f"the companion is still there after {timeout_sec} s")
+            raise TimeoutError(f"the companion still runs after {timeout_sec} s")
 
     def _answers(self, patience_sec: float) -> bool:
         return bool(select.select([self.output], [], [], patience_sec)[0])
@@ -51,17 +51,17 @@ class Companion:
 
 @dataclass
 class Companions:
-    """The process that forks companions, and this process's end of its socket."""
+    """The process that forks companions, with this process's end of its socket."""
 
     process: subprocess.Popen[bytes]
     requests: socket.socket
-    pid: int = field(default_factory=os.getpid)  # A fork of the script gets one of its own.
+    pid: int = field(default_factory=os.getpid)  # A fork of the script starts its own.
 
     def is_usable(self) -> bool:
         return self.pid == os.getpid() and self.process.poll() is None
 
     def close(self) -> None:
-        """At the script's end: no more are forked, and those that were go on."""
+        """Stop forking, at the script's end. Companions go on."""
         self.requests.close()
         if self.pid == os.getpid():
             with suppress(subprocess.TimeoutExpired):
@@ -70,58 +70,61 @@ class Companions:
 
 @dataclass
 class ScriptProcess:
-    """What a process that trains remembers from one run to the next."""
+    """The state that a training process keeps between runs."""
 
     ended: float | None = None  # monotonic time at which the last run ended
     companions: list[Companion] = field(default_factory=list)
     source: Companions | None = None
-    told_table: bool = False  # whether the script has heard which command makes a table of its runs
+    told_table: bool = False  # whether the command for a table of the runs was printed
     _asking: threading.Lock = field(default_factory=threading.Lock)
 
     def since_begin(self, called: float) -> float:
-        """Seconds since the process started, or since its last run ended. A notebook's kernel is there for hours before
-        it trains: its run begins when the training is asked for, at the monotonic time `called`."""
+        """Seconds since the process started or its last run ended; in a notebook, since the monotonic time `called`.
+
+        A notebook's kernel may run for hours before it trains, so its run begins with the call of the training.
+        """
         begun = processes.begun() if self.ended is None else self.ended
         return time.monotonic() - (called if script.in_notebook() else begun)
 
     def start_companion(self, folder: Path, lock: int | None, node: str = "", gpu_uuids: Sequence[str] = ()) -> None:
-        """Start the process beside a run, and wait until it watches. Warns where that cannot be.
+        """Start a companion and wait until it is ready. Warns if it cannot start.
 
-        On a node that is not the head it samples these GPUs and the machine; the run and its `lock` are the head's.
+        On a non-head node it samples the machine and these GPUs. The head node has the run and its `lock`.
         """
         with self._asking:
-            for before in [companion for companion in self.companions if companion.has_ended()]:
-                os.close(before.output)
-                self.companions.remove(before)
-            output, given = os.pipe()
+            for ended in [companion for companion in self.companions if companion.has_ended()]:
+                os.close(ended.output)
+                self.companions.remove(ended)
+            output, companions_end = os.pipe()
             companion = Companion(output)
             try:
-                self._ask(folder, [given] if lock is None else [given, lock], node, gpu_uuids)
+                descriptors = [companions_end] if lock is None else [companions_end, lock]
+                self._ask(folder, descriptors, node, gpu_uuids)
             except OSError as error:
                 os.close(output)
-                warnings.warn(f"timetrial: nothing is uploaded and the machine is not sampled: {error}", stacklevel=2)
+                warnings.warn(f"timetrial: the run is neither uploaded nor sampled: {error}", stacklevel=2)
                 return
             finally:
-                os.close(given)
+                os.close(companions_end)
             if not companion.is_ready():
                 log = folder / node_records.companion_log(node)
-                warnings.warn(f"timetrial: the companion did not start; {log} says why", stacklevel=2)
+                warnings.warn(f"timetrial: the companion did not start. Next: see {log}", stacklevel=2)
             self.companions.append(companion)
 
     def _ask(self, folder: Path, descriptors: list[int], node: str, gpu_uuids: Sequence[str]) -> None:
-        # Ranks that torchrun started are its children, and the run's processes as the script is.
+        # With torchrun, the script's siblings belong to the run too, so the root is their common parent.
         root = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else os.getpid()
         environ = companions_environment()
-        asked: dict[str, Any] = {
+        request: dict[str, Any] = {
             "folder": str(folder.absolute()),
             "pid": os.getpid(),
             "root": root,
             "cwd": str(Path.cwd()),
         }
-        asked |= {"node": node, "gpu_uuids": list(gpu_uuids)}
-        message = json.dumps(asked | {"environ": environ}).encode()
+        request |= {"node": node, "gpu_uuids": list(gpu_uuids)}
+        message = json.dumps(request | {"environ": environ}).encode()
         if self.source is not None and self.source.is_usable():
-            with suppress(OSError):  # It was killed just now.
+            with suppress(OSError):  # It may have just been killed.
                 socket.send_fds(self.source.requests, [message], descriptors)
                 return
         if self.source is not None:
@@ -140,11 +143,11 @@ def companions_environment() -> dict[str, str]:
 
 
 def start_source(log_path: Path, environ: dict[str, str]) -> Companions:
-    """Start the process that forks companions; what it says goes into the log of the first run. Raises OSError."""
+    """Start the process that forks companions. Its output goes to the log of the first run. Raises OSError."""
     own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     with theirs, log_path.open("ab") as log:
-        # A session of its own: Ctrl-C is for the script.
+        # In a session of its own, since Ctrl-C is for the script.
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", COMPANIONS, str(theirs.fileno())], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=log, env=environ, start_new_session=True, pass_fds=[theirs.fileno()],

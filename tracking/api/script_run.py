@@ -1,4 +1,4 @@
-"""The run of a user's script: its folder, its journal and its companion, from the process of rank 0."""
+"""The run of a user's script, in the process of rank 0: its folder, journal and companion."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class ScriptJournal(Journal):
-    """Gives up at the first record that cannot be written, as on a full disk: the script trains on.
+    """A journal that stops at the first write error, as on a full disk, while the script trains on.
 
-    `lost` is why, None while all is well. A `strict` one raises OSError.
+    `lost` is that error, or None. With `strict` the error is raised.
     """
 
     lost: OSError | None = None
@@ -67,31 +67,31 @@ class ScriptJournal(Journal):
             if self.strict:
                 raise
             self.lost = error
-            say(f"the run is recorded no further, and the training goes on: {error}")
+            say(f"recording stopped, the training goes on: {error}")
         return record
 
 
 class ScriptRun:
-    """A run folder that this process trains in; `folder`, `config` and `journal` are its parts.
+    """The run that this process trains, with its `folder`, `config` and `journal`.
 
-    `called` is the monotonic time at which the script asked for the training. Raises ConfigError where the run
-    cannot be made, before anything is trained.
+    `called` is the monotonic time at which the script started the training. Raises ConfigError if the run cannot be
+    made.
     """
 
     def __init__(
         self, options: TrialOptions, setup: TrainingSetup, facts: fingerprint.Fingerprint, tags: dict[str, str],
         called: float, process: ScriptProcess = THIS_PROCESS,
     ) -> None:  # fmt: skip
-        options, why_not = with_scripts_mlflow(options)
+        options, note = with_scripts_mlflow(options)
         self.config: RunConfig = config_of(options, setup)
         self._held = ExitStack()
         self._pid = os.getpid()
         self._process, self._uri = process, options.uri
-        self._unsaid = list(options.target)
+        self._missing = list(options.target)  # the target's metrics that no evaluation has had
         self._tags = tags
         self._linked = False  # whether the script's own run in MLflow is noted
-        self.of_ranks: tuple[str, ...] = ()  # each rank's machine
-        self._told = False  # whether a target's metric that the first evaluation lacks was told of
+        self.of_ranks: tuple[str, ...] = ()  # the machine of each rank
+        self._evaluated = False  # whether there was an evaluation, after which missing metrics are reported
         names = MetricNames()
         try:
             owner = self._make_folder(options, setup, names.keyed(params(options, setup, self.config)))
@@ -100,77 +100,79 @@ class ScriptRun:
             self.environment = fingerprint.record(self.folder, facts)
         except OSError as error:
             self._held.close()
-            if "folder" in vars(self):  # Nothing half-written stays.
+            if "folder" in vars(self):  # Leave no half-made folder.
                 shutil.rmtree(self.folder, ignore_errors=True)
-            raise ConfigError(f"runs_dir={options.runs_dir}: {error}; give a folder with room in it") from None
+            raise ConfigError(f"runs_dir={options.runs_dir}: {error}. Next: give a folder with free space") from None
         self.journal.tags(self.environment | {"script": script.name()} | tags)
         process.start_companion(self.folder, owner.descriptor)
         say(f"run folder {self.folder}")
-        if why_not:
-            say(why_not)
+        if note:
+            say(note)
         self._tell(names, "param")
 
     def _make_folder(
         self, options: TrialOptions, setup: TrainingSetup, values: dict[str, journal.Scalar]
     ) -> run_lock.Owner:
-        from tracking.jobs.plan import run_setup  # Here, since it takes a while to import.
+        from tracking.jobs.plan import run_setup  # Here, since the import is slow.
 
         uri = server.absolute_uri(options.uri) if options.uri else server.default_uri()
         name = run_setup.run_name(self.config, seeded=setup.seed is not None)
-        # The lock lasts until both this process and the companion are gone.
+        # The lock lasts until this process and the companion are gone.
         owner = self._held.enter_context(run_setup.make_folder(name, Path(options.runs_dir)))
         self.folder: Path = owner.folder
         run_setup.prepare(self.folder, name, self.config, script.arguments(), strip_credentials(uri), values=values)
         return owner
 
     def link(self, loggers: Iterable[Any] = ()) -> None:
-        """Note the run that the script itself has in MLflow, once it has one."""
+        """Note the script's own run in MLflow, as soon as it has one."""
         run_id = None if self._linked else script_mlflow.own_run(loggers)
         if run_id is not None:
             self._linked = True
             self.journal.tags({journal.LINK_TAG: run_id})
 
     def _tell(self, names: MetricNames, what: str) -> None:
-        """Say which names MLflow does not take, and keep them in the journal."""
+        """Report names that MLflow does not allow, and note them in the journal."""
         if news := names.news():
             say(f"{what} {', '.join(f'{name!r} is called {key!r}' for name, key in news.items())}: {MLFLOW_TAKES}")
             self.journal.tags({f"{what}_names": names.tag()})
 
     def note_metrics(self, metrics: Mapping[str, float], names: MetricNames) -> None:
-        """Note which of the target's metrics an evaluation has; say so at once where the first one lacks any."""
+        """Note the target's metrics that an evaluation has. Reports metrics that the first evaluation lacks."""
         self._tell(names, "metric")
-        self._unsaid = [name for name in self._unsaid if name not in metrics]
-        if self._unsaid and not self._told:
-            say(f"target: {', '.join(self._unsaid)} was not evaluated; there is {', '.join(metrics) or 'no metric'}")
-        self._told = True
+        self._missing = [name for name in self._missing if name not in metrics]
+        if self._missing and not self._evaluated:
+            say(f"target={', '.join(self._missing)}: was not evaluated. Evaluated: {', '.join(metrics) or 'no metric'}")
+        self._evaluated = True
 
     def is_own(self) -> bool:
-        """Whether this process is the one that trains, and not one that the script has forked, whose end is its own."""
+        """Whether this process trains, and is not a fork of the script, whose end does not end the run."""
         return os.getpid() == self._pid
 
     def finish(self, meter: Meter, measured: dict[str, float], without: tuple[str, ...] = ()) -> None:
-        """Write the result of a training that came to its end; figures whose keys begin with one of `without` are not
-        known. The companion does the rest."""
+        """Write the result at the end of a training, without figures whose keys begin with one of `without`.
+
+        The companion does the rest.
+        """
         if not self.is_own():
             return
         try:
             if self.journal.lost is not None:
                 raise self.journal.lost
             self.journal.strict = True
-            if self._unsaid and not self._told:
-                names = ", ".join(self._unsaid)
-                say(f"target: nothing was evaluated, so nothing is known of {names}; a loop calls trial.evaluate")
-            if self._unsaid and self._told and UNCOUNTED_TAG not in self._tags:  # It is no miss that was measured.
-                self.journal.tags({UNCOUNTED_TAG: f"no evaluation had the target's {', '.join(self._unsaid)}"})
+            missing = ", ".join(self._missing)
+            if missing and not self._evaluated:
+                say(f"target={missing}: there was no evaluation. Next: call trial.evaluate in your loop")
+            if missing and self._evaluated and UNCOUNTED_TAG not in self._tags:  # Not a measured miss of the target.
+                self.journal.tags({UNCOUNTED_TAG: f"no evaluation had the target's {missing}"})
             spread = node_spread.by_node(meter.windows, self.of_ranks)
             summary.write(self.config, self.folder, self.journal, meter.windows, measured, "samples", without, spread)
-        except OSError as error:  # The training itself came to its end, so the script hears nothing of it.
+        except OSError as error:  # The training itself succeeded, so the script gets no exception.
             self.fail(error)
         else:
             self._end()
 
     def fail(self, error: BaseException) -> None:
-        """Write the failure as the result, unless there is one. A rank that failed before is the cause."""
+        """Write the failure as the result, unless there is a result. A rank that failed earlier is the cause."""
         if not self.is_own():
             return
         with undisturbed():  # torchrun sends SIGTERM as soon as another rank has failed.
@@ -178,7 +180,7 @@ class ScriptRun:
                 failure = failure_of(error, 0)
                 failure = failures.first_of_ranks(self.folder, failure)
                 status = "killed" if failure.kind.startswith("signal:") else "failed"
-                with suppress(OSError):  # On a full disk the companion, or `sync`, ends the run when it can.
+                with suppress(OSError):  # On a full disk, the companion or `sync` ends the run later.
                     run_folder.write_result(self.folder, Result(status, targets=self.config.targets(), failure=failure))
             self._end()
 
@@ -193,7 +195,7 @@ class ScriptRun:
                 say(line)
         offline = self.config.tracking.offline
         upload = "nothing is uploaded (offline=True)" if offline else "upload goes on without the script"
-        say(f"{upload}; what is missing: {installation.TRACKING} sync {self.folder}")
+        say(f"{upload}; to upload the rest: {installation.TRACKING} sync {self.folder}")
         if not self._process.told_table:
             self._process.told_table = True
             say(f"a table of the runs: {self._table()}")
@@ -212,8 +214,8 @@ class ScriptRun:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Hold signals back that ask this process to end; the last one takes effect afterwards."""
-    if threading.current_thread() is not threading.main_thread():  # Python allows handlers in the main thread alone.
+    """Hold back signals that end this process. The last one takes effect after the block."""
+    if threading.current_thread() is not threading.main_thread():  # Python allows handlers only in the main thread.
         yield
         return
     came: list[int] = []
@@ -237,22 +239,22 @@ def failure_of(error: BaseException, rank: int) -> Failure:
 
 
 def with_scripts_mlflow(options: TrialOptions) -> tuple[TrialOptions, str]:
-    """The options with the script's own server and experiment where none is given; and what is to be said of that."""
+    """The options with the script's own server and experiment as defaults, and a note to print, or an empty text."""
     if options.offline:
         return dataclasses.replace(options, experiment=options.experiment or script_mlflow.DEFAULT_EXPERIMENT), ""
-    uri, why_not = (server.absolute_uri(options.uri), "") if options.uri else script_mlflow.own_uri()
+    uri, note = (server.absolute_uri(options.uri), "") if options.uri else script_mlflow.own_uri()
     experiment = options.experiment or script_mlflow.own_experiment(uri)
-    return dataclasses.replace(options, uri=uri if why_not else options.uri, experiment=experiment), why_not
+    return dataclasses.replace(options, uri=uri if note else options.uri, experiment=experiment), note
 
 
 def say(words: str) -> None:
-    bars = sys.modules.get("tqdm")  # Beside a bar of progress the words have a line of their own.
-    with suppress(OSError, ValueError, AttributeError):  # Nobody reads it any more, or there is no output.
+    bars = sys.modules.get("tqdm")  # tqdm prints a line without breaking its progress bar.
+    with suppress(OSError, ValueError, AttributeError):  # The output is closed or missing.
         (bars.tqdm.write if bars else print)(f"timetrial: {words}")
         sys.stdout.flush()
 
 
 def write_failure(folder: Path, error: BaseException, rank: int) -> None:
-    """Leave what ended another rank than the first where the companion looks for it."""
+    """Record the failure of a rank other than the first, for the companion."""
     with suppress(OSError):
         documents.write_json(folder / run_folder.FAILURE.format(rank=rank), failure_of(error, rank))

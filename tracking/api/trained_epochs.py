@@ -1,5 +1,8 @@
-"""How many epochs a fit has trained, from Lightning's progress. A fit that goes on counts its own alone, as its clock
-does; Lightning counts those of all fits, and one that ended early as a whole one."""
+"""The number of epochs that a fit has trained, from Lightning's progress.
+
+A continued fit counts only its own epochs, like its clock. Lightning counts those of all fits, and counts an epoch that
+ended early as a whole one.
+"""
 
 from __future__ import annotations
 
@@ -11,43 +14,43 @@ if TYPE_CHECKING:
 
 
 class Epochs:
-    """Counts from the start of a fit; make it there."""
+    """Counts the epochs of a fit. Create it at the start of the fit."""
 
     def __init__(self, trainer: pl.Trainer) -> None:
         self.before = trainer.current_epoch  # Lightning's count at the start
         self._skipped: int | None = None  # batches of the first epoch that an earlier fit has trained
-        self._missing: float | None = None  # their part of it, once its length is known
-        self._batches = 0  # the batches of a whole epoch; 0 while none came to its end
+        self._missing: float | None = None  # their fraction of the epoch, once its length is known
+        self._batches = 0  # batches of a whole epoch; 0 before the end of the first one
 
     @property
     def began(self) -> bool:
-        """Whether a batch has been there."""
+        """Whether a batch was trained."""
         return self._skipped is not None
 
     def note_first_batch(self, trainer: pl.Trainer) -> None:
-        """A checkpoint may have been written within an epoch, or behind its last batch: only now is it counted."""
+        """Note the progress at the first batch: a checkpoint may be from within an epoch, or after its last batch."""
         self.before = trainer.current_epoch
         self._skipped = trainer.fit_loop.epoch_loop.batch_progress.current.ready - 1
 
     def tags(self) -> dict[str, str]:
-        """What the count means, where it is not Lightning's own."""
+        """A tag that explains the count if it differs from Lightning's; empty otherwise."""
         within = f" and {self._skipped} batches" if self._skipped else ""
         words = f"of this fit alone; Lightning's own count was {self.before}{within} when it began"
         return {"epochs": words} if self.before or within else {}
 
     def number(self, trainer: pl.Trainer) -> int:
-        """The epoch that is trained now: 1 is the first one of this fit."""
+        """The number of the current epoch; 1 is the first of this fit."""
         return trainer.current_epoch - self.before + 1 if self.began else 1
 
     def planned(self, trainer: pl.Trainer) -> int | None:
-        """How many epochs this fit has at most; None where that is not said."""
+        """The most epochs of this fit; None without a limit."""
         return None if trainer.max_epochs in (None, -1) else trainer.max_epochs - self.before
 
     def trained(self, trainer: pl.Trainer) -> float | None:
-        """Epochs trained so far, with the fraction of one that an evaluation within it has come to.
+        """Epochs trained so far, with the fraction of the current one; None if it is not known.
 
-        A stream that does not say its length is as long as it was in the epoch before; None within its first epoch, and
-        where that began before this fit: nobody knows whether it went on there or began anew.
+        A stream of unknown length counts as long as in the epoch before. The fraction is not known within its first
+        epoch, nor if that began before this fit, since the stream may have continued or begun anew.
         """
         if self._skipped is None:
             return 0
@@ -60,7 +63,7 @@ class Epochs:
         return round(trainer.current_epoch - self.before + done - self._missing, 4)
 
     def part(self, trainer: pl.Trainer) -> dict[str, float | None]:
-        """For the end of an epoch: which part of it this fit has trained, None if that is not known. Empty if all."""
+        """At the end of an epoch: the fraction that this fit has trained, or None if not known; empty if all of it."""
         progress, trained = trainer.fit_loop.epoch_loop.batch_progress, self.trained(trainer)
         if progress.is_last_batch:
             self._batches = progress.current.ready
@@ -71,7 +74,7 @@ class Epochs:
         return {} if part == 1 else {"part": part}
 
     def _length(self, trainer: pl.Trainer) -> float:
-        """The batches of the epoch that is trained now; 0 where they are not known."""
+        """The number of batches of the current epoch; 0 if it is not known."""
         progress, total = trainer.fit_loop.epoch_loop.batch_progress, trainer.num_training_batches
         if self._skipped and not math.isfinite(total):
             return 0

@@ -1,6 +1,6 @@
-"""What a Lightning training says of itself before it begins; and the class of callbacks that its package takes.
+"""Facts about a Lightning training before it begins, and the callback class of the script's Lightning package.
 
-Lightning comes as two packages, `pytorch_lightning` and `lightning`, with a class each for the same thing.
+Lightning comes as two packages, `pytorch_lightning` and `lightning`, with separate classes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OLD, NEW = "pytorch_lightning", "lightning.pytorch"
 
 
 def callback_class() -> type:
-    """A callback of each package that the script has imported: LightningCLI takes those of its own package alone."""
+    """A base class from each package that the script has imported: LightningCLI accepts only its own package's."""
     names = [name for name in (OLD, NEW) if name in sys.modules] or [OLD]
     return type("Callback", tuple(importlib.import_module(name).Callback for name in names), {})
 
@@ -53,9 +53,9 @@ def setup_of(trainer: pl.Trainer, pl_module: pl.LightningModule) -> TrainingSetu
 
 
 def eval_every_batches(trainer: pl.Trainer) -> int | None:
-    """After how many batches Lightning evaluates (`val_check_interval`, `check_val_every_n_epoch`).
+    """The interval between evaluations in batches (`val_check_interval`, `check_val_every_n_epoch`).
 
-    None where that is every epoch, goes by the time of day, or is not known, as of a stream without a length.
+    None if it is every epoch, depends on time, or is not known, as for a stream without a length.
     """
     every, epochs, of_epoch = trainer.val_check_batch, trainer.check_val_every_n_epoch, trainer.num_training_batches
     if every is None or not math.isfinite(every) or not sum(trainer.num_val_batches):
@@ -66,7 +66,7 @@ def eval_every_batches(trainer: pl.Trainer) -> int | None:
 
 
 def innermost(optimizer: Any) -> Any:
-    """The optimizer that the script made, where DeepSpeed has wrapped it."""
+    """The script's optimizer, without DeepSpeed's wrappers."""
     while type(optimizer).__module__.startswith("deepspeed.runtime."):
         optimizer = optimizer.optimizer
     return optimizer

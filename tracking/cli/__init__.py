@@ -1,7 +1,7 @@
-"""The commands beside launch.py: `python -m tracking NAME`, a module each.
+"""The commands beside launch.py: `python -m tracking NAME`, one module for each.
 
-Each has its options and turns an outcome into words, a JSON document and an exit code. The work itself is done by the
-other rooms, which a command imports when it runs: `--help` and refusals answer at once.
+A command has options, and turns an outcome into text, a JSON document and an exit code. Other rooms do the work. A
+command imports them when it runs, so that `--help` and refusals answer at once.
 """
 
 from __future__ import annotations

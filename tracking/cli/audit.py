@@ -1,6 +1,6 @@
-"""python -m tracking audit: check the files of a report against the run folders, later or by somebody else.
+"""python -m tracking audit: check the files of a report against the run folders, at any later time.
 
-JSON: `num_figures` and `num_runs` that were compared, and `differences`, sentences.
+JSON: `num_figures` and `num_runs` that were compared, and `differences`, a list of sentences.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("report", type=Path, metavar="FOLDER", help="the folder that a report was written to")
+    parser.add_argument("report", type=Path, metavar="FOLDER", help="folder of the report")
     parser.add_argument(
         "--runs-dir", type=Path, metavar="FOLDER", default=store_options.RUNS_DIR,
-        help="where the run folders are (%(default)s)",
+        help="folder with the run folders (%(default)s)",
     )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> Answer:
-    """Exit code 0; 1 where a value differs; refused where the folder holds no report on runs."""
+    """Exit code 0, or 1 if a value differs. Raises ValueError or OSError if the folder has no report on runs."""
     from tracking.base.console import make_console
 
     checked = check(make_console(), arguments.report, [arguments.runs_dir, arguments.report])
@@ -34,9 +34,9 @@ def run(arguments: argparse.Namespace) -> Answer:
 
 
 def check(console: Console, folder: Path, roots: Sequence[Path]) -> dict[str, Any]:
-    """Print what a recomputation of a report's files from the journals finds, and return it as JSON has it.
+    """Recompute a report's files from the journals, print the differences, and return the JSON document.
 
-    Raises ValueError or FileNotFoundError where the folder holds no report on runs.
+    Raises ValueError or FileNotFoundError if the folder has no report on runs.
     """
     from tracking.analysis.audit import audit_folder
     from tracking.analysis.statistics import counted, verb

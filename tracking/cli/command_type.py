@@ -1,4 +1,4 @@
-"""The shape of every command: a name, a line about it, its options, and a function that answers."""
+"""The parts of a command: a name, a summary, options, and a function that answers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-WELL, WRONG, REFUSED = 0, 1, 2  # exit codes, as EXIT_CODES of the program says them
+WELL, WRONG, REFUSED = 0, 1, 2  # exit codes, explained in parser.EXIT_CODES
 
 
 class Refused(Exception):
-    """What was asked cannot be answered, in a sentence for the user.
+    """A request that cannot be answered, with a sentence for the user.
 
-    `exit_code` is 2, before whose sentence stands "refused: ", unless it was something else than the request.
+    With the exit code 2 the sentence is printed after "refused: ". Other codes mean that the request was not the cause.
     """
 
     def __init__(self, words: str, exit_code: int = REFUSED) -> None:
@@ -23,9 +23,9 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command found: `show` prints it for people, `document` is the same for `--json`.
+    """The result of a command: `show` prints it as text, `document` is the same for `--json`.
 
-    What is printed before the answer is there is progress, which goes to stderr beside a JSON document.
+    Text printed before the answer is progress. With `--json` it goes to stderr.
     """
 
     exit_code: int
@@ -35,9 +35,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Command:
-    """`python -m tracking NAME`. `run` imports what takes long; the module of a command imports none of it.
+    """A command `python -m tracking NAME`. Slow imports are inside `run`, not in the module of the command.
 
-    `run` raises Refused, or ValueError or OSError with words for the user, where the request cannot be met.
+    `run` raises Refused, ValueError or OSError with a message for the user if the request cannot be answered.
     """
 
     name: str

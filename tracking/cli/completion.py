@@ -1,7 +1,7 @@
-"""Completion by a shell: `timetrial --print-completion bash`, in a clone `python -m tracking --print-completion bash`.
+"""Shell completion: `timetrial --print-completion bash`, or in a clone `python -m tracking --print-completion bash`.
 
-A shell completes by the first word of a line, which is `python` in a clone. There the script also defines a command
-`tracking`, which is `python -m tracking` with this interpreter and these sources, from any folder.
+A shell completes by the first word of a line, which is `python` in a clone. So in a clone the script also defines the
+command `tracking`: `python -m tracking` with this interpreter and these sources, from any folder.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ FUNCTIONS = {
     "tcsh": "alias {name} 'env PYTHONPATH={code} {python} -m {name}'",
     "fish": "function {name}; env PYTHONPATH={code} {python} -m {name} $argv; end",
 }
-# The overrides of `timetrial run` are known to Hydra, which completes a line that begins with its program. Bash has cut
-# the word at `=`, and puts the answer behind the last one.
+# Hydra knows the overrides of `timetrial run`. It completes a line that begins with its program. Bash splits words at
+# `=` and appends the answer to the last part, so the parts before are cut off.
 RUN_IN_BASH = r"""
 _timetrial_run() {
     local line=${COMP_LINE:0:COMP_POINT} folder=() known current cut
@@ -44,13 +44,13 @@ complete -o default -o filenames -F _timetrial timetrial
 
 
 class Print(argparse.Action):
-    """Prints the script and ends, as --help does."""
+    """Prints the script and exits, like --help."""
 
     def __init__(
         self, option_strings: Sequence[str], dest: str,
         make_parser: Callable[..., argparse.ArgumentParser], program: str,
     ) -> None:  # fmt: skip
-        words = f"print a script that completes the command `{program}` in this shell"
+        words = f"print a completion script for `{program}` in this shell"
         super().__init__(option_strings, argparse.SUPPRESS, choices=SHELLS, help=words)
         self._make_parser = make_parser
         self._program = program
@@ -61,7 +61,7 @@ class Print(argparse.Action):
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """The completion of the program that the parser is named after and, in a clone, the definition of that name."""
+    """The completion script of the parser's program; in a clone, also the definition of that command."""
     import shtab
 
     complete_files(parser)
@@ -75,7 +75,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
 
 
 def complete_files(parser: argparse.ArgumentParser) -> None:
-    """Have every option that takes a path, and every place for a run (which may be its folder), complete files."""
+    """Complete file names for every option that takes a path, and every argument that takes a run or its folder."""
     import shtab
 
     for action in parser._actions:

@@ -1,10 +1,10 @@
-"""python -m tracking diff: what differs between runs, in their stacks first, and nothing else; or their kernels.
+"""python -m tracking diff: only the differences between runs, first in their stacks; or in their kernels.
 
-JSON: `runs`, each with `id` and `name`, in the order of all values; `groups`, each with `name` and `rows`, a row with
-`key`, `values` (null where a run has none) and `change` (of the last value against the first, as a share; null where
-it is no number, or from 0); `notes`, sentences. With --kernels there is instead of `groups` a `sentence`, and
-`kernels` and `classes`, rows with `name`, `class`, `shared`, and `ms`, `share` and `calls` of either run, or null;
-`gaps`, rows with `host`, `phase`, `ms` and `share`; and `steps` with `step_ms` and `busy_ms` of either run.
+JSON: `runs`, each with `id` and `name`, in the order of all values; `groups`, each with `name` and `rows`; a row has
+`key`, `values` (null if a run has no value) and `change` (from the first value to the last, as a share; null if they
+are not numbers, or from 0); `notes`, a list of sentences. With --kernels, in place of `groups`: a `sentence`;
+`kernels` and `classes`, rows with `name`, `class`, `shared`, and `ms`, `share` and `calls` of each run, or null;
+`gaps`, rows with `host`, `phase`, `ms` and `share`; `steps` with `step_ms` and `busy_ms` of each run.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MOST_KERNELS = 20  # rows of a table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="ids, names or folders of runs, or a sweep of a few")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="ids, names or folders of runs, or a small sweep")
     parser.add_argument("--kernels", action="store_true", help="compare the profiles of two runs (profile=true)")
     store_options.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> Answer:
-    """The differences; refused where the runs cannot be compared or read."""
+    """The differences. Raises Refused or ValueError if the runs cannot be read or compared."""
     from tracking.analysis.compare import diff
     from tracking.store.server import TrackingUnavailable
 
@@ -42,12 +42,12 @@ def run(arguments: argparse.Namespace) -> Answer:
             return of_kernels(store, runs)
         groups, notes = diff.differences(store, runs)
     except TrackingUnavailable as error:
-        raise Refused(f"{error}; {store_options.AGAIN}") from error
+        raise Refused(f"{error}. {store_options.AGAIN}") from error
     return Answer(WELL, plain(runs, groups, notes), lambda: show(runs, groups, notes))
 
 
 def of_kernels(store: Runs, runs: Sequence[Run]) -> Answer:
-    """The kernels of two runs. Raises ValueError where they were not traced."""
+    """The differences between the kernels of two runs. Raises ValueError if they were not traced."""
     from tracking.analysis.compare import kernel_diff
 
     difference, notes = kernel_diff.kernel_diff(store, runs)
@@ -109,4 +109,4 @@ def plain(runs: Sequence[Run], groups: Sequence[diff.Differences], notes: Sequen
     }
 
 
-DIFF = Command("diff", "what differs between runs, and nothing else", add_arguments, run)
+DIFF = Command("diff", "show only the differences between runs", add_arguments, run)

@@ -1,9 +1,9 @@
-"""python -m tracking doctor: everything that a run needs, tried out before it is needed. One line each.
+"""python -m tracking doctor: try everything that a run needs, with one line for each.
 
-Below it stands the table of stacks that a dry run shows. A stack that cannot run here is nothing to be mended.
+Then comes a dry run's table of stacks. A stack that cannot run here is not a fault.
 
-JSON: `ok`, whether all is well; `findings`, each with `what`, `words` and `ok`; `stacks`, each with `stack`, `needs`,
-`found` and `error` (empty where it can run).
+JSON: `ok`, whether everything works; `findings`, each with `what`, `words` and `ok`; `stacks`, each with `stack`,
+`needs`, `found` and `error` (empty if it can run).
 """
 
 from __future__ import annotations
@@ -19,18 +19,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--uri", "--tracking-uri", metavar="URI",
         help="MLflow tracking URI; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db",
     )  # fmt: skip
-    parser.add_argument("--experiment", default="timetrial", help="to which runs will go (%(default)s)")
+    parser.add_argument("--experiment", default="timetrial", help="MLflow experiment of the runs (%(default)s)")
     parser.add_argument(
-        "--runs-dir", type=Path, metavar="FOLDER", default=Path("runs"), help="where run folders go (%(default)s)"
+        "--runs-dir", type=Path, metavar="FOLDER", default=Path("runs"), help="folder for run folders (%(default)s)"
     )
     parser.add_argument("--dataset-path", type=Path, metavar="FOLDER", help="folder of a dataset's files")
     parser.add_argument(
-        "--config-dir", type=Path, metavar="FOLDER", action="append", default=[], help="where stacks of your own are"
+        "--config-dir",
+        type=Path,
+        metavar="FOLDER",
+        action="append",
+        default=[],
+        help="folder with YAML files of your own stacks",
     )
 
 
 def run(arguments: argparse.Namespace) -> Answer:
-    """Print a line for each thing that a run needs, as soon as it is known; exit code 1 where one is to be fixed."""
+    """Print each finding as soon as it is known. Exit code 1 if something must be fixed."""
     from tracking.jobs.doctor import Subject, examine
     from tracking.machine.environment import nvml
     from tracking.machine.stacks import declared, judge, verdict_table
@@ -38,9 +43,9 @@ def run(arguments: argparse.Namespace) -> Answer:
 
     stacks = declared(arguments.config_dir)
     uri = server.named(arguments.uri)
-    asked = Subject(uri, arguments.experiment, arguments.runs_dir, arguments.dataset_path)
+    subject = Subject(uri, arguments.experiment, arguments.runs_dir, arguments.dataset_path)
     findings = []
-    for finding in examine(asked):
+    for finding in examine(subject):
         print(finding, flush=True)
         findings.append({"what": finding.what, "words": finding.safe_words, "ok": finding.ok})
     visible = nvml.visible_gpus()
@@ -57,5 +62,5 @@ def run(arguments: argparse.Namespace) -> Answer:
 
 
 DOCTOR = Command(
-    "doctor", "try out all that a run needs: GPUs, NCCL, server, upload, disk, data, stacks", add_arguments, run
+    "doctor", "try everything that a run needs: GPUs, NCCL, server, upload, disk, data, stacks", add_arguments, run
 )

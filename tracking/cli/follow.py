@@ -1,6 +1,6 @@
-"""python -m tracking follow, and watch: runs that somebody else has started, from any host that sees their folders.
+"""python -m tracking follow, and watch: show runs that another launcher started, from any host with their folders.
 
-JSON: of follow `folder`, and `exit_code` as launch.py has it; of watch `folder`, and `runs`, each with `run`, `state`,
+JSON: follow has `folder`, and `exit_code` as of launch.py; watch has `folder`, and `runs`, each with `run`, `state`,
 `epoch`, `samples_per_sec`, `loss`, `evaluated` and `warnings`.
 """
 
@@ -15,16 +15,16 @@ from tracking.cli.command_type import WELL, WRONG, Answer, Command, Refused
 if TYPE_CHECKING:
     from tracking.jobs.watch import LiveRun
 
-ON_TERMINAL_SEC, LINES_SEC = 1.0, 10.0  # how often watch looks
+ON_TERMINAL_SEC, LINES_SEC = 1.0, 10.0  # interval of watch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a sweep's folder, or that of a run")
-    parser.add_argument("--trust", action="store_true", help="follow what somebody else made, and run what it names")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of a sweep or a run")
+    parser.add_argument("--trust", action="store_true", help="follow another user's folder, and execute what it names")
 
 
 def run(arguments: argparse.Namespace) -> Answer:
-    """Show the jobs as launch.py does, submit those that still wait for room, and mirror them to MLflow."""
+    """Show the jobs as launch.py does, submit those not yet submitted, and mirror them to MLflow."""
     import time
 
     from tracking.jobs.node import signals
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> Answer:
 
     folder = arguments.folder.resolve()
     if not files.exists(folder / run_folder.RUN):
-        raise Refused(f"{arguments.folder}: no folder of a run or a sweep; give one of runs_dir")
+        raise Refused(f"{arguments.folder}: not the folder of a run or a sweep. Next: give one in your runs_dir")
     try:
         code = follow(folder, time.monotonic(), arguments.trust)
     except signals.Interrupted:
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> Answer:
     return Answer(code, {"folder": str(folder), "exit_code": code})
 
 
-FOLLOW = Command("follow", "show and mirror what was submitted to a cluster, until it has ended", add_arguments, run)
+FOLLOW = Command("follow", "show and mirror runs that were submitted to a cluster, until they end", add_arguments, run)
 
 
 def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,17 +49,19 @@ def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
         "folder",
         nargs="?",
         metavar="RUN|SWEEP",
-        help="its folder, or its name in --runs-dir; default: the newest there",
+        help="a folder, or a name in --runs-dir; default: the newest there",
     )
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where the folders are; default: runs")
     parser.add_argument(
-        "--every", type=float, metavar="SEC", help="how often it looks: every second on a terminal, else every 10"
+        "--runs-dir", type=Path, default=Path("runs"), help="folder with the run folders; default: runs"
     )
-    parser.add_argument("--once", action="store_true", help="show how things are now, and end")
+    parser.add_argument(
+        "--every", type=float, metavar="SEC", help="seconds between updates; default: 1 on a terminal, else 10"
+    )
+    parser.add_argument("--once", action="store_true", help="show the state once, and exit")
 
 
 def run_watch(arguments: argparse.Namespace) -> Answer:
-    """Draw until all has ended. It reads folders, and changes nothing in them."""
+    """Draw until all runs have ended. It only reads the folders."""
     from tracking.base.console import make_console
     from tracking.jobs.watch import screen
     from tracking.record import run_folder
@@ -75,19 +77,21 @@ def run_watch(arguments: argparse.Namespace) -> Answer:
     return Answer(WRONG if failed else WELL, {"folder": str(folder), "runs": rows})
 
 
-def folder_of(given: str | None, runs_dir: Path) -> Path:
-    """Raises Refused where there is no run or sweep."""
+def folder_of(name: str | None, runs_dir: Path) -> Path:
+    """The folder of a run or sweep, from a path or a name in `runs_dir`; None: the newest there. Raises Refused."""
     from tracking.record import files, run_folder
 
-    if given is None:
-        there = files.folders(runs_dir, run_folder.RUN) if runs_dir.is_dir() else []
-        if not there:
-            raise Refused(f"{runs_dir}: no run there; give the folder of a run or a sweep, or --runs-dir")
-        return max(there, key=lambda path: path.name).resolve()
-    for path in (Path(given), runs_dir / given):
+    if name is None:
+        found = files.folders(runs_dir, run_folder.RUN) if runs_dir.is_dir() else []
+        if not found:
+            raise Refused(f"{runs_dir}: no run found. Next: give the folder of a run or a sweep, or --runs-dir")
+        return max(found, key=lambda path: path.name).resolve()
+    for path in (Path(name), runs_dir / name):
         if files.exists(path / run_folder.RUN):
             return path.resolve()
-    raise Refused(f"{given}: no folder of a run or a sweep, and no name of one in {runs_dir}")
+    raise Refused(
+        f"{name}: not the folder of a run or a sweep, nor a name of one in {runs_dir}. Next: give one, or --runs-dir"
+    )
 
 
 def plain(run: LiveRun, now_ms: int) -> dict[str, Any]:

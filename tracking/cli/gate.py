@@ -1,10 +1,10 @@
-"""python -m tracking gate: an exit code on whether a candidate's runs are slower than a baseline's.
+"""python -m tracking gate: an exit code that says whether a candidate's runs are slower than a baseline's.
 
-0 = not slower beyond the margin, 1 = slower, 2 = the runs cannot tell, or the request cannot be answered.
+0 = not slower beyond the margin, 1 = slower, 2 = the runs cannot tell, or the request was refused.
 
-JSON: `exit_code`; `metric`; `sentence`, the verdict in words, and `why`; `slowdown` with `low`, `observed` and `high`
-as shares, or null; `baseline` and `candidate`, each with `values`, `given_up` (what runs that did not reach the target
-had come to), `num_diverged`, `num_finished`, `missed`, `failed` (kind: number) and `running`; `notes`, sentences.
+JSON: `exit_code`; `metric`; `sentence`, the verdict as text, and `why`; `slowdown` with `low`, `observed` and `high`
+as shares, or null; `baseline` and `candidate`, each with `values`, `given_up` (values at which runs without the target
+ended), `num_diverged`, `num_finished`, `missed`, `failed` (kind: number) and `running`; `notes`, a list of sentences.
 """
 
 from __future__ import annotations
@@ -30,49 +30,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     parser.add_argument(
         "--metric", default=quantities.TIME_TO_ACCURACY_SEC,
-        help="a time, a cost, a rate, or a metric whose direction is declared (%(default)s)",
+        help="a time, a cost, a rate, or a metric with a declared direction (%(default)s)",
     )  # fmt: skip
-    parser.add_argument("--max-slowdown", type=share, required=True, metavar="3%", help="slowdown that is allowed")
-    parser.add_argument("--confidence", type=float, default=0.95, help="of passing and of failing (%(default)s)")
+    parser.add_argument("--max-slowdown", type=share, required=True, metavar="3%", help="allowed slowdown")
     parser.add_argument(
-        "--where", nargs="+", default=[], type=pair, metavar="PARAM=VALUE", help="only the runs with these params"
+        "--confidence", type=float, default=0.95, help="confidence of passing and of failing (%(default)s)"
     )
-    parser.add_argument("--with-neighbours", action="store_true", help="take runs that shared their machine, too")
-    parser.add_argument("--paired", action="store_true", help="compare runs of the same seed, which both sides have")
+    parser.add_argument(
+        "--where", nargs="+", default=[], type=pair, metavar="PARAM=VALUE", help="only runs with these params"
+    )
+    parser.add_argument("--with-neighbours", action="store_true", help="also count runs that shared their machine")
+    parser.add_argument("--paired", action="store_true", help="compare runs of the same seed in pairs")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the verdict as Markdown")
     store_options.add_arguments(parser)
 
 
 def share(text: str) -> float:
-    """A slowdown as a share of one: `3%` or `0.03`."""
+    """A slowdown as a fraction, from `3%` or `0.03`."""
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text}: give a share such as 3% or 0.03") from None
+        raise argparse.ArgumentTypeError(f"{text}: not a share. Allowed: a share such as 3% or 0.03") from None
     if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: give a share from 0% to below 100%, such as 3% or 0.03")
+        raise argparse.ArgumentTypeError(f"{text}: out of range. Allowed: 0% to below 100%, such as 3% or 0.03")
     return value
 
 
 def pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
-        raise argparse.ArgumentTypeError(f"{text}: give PARAM=VALUE, such as gpus=1")
+        raise argparse.ArgumentTypeError(f"{text}: has no `=`. Allowed: PARAM=VALUE, such as gpus=1")
     return key, value
 
 
 def run(arguments: argparse.Namespace) -> Answer:
-    """The verdict, and the files that were asked for: they hold a refusal too, for a CI job shows them."""
+    """The verdict. Writes the requested files also for a refusal, since a CI job shows them."""
     verdict = judge(arguments)
     written = write(verdict, arguments)
-    if not verdict.sides:  # nothing was compared: the sentence goes where errors go
+    if not verdict.sides:  # nothing was compared
         raise Refused(verdict.why.removeprefix("refused: "))
     return Answer(verdict.code if written else REFUSED, plain(verdict), lambda: show(verdict))
 
 
 def judge(arguments: argparse.Namespace) -> gate.GateVerdict:
-    """The verdict on the runs; a request that cannot be answered is one without sides."""
+    """The verdict on the runs; without `sides` for a refused request."""
     from tracking.analysis.compare import gate
     from tracking.store.server import TrackingRefused, TrackingUnavailable
 
@@ -85,12 +87,12 @@ def judge(arguments: argparse.Namespace) -> gate.GateVerdict:
         question.check()
         return gate.judge(store_options.open_runs(arguments), question)
     except (ValueError, TrackingRefused, TrackingUnavailable) as error:
-        again = f"; {store_options.AGAIN}" if isinstance(error, TrackingUnavailable) else ""
+        again = f". {store_options.AGAIN}" if isinstance(error, TrackingUnavailable) else ""
         return gate.GateVerdict(gate.CANNOT_TELL, arguments.metric, f"refused: {error}{again}")
 
 
 def write(verdict: gate.GateVerdict, arguments: argparse.Namespace) -> bool:
-    """Write the files for CI; whether that was possible, which is said where it was not."""
+    """Write the files for CI. Returns whether that succeeded; prints the error if not."""
     from tracking.analysis.compare import gate
 
     try:
@@ -99,7 +101,7 @@ def write(verdict: gate.GateVerdict, arguments: argparse.Namespace) -> bool:
         if arguments.markdown:
             arguments.markdown.write_text(gate.markdown(verdict), encoding="utf-8")
     except OSError as error:
-        print(f"refused: {error}; give a file that can be written", file=sys.stderr)
+        print(f"refused: {error}. Next: give a file that you can write", file=sys.stderr)
         return False
     return True
 
@@ -129,7 +131,7 @@ def plain(verdict: gate.GateVerdict) -> dict[str, Any]:
 
 GATE = Command(
     "gate",
-    "exit code 0 where runs are not slower than others, 1 where they are, 2 where they cannot tell",
+    "exit with 0 if runs are not slower than a baseline, 1 if they are, 2 if the runs cannot tell",
     add_arguments,
     run,
 )

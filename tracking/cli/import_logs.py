@@ -1,7 +1,7 @@
-"""python -m tracking import: logs of MLPerf's submissions as runs.
+"""python -m tracking import: make runs from logs of MLPerf submissions.
 
-JSON: `imported`, one a file, each with `file`, `folder`, `new` (false where it had been imported before), `note` and
-`not_understood`, what of the log is in no figure.
+JSON: `imported`, one for each file, with `file`, `folder`, `new` (false if it was imported before), `note` and
+`not_understood` (the parts of the log that no figure uses).
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="logs of MLPerf, a run each: result_0.txt")
     parser.add_argument(
-        "--runs-dir", type=Path, metavar="FOLDER", default=Path("runs"), help="where run folders are made"
+        "files", nargs="+", type=Path, metavar="FILE", help="MLPerf logs, one for each run: result_0.txt"
     )
-    parser.add_argument("--gpus", type=int, metavar="N", help="devices that it ran on, where the log does not say it")
-    parser.add_argument("--precision", default="unknown", help="what it computed in, as ours is called: fp16")
-    parser.add_argument("--target", help="accuracy to be reached, or <=NUMBER; default: the log's, or MLPerf's")
-    parser.add_argument("--name", help="beginning of the runs' names; default: who submitted, and what")
+    parser.add_argument(
+        "--runs-dir", type=Path, metavar="FOLDER", default=Path("runs"), help="folder for the run folders"
+    )
+    parser.add_argument("--gpus", type=int, metavar="N", help="number of devices, if the log does not have it")
+    parser.add_argument("--precision", default="unknown", help="precision of the training, such as fp16")
+    parser.add_argument("--target", help="target accuracy, or <=NUMBER; default: the log's, or MLPerf's")
+    parser.add_argument("--name", help="prefix of the runs' names; default: submitter and benchmark")
 
 
 def run(arguments: argparse.Namespace) -> Answer:
-    """Import each file, or find what it was imported as. Raises ValueError that names those that are no logs."""
+    """Import each file, or find the run of an earlier import. Raises ValueError that names wrong files."""
     from tracking.jobs.importing import LogOptions, import_log
     from tracking.store import server
 
@@ -38,11 +40,11 @@ def run(arguments: argparse.Namespace) -> Answer:
         raise ValueError(f"--gpus {arguments.gpus}: must be 1 or more")
     uri = server.named(None)
     target = None if arguments.target is None else parse(arguments.target)
-    asked = LogOptions(arguments.runs_dir, uri, arguments.gpus, arguments.precision, target, arguments.name)
+    options = LogOptions(arguments.runs_dir, uri, arguments.gpus, arguments.precision, target, arguments.name)
     imported, refused = [], []
     for file in arguments.files:
         try:
-            imported.append(import_log(file, asked))
+            imported.append(import_log(file, options))
         except ValueError as error:
             refused.append(str(error))
         else:
@@ -66,4 +68,4 @@ def plain(imported: Imported) -> dict[str, Any]:
     }  # fmt: skip
 
 
-IMPORT = Command("import", "make runs of logs of MLPerf's submissions", add_arguments, run)
+IMPORT = Command("import", "make runs from logs of MLPerf submissions", add_arguments, run)

@@ -1,10 +1,10 @@
-"""python -m tracking fingerprint, ceilings and cache: what this machine is, can do at most, and has compiled.
+"""python -m tracking fingerprint, ceilings and cache: this machine's environment, highest rates and compiled code.
 
-JSON: of `fingerprint`: the document that a run keeps as fingerprint.json, every value (docs/measurement.md); of
-`ceilings`: `environment`, `software`, `ceilings` by name (unit, median, lowest, highest, n, counters), `missing` (why),
-`num_gpus`, `time_ms`, and `path`, the file where they are kept; of `cache`: `file`, `identity` (for what it was
-compiled), `folders` (by compiler), `num_files`, `num_new` (files that an import has put into them) and `size_bytes` (of
-all files).
+JSON: `fingerprint` has the document that a run keeps as fingerprint.json (docs/measurement.md); `ceilings` has
+`environment`, `software`, `ceilings` by name (unit, median, lowest, highest, n, counters), `missing` (reasons by name),
+`num_gpus`, `time_ms`, and `path`, the file that keeps them; `cache` has `file`, `identity` (the environment of the
+compiled code), `folders` (by compiler), `num_files`, `num_new` (files that an import added) and `size_bytes` (of all
+files).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from tracking.cli.command_type import WELL, Answer, Command, Refused
 if TYPE_CHECKING:
     from tracking.measure.bottleneck import Ceilings
 
-LONGEST_SEC = 300.0  # Each pair of GPUs takes 1.6 s each way, so that the 28 pairs of eight take a minute and a half.
+LONGEST_SEC = 300.0  # A pair of GPUs takes 1.6 s each way, so the 28 pairs of eight GPUs take 90 s.
 SCALES = {"FLOP/s": (1e12, "TFLOP/s"), "B/s": (1e9, "GB/s")}
 
 
 def no_arguments(parser: argparse.ArgumentParser) -> None:
-    """It has no options of its own."""
+    """A command without options."""
 
 
 def fingerprint(arguments: argparse.Namespace) -> Answer:
     from tracking.machine.environment import Collector, format_table
 
     collector = Collector()
-    import torch  # It tells what it has loaded. Meanwhile nvidia-smi runs, which takes as long.
+    import torch  # It knows the libraries it has loaded. Meanwhile nvidia-smi runs, which takes as long.
 
     taken = collector.finish(torch)
     return Answer(WELL, taken, lambda: print(format_table(taken)))
@@ -49,13 +49,13 @@ def ceilings_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path(),
         metavar="FOLDER",
-        help="a folder on the disk that data are read from (here)",
+        help="a folder on the disk to measure (default: here)",
     )
-    parser.add_argument("--show", action="store_true", help="show those that were measured before; measure nothing")
+    parser.add_argument("--show", action="store_true", help="show earlier measurements; measure nothing")
 
 
 def ceilings(arguments: argparse.Namespace) -> Answer:
-    """Refused where the folder is none, where the hardware is not known, or where the measurement fails."""
+    """Measure the ceilings, or show those kept. Raises Refused if there are none, or the measurement fails."""
     from tracking.machine.environment import Collector
     from tracking.machine.environment import fingerprint as fingerprints
     from tracking.measure.bottleneck import Ceilings
@@ -63,12 +63,12 @@ def ceilings(arguments: argparse.Namespace) -> Answer:
 
     collector = Collector()
     if not arguments.disk.is_dir():
-        raise Refused(f"--disk {arguments.disk}: no such folder; give one on the disk that is to be measured")
+        raise Refused(f"--disk {arguments.disk}: no such folder. Next: give one on the disk to measure")
     tags = fingerprints.tags(collector.finish())
     if arguments.show:
         known = kept.of_hardware(tags)
         if known is None:
-            raise Refused("no ceilings were measured on this hardware; leave out --show to measure them")
+            raise Refused("--show: no ceilings were measured on this hardware. Next: leave it out, to measure them")
         return Answer(WELL, dataclasses.asdict(known) | {"path": None}, lambda: show(known, None))
     content = measured(arguments.disk)
     environment = {key: value for key, value in tags.items() if key.startswith("env.")}
@@ -78,18 +78,21 @@ def ceilings(arguments: argparse.Namespace) -> Answer:
 
 
 def measured(folder: Path) -> dict[str, Any]:
-    """What a process of its own measures. Raises Refused with its last words where it fails."""
+    """The ceilings, measured in a separate process. Raises Refused with its last line if it fails."""
     command = [sys.executable, "-m", installation.module("trainers.ceilings"), str(folder.absolute())]
-    # GPUs in the order of NVML, by which their pairs are named.
+    # GPUs in NVML's order, which names their pairs.
     environment = os.environ | {"PYTHONPATH": str(installation.SEARCH_FOLDER), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=LONGEST_SEC, check=False
         )
     except subprocess.TimeoutExpired:
-        raise Refused(f"the ceilings were not measured within {LONGEST_SEC:g} s: is the GPU busy?") from None
+        raise Refused(
+            f"the ceilings were not measured within {LONGEST_SEC:g} s. Next: check with nvidia-smi whether the GPU is"
+            " busy, and try again"
+        ) from None
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise Refused(f"the ceilings could not be measured: {last}")
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -116,26 +119,28 @@ def show(known: Ceilings, path: Path | None) -> None:
 
 
 def cache_arguments(parser: argparse.ArgumentParser) -> None:
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--export", type=Path, metavar="FILE", help="write what PyTorch and Triton have compiled on this machine"
+    direction = parser.add_mutually_exclusive_group(required=True)
+    direction.add_argument(
+        "--export", type=Path, metavar="FILE", help="write the code that PyTorch and Triton compiled on this machine"
     )
-    what.add_argument("--import", type=Path, metavar="FILE", dest="source", help="take over such a file")
-    parser.add_argument("--trust", action="store_true", help="import a file that somebody else made: it is executed")
+    direction.add_argument("--import", type=Path, metavar="FILE", dest="source", help="add the code of such a file")
+    parser.add_argument("--trust", action="store_true", help="import another user's file, whose code will be executed")
 
 
 def cache(arguments: argparse.Namespace) -> Answer:
-    """Refused where there is nothing to export, and where an import is damaged, foreign or of no use here."""
+    """Export or import compiled code. Raises Refused or ValueError if there is none, or if a file does not fit here."""
     from tracking.machine import compiled
     from tracking.machine.environment import Collector, compiler_folders, fingerprint
 
     if arguments.source and not arguments.source.is_file():
-        raise Refused(f"--import {arguments.source}: no such file; make one with --export on a machine like this one")
+        raise Refused(
+            f"--import {arguments.source}: no such file. Next: make one with --export on a machine like this one"
+        )
     if arguments.export and arguments.trust:
-        raise Refused("--trust has no effect with --export: it is whoever imports that trusts")
+        raise Refused("--trust: has no effect with --export. Next: leave it out, and give it with --import")
     folders = compiler_folders(os.environ)
     collector = Collector()
-    import torch  # It tells what it has loaded.
+    import torch  # It knows the libraries it has loaded.
 
     identity = compiled.identity(fingerprint.tags(collector.finish(torch)))
     if arguments.export:
@@ -147,9 +152,9 @@ def cache(arguments: argparse.Namespace) -> Answer:
     size = sum(each.size for each in listed.values())
     where = " and ".join(map(str, folders.values()))
     words = (
-        f"{file}: {len(listed)} files, {size / 1e6:.1f} MB, of {where}"
+        f"{file}: {len(listed)} files, {size / 1e6:.1f} MB, from {where}"
         if arguments.export
-        else f"{len(listed)} files, {size / 1e6:.1f} MB, of which {num_new} are new in {where}"
+        else f"{len(listed)} files, {size / 1e6:.1f} MB; new in {where}: {num_new}"
     )
     document = {
         "file": str(file),
@@ -162,6 +167,8 @@ def cache(arguments: argparse.Namespace) -> Answer:
     return Answer(WELL, document, lambda: print(words))
 
 
-CACHE = Command("cache", "carry what was compiled here to another machine, as one file", cache_arguments, cache)
+CACHE = Command(
+    "cache", "export or import compiled code, to spare other machines the compiling", cache_arguments, cache
+)
 FINGERPRINT = Command("fingerprint", "print the environment that a run would record", no_arguments, fingerprint)
-CEILINGS = Command("ceilings", "measure what this hardware can do at most", ceilings_arguments, ceilings)
+CEILINGS = Command("ceilings", "measure the highest rates of this hardware", ceilings_arguments, ceilings)

@@ -1,10 +1,9 @@
-"""python -m tracking mlperf: MLPerf's own score of runs, from their mlperf.log.
+"""python -m tracking mlperf: MLPerf's score of runs, from their mlperf.log.
 
-JSON: `scores`, each with `setting` (what the logs say of their runs, as words), `num_needed` (0 where no rules of the
-benchmark are known), `num_missing`, `num_missed`, `convergence` (null without --rcp; else `epochs`, `batch`, `ruleset`,
-`reference`, `least`, `good`, each null where nothing is known, and `verdict`), `seconds` (the olympic mean; null where
-there is none), `verdict`, `runs` (`name`, `seconds`, `reached`) and `left_out`, names; `without_log`, the names of runs
-that have no such log.
+JSON: `scores`, each with `setting` (the runs' setting in the logs, as texts), `num_needed` (0 if the benchmark's rules
+are not known), `num_missing`, `num_missed`, `convergence` (null without --rcp; else `epochs`, `batch`, `ruleset`,
+`reference`, `least`, `good`, each null if not known, and `verdict`), `seconds` (the olympic mean, or null), `verdict`,
+`runs` (`name`, `seconds`, `reached`) and `left_out`, a list of names; `without_log`, the names of runs without a log.
 """
 
 from __future__ import annotations
@@ -30,8 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Answer:
-    """Exit code 0 where every setting has a score, 1 where one has none, or with --rcp has too few epochs to be true;
-    refused where no run has a log."""
+    """Exit code 0 if every setting has a score; 1 if one has no score, or with --rcp has implausibly few epochs.
+
+    Raises ValueError if no run has a log.
+    """
     from tracking.analysis import mlperf
     from tracking.store.server import TrackingUnavailable
 
@@ -46,11 +47,11 @@ def run(arguments: argparse.Namespace) -> Answer:
             except FileNotFoundError:
                 without.append(each.name)
     except TrackingUnavailable as error:
-        raise Refused(f"{error}; {store_options.AGAIN}") from error
+        raise Refused(f"{error}. {store_options.AGAIN}") from error
     if not logs:
         raise ValueError(
-            f"{' '.join(arguments.runs)}: none of these runs has a {mlperf.LOG}; finished runs of resnet50, ssd,"
-            " maskrcnn, transformer and gnmt with a target have one, unless they were resumed"
+            f"{' '.join(arguments.runs)}: no run with a {mlperf.LOG} found. Next: give finished runs of resnet50, ssd,"
+            " maskrcnn, transformer or gnmt that had a target and were not resumed"
         )
     scores = mlperf.scores(logs)
     checked = [mlperf.convergence(score) for score in scores] if arguments.rcp else [None] * len(scores)
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace) -> Answer:
 
 
 def unsaid_in_log(run: Run) -> dict[str, str]:
-    """Of an imported log what it may not say: its benchmark, and on how many devices it ran."""
+    """Benchmark and number of devices of an imported run, which its log may lack; empty for other runs."""
     if "import.sha256" not in run.tags:
         return {}
     return {"submission_benchmark": run.tags.get("program.benchmark", ""), "gpus": str(run.params.get("gpus", ""))}
@@ -73,10 +74,14 @@ def show(rows: Sequence[tuple[Score, Convergence | None]], without: Sequence[str
 
     console = make_console()
     for score, checked in rows:
-        said = score.setting
-        words = [said["submission_benchmark"], said.get("submission_division"), said.get("submission_platform")]
-        batch = said.get("global_batch_size")
-        words += [said.get("precision"), f"global batch {batch}" if batch else None]
+        setting = score.setting
+        words = [setting["submission_benchmark"], setting.get("submission_division")]
+        batch = setting.get("global_batch_size")
+        words += [
+            setting.get("submission_platform"),
+            setting.get("precision"),
+            f"global batch {batch}" if batch else None,
+        ]
         console.print(f"{', '.join(word for word in words if word)}: {score.verdict}", markup=False, soft_wrap=True)
         for each in score.counted:
             missed = "" if each.reached else ", target missed"
@@ -105,4 +110,4 @@ def plain(score: Score, checked: Convergence | None) -> dict[str, Any]:
     }
 
 
-MLPERF = Command("mlperf", "MLPerf's score of runs of its benchmarks, or how many are missing", add_arguments, run)
+MLPERF = Command("mlperf", "score runs by MLPerf's rules, or say how many are missing", add_arguments, run)

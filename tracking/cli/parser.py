@@ -1,4 +1,4 @@
-"""python -m tracking: one parser of all commands, with one way to answer, to refuse and to end."""
+"""python -m tracking: one parser for all commands, with one way to answer, refuse and exit."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ COMMANDS = (
     AUDIT, CACHE, CEILINGS, DIFF, DOCTOR, FINGERPRINT, FOLLOW, GATE, IMPORT, MLPERF, REPORT, STACKS, SYNC, WATCH,
 )  # fmt: skip
 EXIT_CODES = """\
-exit codes, of every command:
-  0  all is well: nothing is wrong, slower or left
-  1  something is: a thing to put right, a slower candidate, a figure that differs, a run that is not uploaded
-  2  the request was refused, with a sentence on stderr; of gate also: the runs cannot tell"""
+exit codes of every command:
+  0  success
+  1  something to fix: a failed check, a slower candidate, a figure that differs, a run that is not uploaded
+  2  the request was refused, with a sentence on stderr; gate: also if the runs cannot tell"""
 
 
 def main(argv: list[str] | None = None, prog: str = TRACKING, others: Others = ()) -> int:
-    """The exit code. A reader of the output that goes away, such as `head`, changes nothing; a full disk is refused.
+    """Run a command and return its exit code. A closed output, as by `head`, changes nothing; a full disk is refused.
 
-    `prog` is what precedes a command's name; `others` are commands of that program that are only listed here.
+    `prog` precedes a command's name in messages. `others` are commands of the program that are only listed here.
     """
     words = sys.argv[1:] if argv is None else argv
     output, errors = (LastingStream(stream, BrokenPipeError) for stream in (sys.stdout, sys.stderr))
@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None, prog: str = TRACKING, others: Others = (
                 return execute(words, prog, others)
             finally:
                 output.flush()
-        except OSError as error:  # It is the output's: `execute` answers what a command meets.
+        except OSError as error:  # from the output: `execute` handles those of the command
             print(f"refused: standard output: {error.strerror}", file=sys.stderr)
             output.give_up()
             return REFUSED
@@ -65,11 +65,11 @@ def main(argv: list[str] | None = None, prog: str = TRACKING, others: Others = (
 
 
 def execute(words: list[str], prog: str = TRACKING, others: Others = ()) -> int:
-    """Parse, run, and print the answer or why there is none."""
+    """Parse, run, and print the answer or the refusal. Returns the exit code."""
     if others and words and words[0].endswith((".py", ".sh")):
         from tracking.request.refusal import of_a_program
 
-        print(printable(f"refused: {words[0]}: is no command. {of_a_program(words[0])}"), file=sys.stderr)
+        print(printable(f"refused: {words[0]}: not a command. {of_a_program(words[0])}"), file=sys.stderr)
         return REFUSED
     arguments = make_parser(words, prog, others).parse_args(words)
     secrets.guard_tracebacks()
@@ -88,7 +88,7 @@ def execute(words: list[str], prog: str = TRACKING, others: Others = ()) -> int:
 
 
 def ask(command: Command, arguments: argparse.Namespace) -> Answer:
-    """The command's answer. Beside a JSON document whatever is printed meanwhile goes to stderr. Raises Refused."""
+    """The command's answer. With --json, its prints go to stderr. Raises Refused."""
     try:
         with redirect_stdout(sys.stderr if arguments.json else sys.stdout):
             return command.run(arguments)
@@ -105,7 +105,7 @@ def ask(command: Command, arguments: argparse.Namespace) -> Answer:
 
 
 def make_parser(words: Collection[str], prog: str = TRACKING, others: Others = ()) -> argparse.ArgumentParser:
-    """The parser; only the commands among `words` get their options, some of which take a while to be made."""
+    """The parser. Only the commands among `words` get their options, since some are slow to build."""
     description = "Measures the time to accuracy of trainings." if others else f"The commands beside {LAUNCH}."
     parser = argparse.ArgumentParser(prog=prog, description=description, epilog=EXIT_CODES, formatter_class=Formatter)
     parser.add_argument("--version", action="version", version=f"timetrial {installation.version()}")
@@ -131,7 +131,7 @@ def make_parser(words: Collection[str], prog: str = TRACKING, others: Others = (
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Refuses unknown words with the usage of its command; argparse leaves that to the parser of all commands."""
+    """Refuses unknown arguments with the usage of its command, instead of that of the main parser."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         known, unknown = super().parse_known_args(args, namespace)
@@ -141,4 +141,4 @@ class CommandParser(argparse.ArgumentParser):
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Leaves the lines of the exit codes as they are."""
+    """Keeps the line breaks of the exit codes."""

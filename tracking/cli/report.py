@@ -1,8 +1,8 @@
 """python -m tracking report: write the report of a sweep, an experiment or runs, and print its tables.
 
-JSON: `report`, as in the report.json that is written; `written`, the files; `attached`, the id of the MLflow run that
-got them, or null; `check`, null without --check, else `num_figures`, `num_runs` and `differences`, sentences. With
---reference-only: `tables`, each with `title`, `columns`, `rows` and `note`; and `written`, with --out the files.
+JSON: `report`, the content of report.json; `written`, the files; `attached`, the id of the MLflow run that got them, or
+null; `check`, null without --check, else `num_figures`, `num_runs` and `differences`, a list of sentences. With
+--reference-only: `tables`, each with `title`, `columns`, `rows` and `note`; and `written`, the files with --out.
 """
 
 from __future__ import annotations
@@ -32,47 +32,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--by", type=_keys, default=[], metavar="KEY[,KEY...]",
-        help="axes: params, tags (env.driver) or keys of config.yaml; default: the params in which the runs differ",
+        help="axes: params, tags (env.driver) or keys of config.yaml; default: the params that differ between the runs",
     )  # fmt: skip
     parser.add_argument(
         "--metric",
-        help="what settings are compared by, in the direction that is declared; default: time/to_accuracy_sec where"
-        " there is",
+        help="metric that compares settings, in its declared direction; default: time/to_accuracy_sec if there is one",
     )
     parser.add_argument(
         "--within", type=_keys, default=[], metavar="TIME[,TIME...]",
-        help="the fewest devices, and the cheapest setting, that reach the target in 8h, 90min, ...",
+        help="find the fewest devices, and the cheapest setting, that reach the target in 8h, 90min, ...",
     )  # fmt: skip
     parser.add_argument(
         "--over", metavar="KEY=VALUE[,KEY=VALUE...]", default="",
-        help="scores of all workloads over this base, as over env.gpu='Tesla P100',gpus=1",
+        help="score all workloads against this base, such as env.gpu='Tesla P100',gpus=1",
     )  # fmt: skip
-    parser.add_argument("--with-missed", action="store_true", help="count runs that missed the target in n, too")
-    parser.add_argument(
-        "--with-neighbours", action="store_true", help="count runs that shared their machine beside those that did not"
-    )
+    parser.add_argument("--with-missed", action="store_true", help="also count runs that missed the target in n")
+    parser.add_argument("--with-neighbours", action="store_true", help="also count runs that shared their machine")
     parser.add_argument(
         "--out",
         type=_output_folder,
         metavar="FOLDER",
-        help="where files go; default: reports/<RUNS>, and none with --reference-only",
+        help="folder for the files; default: reports/<RUNS>, with --reference-only: no files",
     )
     store_options.add_arguments(parser)
     parser.add_argument("--attach", action="store_true", help="add the report to the sweep's parent run in MLflow")
     parser.add_argument("--reference", type=_keys, default=[], metavar="STUDY[,STUDY...]", help=studies.HELP)
-    parser.add_argument("--reference-only", type=_keys, metavar="STUDY[,STUDY...]", help="print these studies alone")
+    parser.add_argument("--reference-only", type=_keys, metavar="STUDY[,STUDY...]", help="print only these studies")
     parser.add_argument(
         "--check", action="store_true", help="recompute every number of the files from the run folders' journals"
     )
 
 
 def _output_folder(text: str) -> Path:
-    """The folder to be written to; where it is a link, the one that it leads to, since writing follows none."""
+    """The folder for the files; for a link, its target, since writing does not follow links."""
     return Path(text).resolve() if Path(text).is_symlink() else Path(text)
 
 
 def run(arguments: argparse.Namespace) -> Answer:
-    """Exit code 0; 1 where --check finds a difference or the server stops; 2 where the request cannot be met."""
+    """Exit code 0; 1 if --check finds a difference or the server is unavailable; 2 if the request is refused."""
     from tracking.store.server import TrackingRefused, TrackingUnavailable
 
     try:
@@ -80,9 +77,9 @@ def run(arguments: argparse.Namespace) -> Answer:
     except (ValueError, TrackingRefused) as error:
         raise Refused(str(error)) from error
     except TrackingUnavailable as error:
-        raise Refused(f"{error}. No report was written: {store_options.AGAIN}", WRONG) from error
+        raise Refused(f"{error}. No report was written. {store_options.AGAIN}", WRONG) from error
     except OSError as error:
-        words = f"{error.filename}: {error.strerror}; give --out a folder that you can write to"
+        words = f"{error.filename}: {error.strerror}. Next: give --out a folder that you can write to"
         raise Refused(words) from error
 
 
@@ -115,12 +112,15 @@ def _report(arguments: argparse.Namespace) -> Answer:
     from tracking.jobs.search import words_of
 
     if not arguments.selectors:
-        raise ValueError("report: name a sweep, an experiment or runs; or give --reference-only for published figures")
+        raise ValueError(
+            "report: no runs are named. Next: name a sweep, an experiment or runs, or give --reference-only for"
+            " published figures"
+        )
     if arguments.reference:
         studies.known_studies(arguments.reference)
     store = store_options.open_runs(arguments)
     if arguments.attach and not isinstance(store, MlflowRuns):
-        raise ValueError("--attach writes to MLflow: leave --from-folders out")
+        raise ValueError("--attach: writes to MLflow, but --from-folders reads folders. Next: leave one of them out")
     made = _make(store, arguments)
     comparison.add_published(made, arguments.reference)
     folder = arguments.out or Path("reports") / re.sub(r"[^\w.-]+", "-", "-".join(arguments.selectors))[:100]
@@ -128,7 +128,7 @@ def _report(arguments: argparse.Namespace) -> Answer:
     document: dict[str, Any] = {"report": made.plain(), "written": list(map(str, written)), "attached": None}
     console = make_console()  # standard output, or stderr beside a JSON document
     folders = [folder for name in arguments.selectors for folder in (Path(name), arguments.runs_dir / name)]
-    searched = list(dict.fromkeys(filter(None, map(words_of, folders))))  # what its sweeps were asked comes first
+    searched = list(dict.fromkeys(filter(None, map(words_of, folders))))  # answers of searches come first
     document["search"] = searched
     if not arguments.json:
         show(console, made, searched)
@@ -154,7 +154,7 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
         runs = store.find(arguments.selectors, lambda number: progress.update(reading, completed=number))
         progress.update(reading, total=len(runs), completed=len(runs))
         rest = progress.add_task("files, histories and figures", total=None)
-        asked = runs
+        found = runs
         runs, left_out = (runs, "") if arguments.with_neighbours else confounding.comparable(runs)
         by = axes_with(base, arguments.by, runs) if base else arguments.by
         made = report.make(
@@ -165,12 +165,12 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
     made.warnings += [left_out] if left_out else []
     kept = {run.id for run in runs}
     made.with_neighbours = arguments.with_neighbours
-    made.left_out += [(run, report.SHARED_MACHINE) for run in asked if run.id not in kept]
+    made.left_out += [(run, report.SHARED_MACHINE) for run in found if run.id not in kept]
     return made
 
 
 def show(console: Console, made: Report, searched: Sequence[str] = ()) -> None:
-    """Print the tables, what to be careful about and the answers, those of searches first."""
+    """Print the tables, the warnings and the answers, those of searches first."""
     for table in made.tables:
         console.print(table.rich() if table.rows else table.note)
     for warning in made.warnings:

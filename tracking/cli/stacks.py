@@ -1,8 +1,8 @@
-"""python -m tracking stacks: the software stacks that are declared, what they need, and the environments made of them.
+"""python -m tracking stacks: the declared software stacks, their needs, and their environments.
 
-JSON: `stacks`, each with `stack`, `kind`, `needs`, `found`, `error` (empty where it can run), `made`, `size_bytes`,
-`folder` (of an image, where its engine keeps it); `unused`, the environments in the cache that no declared stack is
-made of; `removed`.
+JSON: `stacks`, each with `stack`, `kind`, `needs`, `found`, `error` (empty if it can run), `made`, `size_bytes`,
+`folder` (of an image: where its engine keeps it); `unused`, the environments in the cache that no declared stack
+uses; `removed`.
 """
 
 from __future__ import annotations
@@ -18,30 +18,37 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="STACK", help="names of stacks (default: all; of --remove: unused)")
     parser.add_argument(
-        "--config-dir", type=Path, metavar="FOLDER", action="append", default=[], help="where stacks of your own are"
+        "names", nargs="*", metavar="STACK", help="names of stacks (default: all; with --remove: unused ones)"
+    )
+    parser.add_argument(
+        "--config-dir",
+        type=Path,
+        metavar="FOLDER",
+        action="append",
+        default=[],
+        help="folder with YAML files of your own stacks",
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--build", action="store_true", help="make environments and fetch images now, ahead of a sweep")
+    what.add_argument("--build", action="store_true", help="make environments and fetch images now, before a sweep")
     what.add_argument("--remove", action="store_true", help="remove their environments; without a name, unused ones")
 
 
 def run(arguments: argparse.Namespace) -> Answer:
-    """Exit code 1 where a named stack cannot run here, or cannot be made."""
+    """Exit code 1 if a named stack cannot run here. Raises ConfigError if one cannot be made."""
     from tracking.machine.environment import nvml
     from tracking.machine.stacks import declared, judge, make_all, uv_environment, verdict_table
 
     every = declared(arguments.config_dir)
     if unknown := [name for name in arguments.names if name not in every]:
-        raise Refused(f"{unknown[0]}: no such stack; declared are {', '.join(every)}")
-    asked = {name: every[name] for name in arguments.names or every}
+        raise Refused(f"{unknown[0]}: no such stack. Allowed: {', '.join(every)}")
+    selected = {name: every[name] for name in arguments.names or every}
     if arguments.remove:
-        return removed(uv_environment.unused(every.values()) if not arguments.names else digests(asked))
+        return removed(uv_environment.unused(every.values()) if not arguments.names else digests(selected))
     if arguments.build:
-        make_all(list(asked.values()), lambda words: print(words, flush=True))
-    verdicts = [judge(stack, nvml.visible_gpus(), resolve=False) for stack in asked.values()]
-    rows = [row(stack, verdict) for stack, verdict in zip(asked.values(), verdicts, strict=True)]
+        make_all(list(selected.values()), lambda words: print(words, flush=True))
+    verdicts = [judge(stack, nvml.visible_gpus(), resolve=False) for stack in selected.values()]
+    rows = [row(stack, verdict) for stack, verdict in zip(selected.values(), verdicts, strict=True)]
     unused = uv_environment.unused(every.values())
     wrong = bool(arguments.names) and any(verdict.error for verdict in verdicts)
 
@@ -51,26 +58,27 @@ def run(arguments: argparse.Namespace) -> Answer:
         make_console().print(verdict_table(verdicts))
         if unused:
             number = f"{len(unused)} environment{'s' if len(unused) > 1 else ''}"
-            print(f"kept of no declared stack: {number}; --remove removes what is unused")
+            print(f"unused by declared stacks: {number}. Next: --remove, to remove unused ones")
 
     return Answer(WRONG if wrong else WELL, {"stacks": rows, "unused": unused, "removed": []}, show)
 
 
-def digests(asked: dict[str, StackConfig]) -> list[str]:
-    """The environments of these stacks that are there."""
+def digests(stacks: dict[str, StackConfig]) -> list[str]:
+    """The digests of the existing environments of these stacks."""
     from tracking.machine.stacks import uv_environment
 
-    environments = (uv_environment.find(stack) for stack in asked.values() if stack.kind == "uv")
+    environments = (uv_environment.find(stack) for stack in stacks.values() if stack.kind == "uv")
     return [environment.digest for environment in environments if environment]
 
 
-def removed(these: list[str]) -> Answer:
+def removed(digests: list[str]) -> Answer:
+    """Remove the environments with these digests."""
     from tracking.machine.stacks import uv_environment
 
-    for digest in these:
+    for digest in digests:
         uv_environment.remove(digest)
         print(f"removed {uv_environment.root() / digest}")
-    return Answer(WELL, {"stacks": [], "unused": [], "removed": these}, lambda: print(f"{len(these)} removed"))
+    return Answer(WELL, {"stacks": [], "unused": [], "removed": digests}, lambda: print(f"{len(digests)} removed"))
 
 
 def row(stack: StackConfig, verdict: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where the commands that read runs take them from: MLflow, or run folders."""
+"""The options of commands that read runs, from MLflow or from run folders."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 RUNS_DIR = Path("runs")
-AGAIN = "try again, or give --from-folders with --runs-dir"  # said where a server does not answer
+AGAIN = "Next: try again, or give --from-folders with --runs-dir"  # if a server does not answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--uri", metavar="URI", help="MLflow tracking URI; default: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db"
     )
-    parser.add_argument("--from-folders", action="store_true", help="read run folders and not MLflow")
+    parser.add_argument("--from-folders", action="store_true", help="read run folders instead of MLflow")
     parser.add_argument(
-        "--runs-dir", type=Path, metavar="FOLDER", default=RUNS_DIR, help="where run folders are (%(default)s)"
+        "--runs-dir", type=Path, metavar="FOLDER", default=RUNS_DIR, help="folder with the run folders (%(default)s)"
     )
 
 
@@ -33,10 +33,10 @@ def open_runs(arguments: argparse.Namespace) -> Runs:
     if not arguments.from_folders:
         return MlflowRuns(arguments.uri)
     if not arguments.runs_dir.is_dir() and arguments.runs_dir != RUNS_DIR:
-        raise ValueError(f"--runs-dir {arguments.runs_dir}: no such folder; give the one that holds run folders")
+        raise ValueError(f"--runs-dir {arguments.runs_dir}: no such folder. Next: give the one with the run folders")
     return FolderRuns([arguments.runs_dir], _tell)
 
 
 def _tell(words: str) -> None:
-    """On stderr: the answer, which may be a JSON document, is on standard output."""
+    """Print a note on stderr, since standard output is for the answer, which may be JSON."""
     print(printable(words), file=sys.stderr)

@@ -1,6 +1,6 @@
-"""python -m tracking sync: upload to MLflow what it lacks of run folders.
+"""python -m tracking sync: upload the parts of run folders that MLflow lacks.
 
-JSON: `outcomes`, one a folder, each with `folder`, `state` (complete, running or failed) and `message`.
+JSON: `outcomes`, one for each folder, with `folder`, `state` (complete, running or failed) and `message`.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FOLDER",
         default=[Path("runs")],
-        help="run folders, or folders of them",
+        help="run folders, or folders that contain them",
     )
     parser.add_argument(
-        "--ended", action="store_true", help="end runs too of which it cannot be seen from here whether they go on"
+        "--ended", action="store_true", help="you know that the runs have ended, even if that cannot be seen from here"
     )
-    parser.add_argument("--again", action="store_true", help="send all again, to a server that has lost some of it")
+    parser.add_argument("--again", action="store_true", help="upload everything again, to a server that lost data")
     parser.add_argument(
-        "--to", metavar="URI", help="upload to this tracking server, with your credentials, whatever the folders name"
+        "--to", metavar="URI", help="upload to this tracking server with your credentials, not to the folders' server"
     )
 
 
 def run(arguments: argparse.Namespace) -> Answer:
-    """Upload every run folder at or below the roots; exit code 1 where something is left, 2 where there is none."""
+    """Upload every run folder at or below the roots. Exit code 1 if something is left. Raises Refused without runs."""
     from tracking.jobs.follow import sync, unfinished
     from tracking.record import run_folder
     from tracking.store import server
 
     if arguments.to is not None:
         check_uri(arguments.to, "--to")
-    given = server.named(arguments.to)
+    uri = server.named(arguments.to)
     for root in arguments.folders:
         unfinished.remove_half_made(root)
     folders = [folder for root in arguments.folders for folder in run_folder.run_folders(root)]
     if not folders:
         roots = ", ".join(map(str, arguments.folders))
-        raise Refused(f"{roots}: no run folder at or below; give your runs_dir")
-    outcomes = sync.sync(folders, given if arguments.to else None, show, ended=arguments.ended, again=arguments.again)
+        raise Refused(f"{roots}: no run found. Next: give your runs_dir")
+    outcomes = sync.sync(folders, uri if arguments.to else None, show, ended=arguments.ended, again=arguments.again)
     complete = all(outcome.state == "complete" for outcome in outcomes)
     return Answer(WELL if complete else WRONG, {"outcomes": [plain(outcome) for outcome in outcomes]})
 
@@ -68,4 +68,4 @@ def plain(outcome: Outcome) -> dict[str, str]:
     }
 
 
-SYNC = Command("sync", "upload to MLflow what is missing there of run folders", add_arguments, run)
+SYNC = Command("sync", "upload the parts of run folders that MLflow lacks", add_arguments, run)

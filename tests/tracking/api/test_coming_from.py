@@ -110,7 +110,7 @@ def test_a_target_without_a_metrics_name_is_refused_by_name() -> None:
     pytest.importorskip("transformers", reason="needs transformers: uv sync --group frameworks")
     from timetrial import HuggingFaceTimeTrial
 
-    with pytest.raises(ConfigError, match=r"target=0.9: give metrics and values, such as \{'val_acc': 0.9\}"):
+    with pytest.raises(ConfigError, match=r"target=0.9: not targets. Allowed: a dict such as \{'val_acc': 0.9\}"):
         HuggingFaceTimeTrial(0.9)  # type: ignore[arg-type]
 
 
@@ -125,7 +125,10 @@ def test_a_target_that_trainer_will_not_evaluate_is_told_of_as_it_begins(
     state, model = transformers.TrainerState(), torch.nn.Linear(2, 2)
     trial.on_train_begin(arguments, state, transformers.TrainerControl(), model=model)
     trial.on_train_end(arguments, state, transformers.TrainerControl())
-    assert "accuracy is never evaluated; TrainingArguments(eval_strategy='epoch') does it" in capsys.readouterr().out
+    assert (
+        "target=accuracy: is never evaluated. Next: set TrainingArguments(eval_strategy='epoch')"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_huggingface_script_that_raises_is_a_failed_run(folder: Path) -> None:

@@ -54,9 +54,12 @@ def test_without_one_there_is_no_best(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"metrics": ["val_loss"]}, "metrics=.*give metrics and directions"),
-        ({"metrics": {"val_loss": "min"}}, "metrics={'val_loss': 'min'}: give a metric's name, and lower or higher"),
-        ({"metrics": {"": "lower"}}, "give a metric's name"),
+        ({"metrics": ["val_loss"]}, "metrics=.*: not directions"),
+        (
+            {"metrics": {"val_loss": "min"}},
+            "metrics={'val_loss': 'min'}: not a direction. Allowed: a metric's name, and lower or higher",
+        ),
+        ({"metrics": {"": "lower"}}, "Allowed: a metric's name"),
         (
             {"metrics": {"val_loss": "lower"}, "target": {"val_loss": 3.0}},
             "metrics={'val_loss': 'lower'}: the target 3 says higher; give one of the two",

@@ -228,7 +228,7 @@ def test_a_journal_that_cannot_grow_costs_the_training_nothing_and_is_a_failed_r
     room = 70_000  # The reserve for the result fits, and the journal of 40 epochs does not.
     trial = {"offline": True, "log_every_n_steps": 1}
     output = finished(begin(tmp_path, trial, {"max_epochs": 40}, room))
-    assert "recorded no further, and the training goes on" in output
+    assert "recording stopped, the training goes on" in output
     assert "fitted" in output
     result = result_of(only_run(tmp_path))
     assert (result["status"], result["failure"]["kind"]) == ("failed", "disk_full")
@@ -237,7 +237,7 @@ def test_a_journal_that_cannot_grow_costs_the_training_nothing_and_is_a_failed_r
 
 def test_a_disk_that_is_full_from_the_start_is_refused_before_the_training(tmp_path: Path) -> None:
     output = finished(start(tmp_path, {"offline": True}, max_file_bytes=1000), code=1)
-    assert "File too large; give a folder with room in it" in output
+    assert "File too large. Next: give a folder with free space" in output
     assert not list((tmp_path / "runs").iterdir())
 
 
@@ -319,9 +319,9 @@ def test_a_batch_without_tensors_has_no_rate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"target": 0.9}, r"target=0.9: give metrics and values, such as \{'val_acc': 0.9\}"),
+        ({"target": 0.9}, r"target=0.9: not targets. Allowed: a dict such as \{'val_acc': 0.9\}"),
         ({"target": {"val_acc": "high"}}, "target=.*high is not a target"),
-        ({"target": {3: 1}}, "target=3: is no name of a metric"),
+        ({"target": {3: 1}}, "target=3: not a metric's name"),
         ({"log_every_n_steps": 0}, "log_every_n_steps=0: must be 1 or more"),
         ({"price_per_hour": -1}, "price_per_hour=-1: must not be below 0"),
         ({"uri": "http://me:hunter22@host/"}, "uri=.*: contains a password"),

@@ -76,9 +76,9 @@ def test_a_loss_is_noted_as_it_was_also_where_later_steps_write_to_it(tmp_path: 
     [
         (
             lambda trial: trial.evaluate(0.95),
-            r"trial.evaluate\(0.95\): give metrics by name, such as {'accuracy': 0.95}",
+            r"trial.evaluate\(0.95\): not metrics. Allowed: values by name, such as {'accuracy': 0.95}",
         ),
-        (lambda trial: trial.step(4, torch.ones(4)), r"trial.step\(loss\): a tensor of shape \[4\].*loss.mean\(\)"),
+        (lambda trial: trial.step(4, torch.ones(4)), r"trial.step\(loss\): has the shape \[4\].*loss.mean\(\)"),
     ],
 )
 def test_a_call_that_cannot_be_noted_says_how_it_is_made(
@@ -100,7 +100,7 @@ def test_the_last_words_name_what_was_not_evaluated_and_the_command_for_the_tabl
         ) as trial:
             trial.step(4)
     words = capsys.readouterr().out
-    assert words.count("timetrial: target: nothing was evaluated, so nothing is known of accuracy;") == 2
+    assert words.count("timetrial: target=accuracy: there was no evaluation. Next: call trial.evaluate") == 2
     assert words.count(f"report 'my own' --from-folders --runs-dir {tmp_path}\n") == 1
 
 

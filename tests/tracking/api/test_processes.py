@@ -137,7 +137,7 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_folder_that_is_read_only_is_refused_before_the_training(read_only: Path) -> None:
-    with pytest.raises(ConfigError, match=r"runs_dir=.*Read-only file system.*; give a folder with room in it"):
+    with pytest.raises(ConfigError, match=r"runs_dir=.*Read-only file system.* Next: give a folder with free space"):
         own_script.trainer(trial(read_only), max_epochs=1).fit(own_script.Line(), *own_script.loaders())
     with pytest.raises(ConfigError, match="Read-only"), time_trial(runs_dir=str(read_only), offline=True, device="cpu"):
         raise AssertionError("the training began")

@@ -30,7 +30,7 @@ def test_a_target_that_is_never_evaluated_is_told_of_and_is_no_miss(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fit(trial(tmp_path, target={"val_accuracy": 0.9}))
-    assert "target: val_accuracy was not evaluated; there is train_loss, val_loss" in capsys.readouterr().out
+    assert "target=val_accuracy: was not evaluated. Evaluated: train_loss, val_loss" in capsys.readouterr().out
     (folder,) = tmp_path.iterdir()
     (run,) = FolderRuns([tmp_path]).find([folder.name])
     assert run.uncounted == "no evaluation had the target's val_accuracy"
@@ -39,12 +39,12 @@ def test_a_target_that_is_never_evaluated_is_told_of_and_is_no_miss(
 
 
 def test_two_callbacks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there are two TimeTrials"):
+    with pytest.raises(ConfigError, match="two TimeTrials"):
         fit(trial(tmp_path), trial(tmp_path))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_the_training(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"runs_dir=.*file.*give a folder with room in it"):
+    with pytest.raises(ConfigError, match=r"runs_dir=.*file.*give a folder with free space"):
         fit(trial(tmp_path / "file"))

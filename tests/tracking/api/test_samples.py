@@ -44,7 +44,9 @@ def test_a_number_of_samples_may_be_of_any_whole_kind(value: Any) -> None:
 
 @pytest.mark.parametrize("value", ["8", None, 0.5, -1, float("nan"), torch.zeros(2), [8]])
 def test_what_is_no_number_of_samples_is_named(value: Any) -> None:
-    with pytest.raises(ConfigError, match=r"trial\.step\(num_samples\): .* is no number of samples; give a whole"):
+    with pytest.raises(
+        ConfigError, match=r"trial\.step\(num_samples\): .* is not a number of samples. Allowed: a whole"
+    ):
         count(value, "trial.step(num_samples)")
 
 

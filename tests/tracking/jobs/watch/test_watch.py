@@ -190,7 +190,7 @@ def test_the_document_has_every_run(runs: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["nothing"], "no folder of a run or a sweep"), ([], "no run there"), (["--every", "0"], "must be above 0")],
+    [(["nothing"], "not the folder of a run or a sweep"), ([], "no run found"), (["--every", "0"], "must be above 0")],
 )
 def test_what_cannot_be_watched_is_refused(
     runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
