@@ -62,7 +62,7 @@ def test_without_one_there_is_no_best(tmp_path: Path) -> None:
         ({"metrics": {"": "lower"}}, "Allowed: a metric's name"),
         (
             {"metrics": {"val_loss": "lower"}, "target": {"val_loss": 3.0}},
-            "metrics={'val_loss': 'lower'}: the target 3 says higher; give one of the two",
+            "metrics={'val_loss': 'lower'}: the target 3 implies higher. Next: change one of the two",
         ),
     ],
 )
