@@ -66,13 +66,13 @@ def batch_of_study(config: RunConfig) -> int | None:
     table = study.batch_size.get(config.model.name, {}) if by_model else study.batch_size
     if not table:
         return None
-    size = {str(number): batch for number, batch in table.items()}.get(str(devices))
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+    listed = {str(number): batch for number, batch in table.items()}.get(str(devices))
+    if not isinstance(listed, int) or isinstance(listed, bool) or listed < 1:
         raise ConfigError(
             f"study.batch_size: has no batch size of model={config.model.name} for {devices} devices, only for"
             f" {', '.join(map(str, table))}. Next: add it, or leave these devices out"
         )
-    return size
+    return listed
 
 
 def length_of_sequences(config: RunConfig) -> int:
