@@ -54,6 +54,12 @@ def test_nothing_is_left_to_be_filled_in(path: Path) -> None:
     assert not re.findall(r"\b(?:MEASURED|TODO|TBD|FIXME|XXX)\b", prose(path))
 
 
+def test_the_readme_fits_one_screen() -> None:
+    """Its picture, tables and code aside."""
+    lines = [line for line in prose(ROOT / "README.md").splitlines() if not line.startswith("|")]
+    assert len(" ".join(lines).split()) <= 450
+
+
 def behind(word: str) -> list[tuple[str, list[str]]]:
     """File and what comes behind `word`, of every command that has it."""
     return [(file, words[words.index(word) + 1 :]) for file, words in commands() if word in words]
