@@ -1,4 +1,1 @@
-"""MLflow: the tracking server, and the mirror of run folders to it.
-
-Two rooms: `server` and `mirror`.
-"""
+"""MLflow: the tracking server (`server`), and the mirror of run folders to it (`mirror`)."""

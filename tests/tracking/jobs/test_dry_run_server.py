@@ -25,7 +25,7 @@ def test_it_says_whether_the_server_takes_runs() -> None:
     with answering(200) as (uri, _):
         assert said(uri) == f"tracking server: {uri} answers and takes runs\n"
         assert said(uri, offline=True) == ""
-    assert "nobody listens there" in said(uri)
+    assert "nothing listens there" in said(uri)
     assert "is uploaded when it answers" in said(uri)
     with answering(401) as (uri, _), pytest.raises(ConfigError, match=r"tracking\.uri: "):
         said(uri)

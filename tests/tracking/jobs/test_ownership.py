@@ -206,7 +206,7 @@ def test_a_server_that_a_folder_names_is_sent_no_credentials_with_trust_either(t
         assert f"MLflow at '{uri}'" in refused.output
         trusted = launch(here, *resume, "trust=true", **token)
         assert set(headers) == {None}, trusted.output
-        assert "only the run's folder does" in trusted.output
+        assert "only the run's folder has" in trusted.output
 
 
 SLURM = ["gpus=0", "cluster=slurm", "cluster.before=['touch /tmp/ran']", "cluster.lines=['--chdir=/tmp']"]

@@ -1,7 +1,7 @@
-"""From a run's folder to MLflow: what is new in the journal goes up in batches, and its files when the run has ended.
+"""Mirror a run's folder to MLflow: new journal records in batches, and the files once the run has ended.
 
-A mirror may be killed at any time, and another one goes on where it stopped, without a row lost or doubled. `import
-mlflow` is left to the functions that upload, since it takes seconds.
+A mirror may be killed at any time. The next one continues where it stopped, without losing or repeating a row. Only
+functions that upload import mlflow, since that takes seconds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which run of a server is a folder's: the one that bears the folder's uid, and only one does.
+"""Find or create the one run on a server that has a folder's uid.
 
-The uid lies in run.json, so a copy of a folder has the same. MLflow cannot make a run only where there is none yet, so
-whoever makes one looks again. Where another is there by then, he takes his own back and starts over. Of two that do it
-at the same time, one at the most keeps his: the later one's look comes after the earlier one's creation.
+The uid is in run.json, so copies of a folder share it. MLflow has no atomic "create if absent". So a mirror that
+creates a run searches again; if it finds another run, it deletes its own and starts over. If two mirrors create at the
+same time, at most one keeps its run, since the later search comes after the earlier creation.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
 
 MAX_TRIES = 6
-MAX_PAUSE_SEC = 0.5  # the first; it doubles with each try
+MAX_PAUSE_SEC = 0.5  # the first one; it doubles with each try
 
 
 def is_ours(client: PatientClient, run_id: str, experiment_id: str | None, uid: str) -> bool:
-    """Whether a run bears the uid, and is the one to go on with: of one that is deleted, whether no other bears it."""
+    """Whether a run has the uid and is the one to continue; a deleted run is, unless another run has the uid."""
     with client.request() as mlflow:
         run = mlflow.get_run(run_id)
     mlflow_run.answered(run.info.run_id, f"the run {run_id}")
@@ -34,7 +34,7 @@ def is_ours(client: PatientClient, run_id: str, experiment_id: str | None, uid: 
 
 
 def claim(client: PatientClient, experiment_id: str, uid: str, create: Callable[[], str]) -> str:
-    """The id of the run with this uid: of the one that is there, or of the one that `create` makes with it."""
+    """The id of the run with this uid: an existing one, or one made by `create`."""
     for attempt in range(MAX_TRIES):
         if runs := runs_of(client, experiment_id, uid):
             return str(runs[0].info.run_id)
@@ -44,7 +44,7 @@ def claim(client: PatientClient, experiment_id: str, uid: str, create: Callable[
         with client.request() as mlflow:
             mlflow.delete_run(run_id)
         time.sleep(random.uniform(0, MAX_PAUSE_SEC * 2**attempt))
-    raise TrackingUnavailable(f"others make a run of the same uid ({uid}) all the time: copies of one folder")
+    raise TrackingUnavailable(f"copies of this folder (uid {uid}) keep creating runs: upload one copy at a time")
 
 
 def runs_of(client: PatientClient, experiment_id: str, uid: str) -> list[MlflowRun]:
@@ -53,17 +53,17 @@ def runs_of(client: PatientClient, experiment_id: str, uid: str) -> list[MlflowR
 
 
 def add_tags(client: PatientClient, run_id: str, tags: Mapping[str, str]) -> None:
-    """Give a run the tags that it lacks."""
+    """Set the tags that a run does not have yet."""
     with client.request() as mlflow:
-        there = mlflow.get_run(run_id).data.tags
+        existing = mlflow.get_run(run_id).data.tags
     for key, value in tags.items():
-        if key not in there:
+        if key not in existing:
             with client.request() as mlflow:
                 mlflow.set_tag(run_id, key, value)
 
 
 def remove_doubles(client: PatientClient, experiment_id: str, uid: str, run_id: str) -> None:
-    """Delete the empty run that a creation leaves when it lands after we gave it up and created another."""
+    """Delete the empty run of a creation that succeeded only after its timeout, when another had been created."""
     for run in runs_of(client, experiment_id, uid):
         if run.info.run_id != run_id and not run.data.metrics and not run.data.params:
             with client.request() as mlflow:

@@ -1,4 +1,4 @@
-"""What MLflow's pages say of a run as a whole: its description, and the datasets of its training and evaluation."""
+"""A run's description on MLflow's pages, and its training and evaluation datasets."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
 
 LAST_WORDS_CHARS = 4000
-# mllog's keys for the number of samples in a dataset's parts; MLflow's name for what a part is for, and what is added
-# to the dataset's name.
+# mllog's keys for the samples of a dataset's parts, with MLflow's context and the suffix of the dataset's name.
 PARTS = {"train_samples": ("training", ""), "eval_samples": ("eval", "-eval")}
-GENERATED = "generated"  # the digest of a dataset that has none, since it is made as it is used
+GENERATED = "generated"  # the digest of a dataset that is generated on use and so has no digest
 
 
 def recorded(folder: Path) -> dict[str, str]:
-    """The params and tags of a run's journal, the newest value of each, and the sizes of its datasets."""
+    """The params and tags of a run's journal, each with its newest value, and the sizes of its datasets."""
     values: dict[str, str] = {}
     for record, _ in journal.read(folder / run_folder.JOURNAL):
         if record.kind in ("params", "tags"):
@@ -34,7 +33,7 @@ def recorded(folder: Path) -> dict[str, str]:
 
 
 def end_tags(result: Result, values: Mapping[str, str]) -> dict[str, str]:
-    """The tags of a run that has ended, whose params and tags are `values`; its description is one of them."""
+    """The tags of an ended run, its description among them. `values` are its params and tags."""
     if result.failure:
         return {"failure": result.failure.kind, NOTE_TAG: _failure_note(result.failure)}
     note = _note(result, values)
@@ -42,20 +41,20 @@ def end_tags(result: Result, values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _failure_note(failure: Failure) -> str:
-    """The cause and the worker's last words."""
+    """The cause and the end of the worker's traceback."""
     cause = shortened(in_markdown(failure.message), MAX_TAG_CHARS - LAST_WORDS_CHARS - 100)
     words = failure.traceback.strip().replace("```", "` ` `")[-LAST_WORDS_CHARS:]
     return f"{cause}\n\n```\n{words}\n```" if words else cause
 
 
 def _note(result: Result, values: Mapping[str, str]) -> str:
-    """The headline, the hardware and, where the run was resumed, what its journal says of that."""
-    came_to = headline(result)
-    if not came_to:
+    """The headline, the hardware, the co-tenants, and the journal's note on earlier attempts of a resumed run."""
+    outcome = headline(result)
+    if not outcome:
         return ""
     neighbours = f"\n\nNot alone: {values['neighbours']}" if "neighbours" in values else ""
     earlier = f"\n\n{values[NOTE_TAG]}" if result.resumes and NOTE_TAG in values else ""
-    return f"**{came_to}**{_hardware(values)}{neighbours}{earlier}"
+    return f"**{outcome}**{_hardware(values)}{neighbours}{earlier}"
 
 
 def _hardware(values: Mapping[str, str]) -> str:
@@ -69,10 +68,10 @@ def _hardware(values: Mapping[str, str]) -> str:
 
 
 def dataset_inputs(values: Mapping[str, str]) -> list[DatasetInput]:
-    """A run's datasets as MLflow knows them: name, digest and number of samples; none where that is unknown.
+    """A run's datasets for MLflow: name, digest and number of samples; datasets of unknown size are left out.
 
-    MLflow keeps one of each name and digest in an experiment, so that sending it again changes nothing. Training and
-    evaluation have different numbers of samples, and therefore different names.
+    MLflow keeps one dataset for each name and digest of an experiment, so sending it again changes nothing. Training
+    and evaluation have different numbers of samples, and so different names.
     """
     from mlflow.entities import Dataset, DatasetInput, InputTag
 

@@ -1,4 +1,4 @@
-"""The journal as requests to MLflow's log_batch, each as large as it takes, without what MLflow cannot hold."""
+"""The journal as requests to MLflow's log_batch, each as large as allowed, without values that MLflow cannot hold."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import Any
 
 from tracking.record import Record, journal, typed_json
 
-# MLflow's limits (mlflow/utils/validation.py); the last is below its 1 MB, since our count of bytes is an estimate.
+# MLflow's limits (mlflow/utils/validation.py). MAX_BYTES is below MLflow's 1 MB, since our count is an estimate.
 MAX_METRICS, MAX_PARAMS, MAX_TAGS, MAX_ENTITIES, MAX_BYTES = 1000, 100, 100, 1000, 900_000
 MAX_PARAM_CHARS, MAX_TAG_CHARS = 6000, 8000
 RUN_START = "run_start"
-# Tags of ours that MLflow's pages have a column for, under a name of its own.
-ALSO_CALLED = {"git.commit": "mlflow.source.git.commit", "script": "mlflow.source.name"}
-# When the clock started, by the wall clock: MLflow has no events, and its own start of a run is that of the command.
+# Our tags for which MLflow's pages have a column, with MLflow's names.
+MLFLOW_NAMES = {"git.commit": "mlflow.source.git.commit", "script": "mlflow.source.name"}
+# The clock's start in wall time. MLflow has no events, and its own start time of a run is that of the command.
 RUN_START_TAG = "timetrial.run_start_ms"
 
 
 @dataclass
 class LogBatch:
-    """What a request to log_batch carries, and how far the journal is shipped once it is acknowledged."""
+    """The content of a request to log_batch, and the journal's offset after its acknowledgement."""
 
     offset: int  # bytes of the journal
     time_ms: int = 0  # the time of its latest record
     metrics: list[tuple[str, float, int, int]] = field(default_factory=list)  # key, value, time in ms, step
     params: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
-    refused: list[str] = field(default_factory=list)  # what MLflow cannot hold, in words
+    refused: list[str] = field(default_factory=list)  # messages on values that MLflow cannot hold
     num_bytes: int = 0
     known: dict[str, str] = field(default_factory=dict)  # the params of earlier batches
 
@@ -38,7 +38,7 @@ class LogBatch:
         return len(self.metrics) + len(self.params) + len(self.tags)
 
     def add(self, kind: str, key: str, value: Any, time_ms: int, step: int) -> bool:
-        """Add one value, or return False where it does not fit. Raises ValueError for what MLflow cannot hold."""
+        """Add a value; return False if it does not fit. Raises ValueError for a value that MLflow cannot hold."""
         _refuse_bad_key(kind, key)
         if kind == "metrics":
             return self._add_metric(key, value, time_ms, step)
@@ -48,10 +48,10 @@ class LogBatch:
 
     def _add_metric(self, key: str, value: Any, time_ms: int, step: int) -> bool:
         if not isinstance(value, bool) and not typed_json.is_number(value):
-            raise ValueError(f"metrics: the value of {key!r} is no number: {repr(value)[:60]}")
+            raise ValueError(f"metrics: the value of {key!r} is not a number: {repr(value)[:60]}")
         if not -(2**63) <= step < 2**63:
-            raise ValueError(f"metrics: {key!r} has step {step}, which is no 64-bit number")
-        # The request's JSON has a line for every field; a key that is not ASCII is escaped, six bytes a character.
+            raise ValueError(f"metrics: {key!r} has step {step}, which is not a 64-bit number")
+        # The request's JSON has a line for every field. Non-ASCII characters of a key are escaped, six bytes each.
         if not self._take(160 + len(key) * (1 if key.isascii() else 6), len(self.metrics) < MAX_METRICS):
             return False
         self.metrics.append((key, float(value), time_ms, step))
@@ -60,7 +60,7 @@ class LogBatch:
     def _add_text(self, texts: dict[str, str], limit: int, key: str, text: str) -> bool:
         before = (self.known | texts).get(key, text) if texts is self.params else text
         if before != text:
-            raise ValueError(f"params: {key!r} is {text!r} after {before!r}; a param of MLflow never changes")
+            raise ValueError(f"params: {key!r} is {text!r} after {before!r}; MLflow's params cannot change")
         if not self._take(60 + len(json.dumps(key)) + len(json.dumps(text)), len(texts) < limit):
             return False
         texts[key] = text
@@ -74,13 +74,13 @@ class LogBatch:
 
 
 def log_batches(path: Path, offset: int, params: Mapping[str, str] | None = None) -> Iterator[LogBatch]:
-    """The journal from byte `offset` on, in requests as large as MLflow takes.
+    """The journal from byte `offset` on, in requests as large as MLflow allows.
 
-    `params` are those that MLflow has from before the offset: another value of one of them would be refused, and with
-    it all that is in its request.
+    `params` are those that MLflow has from before the offset. Another value of one of them would be refused with its
+    whole request.
 
-    A record may be split over two batches; then the first carries the offset before it, and what it shipped is sent
-    again after a crash in between, which changes nothing.
+    A record may be split over two batches. The first then carries the offset before the record; after a crash in
+    between, its part is sent again, which changes nothing.
     """
     known = dict(params or {})
     batch, shipped = LogBatch(offset, known=known), offset
@@ -97,7 +97,7 @@ def log_batches(path: Path, offset: int, params: Mapping[str, str] | None = None
                         batch = LogBatch(batch.offset, known=known)
                         fitted = batch.add(record.kind, key, value, record.time_ms, record.step)
                         assert fitted, f"{key}: too large for an empty batch"
-                except ValueError as error:  # it stays in the journal, and the rest of the run can go
+                except ValueError as error:  # it stays in the journal; the rest of the run is sent
                     batch.refused.append(str(error))
         batch.offset, batch.time_ms = end, max(batch.time_ms, record.time_ms)
     if batch.offset > shipped:
@@ -105,24 +105,24 @@ def log_batches(path: Path, offset: int, params: Mapping[str, str] | None = None
 
 
 def _as_tag(run_start: Record, path: Path) -> Record:
-    """The start of the clock as a tag; of a resumed run, whose journal has several, the first one."""
+    """The start of the clock as a tag; the first start, if a resumed run's journal has several."""
     first = next((record for record, _ in journal.read(path) if record.key == RUN_START), run_start)
     return replace(run_start, kind="tags", values={RUN_START_TAG: first.time_ms})
 
 
 def _with_mlflows_names(record: Record) -> dict[str, Any]:
-    """A record's values; what MLflow has a name of its own for is there under both."""
+    """A record's values; tags that MLflow calls otherwise are included under both names."""
     if record.kind != "tags":
         return record.values
-    return record.values | {name: record.values[key] for key, name in ALSO_CALLED.items() if key in record.values}
+    return record.values | {name: record.values[key] for key, name in MLFLOW_NAMES.items() if key in record.values}
 
 
 @lru_cache(maxsize=4096)
 def _refuse_bad_key(kind: str, key: str) -> None:
     if not journal.is_key(key):
-        raise ValueError(f"{kind}: MLflow cannot take the key {key!r}: {journal.KEY_RULE}")
+        raise ValueError(f"{kind}: MLflow does not accept the key {key!r}: {journal.KEY_RULE}")
 
 
 def shortened(text: str, max_chars: int) -> str:
-    """The text, cut to so many characters with an ellipsis at its end where it is longer."""
+    """The text, cut to `max_chars` characters with an ellipsis at its end if it is longer."""
     return text if len(text) <= max_chars else text[: max_chars - 1] + "…"

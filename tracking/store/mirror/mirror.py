@@ -1,8 +1,8 @@
-"""The mirror of a run's folder to MLflow: ships what is new in the journal, resumes where it stopped, never twice.
+"""The mirror of a run's folder to MLflow: ships new journal records once, and continues where it stopped.
 
-The folder alone suffices: run.json says which run it is, mirror.json how far MLflow has it. MLflow is imported with
-the first request, because the import takes seconds. `tracking.jobs.follow.sync` runs mirrors: one beside
-a training, or many.
+The folder is all that it needs: run.json identifies the run, mirror.json records what MLflow has. MLflow is imported
+with the first request, since the import takes seconds. `tracking.jobs.follow.sync` runs mirrors: one beside a training,
+or many.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ LOCK = ".mirror.lock"
 
 
 class Mirror:
-    """Mirrors one run folder or sweep folder; two mirrors of one folder, in two processes too, take turns.
+    """Mirrors one run folder or sweep folder. Mirrors of one folder take turns, even in different processes.
 
-    `tracking_uri` overrides the folder's, and may hold credentials: they stay in memory. Without it, credentials in
-    $MLFLOW_TRACKING_URI are used where they belong to the folder's server. A folder that was mirrored to another
-    server before is mirrored to this one from the start.
+    `tracking_uri` overrides the folder's. Credentials in it stay in memory. Without it, credentials in
+    $MLFLOW_TRACKING_URI are used if they belong to the folder's server. A folder that was mirrored to another server is
+    mirrored to this one from the start.
     """
 
     def __init__(self, folder: Path, tracking_uri: str | None = None) -> None:
@@ -40,14 +40,14 @@ class Mirror:
         self.info = run_folder.read_info(folder)
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        given = absolute_uri(os.environ.get("MLFLOW_TRACKING_URI", ""))
+        environment_uri = absolute_uri(os.environ.get("MLFLOW_TRACKING_URI", ""))
         stored = self.info.tracking_uri
-        uri = tracking_uri or (given if strip_credentials(given) == stored else stored)
-        hint = f"{folder / run_folder.MIRROR} can be deleted to upload the folder as a new run"
+        uri = tracking_uri or (environment_uri if strip_credentials(environment_uri) == stored else stored)
+        hint = f"Delete {folder / run_folder.MIRROR} to upload the folder as a new run"
         self._client = PatientClient(uri, hint)
         self._uploads = ArtifactUploads(folder, self._client)
         self._model = ModelUpload(folder, self._client)
-        self._seen: str | None = None  # the run that was found to be this folder's
+        self._verified_run: str | None = None  # the run that was verified as this folder's
         self.state = self._load()
 
     @property
@@ -60,25 +60,25 @@ class Mirror:
 
     @property
     def complete(self) -> bool:
-        """Whether MLflow holds the whole of a run that has ended, whoever brought it there."""
+        """Whether the run has ended and MLflow holds all of it, whichever mirror sent it."""
         return state.complete(self.folder, self._load())
 
     def step(self) -> int:
-        """Ship what is new and return the number of rows: metric values, params and tags.
+        """Ship new records; return the number of rows: metric values, params and tags.
 
-        Raises TrackingUnavailable, TrackingRefused, and OSError where mirror.json cannot be written.
+        Raises TrackingUnavailable, TrackingRefused, and OSError if mirror.json cannot be written.
         """
         with self._locked():
             return self._ship()
 
     def finish(self) -> None:
-        """Ship the rest of an ended run, set its status and end time, and upload its files; compare what is there then.
+        """Ship the rest of an ended run, set its status and end time, upload its files, and compare with the server.
 
-        What the server has acknowledged and does not hold is sent once more. Raises as `step` does.
+        What the server acknowledged but does not hold is sent once more. Raises as `step` does.
         """
         with self._locked():
             result = run_folder.read_result(self.folder)
-            if result is None or self.complete:  # without a result, it was taken up again meanwhile
+            if result is None or self.complete:  # without a result, the run was resumed meanwhile
                 return
             self.state.compared = False
             self._until_held(lambda: self._send_rows(result))
@@ -88,9 +88,9 @@ class Mirror:
             self._save()
 
     def _until_held(self, send: Callable[[], list[str]]) -> None:
-        """Send, and send once more what the server lacks after that, which is what `send` returns."""
-        if send() and (lacks := send()):
-            words = f"the server has acknowledged what it does not hold: {server_check.in_words(lacks)}"
+        """Call `send`, which returns what the server still misses, and once more if anything is missing."""
+        if send() and (missing := send()):
+            words = f"the server has acknowledged but does not hold {server_check.in_words(missing)}"
             raise TrackingUnavailable(f"{strip_credentials(self._client.uri)}: {words}. It will be sent again")
 
     def _send_rows(self, result: Result) -> list[str]:
@@ -100,14 +100,14 @@ class Mirror:
         if self.state.num_creations > 1 and self.state.experiment_id:
             claim.remove_doubles(self._client, self.state.experiment_id, self.info.uid, run_id)
         wanted = server_check.expected(self.folder, end_tags, self.state.left_out)
-        lacks = server_check.lacking(self._client, run_id, wanted, STATUS[result.status])
-        if lacks:
+        missing = server_check.missing(self._client, run_id, wanted, STATUS[result.status])
+        if missing:
             self.state.offset, self.state.params, self.state.status, self.state.others = 0, {}, None, {}
             self._save()
-        return lacks
+        return missing
 
     def forget(self) -> None:
-        """Have everything sent again, to the same run; for a server that has lost some of it."""
+        """Forget what was sent, so that all is sent again to the same run; for a server that has lost data."""
         with self._locked():
             self.state = MirrorState(self.state.tracking_uri, num_creations=1)
             self._save()
@@ -124,7 +124,7 @@ class Mirror:
         num_rows, path, own = 0, self.folder / name, name == run_folder.JOURNAL
         offset = self.state.offset if own else max(0, self.state.others.get(name, 0))
         if files.exists(path) and path.lstat().st_size < offset:
-            offset = 0  # a machine that went down lost the journal's last lines, and others took their place
+            offset = 0  # a crash of the machine lost the journal's last lines, and new ones were written
         for batch in log_batches(path, offset, self.state.params):
             left_out = row_uploads.send(self._client, run_id, self.info.uid, batch) if len(batch) else []
             num_rows += len(batch)
@@ -140,7 +140,7 @@ class Mirror:
         return num_rows
 
     def _reopen(self, run_id: str) -> None:
-        """Have a run that had ended run again: its folder was taken up once more."""
+        """Set a run that had ended back to running, since it was resumed."""
         self._drop_failure(run_id)
         with self._client.request() as client:
             client.update_run(run_id, "RUNNING")
@@ -148,7 +148,7 @@ class Mirror:
         self._save()
 
     def _end(self, run_id: str, result: Result) -> Iterable[str]:
-        """Say how the run ended; the tags that say so."""
+        """Record how the run ended in MLflow; return the tags that say so."""
         from mlflow.entities import RunTag
 
         failure = result.failure
@@ -160,15 +160,15 @@ class Mirror:
         values = description.recorded(self.folder)
         tags = description.end_tags(result, values)
         if self.info.kind == "sweep":
-            tags.pop(NOTE_TAG, None)  # its journal has one
+            tags.pop(NOTE_TAG, None)  # its journal holds the note
         if tags:
             with self._client.request() as client:
                 client.log_batch(run_id, tags=[RunTag(*tag) for tag in tags.items()])
         if others_id := values.get(journal.LINK_TAG):
-            with suppress(TrackingRefused):  # It may be of another server, or deleted.
+            with suppress(TrackingRefused):  # the run may be on another server, or deleted
                 claim.add_tags(self._client, others_id, {BACK_TAG: run_id})
         if datasets := description.dataset_inputs(values):
-            with suppress(TrackingRefused), self._client.request() as client:  # a store may have no place for them
+            with suppress(TrackingRefused), self._client.request() as client:  # old servers store no datasets
                 client.log_inputs(run_id, datasets)
         self._share_view()
         end_ms = max(self.state.time_ms, self.info.created_ms, failure.time_ms if failure else 0)
@@ -179,7 +179,7 @@ class Mirror:
         return tags
 
     def _share_view(self) -> None:
-        """Put a sweep's view where MLflow's UI opens it from; where the server does not take it, links go without."""
+        """Store a sweep's view for MLflow's UI; if the server refuses it, links do without the view."""
         view = self.folder / run_folder.VIEW
         if not files.exists(view):
             return
@@ -192,27 +192,28 @@ class Mirror:
     def _drop_failure(self, run_id: str) -> None:
         if self.state.failure is None:
             return
-        with self._client.request() as client:  # a sweep's description is of its journal
+        with self._client.request() as client:  # a sweep's description comes from its journal
             mlflow_run.drop_tags(client, run_id, ["failure"] if self.info.kind == "sweep" else ["failure", NOTE_TAG])
         self.state.failure = None
         self._save()
 
     def _ensure_run(self) -> str:
-        """The run's id in MLflow: that of the state if its run bears the folder's uid, else of one that is claimed."""
+        """The run's id in MLflow: the state's, if that run has the folder's uid, else that of a claimed run."""
         run_id, experiment_id = self.state.run_id, self.state.experiment_id
-        if run_id and run_id != self._seen and not claim.is_ours(self._client, run_id, experiment_id, self.info.uid):
-            self.state = MirrorState(self.state.tracking_uri, num_creations=1)  # another folder's, or taken back since
+        verified = run_id == self._verified_run
+        if run_id and not verified and not claim.is_ours(self._client, run_id, experiment_id, self.info.uid):
+            self.state = MirrorState(self.state.tracking_uri, num_creations=1)  # another folder's, or deleted since
         if not self.state.run_id:
             self._claim_run()
-        self._seen = self.state.run_id
-        assert self._seen
-        return self._seen
+        self._verified_run = self.state.run_id
+        assert self._verified_run
+        return self._verified_run
 
     def _claim_run(self) -> None:
         with self._client.request() as client:
             experiment_id = mlflow_run.ensure_experiment(client, self._client.uri, self.info.experiment)
         self.state.experiment_id = experiment_id
-        with suppress(TrackingRefused), self._client.request() as client:  # Then MLflow guesses the kind.
+        with suppress(TrackingRefused), self._client.request() as client:  # else MLflow guesses the kind
             mlflow_run.declare_kind(client, experiment_id)
         owner = {"mlflow.user": mlflow_run.folder_owner(self.folder)}
         parent, num_creations = self._parent_tag(), self.state.num_creations
@@ -226,13 +227,13 @@ class Mirror:
             return mlflow_run.answered(run.info.run_id, "a new run")
 
         self.state.run_id = claim.claim(self._client, experiment_id, self.info.uid, create)
-        if parent and self.state.num_creations == num_creations:  # a copy that lies outside of the sweep can be first
+        if parent and self.state.num_creations == num_creations:  # a copy outside of the sweep may have created the run
             claim.add_tags(self._client, self.state.run_id, parent)
         self._save()
 
     def _parent_tag(self) -> dict[str, str]:
         parent = run_folder.parent_of(self.folder)
-        if parent is None or not files.exists(parent / run_folder.RUN):  # a job's folder may have been copied alone
+        if parent is None or not files.exists(parent / run_folder.RUN):  # a job may be copied without its sweep
             return {}
         mirror = Mirror(parent, self._client.uri)
         with mirror._locked():
@@ -240,14 +241,14 @@ class Mirror:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        # The kernel releases it when a mirror dies. A lock of another kind, which would outlive it, is none at all.
+        # flock, since the kernel releases it when a mirror dies; a lock that outlives its mirror would block the next.
         with files.opened(self.folder / LOCK, "a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            self.state = self._load()  # another mirror may have gone on
+            self.state = self._load()  # another mirror may have continued
             try:
                 yield
             except TrackingRefused:
-                self._seen = None  # its run may have been taken back
+                self._verified_run = None  # the run may have been deleted
                 raise
 
     def _load(self) -> MirrorState:

@@ -1,4 +1,4 @@
-"""A run as MLflow has it: its experiment, how it is found again, and what is said of it there."""
+"""A run in MLflow: its experiment, its search by uid, and its tags."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
 
 UID_TAG = "timetrial.uid"
-BACK_TAG = "timetrial.run"  # of a script's own run of the same training, which journal.LINK_TAG leads to
-VIEW_TAG = "mlflow.sharedViewState."  # starts an experiment's tag, and a view's name ends it
-# Without it, MLflow's UI opens an experiment on traces, which a training has none of.
+BACK_TAG = "timetrial.run"  # on a script's own run of the same training, the target of journal.LINK_TAG
+VIEW_TAG = "mlflow.sharedViewState."  # an experiment's tag: this prefix and the view's name
+# Without this tag, MLflow's UI opens an experiment on its traces, and trainings have none.
 KIND_TAG, KIND = "mlflow.experimentKind", "custom_model_development"
 UNKNOWN_KINDS = (None, "", "no_inferred_type")
 SOURCE = {"mlflow.source.name": LAUNCH, "mlflow.source.type": "LOCAL"}
 
 
-def answered(found_id: str, what: str) -> str:
-    """The id in an answer. Raises TrackingUnavailable where it has none, as the acknowledgement of something else."""
-    if not found_id:
-        raise TrackingUnavailable(f"the server has answered without {what}: is it MLflow's, or a proxy that says so?")
-    return found_id
+def answered(answer_id: str, what: str) -> str:
+    """The id in an answer. Raises TrackingUnavailable for an answer without an id, such as a proxy's."""
+    if not answer_id:
+        raise TrackingUnavailable(f"the server has answered without {what}: check that MLflow answers, not a proxy")
+    return answer_id
 
 
 def ensure_experiment(client: MlflowClient, uri: str, name: str) -> str:
-    """The id of the experiment, made where it does not exist. Raises TrackingRefused, and what MLflow raises."""
+    """The id of the experiment, created if it does not exist. Raises TrackingRefused, and what MLflow raises."""
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
@@ -45,35 +45,35 @@ def ensure_experiment(client: MlflowClient, uri: str, name: str) -> str:
     answered(experiment.experiment_id, f"the experiment {name!r}")
     if experiment.lifecycle_stage != "active":
         raise TrackingRefused(
-            f"{strip_credentials(uri)}: the experiment {name!r} is deleted: choose another tracking.experiment or "
+            f"{strip_credentials(uri)}: the experiment {name!r} is deleted: give another tracking.experiment, or "
             f"restore it with `mlflow experiments restore --experiment-id {experiment.experiment_id}`"
         )
     return str(experiment.experiment_id)
 
 
 def declare_kind(client: MlflowClient, experiment_id: str) -> None:
-    """Have the UI open an experiment on its runs, unless somebody has said that it is of another kind."""
+    """Make the UI open an experiment on its runs, unless the experiment has another kind already."""
     if client.get_experiment(experiment_id).tags.get(KIND_TAG) in UNKNOWN_KINDS:
         client.set_experiment_tag(experiment_id, KIND_TAG, KIND)
 
 
 def drop_tags(client: MlflowClient, run_id: str, keys: Sequence[str]) -> None:
-    """Delete tags of a run, as far as it has them: an earlier deletion may have come through without an answer."""
-    there = client.get_run(run_id).data.tags
+    """Delete those tags that a run has; an earlier deletion may have succeeded without an answer."""
+    existing = client.get_run(run_id).data.tags
     for key in keys:
-        if key in there:
+        if key in existing:
             client.delete_tag(run_id, key)
 
 
 def runs_with_uid(client: MlflowClient, experiment_id: str, uid: str) -> list[MlflowRun]:
-    """Every run that was made for a folder, the one that holds metrics first."""
+    """All runs with a folder's uid, those with metrics first."""
     runs = client.search_runs([experiment_id], f"tags.`{UID_TAG}` = '{uid}'", max_results=100)
     return sorted(runs, key=lambda run: (not run.data.metrics, run.info.run_id))
 
 
 def folder_owner(folder: Path) -> str:
-    """The user whose folder it is."""
+    """The user who owns the folder, by name, else by number."""
     try:
         return folder.owner()
-    except KeyError:  # a container may know the number of a user and not the name
+    except KeyError:  # a container may not know the user's name
         return str(folder.stat().st_uid)

@@ -1,4 +1,4 @@
-"""The files that make an MLflow model of what the worker has exported: read by mlflow.pytorch and by mlflow.pyfunc."""
+"""The files of an MLflow model, made from the worker's export, for mlflow.pytorch and mlflow.pyfunc."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ DATA = "data"  # the folder in which mlflow.pytorch looks for the program
 PROGRAM = f"{DATA}/model.pt2"  # MLflow's name for a program of torch.export
 EXAMPLE, REQUIREMENTS, PYTHON_ENV, CONDA = "input_example.json", "requirements.txt", "python_env.yaml", "conda.yaml"
 SERVING = "serving_input_example.json"  # the example as a request to `mlflow models serve`
-MLMODEL = "MLmodel"  # It goes last, since a folder with it is a model.
+MLMODEL = "MLmodel"  # uploaded last, since it turns a folder into a model
 FILES = (PROGRAM, EXAMPLE, SERVING, REQUIREMENTS, PYTHON_ENV, CONDA, MLMODEL)
 
 
 @contextmanager
 def prepared(folder: Path, exported: ExportedModel, logged: LoggedModel) -> Iterator[dict[str, Path]]:
-    """The model's files: where to read each, by its path in the model. Raises OSError."""
+    """The model's files by their path in the model, with the path to read each from. Raises OSError."""
     with ExitStack() as held:
         scratch = Path(held.enter_context(TemporaryDirectory()))
         (scratch / DATA).mkdir()
@@ -37,11 +37,11 @@ def prepared(folder: Path, exported: ExportedModel, logged: LoggedModel) -> Iter
 
 
 def _write_environment(scratch: Path, exported: ExportedModel) -> None:
-    """What has to be installed: the PyTorch that exported the program, and an MLflow that knows the format."""
+    """Write the requirements: the PyTorch that exported the program, and an MLflow that knows the format."""
     import mlflow
     import yaml
 
-    # The build behind the plus is of an index of its own, and not on the one that everybody installs from.
+    # Without the build after the plus, which only PyTorch's own package index has.
     requirements = [f"mlflow=={mlflow.__version__}", "numpy", f"torch=={exported.torch.partition('+')[0]}"]
     (scratch / REQUIREMENTS).write_text("\n".join(requirements) + "\n")
     python_env = {"python": exported.python, "build_dependencies": ["pip"], "dependencies": [f"-r {REQUIREMENTS}"]}
@@ -67,7 +67,7 @@ def _write_mlmodel(scratch: Path, exported: ExportedModel, logged: LoggedModel) 
     )
     model.add_flavor("pytorch", model_data=DATA, pytorch_version=exported.torch, code=None)
     environments = {"conda_env": CONDA, "python_env": PYTHON_ENV}
-    # The program computes where it was exported, on a CPU; MLflow would look for a GPU.
+    # The program was exported for a CPU; MLflow would look for a GPU.
     on_cpu = {"device": "cpu"}
     pyfunc.add_to_model(model, loader_module="mlflow.pytorch", data=DATA, model_config=on_cpu, **environments)
     model.save(str(scratch / MLMODEL))

@@ -1,7 +1,7 @@
-"""The trained model of a run as a logged model of MLflow, and as a version of a registered one: each made once.
+"""Upload a run's trained model as a logged model of MLflow and a version of a registered model, each once.
 
-MLflow keeps no key by which making one twice could be refused. So whoever makes one looks for it first, by the run that
-it is of, and the mirrors of a folder take turns.
+MLflow has no key that would refuse a second creation. So a mirror first searches for the run's model, and the mirrors
+of a folder take turns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
-VERSIONS_TAG = "mlflow.modelVersions"  # MLflow's pages show a logged model's registered versions by it
+VERSIONS_TAG = "mlflow.modelVersions"  # MLflow's pages read a logged model's registered versions from it
 
 
 class ModelUpload:
@@ -33,9 +33,9 @@ class ModelUpload:
         self._client = client
 
     def send(self, run_id: str, state: MirrorState, save: Callable[[], None]) -> list[str]:
-        """Log and register the model where the folder has one; return what the server lacks of it after that.
+        """Log and register the folder's model, if it has one; return what is still missing on the server.
 
-        Raises TrackingRefused where the server takes no models, TrackingUnavailable and OSError.
+        Raises TrackingRefused if the server takes no models, TrackingUnavailable and OSError.
         """
         signature = signature_of(self._folder, exported_model.ABOUT)
         if signature == state.model:
@@ -44,12 +44,12 @@ class ModelUpload:
             exported = exported_model.read(self._folder)
             if exported is None:
                 return []
-            lacks = self._log(run_id, state, exported)
-            if not lacks:
+            missing = self._log(run_id, state, exported)
+            if not missing:
                 self._register(run_id, state)
                 state.model = signature
                 save()
-            return lacks
+            return missing
         except (TrackingRefused, ValueError) as error:
             raise TrackingRefused(f"the trained model: {error}") from None
 
@@ -59,12 +59,12 @@ class ModelUpload:
         store = artifact_store(self._client.uri, model.artifact_location)
         with model_files.prepared(self._folder, exported, model) as paths:
             wanted = model_files.sizes(paths)
-            for name in self._lacking(store, wanted):
+            for name in self._missing_files(store, wanted):
                 with self._client.request(wanted[name]):
-                    # MLflow wants the folder's name, and None for the model's own.
+                    # MLflow takes the name of the folder, or None for the model's top folder.
                     store.log_artifact(str(paths[name]), str(Path(name).parent) if "/" in name else None)
-            if lacks := self._lacking(store, wanted):
-                return [f"the model's file {name}" for name in lacks]
+            if missing := self._missing_files(store, wanted):
+                return [f"the model's file {name}" for name in missing]
         if str(model.status) != "READY":
             with self._client.request() as client:
                 client.finalize_logged_model(state.model_id, "READY")
@@ -72,7 +72,7 @@ class ModelUpload:
         return []
 
     def _logged(self, run_id: str, state: MirrorState, name: str) -> LoggedModel | None:
-        """The model that was made of this run before, by whomever."""
+        """The model that was already logged for this run, by any mirror; else None."""
         assert state.experiment_id
         with self._client.request() as client:
             models = client.search_logged_models([state.experiment_id], f"source_run_id = '{run_id}'")
@@ -84,16 +84,16 @@ class ModelUpload:
         with self._client.request() as client:
             return client.create_logged_model(state.experiment_id, exported.name, run_id, params=params)
 
-    def _lacking(self, store: ArtifactRepository, wanted: dict[str, int]) -> list[str]:
-        """The files that the server does not hold in their size; some stores do not tell sizes."""
-        there: dict[str, int | None] = {}
+    def _missing_files(self, store: ArtifactRepository, wanted: dict[str, int]) -> list[str]:
+        """The files that the server does not hold in the wanted size; some stores report no sizes."""
+        stored: dict[str, int | None] = {}
         for inner in (None, model_files.DATA):
             with self._client.request():
-                there |= {file.path: file.file_size for file in store.list_artifacts(inner)}
-        return [name for name, size in wanted.items() if there.get(name, -1) not in (size, None)]
+                stored |= {file.path: file.file_size for file in store.list_artifacts(inner)}
+        return [name for name, size in wanted.items() if stored.get(name, -1) not in (size, None)]
 
     def _link(self, run_id: str, model_id: str, step: int) -> None:
-        """Have the run's page show the model."""
+        """Show the model on the run's page."""
         from mlflow.entities import LoggedModelOutput
 
         with self._client.request() as client:
@@ -103,10 +103,10 @@ class ModelUpload:
                 client.log_outputs(run_id, [LoggedModelOutput(model_id, step)])
 
     def _register(self, run_id: str, state: MirrorState) -> None:
-        """Make a version of the registered model of the model, unless the run has one."""
+        """Create a version of the registered model from the run's model, unless the run has one."""
         config = run_folder.read_config(self._folder)
         try:
-            check_registered_name(config)  # the folder may be anybody's
+            check_registered_name(config)  # anybody may have written the folder
         except ConfigError as error:
             raise TrackingRefused(str(error)) from None
         name, model_id = config.register_model, state.model_id
@@ -128,9 +128,9 @@ class ModelUpload:
             )
 
     def _source(self, model_id: str) -> str:
-        """What a version is made of: the model by its name, which a server finds, or where its files are.
+        """The source of a version: for a server the model's name, for a database the location of its files.
 
-        MLflow's own code of a database looks for that name in this process's default database, which may be another.
+        For a database, MLflow's own code looks the name up in the process's default database, which may be another.
         """
         if connection.is_http(self._client.uri):
             return f"models:/{model_id}"
@@ -138,8 +138,10 @@ class ModelUpload:
             return str(client.get_logged_model(model_id).artifact_location)
 
     def _ensure_registered(self, name: str) -> None:
-        """Have the server keep a registered model of that name. Raises TrackingRefused where it is a prompt's: the
-        server keeps both alike, and would take a model for the prompt's next version."""
+        """Create the registered model if it does not exist.
+
+        Raises TrackingRefused if a prompt has the name, since the server would take a model for its next version.
+        """
         with self._client.request() as client:
             try:
                 client.create_registered_model(name)
@@ -150,10 +152,12 @@ class ModelUpload:
         with self._client.request() as client:
             try:
                 client.get_registered_model(name)
-            except Exception as error:  # MLflow's client finds no model where there is a prompt.
+            except Exception as error:  # MLflow's client does not find a model if the name is a prompt's
                 if code_of(error) != "RESOURCE_DOES_NOT_EXIST":
                     raise
-                raise TrackingRefused(f"register_model={name}: the server has a prompt of that name") from None
+                raise TrackingRefused(
+                    f"register_model={name}: the server has a prompt of that name; give another name"
+                ) from None
 
 
 def code_of(error: Exception) -> str:

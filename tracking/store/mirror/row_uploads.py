@@ -1,4 +1,4 @@
-"""A batch of the journal as a request to the server; what the server refuses of it is named, and holds back no rows."""
+"""Send a batch of the journal to the server. Values that it refuses are named and do not hold back the other rows."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MAX_WORDS_CHARS = 300
 
 
 def send(client: PatientClient, run_id: str, uid: str, batch: LogBatch) -> list[str]:
-    """Send a batch to the run with this uid; return the params and tags that are not taken: "params KEY", "tags KEY".
+    """Send a batch to the run with this uid; return the refused params and tags as "params KEY" and "tags KEY".
 
-    MLflow refuses a whole request for one param that has another value there, since somebody else has set it, or for a
-    text that is too long for an older server. Such are taken out of the batch and added to what it says it refused.
-    Raises TrackingRefused where the run takes nothing at all, or no metrics.
+    MLflow refuses a whole request for one param that somebody else has set to another value, or for a text that is too
+    long for an older server. These values are removed from the batch and added to its `refused`. Raises TrackingRefused
+    if the run accepts nothing at all, or no metrics.
     """
     from mlflow.entities import Metric
 
@@ -30,7 +30,7 @@ def send(client: PatientClient, run_id: str, uid: str, batch: LogBatch) -> list[
     except TrackingRefused:
         if not batch.params and not batch.tags:
             raise
-        _send(client, run_id, metrics, tags={UID_TAG: uid})  # It has this tag, so a run that refuses it takes nothing.
+        _send(client, run_id, metrics, tags={UID_TAG: uid})  # it has this tag: a refusal means of all
         params = _send_apart(client, run_id, batch.params, "params")
         tags = _send_apart(client, run_id, batch.tags, "tags")
         batch.refused += [f"params: {words}" for words in _explained(client, run_id, batch.params, params)]
@@ -60,7 +60,7 @@ def _send(
 
 
 def _send_apart(client: PatientClient, run_id: str, texts: Mapping[str, str], kind: str) -> dict[str, str]:
-    """Send params or tags in ever smaller parts; those that are refused alone, with the server's words."""
+    """Send params or tags in ever smaller parts; return those that are refused alone, with the server's message."""
     if not texts:
         return {}
     try:
@@ -79,10 +79,10 @@ def _explained(client: PatientClient, run_id: str, values: Mapping[str, str], re
     if not refused:
         return []
     with client.request() as mlflow:
-        there = mlflow.get_run(run_id).data.params
+        stored = mlflow.get_run(run_id).data.params
     return [
-        f"{key!r} is {values[key]!r}, and somebody else has set it to {there[key]!r} on the server"
-        if key in there
+        f"{key!r} is {values[key]!r}, and somebody else has set it to {stored[key]!r} on the server"
+        if key in stored
         else f"the server refuses {key!r}: {words}"
         for key, words in refused.items()
     ]

@@ -1,8 +1,8 @@
-"""What a server holds of a run, compared with the run's folder: an acknowledgement proves nothing by itself.
+"""Compare what a server holds of a run with the run's folder, since an acknowledgement alone proves nothing.
 
-It costs one request for the params, the tags and the last row of every key, one for the sizes of the files, and one
-more, with a single row in its answer, for each key of several rows. The rows of a key are read back only where these
-disagree with the journal.
+This takes one request for the params, the tags and the last row of every key, one for the sizes of the files, and one
+for each key with several rows, whose answer is a single row. A key's rows are read back only if these disagree with the
+journal.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
-Row = tuple[int, int, float]  # step, time in ms, value: MLflow calls the largest of a key the latest
-MAX_NAMED = 3
+Row = tuple[int, int, float]  # step, time in ms, value; MLflow calls a key's largest row the latest
+MAX_NAMED = 3  # missing things that a message lists
 
 
 @dataclass
 class Expected:
-    """What a journal holds for a server; of each row only the hash is kept, which takes about 80 bytes."""
+    """The journal's content for a server. Rows are kept as hashes, about 80 bytes each."""
 
     rows: dict[str, set[int]] = field(default_factory=dict)
     latest: dict[str, Row] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Expected:
 
 
 def expected(folder: Path, end_tags: Iterable[str], left_out: Collection[str]) -> Expected:
-    """What a journal and the tags of the end come to, without the "params KEY" and "tags KEY" that are left out."""
+    """The content of the journals and the tags of the end, without `left_out`: "params KEY" and "tags KEY"."""
     contents = Expected()
     names = [run_folder.JOURNAL, *node_records.other_journals(folder)]
     for batch in (batch for name in names for batch in log_batches(folder / name, 0)):
@@ -55,47 +55,47 @@ def expected(folder: Path, end_tags: Iterable[str], left_out: Collection[str]) -
 
 
 def as_stored(value: float) -> float:
-    """A value as MLflow's databases keep it: NaN as 0 beside a flag, infinity as the largest float, -0.0 as 0.0."""
+    """The value as MLflow's databases store it: NaN as 0 with a flag, infinity as the largest float, -0.0 as 0.0."""
     return 0.0 if math.isnan(value) else max(-sys.float_info.max, min(sys.float_info.max, value)) or 0.0
 
 
-def lacking(client: PatientClient, run_id: str, wanted: Expected, status: str) -> list[str]:
-    """What the server does not hold of what is wanted and of the status, in words."""
+def missing(client: PatientClient, run_id: str, wanted: Expected, status: str) -> list[str]:
+    """What the server is missing of the wanted content and the status, in words."""
     with client.request() as mlflow:
         run = mlflow.get_run(run_id)
         mlflow_run.answered(run.info.run_id, f"the run {run_id}")
-    words = [_lacking_rows(client, run, key, wanted) for key in wanted.rows]
+    words = [_missing_rows(client, run, key, wanted) for key in wanted.rows]
     words += [f"the param {key}" for key in sorted(wanted.params) if key not in run.data.params]
     words += [f"the tag {key}" for key in sorted(wanted.tags) if key not in run.data.tags]
     words += [] if run.info.status == status else [f"the status {status}"]
     return [text for text in words if text]
 
 
-def lacking_files(client: PatientClient, store: ArtifactRepository, signatures: dict[str, list[int]]) -> list[str]:
-    """The files of these sizes, by name, that the server's store of artifacts does not hold in that size."""
+def missing_files(client: PatientClient, store: ArtifactRepository, signatures: dict[str, list[int]]) -> list[str]:
+    """The names of the files that the server's artifact store does not hold in the size of their signature."""
     with client.request():
-        there = {file.path: file.file_size for file in store.list_artifacts()}
-    # Some stores do not tell sizes.
-    return [name for name, (size, _) in signatures.items() if there.get(name, -1) not in (size, None)]
+        stored = {file.path: file.file_size for file in store.list_artifacts()}
+    # Some stores report no sizes.
+    return [name for name, (size, _) in signatures.items() if stored.get(name, -1) not in (size, None)]
 
 
-def in_words(lacks: list[str]) -> str:
-    """The first of what is lacking, and how much more there is."""
-    more = f" and {len(lacks) - MAX_NAMED} more" if len(lacks) > MAX_NAMED else ""
-    return ", ".join(lacks[:MAX_NAMED]) + more
+def in_words(missing_words: list[str]) -> str:
+    """The first MAX_NAMED missing things, and the number of further ones."""
+    more = f" and {len(missing_words) - MAX_NAMED} more" if len(missing_words) > MAX_NAMED else ""
+    return ", ".join(missing_words[:MAX_NAMED]) + more
 
 
-def _lacking_rows(client: PatientClient, run: MlflowRun, key: str, wanted: Expected) -> str:
+def _missing_rows(client: PatientClient, run: MlflowRun, key: str, wanted: Expected) -> str:
     rows, run_id = wanted.rows[key], run.info.run_id
     latest = next((_row(metric) for metric in run.data._metric_objs if metric.key == key), None)
     if latest == wanted.latest[key] and (len(rows) == 1 or _num_rows_is(client, run_id, key, len(rows))):
         return ""
-    there = set()
+    stored = set()
     if latest is not None:
         with client.request() as mlflow:
-            there = {hash(_row(metric)) for metric in mlflow.get_metric_history(run_id, key)}
-    missing = len(rows - there)
-    return f"{missing:,} of {len(rows):,} rows of {key}" if missing else ""
+            stored = {hash(_row(metric)) for metric in mlflow.get_metric_history(run_id, key)}
+    num_missing = len(rows - stored)
+    return f"{num_missing:,} of {len(rows):,} rows of {key}" if num_missing else ""
 
 
 def _row(metric: Metric) -> Row:
@@ -103,9 +103,9 @@ def _row(metric: Metric) -> Row:
 
 
 def _num_rows_is(client: PatientClient, run_id: str, key: str, number: int) -> bool:
-    """Whether a key has exactly so many rows: its page that begins with the last of them holds one, and none follows.
+    """Whether a key has exactly `number` rows: the page that begins at the last of them holds one row and is the last.
 
-    False also where the server has no such pages, which older ones have not.
+    False for an older server without pages.
     """
     try:
         with client.request() as mlflow:
@@ -118,6 +118,6 @@ def _page_holds_the_last(mlflow: MlflowClient, run_id: str, key: str, number: in
     from mlflow.utils.search_utils import SearchUtils
 
     token = SearchUtils.create_page_token(number - 1).decode()
-    # The client's own method reads all pages; this is the one below it.
+    # The client's own method reads all pages, so this calls the store's.
     page = mlflow._tracking_client.store.get_metric_history(run_id, key, max_results=1, page_token=token)
     return len(page) == 1 and not page.token

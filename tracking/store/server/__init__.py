@@ -1,8 +1,8 @@
-"""The tracking server that a run goes to: a team's over HTTP, or a database in a file.
+"""The tracking server of a run: a team's server over HTTP, or a database in a file.
 
-Here is how it is asked within seconds, what its answers and failures mean, who may be sent the user's credentials,
-how a new database is made whole, and where its pages are. `import mlflow` is left to the functions that need it,
-since it takes seconds.
+This room sends requests with short timeouts, interprets answers and failures, decides which servers get the user's
+credentials, creates new databases, and links to MLflow's pages. Functions import mlflow where they need it, since that
+takes seconds.
 """
 
 from __future__ import annotations

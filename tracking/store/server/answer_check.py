@@ -1,8 +1,8 @@
-"""Whether an answer is one of MLflow's: a proxy, a login page or a captive portal says 200 as well.
+"""Check that an answer is MLflow's, since a proxy, a login page or a captive portal also answers 200.
 
-MLflow's client takes an empty answer for an acknowledgement, and the answer to an upload however it reads. Its servers
-answer with a JSON object: log-batch with an empty one, an upload with that or, in newer versions, with nothing at all,
-so that only a list of the files shows whether one is there. A download is the file itself.
+MLflow's client takes an empty answer for an acknowledgement, and any answer to an upload for a success. MLflow's
+servers answer with a JSON object: log-batch with an empty one, an upload with an empty one, or in newer versions with
+nothing. So only a listing shows whether an upload arrived. A download is the file itself.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from requests import Response
 
 FILES = "/mlflow-artifacts/artifacts/"  # in the address of an upload (PUT) and of a download (GET)
-WHOLE_ANSWER = 4  # times the timeout of a request, within which all of its answer has to be there
-NEXT_STEP = "give the address of the server itself, or log in to what stands before it"
+WHOLE_ANSWER = 4  # times a request's timeout, the limit for its whole answer
+NEXT_STEP = "give the address of the server itself, or log in to the proxy in front of it"
 
 
 class FalseAnswer(OSError):
-    """A request seems to have succeeded, and the answer is none of MLflow's; the message says what it is."""
+    """A successful answer that is not from MLflow; the message describes it."""
 
 
 def check_answer(response: Response, method: str) -> None:
-    """Raise FalseAnswer where a request of this method has got a success that MLflow has not answered."""
+    """Raise FalseAnswer for a successful answer to this method that is not from MLflow."""
     file = FILES in str(response.url)
     if not 200 <= response.status_code < 300 or (file and method == "GET"):
         return
-    if response.request is not None and response.request.method != method:  # what a redirect makes of a POST
+    if response.request is not None and response.request.method != method:  # a redirect turns a POST into a GET
         raise FalseAnswer(f"the {method} was redirected and became a {response.request.method}: {NEXT_STEP}")
     kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if (kind.endswith("json") and _is_object(response.content)) or (file and not response.content):
@@ -50,15 +50,15 @@ def _is_object(content: bytes) -> bool:
 
 
 def have_mlflow_check() -> None:
-    """Have MLflow's client in this process check each answer of a tracking server, give nobody else's the user's
-    credentials (see recipients), wait no longer for an answer that comes byte by byte, and read none that is too large;
-    it has no hook for that.
+    """Patch MLflow's client in this process, which has no hook for these checks.
 
-    What it raises then is its own exception with our words, as for a connection that broke.
+    It then checks each answer of a tracking server, sends the user's credentials only to the user's servers (see
+    recipients), limits the time of a slow answer, and does not read an answer that is too large. It raises its own
+    exception with our message, as for a broken connection.
     """
     from mlflow.utils import rest_utils
 
-    # for servers; stores in a cloud are asked by another
+    # for tracking servers; clients of cloud stores do not use it
     send: Callable[..., Response] = rest_utils._get_http_response_with_retries
     if hasattr(send, "__wrapped__"):
         return
@@ -67,7 +67,7 @@ def have_mlflow_check() -> None:
     def send_and_check(method: str, url: str, *arguments: Any, **options: Any) -> Response:
         url, options = recipients.guarded(url, options)
         limit_sec = options.get("timeout")
-        if FILES in url and method == "GET":  # It is read into a file, and may be as large as it is.
+        if FILES in url and method == "GET":  # streamed into a file, of any size
             return send(method, url, *arguments, **options)
         options["stream"] = True
 
@@ -75,7 +75,7 @@ def have_mlflow_check() -> None:
             return bounded(send(method, url, *arguments, **options))
 
         retries = arguments[0] if arguments else options.get("max_retries")
-        if FILES in url or retries or not isinstance(limit_sec, int | float):  # a file takes as long as it is large
+        if FILES in url or retries or not isinstance(limit_sec, int | float):  # a file may take any time
             response = ask()
         else:
             response = connection.within(WHOLE_ANSWER * limit_sec, ask)

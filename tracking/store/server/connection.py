@@ -1,7 +1,7 @@
-"""Requests to an HTTP tracking server as MLflow would send them, but within seconds; TLS errors in plain words.
+"""Requests to an HTTP tracking server as MLflow sends them, with short timeouts and TLS errors in plain words.
 
-MLflow's own client is imported with the first upload, which takes seconds, and retries for minutes. Who may be sent the
-user's credentials is said in `recipients`.
+MLflow's own client takes seconds to import, with the first upload, and retries for minutes. `recipients` decides which
+servers get the user's credentials.
 """
 
 from __future__ import annotations
@@ -25,53 +25,53 @@ if TYPE_CHECKING:
     from requests import Response
 
 TIMEOUT_SEC = 5
-SLACK_SEC = 0.5  # A thread starts meanwhile, and a call can tell its own timeout.
+SLACK_SEC = 0.5  # for a thread to start, and for a call to report its own timeout
 CERTIFICATE = "MLFLOW_TRACKING_SERVER_CERT_PATH"
 
-# What messages of OpenSSL, of urllib3 and requests, and of nginx mean.
+# Explanations of messages of OpenSSL, urllib3, requests and nginx.
 TLS_PROBLEMS = {
     "self[- ]signed certificate|unable to get (local )?issuer": (
-        "its TLS certificate is not trusted here: put the path of the certificate, or of that of the authority which"
-        f" signed it, into {CERTIFICATE}"
+        f"its TLS certificate is not trusted here: set {CERTIFICATE} to the path of the certificate, or of its"
+        " authority's certificate"
     ),
     "[Hh]ostname mismatch|IP address mismatch|doesn't match": (
         "its TLS certificate is made out to other names: use one of those in the address"
     ),
-    "certificate has expired": "its TLS certificate has expired: whoever runs it has to renew it",
+    "certificate has expired": "its TLS certificate has expired: its administrator has to renew it",
     "WRONG_VERSION_NUMBER|wrong version number|record layer failure|UNEXPECTED_MESSAGE": (
-        "it does not speak TLS: http:// in place of https://?"
+        "it does not speak TLS: give http:// in place of https://"
     ),
-    "plain HTTP request was sent to HTTPS port": "it speaks TLS: https:// in place of http://",
-    "Could not find a suitable TLS CA certificate bundle": f"{CERTIFICATE} names a file that is not there",
+    "plain HTTP request was sent to HTTPS port": "it speaks TLS: give https:// in place of http://",
+    "Could not find a suitable TLS CA certificate bundle": f"{CERTIFICATE} names a file that does not exist",
     r"NO_CERTIFICATE_OR_CRL_FOUND|\[X509|no start line|NO_START_LINE|PEM lib|CERTIFICATE_OR_CRL": (
         f"{CERTIFICATE} names a file that holds no certificate in PEM form"
     ),
 }
 
-# What messages of urllib3 and requests mean where there is no answer.
+# Explanations of messages of urllib3 and requests for missing answers.
 OUTAGES = {
-    "Connection refused": "nobody listens there: is it running, and are host and port right?",
-    "Name or service not known|nodename nor servname|name resolution|NameResolutionError": "there is no such host name",
+    "Connection refused": "nothing listens there: check that the server runs, and its host and port",
+    "Name or service not known|nodename nor servname|name resolution|NameResolutionError": "unknown host name",
     "timed out|Timeout": f"no answer within {TIMEOUT_SEC} s",
-    "Network is unreachable|No route to host": "this machine has no way there",
-    "RemoteDisconnected|Connection reset": "it hangs up without an answer",
+    "Network is unreachable|No route to host": "this machine has no route to it",
+    "RemoteDisconnected|Connection reset": "it closed the connection without an answer",
 }
 
 
 class Misconfigured(Exception):
-    """No request can succeed before somebody changes something: the message says what."""
+    """No request can succeed until the user changes something; the message says what."""
 
 
 def is_http(uri: str) -> bool:
-    """Whether requests can be sent as here; a plugin's signature only MLflow itself can make."""
+    """Whether this module can send requests to a server; only MLflow itself can sign them by a plugin."""
     plugin = os.environ.get("MLFLOW_TRACKING_AUTH") or os.environ.get("MLFLOW_TRACKING_AWS_SIGV4")
     return urlsplit(uri).scheme in ("http", "https") and not plugin
 
 
 def request(uri: str, method: str, path: str, **options: Any) -> Response:
-    """One request to an HTTP tracking server.
+    """The response to one request to an HTTP tracking server.
 
-    Raises Misconfigured for TLS that cannot work, and requests.RequestException where it does not answer.
+    Raises Misconfigured for TLS that cannot work, and requests.RequestException without an answer.
     """
     import requests
 
@@ -92,42 +92,42 @@ def request(uri: str, method: str, path: str, **options: Any) -> Response:
 
 
 def within(sec: float, ask: Callable[[], Response]) -> Response:
-    """The answer, if all of it comes in this time: the timeout of requests begins anew with every byte.
+    """The answer of `ask`, if all of it arrives within `sec`; the timeout of requests restarts with every byte.
 
-    Raises what `ask` raises, and requests.ReadTimeout; what is being asked then is left to itself.
+    Raises what `ask` raises, and requests.ReadTimeout, after which the request's thread is abandoned.
     """
     from requests import ReadTimeout
 
-    asked: Future[Response] = Future()
+    answer: Future[Response] = Future()
 
     def run() -> None:
         try:
-            asked.set_result(ask())
+            answer.set_result(ask())
         except BaseException as error:
-            asked.set_exception(error)
+            answer.set_exception(error)
 
     threading.Thread(target=run, name="request", daemon=True).start()
     try:
-        return asked.result(sec + SLACK_SEC)
+        return answer.result(sec + SLACK_SEC)
     except FutureTimeout:
-        raise ReadTimeout(f"Read timed out: the answer was not whole after {sec:.0f} s") from None
+        raise ReadTimeout(f"Read timed out: the answer was incomplete after {sec:.0f} s") from None
 
 
 def tls_problem(text: str) -> str | None:
-    """What an error message means that speaks of TLS, and what to do; None for another one."""
+    """The explanation of a TLS error message, with what to do; None for another message."""
     words = next((words for pattern, words in TLS_PROBLEMS.items() if re.search(pattern, text)), None)
     path = os.environ.get(CERTIFICATE)
     return words.replace(CERTIFICATE, f"{CERTIFICATE}={path}") if words and path and "names a file" in words else words
 
 
 def outage(error: object) -> str:
-    """Why there was no answer: in a few words where the reason is known, else in the error's own."""
+    """Why there was no answer: a short explanation if there is one, else the error's own text."""
     text = str(error)
     return next((words for pattern, words in OUTAGES.items() if re.search(pattern, text)), text)
 
 
 def authorization() -> dict[str, str]:
-    """The header that MLflow would send (mlflow.utils.credentials, mlflow.utils.rest_utils.http_request)."""
+    """The Authorization header as MLflow sends it (mlflow.utils.credentials, mlflow.utils.rest_utils.http_request)."""
     user, password = credentials()
     if user and password:
         return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
@@ -136,13 +136,13 @@ def authorization() -> dict[str, str]:
 
 
 def has_credentials(uri: str) -> bool:
-    """Whether this user has anything to show to a server."""
+    """Whether this user has any credentials for a server."""
     names = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_AUTH", "MLFLOW_TRACKING_AWS_SIGV4")
     return all(credentials()) or any(map(os.environ.get, names)) or "@" in urlsplit(uri).netloc
 
 
 def user(uri: str) -> str | None:
-    """Who asks: the user in the URI, or the one of the environment or of MLflow's credentials file."""
+    """The user name in the URI, else in the environment, else in MLflow's credentials file."""
     return urlsplit(uri).username or credentials()[0]
 
 

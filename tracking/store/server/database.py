@@ -1,7 +1,7 @@
-"""A local SQLite database as MLflow wants it: made whole or not at all, by one process at a time.
+"""Create a local SQLite database for MLflow: completely or not at all, by one process at a time.
 
-MLflow makes its tables in place, in some hundred steps over seconds. A process that ends meanwhile leaves a file that
-no MLflow opens any more, and so do two that do it at once.
+MLflow creates its tables in place, in some hundred steps over seconds. A process that ends meanwhile leaves a file that
+MLflow cannot open. So do two processes that create it at once.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tracking.store.server.uris import sqlite_path
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-QUIET_SEC = 20.0  # a database that nobody has written to for so long is not being made; each step takes below a second
-MLFLOWS = {"experiments", "alembic_version"}  # tables that MLflow makes first
-FILLED = {"alembic_version", "workspaces"}  # tables that have rows before anybody has written one
-LOCK_SEC = 15.0  # how long another's transaction is waited for
-SIDE_FILES = ("", "-journal", "-wal", "-shm")  # what SQLite has beside a database
+QUIET_SEC = 20.0  # without writes for this long, a database is not being created; each step takes under a second
+MLFLOW_TABLES = {"experiments", "alembic_version"}  # tables that MLflow creates first
+FILLED = {"alembic_version", "workspaces"}  # tables that have rows in a new database
+LOCK_SEC = 15.0  # the longest wait for another process's transaction
+SIDE_FILES = ("", "-journal", "-wal", "-shm")  # suffixes of a database and SQLite's files beside it
 
 
 def open_client(uri: str) -> MlflowClient:
-    """MLflow's client; a local SQLite database is made before, where there is none. Raises what MLflow raises."""
+    """MLflow's client, after creating a missing local SQLite database. Raises what MLflow raises."""
     with importing_mlflow:
         from mlflow import MlflowClient
 
@@ -46,7 +46,7 @@ def open_client(uri: str) -> MlflowClient:
 
 
 def _in_use(path: Path) -> bool:
-    """Whether there is a database for MLflow to open: one with an experiment, also of an older version, or no file."""
+    """Whether MLflow can open the database as it is: it has an experiment, of this or an older version."""
     try:
         with closing(_connect(path)) as database:
             return database.execute("select 1 from experiments limit 1").fetchone() is not None
@@ -57,7 +57,7 @@ def _in_use(path: Path) -> bool:
 def _make_whole(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(path) as alone:
-        if alone:  # Processes that were killed while they made one have left it.
+        if alone:  # files left by processes that were killed while creating a database
             for left in path.parent.glob(f".{glob.escape(path.name)}.making-*"):
                 left.unlink(missing_ok=True)
         while path.exists():
@@ -72,7 +72,7 @@ def _make_whole(path: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Be the only one who makes this database; False where the file system has no locks."""
+    """Hold the lock for creating this database; yields False if the file system has no locks."""
     with (path.parent / f".{path.name}.lock").open("a") as file:
         locks = True
         try:
@@ -85,7 +85,7 @@ def _locked(path: Path) -> Iterator[bool]:
 
 
 def _make(path: Path) -> None:
-    """Make a database under another name, and give it its own when it is whole, unless somebody was faster."""
+    """Create a database under a temporary name, and rename it once complete, unless another process was faster."""
     new = path.with_name(f".{path.name}.making-{secrets.token_hex(4)}")
     try:
         empty_database.make(new)
@@ -103,10 +103,10 @@ def _make(path: Path) -> None:
 
 
 def _is_half_made(path: Path) -> bool:
-    """Whether MLflow has begun a database and not finished it: it is at another version than this MLflow's, or none.
+    """Whether MLflow began to create a database and did not finish: its schema version is missing or another one.
 
-    One of an older MLflow is at another version, too, and it is whole: there are rows in it. Whatever has rows is kept,
-    and what is no database of MLflow's is left for MLflow to refuse.
+    A complete database of an older MLflow has another version too, but it has rows. Any database with rows is kept. A
+    file that is not MLflow's database is left for MLflow to refuse.
     """
     from mlflow.store.db.utils import _get_latest_schema_revision
 
@@ -115,7 +115,7 @@ def _is_half_made(path: Path) -> bool:
             tables = {name for (name,) in database.execute("select name from sqlite_master where type = 'table'")}
             if not tables:
                 return True
-            if not tables & MLFLOWS:
+            if not tables & MLFLOW_TABLES:
                 return False
             version = "select version_num from alembic_version"
             versions = database.execute(version).fetchall() if "alembic_version" in tables else []
@@ -127,12 +127,12 @@ def _is_half_made(path: Path) -> bool:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # To read and write, since an unfinished transaction has to be rolled back first.
+    # Read-write, since an unfinished transaction has to be rolled back first.
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=LOCK_SEC)
 
 
 def _being_made(path: Path) -> bool:
-    """Whether somebody may still be making it, as an MLflow server that was just started, without our lock."""
+    """Whether another process without our lock, such as a new MLflow server, may still be creating the database."""
     written = [Path(f"{path}{suffix}").stat().st_mtime for suffix in SIDE_FILES if Path(f"{path}{suffix}").exists()]
     return time.time() - max(written, default=0.0) < QUIET_SEC
 
@@ -142,9 +142,9 @@ def _move_aside(path: Path) -> None:
     for suffix in SIDE_FILES:
         with suppress(FileNotFoundError):
             Path(f"{path}{suffix}").rename(f"{aside}{suffix}")
-    with suppress(OSError):  # nobody reads it any more
+    with suppress(OSError):  # stderr may be closed
         print(
-            f"note: {path} was only half made when the process that made it ended, and holds no run: it is {aside}, "
-            "and a new one is made",
+            f"note: {path} is incomplete, since the process that created it ended early, and holds no run: moved to"
+            f" {aside}; a new one is created",
             file=sys.stderr, flush=True,
         )  # fmt: skip

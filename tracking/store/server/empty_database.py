@@ -1,6 +1,6 @@
-"""A database of MLflow's tables without any run or experiment, kept in the user's cache.
+"""An empty database with MLflow's tables, kept in the user's cache.
 
-MLflow makes its tables in some hundred steps, which take seconds of a user's first run in a folder. A copy takes none.
+MLflow creates its tables in some hundred steps, which would add seconds to the first run in a folder. A copy is quick.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from tracking.machine.environment import cache, is_trusted, private_folder
 
 
 def make(path: Path) -> None:
-    """Make the new database `path` as MLflow would, of a copy where one can be used. Raises what MLflow raises."""
-    # The copy has a name of its own until it is good: MLflow keeps connections, by name, to what it failed to open.
+    """Create the database `path`, from the kept copy if it is usable, else by MLflow. Raises what MLflow raises."""
+    # The copy has another name until it proves usable: MLflow keeps connections by name, even to a file it rejected.
     copied = path.with_name(f"{path.name}-copied")
     try:
         if copy(copied):
             _open(copied)
             copied.rename(path)
             return
-    except Exception:  # It is no database, or of other tables, and MLflow says so in many ways.
+    except Exception:  # not a usable database; MLflow raises many classes
         copied.unlink(missing_ok=True)
     _open(path)
-    with suppress(OSError, sqlite3.Error):  # A cache without room or permission costs the next database its seconds.
+    with suppress(OSError, sqlite3.Error):  # without a cache, the next database only takes longer
         _keep(path)
 
 
 def copy(path: Path) -> bool:
-    """Copy the kept database to `path`; False where none is kept that is this user's own."""
+    """Copy the kept database to `path`; False if there is none that this user owns."""
     try:
         if not is_trusted(_kept()):
             return False
@@ -50,14 +50,14 @@ def _kept() -> Path:
 
 
 def _open(path: Path) -> None:
-    """What MLflow does with a database itself: the tables that it lacks, and the experiment that each has."""
+    """Let MLflow open the database, which creates missing tables and the default experiment."""
     from mlflow.tracking._tracking_service.utils import _get_sqlalchemy_store
 
     _get_sqlalchemy_store(f"sqlite:///{path}", None).engine.dispose()
 
 
 def _keep(made: Path) -> None:
-    """Keep a copy without the experiment, whose row names a folder of its own."""
+    """Keep a copy in the cache, without the default experiment, whose row names a folder."""
     kept = _kept()
     private_folder(kept.parent.name)
     new = kept.with_name(f".{kept.name}.{secrets.token_hex(4)}")

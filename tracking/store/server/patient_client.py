@@ -1,4 +1,4 @@
-"""MLflow's client for the mirror: a server that is slow to answer, or has a file to store, gets more time."""
+"""MLflow's client for the mirror, with more time for slow servers and for uploads."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 MAX_TIMEOUT_SEC = 60.0
-STORED_BYTES_PER_SEC = 1e6  # the slowest store that is waited for: servers answer when a file is where it belongs
+STORED_BYTES_PER_SEC = 1e6  # the slowest store allowed for; a server answers once a file is stored
 
 
 class PatientClient:
-    """Requests to the server at `uri`, which may hold credentials; `hint` is that of `failures.answers`."""
+    """Requests to the server at `uri`, which may hold credentials; `hint` as in `server_errors.answers`."""
 
     def __init__(self, uri: str, hint: str) -> None:
         self.uri = uri
@@ -34,7 +34,7 @@ class PatientClient:
 
     @contextmanager
     def request(self, upload_bytes: int = 0) -> Iterator[MlflowClient]:
-        """MLflow's client for a request, or for an upload of so many bytes. Raises what `failures.answers` raises."""
+        """MLflow's client for a request, or for an upload. Raises what `server_errors.answers` raises."""
         try:
             with (
                 _timeout(self._timeout_sec + upload_bytes / STORED_BYTES_PER_SEC),
@@ -49,9 +49,9 @@ class PatientClient:
 
 @contextmanager
 def _timeout(sec: float) -> Iterator[None]:
-    """Let the requests of the block take longer than our default, unless the user has said how long they may.
+    """Within the block, allow requests more than our default time, unless the user has set a timeout.
 
-    MLflow knows one timeout for all requests of a process: another thread's request may wait as long meanwhile.
+    MLflow has one timeout for a whole process, so requests of other threads may wait as long meanwhile.
     """
     default = server_errors.DEFAULT_TIMEOUT
     if os.environ.get(REQUEST_TIMEOUT) != default:

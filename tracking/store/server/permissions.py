@@ -1,8 +1,8 @@
-"""Whether a user may write to an experiment of a server with MLflow's basic-auth app, and who can allow it.
+"""Whether a user may write to an experiment on a server with MLflow's basic-auth app, and who can grant it.
 
-MLflow's permissions are READ, EDIT and MANAGE (mlflow.server.auth.permissions); a run needs EDIT on its experiment. The
-routes are those of mlflow.server.auth.routes: where a server has none of them, or its version lacks one, nothing is
-known, and nothing is refused.
+MLflow's permissions are READ, EDIT and MANAGE (mlflow.server.auth.permissions). A run needs EDIT on its experiment.
+mlflow.server.auth.routes defines the routes. If a server does not have one of them, nothing is known and nothing is
+refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAY_WRITE = ("EDIT", "MANAGE")
 
 
 def ask(uri: str, route: str, **query: str) -> tuple[int, dict[str, Any]]:
-    """HTTP status and JSON of an answer; {} for JSON that is none."""
+    """The HTTP status and the JSON of an answer; {} if it is not a JSON object."""
     response = connection.request(uri, "GET", f"api/{route}", params=query)
     try:
         return response.status_code, dict(response.json())
@@ -24,7 +24,7 @@ def ask(uri: str, route: str, **query: str) -> tuple[int, dict[str, Any]]:
 
 
 def problem(uri: str, experiment: str) -> str | None:
-    """What keeps this user from writing to the experiment, as a sentence with the next step; None for nothing known."""
+    """Why this user cannot write to the experiment, with the next step; None if no reason is known."""
     status, me = ask(uri, "2.0/mlflow/users/current")
     if status != 200 or "user" not in me or me["user"]["is_admin"]:
         return None
@@ -47,6 +47,6 @@ def _sentence(uri: str, user: str, permission: str, experiment: str) -> str:
     admins = [f"{each['username']} (administrator)" for each in users if each["is_admin"]]
     return (
         f"the user {user} has {permission} on the experiment {experiment!r}, and a run needs EDIT. "
-        f"{' or '.join(admins) or 'The administrator'} can grant it, and so can who has MANAGE on it; or choose "
+        f"{' or '.join(admins) or 'The administrator'} can grant it, and so can anybody with MANAGE on it; or give "
         "another tracking.experiment, or train now with tracking.offline=true"
     )

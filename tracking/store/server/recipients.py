@@ -1,9 +1,9 @@
-"""Who may be sent the user's credentials: the servers that this user names, and nobody else.
+"""Which servers get the user's credentials: only those that this user names.
 
-A run's folder names a server too, and may be a stranger's. Its server gets requests without password, token, client
-certificate, signature or cookie. So does every server of another host that is asked over plain HTTP, where all on the
-way could read them, and whatever else an answer names, such as a place for artifacts. A redirection to another server
-is not followed.
+A run's folder also names a server, but may come from a stranger. So a server named only there gets requests without
+password, token, client certificate, signature or cookie. The same holds for any other host over plain HTTP, where
+others on the network could read them, and for addresses in an answer, such as an artifact store. Redirections to other
+servers are not followed.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
     from requests import PreparedRequest, Response
 
 PORTS = {"http": 80, "https": 443}
-# What MLflow's client sends to everybody; its plugins may add others.
+# The headers without credentials that MLflow's client sends; its plugins may add others.
 HARMLESS_HEADERS = {"user-agent", "content-type", "accept", "accept-encoding", "range", "x-mlflow-workspace"}
 
-_named: set[str] = set()  # addresses that options of this process's command name
+_named: set[str] = set()  # addresses in the options of this process's command
 
 
 class Redirected(OSError):
-    """A server wants to send us to another one."""
+    """A server redirects to another server."""
 
 
 def name_server(uri: str | None) -> None:
-    """Take this for a server of the user's: an option names it."""
+    """Note that an option names this server, so that it may get the user's credentials."""
     if uri:
         _named.add(uri)
 
 
 def is_named(uri: str) -> bool:
     """Whether the user names this server, in an option or in the environment."""
-    given = os.environ.get("MLFLOW_TRACKING_URI")
-    return server_of(uri) in {server_of(each) for each in (*_named, given) if each}
+    environment_uri = os.environ.get("MLFLOW_TRACKING_URI")
+    return server_of(uri) in {server_of(each) for each in (*_named, environment_uri) if each}
 
 
 def server_of(uri: str) -> str:
-    """What makes two addresses the same server: protocol, host and port; of others than HTTP all but the credentials.
+    """The identity of an address's server: protocol, host and port; for other protocols than HTTP, all but credentials.
 
-    The address is taken apart as it is for the connection: other ways find other hosts in `https://a.org/@b.org`.
+    The address is parsed as for the connection, since other parsers find another host in `https://a.org/@b.org`.
     """
     from urllib3.util import parse_url
 
@@ -58,23 +58,23 @@ def server_of(uri: str) -> str:
 
 
 def withheld(uri: str) -> str | None:
-    """Why a server is sent no credentials, and what to type; None where it may have them."""
+    """Why a server gets no credentials, and what to type; None if it may have them."""
     if not is_named(uri):
         return (
-            "yours were not sent, since you have not named this server, only the run's folder does. If it is yours, set"
+            "yours were not sent, since you have not named this server, only the run's folder has. If it is yours, set"
             f" MLFLOW_TRACKING_URI={_without_user(uri)}, or give {TRACKING} sync --to {_without_user(uri)} FOLDER"
         )
     server = server_of(uri)
     if server.startswith("http:") and not is_this_machine(uri):
         return (
-            "yours were not sent, since anybody on the way could read them in plain HTTP. Give an address with https://,"
-            f" or a tunnel's: ssh -L 5000:{server.partition('//')[2]} HOST, and http://127.0.0.1:5000"
+            "yours were not sent, since others on the network could read them in plain HTTP. Give an https:// address,"
+            f" or a tunnel: ssh -L 5000:{server.partition('//')[2]} HOST, and http://127.0.0.1:5000"
         )
     return None
 
 
 def is_this_machine(uri: str) -> bool:
-    """Whether a request of this address stays on this machine."""
+    """Whether a request to this address stays on this machine."""
     from requests.utils import get_environ_proxies
     from urllib3.util import parse_url
 
@@ -87,7 +87,7 @@ def is_this_machine(uri: str) -> bool:
 
 
 def _without_user(uri: str) -> str:
-    """An address without user and password."""
+    """The address without user and password."""
     from urllib3.util import parse_url
 
     try:
@@ -97,7 +97,7 @@ def _without_user(uri: str) -> str:
 
 
 def guarded(url: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """URL and options of a request of the library `requests`, fit to be sent to this server."""
+    """URL and options of a request of the library `requests`, without credentials if they are withheld."""
     options = {**options, "hooks": {"response": _refuse_redirection}}
     if withheld(url) is None:
         return url, options
@@ -106,7 +106,7 @@ def guarded(url: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _as_nobody(request: PreparedRequest) -> PreparedRequest:
-    """Instead of what requests would find in .netrc, which may speak of any host."""
+    """An authentication that adds nothing, so that requests does not read .netrc, which may name any host."""
     return request
 
 
@@ -115,8 +115,8 @@ def _refuse_redirection(response: Response, *_: Any, **__: Any) -> None:
         return
     target = urljoin(response.url, response.headers["location"])
     if server_of(target) != server_of(response.url):
-        response.close()  # nobody gets it who would
+        response.close()  # raising would leave it open
         raise Redirected(
-            f"{server_of(response.url)} sends us on to another server, {server_of(target)}, which is not followed: give"
-            " that one's address if it is yours"
+            f"{server_of(response.url)} redirects to another server, {server_of(target)}, which is not followed: give"
+            " that address if it is your server"
         )

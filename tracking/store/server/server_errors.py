@@ -1,4 +1,4 @@
-"""What a tracking server's answers and failures mean: come back later, or change something first."""
+"""Classify a tracking server's answers and failures: try again later, or change something first."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tracking.store.server import answer_check, connection, permissions, recipie
 from tracking.store.server.uris import sqlite_path
 
 REQUEST_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # seconds, read by MLflow at every request
-DEFAULT_TIMEOUT = "15"  # MLflow's own, 120 s, is long to find out that nobody is there
+DEFAULT_TIMEOUT = "15"  # MLflow's own, 120 s, is too long to notice a missing server
 
-# One request, one answer: the mirror's caller decides when to try again. MLflow's own defaults (7 retries, doubling
-# from 2 s, 120 s a request) block a refused call for 246 s. What the user has set wins.
+# One attempt per request: the mirror's caller decides when to try again. MLflow's own defaults (7 retries, doubling
+# from 2 s, 120 s a request) block a refused call for 246 s. The user's settings take precedence.
 ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     REQUEST_TIMEOUT: DEFAULT_TIMEOUT,
-    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # its errors reach the user once, through ours
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # the user sees its errors in our messages
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_DISABLE_AGENT_HINT": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",  # a training machine calls no third party
@@ -33,9 +33,9 @@ ENVIRONMENT = {
 
 
 class TrackingUnavailable(Exception):
-    """The tracking server cannot be reached, or not now: try again later, nothing is lost.
+    """The tracking server cannot be reached now: try again later, nothing is lost.
 
-    `retry_after_sec` is what the server asked for; `timed_out` says that it did not answer in time.
+    `retry_after_sec` is the wait that the server asked for. `timed_out`: it did not answer in time.
     """
 
     def __init__(self, message: str, retry_after_sec: float = 0.0, timed_out: bool = False) -> None:
@@ -45,11 +45,11 @@ class TrackingUnavailable(Exception):
 
 
 class TrackingRefused(Exception):
-    """The tracking server answers and refuses: trying again does not help until somebody changes something."""
+    """The tracking server refuses: trying again does not help until the user changes something."""
 
 
 def _may_be_database(path: Path) -> bool:
-    """Whether a file is an SQLite database, empty, or not there yet (https://www.sqlite.org/fileformat.html, 1.3)."""
+    """Whether a file is an SQLite database, empty or missing (https://www.sqlite.org/fileformat.html, 1.3)."""
     if not path.exists():
         return True
     if not path.is_file():
@@ -59,16 +59,16 @@ def _may_be_database(path: Path) -> bool:
 
 
 def check_server(uri: str, experiment: str | None = None) -> None:
-    """Ask an HTTP tracking server, within seconds, whether it will take a run; of others, that no folder is there.
+    """Check within seconds that a tracking server will take a run: an HTTP server by asking it, a database by its file.
 
-    Raises TrackingRefused when it refuses our credentials, or this user may not write to `experiment`;
-    TrackingUnavailable when it does not answer as MLflow does.
+    Raises TrackingRefused for refused credentials, an `experiment` that this user may not write to, and a path that is
+    not a database; TrackingUnavailable if the server does not answer as MLflow does.
     """
     path = sqlite_path(uri)
     if path is not None and path.expanduser().is_dir():  # MLflow would try for minutes to open it
         raise TrackingRefused(f"{uri}: {path} is a folder; give the database's file, as in sqlite:///{path}/mlflow.db")
     if path is not None and not _may_be_database(path.expanduser()):
-        raise TrackingRefused(f"{uri}: {path} is no SQLite database; give another file, or one that is not there yet")
+        raise TrackingRefused(f"{uri}: {path} is not an SQLite database; give another file, or the name of a new one")
     if not connection.is_http(uri):
         return
     try:
@@ -89,7 +89,7 @@ def check_server(uri: str, experiment: str | None = None) -> None:
 
 
 def _retry_after_sec(header: str) -> float:
-    """A Retry-After header, in seconds or as a date (RFC 9110, section 10.2.3); 0 where there is none."""
+    """The seconds of a Retry-After header, which holds seconds or a date (RFC 9110, section 10.2.3); 0 without one."""
     with suppress(ValueError):
         return max(0.0, float(header))
     with suppress(ValueError, TypeError):
@@ -99,9 +99,9 @@ def _retry_after_sec(header: str) -> float:
 
 @contextmanager
 def answers(uri: str, hint: str) -> Iterator[None]:
-    """Turn whatever a request raises into TrackingUnavailable or TrackingRefused, without credentials.
+    """Turn any exception of a request into TrackingUnavailable or TrackingRefused, without credentials.
 
-    `hint` says what to do where the server does not know what the request names.
+    `hint` says what to do if the server does not have what the request names.
     """
     with importing_mlflow:
         from mlflow.exceptions import MlflowException
@@ -119,14 +119,14 @@ def answers(uri: str, hint: str) -> Iterator[None]:
             raise TrackingRefused(_forbidden(uri, error)) from None
         if status == 401:
             raise TrackingRefused(_refusal(uri, error)) from None
-        # MLflow says BAD_REQUEST, with status 400, of a database whose connection is gone (mlflow/store/db/utils.py).
+        # For a lost database connection, MLflow answers BAD_REQUEST with status 400 (mlflow/store/db/utils.py).
         if status in (400, 404) and error.error_code != "BAD_REQUEST":
             raise TrackingRefused(f"{_message(uri, error)}. {hint}") from None
         not_of_mlflow = "error_code" not in getattr(error, "json", {"error_code": ""})
         if not_of_mlflow or re.search(r"too many (429|503) error responses", str(error)):
-            check_server(uri)  # MLflow drops a proxy's HTTP status, and Retry-After: ask for them
+            check_server(uri)  # asks for a proxy's HTTP status and Retry-After, which MLflow drops
         timed_out = "Read timed out" in str(error)
-        why = error if timed_out or status != 500 else connection.outage(error)  # its own wait is not `TIMEOUT_SEC`
+        why = error if timed_out or status != 500 else connection.outage(error)  # it did not wait `TIMEOUT_SEC`
         raise TrackingUnavailable(_message(uri, why), timed_out=timed_out) from None
     except Exception as error:  # SQLAlchemy, requests and the artifact stores' SDKs raise classes of their own
         text = _message(uri, f"{type(error).__name__}: {error}")
@@ -147,7 +147,7 @@ def _forbidden(uri: str, error: object) -> str:
     if why := connection.has_credentials(uri) and recipients.withheld(uri):
         return f"{_message(uri, error)}: it does not allow this without credentials, and {why}"
     return (
-        f"{_message(uri, error)}: a run needs EDIT on its experiment; `{TRACKING} doctor` says what you have "
+        f"{_message(uri, error)}: a run needs EDIT on its experiment; `{TRACKING} doctor` shows your permission "
         f"and who can grant it. Nothing is lost: `{TRACKING} sync` uploads the rest"
     )
 
@@ -157,10 +157,9 @@ def _refusal(uri: str, error: object) -> str:
         return f"{_message(uri, error)}: it asks for credentials, and {why}"
     user, password = connection.credentials()
     who = urlsplit(uri).username or (user if password else None)
-    given = f"the password of {who} is wrong, or there is no such user" if who else "it asks for a user and a password"
-    why = given if "401" in str(error) or "not authenticated" in str(error) else "it does not allow this"
+    denied = f"the password of {who} is wrong, or there is no such user" if who else "it asks for a user and a password"
+    why = denied if "401" in str(error) or "not authenticated" in str(error) else "it does not allow this"
     return (
-        f"{_message(uri, error)}: {why}. Give MLflow's credentials in MLFLOW_TRACKING_USERNAME and "
-        "MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) or ~/.mlflow/credentials, or train now with "
-        "tracking.offline=true"
+        f"{_message(uri, error)}: {why}. Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or "
+        "MLFLOW_TRACKING_TOKEN), or write them to ~/.mlflow/credentials, or train now with tracking.offline=true"
     )

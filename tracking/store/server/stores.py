@@ -1,4 +1,4 @@
-"""Stores that only a run's folder names, which may be a stranger's: what is refused of them."""
+"""Refusals for stores that only a run's folder names, since a folder may come from a stranger."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def check_named(uri: str) -> None:
-    """Raise TrackingRefused for a store that only a run's folder names, unless it is one that nothing is given to.
+    """Raise TrackingRefused for a store that only a run's folder names, unless its client sends no credentials.
 
-    Databases' clients take passwords from the environment and from files, and plugins do what they like.
+    Clients of databases read passwords from the environment and from files, and plugins may do anything.
     """
     if urlsplit(uri).scheme.split("+")[0] not in ("http", "https", "sqlite") and not recipients.is_named(uri):
-        raise TrackingRefused(_not_named(uri, "to reach it may take your credentials"))
+        raise TrackingRefused(_not_named(uri, "reaching it may send your credentials"))
 
 
 def artifact_store(uri: str, location: str) -> ArtifactRepository:
-    """Where a store has a run's or a model's artifacts. Raises TrackingRefused as `check_location` does.
+    """The repository of a run's or a model's artifacts. Raises TrackingRefused as `check_location` does.
 
-    It is what is to be written to: MLflow's own functions ask for the location again, and a stranger's server may
-    answer the second time with a place of ours.
+    Write to this repository. MLflow's own functions would ask for the location again, and a stranger's server may
+    answer with one of the user's places the second time.
     """
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
@@ -38,9 +38,9 @@ def artifact_store(uri: str, location: str) -> ArtifactRepository:
 
 
 def check_location(uri: str, location: str) -> None:
-    """Raise TrackingRefused where a store that only a run's folder names has its artifacts written to a place of ours.
+    """Raise TrackingRefused if a store that only a run's folder names wants artifacts written elsewhere.
 
-    `location` is what the store says of a run. Artifacts go through the server, or beside the database.
+    `location` is the store's answer for a run. Artifacts may go through the server, or beside the database.
     """
     if recipients.is_named(uri):
         return
@@ -48,17 +48,17 @@ def check_location(uri: str, location: str) -> None:
     root = artifact_root(uri)
     below = root is not None and parts.scheme in ("", "file") and _is_below(unquote(parts.path), urlsplit(root).path)
     if parts.scheme not in ("http", "https", "mlflow-artifacts") and not below:
-        raise TrackingRefused(_not_named(uri, f"it has artifacts written to {redact(location)}"))
+        raise TrackingRefused(_not_named(uri, f"it wants artifacts written to {redact(location)}"))
 
 
 def _not_named(uri: str, why: str) -> str:
     shown = strip_credentials(uri)
     return (
-        f"{shown}: you have not named this store, only the run's folder does, and {why}. If it is yours, set"
+        f"{shown}: you have not named this store, only the run's folder has, and {why}. If it is yours, set"
         f" MLFLOW_TRACKING_URI={shown}, or give {TRACKING} sync --to {shown} FOLDER"
     )
 
 
 def _is_below(path: str, root: str) -> bool:
     folder = Path(unquote(root))
-    return Path(path).resolve().is_relative_to(folder.parent.resolve() / folder.name)  # The path itself may be no link.
+    return Path(path).resolve().is_relative_to(folder.parent.resolve() / folder.name)  # a link as root fails

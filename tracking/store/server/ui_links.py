@@ -1,4 +1,4 @@
-"""Links to the pages of MLflow's UI."""
+"""Links to pages of MLflow's UI."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from tracking.base.secrets import strip_credentials
 
-MODEL_TRAINING = "workflowType=machine_learning"  # the half of MLflow's UI that shows runs; it starts in the other
+MODEL_TRAINING = "workflowType=machine_learning"  # the part of MLflow's UI that shows runs; it opens in the other part
 LOCAL_UI = "http://127.0.0.1:5000"  # where `ui_command` serves a database
 
 
 def run_link(uri: str, experiment_id: str, run_id: str, artifact: str = "") -> str:
-    """The page of a run in MLflow's UI, or of one of its artifacts; for a database, where `ui_command` serves it."""
+    """The page of a run or of one of its artifacts; for a database, at the address that `ui_command` serves."""
     path = f"/artifacts/{quote(artifact)}" if artifact else ""
     return f"{_ui_root(uri)}/#/experiments/{experiment_id}/runs/{run_id}{path}?{MODEL_TRAINING}"
 
 
 def experiment_link(uri: str, experiment_id: str) -> str:
-    """All runs of an experiment. MLflow's own links lead to its other half until a browser has chosen this one."""
+    """The page with all runs of an experiment. MLflow's own links may open the UI's other part."""
     return f"{_ui_root(uri)}/#/experiments/{experiment_id}/runs?{MODEL_TRAINING}"
 
 
 def view_link(uri: str, experiment_id: str, view: str, charts: bool = False) -> str:
-    """The runs of an experiment as a view has them that is stored there (see sweep_view), as a table or as charts."""
+    """The runs of an experiment in a stored view (see sweep_view), as a table or as charts."""
     mode = "&compareRunsMode=CHART" if charts else ""
     return f"{_ui_root(uri)}/#/experiments/{experiment_id}/runs?viewStateShareKey={quote(view)}{mode}&{MODEL_TRAINING}"
 
 
 def search_link(uri: str, experiment_id: str, search: str, sorted_by: str) -> str:
-    """The runs of an experiment that a filter finds, sorted, in the columns that the user had last."""
+    """The runs of an experiment that match a filter, sorted, in the user's last columns."""
     query = urlencode({"searchFilter": search, "orderByKey": sorted_by, "orderByAsc": "true"}, quote_via=quote)
     return f"{_ui_root(uri)}/#/experiments/{experiment_id}/runs?{query}&{MODEL_TRAINING}"
 
@@ -44,7 +44,7 @@ def compare_link(uri: str, experiment_id: str, run_ids: list[str]) -> str:
 
 
 def ui_command(uri: str) -> str | None:
-    """The command that serves a database's runs at the links above; None where a server does already."""
+    """The command that serves a database's runs at these links; None for a server's URI."""
     if urlsplit(uri).scheme in ("http", "https"):
         return None
     return f"mlflow ui --backend-store-uri {shlex.quote(strip_credentials(uri))} --port {LOCAL_UI.rpartition(':')[2]}"

@@ -1,4 +1,4 @@
-"""The tracking server's URI: the user's default, and what a local database's says of files."""
+"""The tracking server's URI: the user's default, and the files of a local database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def absolute_uri(uri: str) -> str:
 
 
 def named(uri: str | None) -> str:
-    """The absolute URI that an option gives, or else `default_uri`: a server that may have the user's credentials."""
+    """The absolute URI of an option, else `default_uri`. Its server may then get the user's credentials."""
     uri = absolute_uri(uri) if uri else default_uri()
     recipients.name_server(uri)
     return uri
@@ -34,9 +34,9 @@ def sqlite_path(uri: str) -> Path | None:
 
 
 def artifact_root(uri: str) -> str | None:
-    """Where a database's artifacts go: beside it, wherever the process runs; a server decides for itself (None).
+    """The URI of the folder for a database's artifacts, beside the database; None for a server, which decides itself.
 
-    The folder is made here, as private as run folders are, since it holds copies of their files.
+    The folder is created, as private as run folders, since it holds copies of their files.
     """
     path = sqlite_path(uri)
     if path is None:

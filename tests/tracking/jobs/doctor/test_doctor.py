@@ -181,7 +181,7 @@ def test_servers_that_are_none(tmp_path: Path) -> None:
     assert none.ok
     server, upload = ask("http://localhost:1")
     assert not server.ok
-    assert "nobody listens there" in server.words
+    assert "nothing listens there" in server.words
     assert not upload.ok
     with answering(200) as (uri, _):
         server, *_ = ask(uri)

@@ -68,7 +68,7 @@ def test_a_missing_permission_is_told_with_those_who_can_grant_it(
 ) -> None:
     said = check("grace")
     assert "grace has READ on the experiment 'erins', and a run needs EDIT" in said
-    assert "admin (administrator) can grant it, and so can who has MANAGE on it" in said
+    assert "admin (administrator) can grant it, and so can anybody with MANAGE on it" in said
     # With a permission on something, too, nobody is told who else has which.
     team_server.accounts.grant("READ", "erins", user="grace")
     assert check("grace") == said
@@ -144,9 +144,9 @@ def test_a_certificate_that_cannot_be_trusted_is_explained(
     text.write_text("no certificate\n")
     other, other_key = make_certificate(tmp_path, "other.example.org", timedelta(days=1))
     for value, words in {
-        "/nowhere.pem": f"{path}=/nowhere.pem names a file that is not there",
+        "/nowhere.pem": f"{path}=/nowhere.pem names a file that does not exist",
         str(text): f"{path}={text} names a file that holds no certificate",
-        str(other): f"of that of the authority which signed it, into {path}",
+        str(other): f"set {path} to the path of the certificate, or of its authority's",
     }.items():
         monkeypatch.setenv(path, value)
         with pytest.raises(TrackingRefused) as refused:
@@ -163,7 +163,7 @@ def test_a_certificate_that_cannot_be_trusted_is_explained(
 
 
 def test_tls_and_none_are_told_apart(team_server: TeamServer) -> None:
-    with pytest.raises(TrackingRefused, match="it speaks TLS: https:// in place of http://"):
+    with pytest.raises(TrackingRefused, match="it speaks TLS: give https:// in place of http://"):
         server.check_server(team_server.uri.replace("https", "http"))
     with answering(200) as (uri, _), pytest.raises(TrackingRefused, match="http:// in place of https://"):
         server.check_server(uri.replace("http", "https"))

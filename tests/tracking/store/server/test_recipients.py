@@ -90,7 +90,7 @@ def test_a_folder_s_server_is_shown_no_credentials_until_an_option_names_it(
         said = capsys.readouterr().out
         if "netrc" not in {path.name.strip(".") for path in tmp_path.iterdir()}:
             assert f"failed: {folder} TrackingRefused: {uri}: " in said
-            assert "you have not named this server, only the run's folder does" in said
+            assert "you have not named this server, only the run's folder has" in said
             assert f"python -m tracking sync --to {uri} FOLDER" in said
         headers.clear()
         assert parser.execute(["sync", "--to", uri, str(folder)]) == 1
@@ -112,7 +112,7 @@ def test_nobody_is_shown_them_over_plain_http_but_this_machine(monkeypatch: pyte
     options = {"headers": {"Authorization": "Bearer t0ken-4711", "Accept": "a", "X-Plugins": "t0ken"}, "cert": "a.pem"}
     for uri in ("http://team.example.org:5000", "http://127.0.0.1.example.org", "http://localhost@example.org"):
         server.named(uri)
-        assert "in plain HTTP. Give an address with https://" in str(recipients.withheld(uri))
+        assert "in plain HTTP. Give an https:// address" in str(recipients.withheld(uri))
         url, left = recipients.guarded(uri.replace("//", "//me:Pa55word@", 1), options)
         assert "Pa55word" not in url
         assert left["headers"] == {"Accept": "a"}
@@ -130,7 +130,7 @@ def test_a_redirection_to_another_server_is_not_followed(monkeypatch: pytest.Mon
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t0ken-4711")
     with answering(200) as (stranger, headers), redirecting(stranger) as uri:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-        with pytest.raises(recipients.Redirected, match="give that one's address if it is yours"):
+        with pytest.raises(recipients.Redirected, match="give that address if it is your server"):
             connection.request(uri, "GET", "version")
         with pytest.raises(server.TrackingUnavailable, match="to another server, " + stranger):
             Mirror(make_folder(tmp_path, uri)).step()
@@ -199,7 +199,7 @@ def test_artifacts_go_nowhere_that_a_stranger_names(tmp_path: Path, monkeypatch:
         ("http://127.0.0.1:1", f"file://{tmp_path}/.ssh"), (database, f"file://{tmp_path}/mlartifacts/../.ssh"),
         (database, str(tmp_path / ".ssh")), ("http://127.0.0.1:1", "s3://bucket/a"), (database, "dbfs:/a"),
     ):  # fmt: skip
-        with pytest.raises(TrackingRefused, match="it has artifacts written to"):
+        with pytest.raises(TrackingRefused, match="it wants artifacts written to"):
             stores.check_location(uri, location)
     stores.check_location(database, f"file://{tmp_path}/mlartifacts/1/artifacts")
     stores.check_location("http://127.0.0.1:1", "mlflow-artifacts:/1/a/artifacts")

@@ -160,7 +160,7 @@ def test_an_answer_that_comes_byte_by_byte_is_given_up(tmp_path: Path, monkeypat
     with socket.create_server(("127.0.0.1", 0)) as dripping:
         threading.Thread(target=drip, args=(dripping,), daemon=True).start()
         folder = make_folder(tmp_path, f"http://127.0.0.1:{dripping.getsockname()[1]}")
-        with pytest.raises(TrackingUnavailable, match="not whole after 4 s"):
+        with pytest.raises(TrackingUnavailable, match="incomplete after 4 s"):
             Mirror(folder).step()
         over.set()
 
@@ -181,7 +181,7 @@ def test_a_file_that_is_no_database_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "letter").write_text("Dear all, this is no database")
     os.mkfifo(tmp_path / "pipe")
     for name in ("letter", "pipe"):
-        with pytest.raises(server.TrackingRefused, match=f"{name} is no SQLite database; give another file"):
+        with pytest.raises(server.TrackingRefused, match=f"{name} is not an SQLite database; give another file"):
             server.check_server(f"sqlite:///{tmp_path}/{name}")
     (tmp_path / "empty").touch()
     with closing(sqlite3.connect(tmp_path / "real")) as database:
