@@ -129,7 +129,10 @@ def test_stdout_and_warnings_go_to_the_log_and_hydra_leaves_nothing(vgg: Launche
     assert {path.name for path in vgg.cwd.iterdir()} == {"runs", "mlflow.db", ".mlflow.db.lock", "mlartifacts"}
 
 
-@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "SIGINT"), (signal.SIGTERM, "SIGTERM")])
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(signal.SIGINT, "SIGINT"), pytest.param(signal.SIGTERM, "SIGTERM", marks=pytest.mark.exhaustive)],
+)
 def test_a_stopped_run_is_killed_in_mlflow_and_leaves_no_process(tmp_path: Path, number: int, name: str) -> None:
     process = start(tmp_path, *TINY, "model.hparams.fault=hang")
     wait_for_event(tmp_path, "epoch_start")

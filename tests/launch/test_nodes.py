@@ -94,7 +94,7 @@ def test_every_row_of_every_node_is_in_one_run_of_mlflow(two: Launched) -> None:
         assert len(client.get_metric_history(mirror.run_id, key)) == len(rows)
 
 
-@pytest.mark.parametrize("victim", ["rank", "launcher", "interrupt"])
+@pytest.mark.parametrize("victim", ["rank", "launcher", pytest.param("interrupt", marks=pytest.mark.exhaustive)])
 def test_a_dead_second_node_ends_the_first_which_names_it(victim: str, tmp_path: Path) -> None:
     first, second = start_nodes(tmp_path, *ENDLESS)
     try:
@@ -149,7 +149,7 @@ def test_a_node_that_nobody_meets_names_its_path_and_what_is_missing(tmp_path: P
         assert str(tmp_path / "runs" / ".nodes-127.0.0.1") in alone.output
 
 
-@pytest.mark.parametrize("told", [0, 1])
+@pytest.mark.parametrize("told", [pytest.param(0, marks=pytest.mark.exhaustive), 1])
 def test_whichever_node_is_told_to_stop_the_run_saves_once_more(tmp_path: Path, told: int) -> None:
     started = start_nodes(tmp_path, *ENDLESS, "log_every_n_steps=2", "checkpoint_every_steps=100000")
     wait_for_training(tmp_path, started[0])

@@ -50,7 +50,7 @@ def test_a_killed_server_takes_its_run_along_and_the_next_ones_have_another(tmp_
     assert all(0 < part < whole for part, whole in zip(importing, rest, strict=True))
 
 
-@pytest.mark.parametrize("who", ["launcher", "supervisor"])
+@pytest.mark.parametrize("who", ["launcher", pytest.param("supervisor", marks=pytest.mark.exhaustive)])
 def test_a_killed_launcher_lets_a_fork_save_and_a_killed_supervisor_takes_it_along(tmp_path: Path, who: str) -> None:
     options = (*ENDLESS, "checkpoint_every_steps=100000", "seed=1,2", "timeout_sec=3600")
     process = begin(tmp_path, "-m", *TINY, *options, "tracking.offline=true")

@@ -59,6 +59,12 @@ report = {
     "pid": os.getpid(), "parent": os.getppid(), "left": os.environ.get("LEFT"), "folder": os.getcwd(),
     "words": sys.argv[1:], "random": random.random(), "session": os.getsid(0),
     "launcher": os.environ["TIMETRIAL_LAUNCHER"], "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
+    "alike": [
+        open("/proc/self/status").read().partition("SigBlk")[2].partition("CapInh")[0],
+        open("/proc/self/limits").read(), os.getpriority(0, 0), sys.flags, os.readlink("/proc/self/fd/0"),
+        os.getpgrp() == os.getpid(), [str(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)],
+        len(os.listdir("/proc/self/task")),
+    ],
     "inherited": vars(Inheritance.own()), "modules": "left_behind" in sys.modules,
     "descriptors": sorted(os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if int(name) > 2
                           and os.path.exists(f"/proc/self/fd/{name}")),
@@ -167,6 +173,14 @@ def test_each_run_is_as_a_new_one_whatever_the_one_before_has_left(runs: Runs) -
     assert first["random"] != second["random"]
     assert first["numpy"] != second["numpy"]
     assert (runs.root / "b/worker.log").read_text() == "these are its words\n"
+
+
+def test_a_fork_has_the_signals_limits_and_streams_of_a_new_process(runs: Runs) -> None:
+    assert runs.start("forked").wait(HANGS_SEC) == 3
+    assert not runs.fresh
+    assert runs.start("new", BROKEN="1").wait(HANGS_SEC) == 3
+    assert len(runs.fresh) == 1
+    assert runs.report("forked")["alike"] == runs.report("new")["alike"]
 
 
 def test_a_run_that_crashes_or_is_killed_ends_alone_and_other_variables_have_another_server(runs: Runs) -> None:
