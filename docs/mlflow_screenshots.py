@@ -124,8 +124,8 @@ def main() -> None:
         for name in arguments.pictures or PICTURES:
             PICTURES[name](page, ui, arguments.sweep)
             take(page, arguments.out / f"mlflow_{name}.png", HEIGHTS.get(name, browser.HEIGHT))
-        figure = ui.sweep(arguments.sweep) / "report-1-accuracy.png"
-        write(Image.open(figure), arguments.out / "report_accuracy.png")
+        figure = ui.sweep(arguments.sweep) / "report-1-settings.png"
+        write(Image.open(figure), arguments.out / "report_settings.png")
 
 
 if __name__ == "__main__":

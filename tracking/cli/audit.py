@@ -49,7 +49,8 @@ def check(console: Console, folder: Path, roots: Sequence[Path]) -> dict[str, An
     where = ", ".join(map(str, dict.fromkeys(roots)))
     values, journals = counted(audited.num_figures, "value"), counted(audited.num_runs, "journal")
     console.print(
-        f"recomputed {values} from {journals} below {where}: {end}; sentences and drawings are not checked",
+        f"recomputed {values} from {journals} below {where}: {end}; other sentences than the answer, and drawings, are "
+        "not checked",
         markup=False, soft_wrap=True,
     )  # fmt: skip
     return {"num_figures": audited.num_figures, "num_runs": audited.num_runs, "differences": audited.differences}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from tracking.analysis.report import Report
     from tracking.analysis.results import Runs
+
+
+ASKED = ("within", "over", "beside", "published")  # tables that an option asks for
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--over", metavar="KEY=VALUE[,KEY=VALUE...]", default="",
         help="score all workloads against this base, such as env.gpu='Tesla P100',gpus=1",
     )  # fmt: skip
+    parser.add_argument("--details", action="store_true", help="print all tables, not only the answer and the ranking")
     parser.add_argument("--with-missed", action="store_true", help="also count runs that missed the target in n")
     parser.add_argument("--with-neighbours", action="store_true", help="also count runs that shared their machine")
     parser.add_argument(
@@ -123,15 +127,15 @@ def _report(arguments: argparse.Namespace) -> Answer:
         raise ValueError("--attach: writes to MLflow, but --from-folders reads folders. Next: leave one of them out")
     made = _make(store, arguments)
     comparison.add_published(made, arguments.reference)
+    folders = [folder for name in arguments.selectors for folder in (Path(name), arguments.runs_dir / name)]
+    made.searched = list(dict.fromkeys(filter(None, map(words_of, folders))))  # what its sweeps were asked
     folder = arguments.out or Path("reports") / re.sub(r"[^\w.-]+", "-", "-".join(arguments.selectors))[:100]
     written = page.write(made, folder)
     document: dict[str, Any] = {"report": made.plain(), "written": list(map(str, written)), "attached": None}
     console = make_console()  # standard output, or stderr beside a JSON document
-    folders = [folder for name in arguments.selectors for folder in (Path(name), arguments.runs_dir / name)]
-    searched = list(dict.fromkeys(filter(None, map(words_of, folders))))  # answers of searches come first
-    document["search"] = searched
+    document["search"] = made.searched
     if not arguments.json:
-        show(console, made, searched)
+        show(console, made, folder, arguments.details)
     console.print(f"written: {written[0]} and {len(written) - 1} files beside it", soft_wrap=True)
     if isinstance(store, MlflowRuns) and arguments.attach:
         document["attached"] = sweep_report.attach(store, made, written)
@@ -169,14 +173,23 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
     return made
 
 
-def show(console: Console, made: Report, searched: Sequence[str] = ()) -> None:
-    """Print the tables, the warnings and the answers, those of searches first."""
-    for table in made.tables:
-        console.print(table.rich() if table.rows else table.note)
+def show(console: Console, made: Report, folder: Path, details: bool = False) -> None:
+    """Print the answers, those of searches first, the ranked settings and what to be careful about.
+
+    The tables that an option asks for follow, or with `details` all tables.
+    """
+    for searched in made.searched:
+        console.print(searched, markup=False, soft_wrap=True, style="bold")
+    for answer in made.answers:
+        console.print(answer.headline, markup=False, soft_wrap=True, style="bold")
+        if answer.beside:
+            console.print(answer.beside, markup=False, soft_wrap=True)
+    for table in [*made.rankings, *(table for table in made.others if details or table.kind in ASKED)]:
+        console.print(replace(table, title=made.short(table.title)).rich() if table.rows else table.note)
     for warning in made.warnings:
-        console.print(f"careful: {warning}", markup=False, soft_wrap=True)
-    for answer in [*searched, *made.answers]:
-        console.print(answer, markup=False, soft_wrap=True, style="bold")
+        console.print(f"careful: {made.short(warning)}", markup=False, soft_wrap=True)
+    if not details:
+        console.print(f"more: {folder / 'report.html'}; --details prints all tables", soft_wrap=True)
 
 
 def _keys(text: str) -> list[str]:

@@ -1,7 +1,8 @@
 """Every number of a report once more, from the run folders' journals, with code that shares nothing with the report's.
 
 It takes from the report which runs were asked for, its axes and its metric. Everything else that the report says in
-numbers and labels is worked out anew and compared, value by value. Sentences are not: `WORDS` names them.
+numbers and labels is worked out anew and compared, value by value, and so is its answer. Other sentences are not:
+`WORDS` names them.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracking.analysis.audit import bests, comparisons, factors, figures, table_cells
+from tracking.analysis.audit import answers, bests, comparisons, factors, figures, table_cells
 from tracking.analysis.audit.arithmetic import EXACT, wilson
 from tracking.analysis.audit.evidence import UNCHECKED, AuditResult, Evidence, Near, That, by_identity, compare, name_of
 
 # What a report says in words, which are not checked: they are made of the numbers by one formatter. Checked are the
-# sentences on what a time is made of, whose numbers stand in no table of their own.
-WORDS = ("title", "source", "answer", "warnings", "sentences")
+# sentences of the answer, and those on what a time is made of, whose numbers stand in no table of their own.
+WORDS = ("title", "source", "searched", "warnings", "sentences")
 ASKED = {"selectors": list, "by": list, "metric": str, "with_missed": bool, "with_neighbours": bool, "within": list,
          "over": dict}  # fmt: skip
+ANSWERS = {"answer": str, "headlines": list}
 SECTIONS = ("runs", "excluded", "left_out", "spent_usd", "reached", "figures", "comparisons", "best", "tables")
 
 
@@ -50,7 +52,9 @@ def _shape(report: Mapping[str, Any], tally: AuditResult) -> None:
     for key in SECTIONS:
         kinds = dict if key == "spent_usd" else list
         tally.note(isinstance(report.get(key), kinds), f"the report has no {key}; make it again")
-    for key in report.keys() - {*WORDS, *ASKED, *SECTIONS}:
+    for key, kind in ANSWERS.items():
+        tally.note(isinstance(report.get(key), kind), f"the report has no {key}; make it again")
+    for key in report.keys() - {*WORDS, *ASKED, *ANSWERS, *SECTIONS}:
         tally.note(False, f"{key}: a part of this name cannot be recomputed")
 
 
@@ -97,6 +101,14 @@ def _sections(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult)
     best = by_identity(tally, "best", report["best"], bests.identity)
     compare(tally, "best", best, bests.expected(evidence, report))
     table_cells.compare(report, evidence, tally)
+    _answer(report, evidence, tally)
+
+
+def _answer(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -> None:
+    try:
+        answers.check(report, evidence, tally)
+    except (LookupError, TypeError, AttributeError, ValueError, AssertionError):  # It rests on what was altered.
+        tally.note(False, "answer: cannot be made of the report's numbers")
 
 
 def _said_of_parts(report: Mapping[str, Any], tally: AuditResult) -> None:

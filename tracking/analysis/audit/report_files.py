@@ -13,7 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from tracking.analysis.audit import curves, mean_pictures, workload_pictures
+from tracking.analysis.audit import curves, mean_pictures, ranking_picture, workload_pictures
 from tracking.analysis.audit.audit import audited
 from tracking.analysis.audit.evidence import AuditResult, Evidence, by_identity, compare
 from tracking.base.safe_text import in_csv, in_markdown, visible
@@ -25,6 +25,7 @@ MADE: Mapping[str, Due] = {
     "accuracy": curves.accuracy,
     "utilisation": curves.utilisation,
     "mean-utilisation": curves.mean_utilisation,
+    "settings": ranking_picture.settings,
     "reached": mean_pictures.reached,
     "scaling": mean_pictures.scaling,
     "throughput": mean_pictures.throughput,
@@ -98,7 +99,8 @@ def _page(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
 
 
 def _filled(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [table for table in report["tables"] if table["rows"]]
+    """The tables that have rows, in the order of a page: ranked settings come first."""
+    return sorted((table for table in report["tables"] if table["rows"]), key=lambda table: table["kind"] != "ranking")
 
 
 def _compare(name: str, there: Sequence[Any], due: Sequence[Any], tally: AuditResult) -> None:

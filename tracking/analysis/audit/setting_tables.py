@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tracking.analysis.audit.arithmetic import moments_of
 from tracking.analysis.audit.evidence import (
     BUSY,
@@ -17,6 +15,7 @@ from tracking.analysis.audit.evidence import (
     Labels,
     Rows,
     facts_of,
+    largest,
     name_of,
     these,
     without_devices,
@@ -60,13 +59,6 @@ def limits(content: Content, workload: str) -> Rows:
             cells = {heading: content.cell(workload, setting, heading) for heading in headings}
             rows[_key(setting)] = {**setting, "limited by": largest(means), **cells}
     return rows
-
-
-def largest(means: Mapping[str, float]) -> str:
-    """The known cause of the largest share; "not known" below a twentieth of the time. Ties: the catalogue's first."""
-    shares = {name: round(means[name], 6) for name in CAUSES if name != "not known" and name in means}
-    most = max(shares.values(), default=0.0)
-    return next(name for name, share in shares.items() if share == most) if most >= 0.05 else "not known"
 
 
 def utilization(content: Content, workload: str) -> Rows:

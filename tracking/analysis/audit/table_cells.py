@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracking.analysis.audit import factors, missing, questions, setting_tables
+from tracking.analysis.audit import factors, missing, questions, ranking_table, setting_tables
 from tracking.analysis.audit.evidence import (
     BESIDE,
     OF_TARGETS,
@@ -86,7 +86,8 @@ def compare(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -
         if kind not in MADE:
             tally.note(False, f"tables: {name}: a table of this kind cannot be recomputed")
             continue
-        shown = _claimed(claimed.get(name), KEYS.get(kind, evidence.axes), tally, name)
+        keys = (*evidence.axes, "limit") if kind == "possible" else KEYS.get(kind, evidence.axes)
+        shown = _claimed(claimed.get(name), keys, tally, name)
         try:
             rows = MADE[kind](content, table["title" if kind == "stacks" else "about"], shown)
         except (LookupError, TypeError, AttributeError, ValueError):  # It rests on what was altered, and found before.
@@ -191,6 +192,8 @@ def stacks(content: Content, title: str) -> Rows:
 
 MADE: dict[str, Callable[[Content, str, Claimed | None], Rows]] = {
     "settings": lambda content, workload, _: setting_tables.settings(content, workload),
+    "ranking": lambda content, workload, shown: ranking_table.ranked(content, workload, shown.rows if shown else {}),
+    "possible": lambda content, workload, _: ranking_table.possible(content, workload),
     "limits": lambda content, workload, _: setting_tables.limits(content, workload),
     "utilization": lambda content, workload, _: setting_tables.utilization(content, workload),
     "speed-ups": lambda content, _, __: setting_tables.speed_ups(content),

@@ -12,7 +12,7 @@ from tracking.analysis.compare import (
     grouping,
     kernel_diff,
 )
-from tracking.analysis.compare.best import Best, BestStack, best, best_of, best_stacks
+from tracking.analysis.compare.best import Best, BestStack, best, best_of, best_stacks, ranked
 from tracking.analysis.compare.censoring import UNTIL_CENSORED
 from tracking.analysis.compare.comparisons import (
     ALPHA,
@@ -55,6 +55,7 @@ __all__ = [
     "is_stack",
     "kernel_diff",
     "missing",
+    "ranked",
     "runs_that_would_tell",
     "speed_up",
 ]

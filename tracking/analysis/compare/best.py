@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from conf.metric import LOWER
 from tracking.analysis.compare.comparisons import (
     ALPHA,
     Comparison,
@@ -104,6 +105,17 @@ def best(task: Task, key: str) -> Setting | None:
     pairs = [compared(first, second, key) for place, first in enumerate(there) for second in there[place + 1 :]]
     leading = best_of(there, pairs, key)
     return leading.leader if leading else None
+
+
+def ranked(settings: Sequence[Setting], key: str, leader: Setting) -> list[Setting]:
+    """The leader, then the others by their means of this metric; those without a value come last."""
+
+    def place(setting: Setting) -> tuple[bool, float]:
+        mean = estimate(setting.measured(key))
+        sign = 1 if setting.better(key) == LOWER else -1
+        return setting.name != leader.name, math.inf if mean is None else sign * mean.mean
+
+    return sorted(settings, key=place)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import base64
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,15 +100,29 @@ def _rendered(report: Report, about: str) -> str:
 
 
 def markdown(report: Report) -> str:
-    """The report as Markdown, with links to the figures that `write` puts beside it."""
-    parts = [_title(report.title), in_markdown(_about(report)), *map(in_markdown, report.answers)]
+    """The report as Markdown, with links to the figures that `write` puts beside it, and its details folded."""
+    said = [*report.searched, *(text for each in report.answers for text in (each.headline, each.beside) if text)]
+    parts = [_title(report.title), in_markdown(_about(report)), *map(in_markdown, said)]
     if report.warnings:
-        warnings = "\n".join(f"- {in_markdown(warning)}" for warning in report.warnings)
+        warnings = "\n".join(f"- {in_markdown(report.short(warning))}" for warning in report.warnings)
         parts.append(f"**To be careful about**\n\n{warnings}")
-    for table in report.tables:
-        parts.append(table.markdown() if table.rows else f"**{in_markdown(table.title)}**\n\n{in_markdown(table.note)}")
-    parts += [f"![{(caption := in_markdown(plot.caption))}]({_file(plot)})\n\n{caption}" for plot in report.plots]
+    parts += (_table(report, table) for table in report.rankings)
+    parts += [
+        f"![{(caption := in_markdown(report.short(plot.caption)))}]({_file(plot)})\n\n{caption}"
+        for plot in report.plots
+    ]
+    parts += ["<details><summary>Details: all tables</summary>", *map(in_markdown, report.details)]
+    parts += [*(_table(report, table) for table in report.others), "</details>"]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _table(report: Report, table: Table) -> str:
+    title = report.short(table.title)
+    return (
+        replace(table, title=title).markdown()
+        if table.rows
+        else f"**{in_markdown(title)}**\n\n{in_markdown(table.note)}"
+    )
 
 
 def rows(report: Report) -> str:
@@ -123,5 +138,7 @@ def rows(report: Report) -> str:
 
 
 def _about(report: Report) -> str:
+    """What the report is of: how many runs of which workloads, from where, by which axes."""
     day = time.strftime("%Y-%m-%d", time.gmtime())
-    return f"{counted(len(report.runs), 'run')} from {report.source}, by {', '.join(report.axes)}; {day}"
+    titles = "; ".join(task.title for task in report.tasks)
+    return f"{counted(len(report.runs), 'run')} of {titles}, by {', '.join(report.axes)}; from {report.source}, {day}"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tracking.analysis.compare import (
+    Best,
     Comparison,
-    Factors,
-    Setting,
     Task,
     axis_values,
     best_of,
@@ -18,28 +16,35 @@ from tracking.analysis.compare import (
     compare,
     confounding,
     estimates,
-    factors,
     grouping,
     is_stack,
     missing,
 )
-from tracking.analysis.report import setting_tables, stack_tables, verdicts
-from tracking.analysis.report.answer import answer, spent
+from tracking.analysis.report import plain, setting_tables, stack_tables
 from tracking.analysis.report.caveats import caveats, unpaired
 from tracking.analysis.report.comparison_table import comparison_table
 from tracking.analysis.report.limit_tables import limits_table
 from tracking.analysis.report.pictures import Plot, Plotter, roofline_chart
+from tracking.analysis.report.possible_table import possible_table
 from tracking.analysis.report.questions import over_table, tables_over_all, within_table
-from tracking.analysis.report.sentences import Sentence
+from tracking.analysis.report.ranking_table import KIND, ranking_table
+from tracking.analysis.report.sentences import Sentence, answer, beside, goodput, spent
 from tracking.analysis.report.setting_tables import ReportedFigure
 from tracking.analysis.report.utilization_table import utilization_table
 from tracking.analysis.report.verdicts import Verdict
 from tracking.analysis.results import Run, Runs, Table, need_finished, newest_attempts
 from tracking.analysis.statistics import counted
 from tracking.base import quantities
-from tracking.store.mirror import UID_TAG
 
 RUN_AGAIN, SHARED_MACHINE = "run again", "shared its machine"  # why a run that was asked for is left out
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a report says of a workload: the best setting and how sure that is; then what else there is to say."""
+
+    headline: str
+    beside: str = ""
 
 
 @dataclass
@@ -58,7 +63,9 @@ class Report:
     within: Sequence[str] = ()  # limits of time that were asked about
     over: Mapping[str, str] = field(default_factory=dict)  # the base of scores that was asked for
     left_out: list[tuple[Run, str]] = field(default_factory=list)  # runs that were asked for and are in no setting
-    answers: list[str] = field(default_factory=list)  # one a workload
+    answers: list[Answer] = field(default_factory=list)  # one a workload
+    searched: list[str] = field(default_factory=list)  # the answers of the searches that the runs are of
+    details: list[str] = field(default_factory=list)  # sentences that belong beside the tables
     warnings: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     figures: list[ReportedFigure] = field(default_factory=list)
@@ -69,7 +76,29 @@ class Report:
 
     @property
     def answer(self) -> str:
-        return " ".join(self.answers)
+        return " ".join(text for each in self.answers for text in (each.headline, each.beside) if text)
+
+    def best(self, task: Task) -> Best | None:
+        """The best setting of a workload; None where nothing says which is."""
+        bests = (verdict.best for verdict in self.verdicts if verdict.task == task.title and verdict.stack is None)
+        return next(bests, None)
+
+    def short(self, text: str) -> str:
+        """A title, caption or warning without the workload that it begins with, where the report has no other one."""
+        if len(self.tasks) != 1 or not text.startswith(self.tasks[0].title):
+            return text
+        rest = text.removeprefix(self.tasks[0].title).lstrip(":, ")
+        return f"{rest[:1].upper()}{rest[1:]}" or "Settings"
+
+    @property
+    def rankings(self) -> list[Table]:
+        """The tables that come first: the settings of each workload, ranked."""
+        return [table for table in self.tables if table.kind == KIND]
+
+    @property
+    def others(self) -> list[Table]:
+        """The tables of the details."""
+        return [table for table in self.tables if table.kind != KIND]
 
     def plain(self) -> dict[str, Any]:
         """The report as JSON can hold it."""
@@ -84,22 +113,24 @@ class Report:
             "within": list(self.within),
             "over": dict(self.over),
             "answer": self.answer,
+            "headlines": [each.headline for each in self.answers],
+            "searched": self.searched,
             "spent_usd": {task.title: spent(task) for task in self.tasks},
             "warnings": self.warnings,
-            "tables": [_plain_table(table) for table in self.tables],
-            "reached": [_plain_share(task.title, setting) for task in self.tasks for setting in task.settings],
-            "figures": [_plain_figure(figure) for figure in self.figures],
-            "comparisons": _plain_comparisons(self),
+            "tables": [plain.table(table) for table in self.tables],
+            "reached": [plain.share(task.title, setting) for task in self.tasks for setting in task.settings],
+            "figures": [plain.figure(figure) for figure in self.figures],
+            "comparisons": plain.comparisons(self.comparisons, self.tasks, self.metric),
             "best": [verdict.plain() for verdict in self.verdicts],
             "sentences": [sentence.plain() for sentence in self.sentences],
             "excluded": [
-                _plain_run(run, task.title) | {"setting": name, "why": why}
+                plain.run(run, task.title) | {"setting": name, "why": why}
                 for task in self.tasks
                 for run, name, why in task.excluded
             ],
-            "left_out": [_plain_id(run) | {"why": why} for run, why in self.left_out],
+            "left_out": [plain.run_id(run) | {"why": why} for run, why in self.left_out],
             "runs": [
-                _plain_run(run, task.title) | {"setting": dict(setting.labels)}
+                plain.run(run, task.title) | {"setting": dict(setting.labels)}
                 for task in self.tasks
                 for setting in task.settings
                 for run in setting.runs
@@ -141,7 +172,8 @@ def make(
     for task in tasks:
         _add_answer(report, task)
     about_stacks = {task.title: _about_stacks(report, task) for task in tasks}
-    report.plots = list(Plotter(store, tasks, progress, about_stacks).plots())
+    bests = [report.best(task) for task in tasks]
+    report.plots = list(Plotter(store, tasks, progress, about_stacks, report.metric, bests).plots())
     if not any(plot.name == roofline_chart.NAME for plot in report.plots):  # Else its caption says so.
         report.warnings += roofline_chart.absent(tasks)
     return report
@@ -162,6 +194,8 @@ def _add_workload(report: Report, task: Task, store: Runs) -> None:
     table, figures = setting_tables.settings_table(task, report.axes)
     report.tables.append(table)
     report.figures += figures
+    possible = possible_table(task, report.axes, store)
+    report.tables += [possible] if possible else []
     for made in (limits_table(task, report.axes), utilization_table(task, report.axes)):
         if made:
             report.tables.append(made[0])
@@ -187,63 +221,18 @@ def _add_workload(report: Report, task: Task, store: Runs) -> None:
 
 def _add_answer(report: Report, task: Task) -> None:
     pairs = [pair for title, pair in report.comparisons if title == task.title]
-    bests = (verdict.best for verdict in report.verdicts if verdict.task == task.title and verdict.stack is None)
-    said = answer(task, report.metric, next(bests, None), pairs)
-    report.sentences += said
-    report.answers.append(" ".join(sentence.text for sentence in said))
+    chosen = report.best(task)
+    lead = f"For {task.title.rpartition(' to ')[0] or task.title}, " if len(report.tasks) > 1 else ""
+    said, more = answer(task, report.metric, chosen, lead), beside(task, report.metric, chosen, pairs)
+    report.answers.append(Answer(*(" ".join(sentence.text for sentence in part) for part in (said, more))))
+    report.sentences += [*said, *more]
+    ranking = ranking_table(task, report.axes, report.metric, chosen)
+    report.tables += [ranking] if ranking else []
+    if chosen is not None and (trained := goodput(task.title, chosen.leader)):
+        report.sentences.append(trained)
+        report.details.append(trained.text)
 
 
 def _about_stacks(report: Report, task: Task) -> list[str]:
     """What is said of the best and the worst stack."""
     return [table.note for table in report.tables if (table.kind, table.about) == ("stacks", task.title)]
-
-
-def _plain_table(table: Table) -> dict[str, Any]:
-    about = {"title": table.title, "kind": table.kind, "about": table.about, "note": table.note}
-    return about | {"columns": list(table.columns), "rows": table.text()}
-
-
-def _plain_figure(figure: ReportedFigure) -> dict[str, Any]:
-    estimate = figure.estimate
-    return {
-        "workload": figure.task,
-        "setting": dict(figure.setting),
-        "figure": figure.heading,
-        "key": figure.key,
-        "n": estimate.n,
-        "mean": estimate.mean,
-        "bound": estimate.bound,
-        "standard_error": estimate.error,
-        "olympic_mean": estimate.olympic,
-        "text": estimate.text(),
-        "runs": list(figure.runs),
-        "over": None if figure.base is None else dict(figure.base),
-    }
-
-
-def _plain_share(task: str, setting: Setting) -> dict[str, Any]:
-    share = setting.reached
-    numbers = {"num_reached": share.reached, "n": share.n, "low": share.low, "high": share.high} if share else {}
-    return {"workload": task, "setting": dict(setting.labels), **numbers}
-
-
-def _plain_comparisons(report: Report) -> list[dict[str, Any]]:
-    num_tests = Counter(title for title, pair in report.comparisons if pair.p is not None)
-    parts: dict[tuple[str, str, str], Factors] = {}
-    for task in report.tasks:
-        pairs = [pair for title, pair in report.comparisons if title == task.title]
-        for each in factors(pairs, report.metric):
-            parts[task.title, each.pair.better.name, each.pair.worse.name] = each
-    return [
-        verdicts.comparison(title, report.metric, pair, num_tests[title])
-        | {"parts": verdicts.parts(parts.get((title, pair.better.name, pair.worse.name)))}
-        for title, pair in report.comparisons
-    ]
-
-
-def _plain_run(run: Run, task: str) -> dict[str, Any]:
-    return _plain_id(run) | {"workload": task}
-
-
-def _plain_id(run: Run) -> dict[str, Any]:
-    return {"id": run.id, "uid": run.tags.get(UID_TAG), "name": run.name}

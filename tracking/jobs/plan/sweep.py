@@ -202,7 +202,7 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None, ans
         if not killed and all(job.result is not None for job in jobs):  # not stopped: nobody waits for the end of it
             from tracking.jobs.plan import sweep_report
 
-            text = sweep_report.write(folder) + text
+            text = sweep_report.write(folder, answer) + text
         text = f"{in_markdown(answer)}\n\n{text}" if answer else text
         log.tags({NOTE_TAG: text}, time_ms)
         log.metrics(metrics, time_ms=time_ms)  # The time of the last record ends the parent run.

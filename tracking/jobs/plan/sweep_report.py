@@ -15,14 +15,16 @@ if TYPE_CHECKING:
     from tracking.analysis.report import Report
 
 WHY_NONE = "report.failed.txt"  # among the sweep's files where a report could not be made
+MOST_LINES = 2  # of an answer in a terminal
 BETWEEN = "\n\n---\n\n"  # the answer and what the note was before
 
 
-def write(folder: Path) -> str:
+def write(folder: Path, searched: str = "") -> str:
     """Write the report into the sweep's folder, from where it goes to MLflow; returns its part of the run's note.
 
-    It is by the axes of the study that the sweep is of, if of any. With fewer than two runs there is no report, and the
-    text is empty. So it is where anything goes wrong; a file then says why.
+    The axes are those of the sweep's study, if it is of one. The answer of a search, `searched`, comes first in the
+    report. Fewer than two runs get no report, and the text is empty. It is empty, too, where anything goes wrong; a
+    file then says why.
     """
     from tracking.analysis.published import comparison  # Here: no run's start is to wait for what draws reports.
     from tracking.analysis.report import page, report
@@ -34,6 +36,7 @@ def write(folder: Path) -> str:
             return ""
         study = run_folder.read_config(files.folders(folder, run_folder.CONFIG)[0]).study
         made = report.make(store, [folder.name], runs, study.by)
+        made.searched = [searched] if searched else []
         comparison.add_published(made, study.reference)
         page.write(made, folder)
         (folder / WHY_NONE).unlink(missing_ok=True)
@@ -42,6 +45,18 @@ def write(folder: Path) -> str:
         with suppress(OSError):
             documents.write_text(folder / WHY_NONE, f"{type(error).__name__}: {error}\n")
         return ""
+
+
+def headlines(folder: Path) -> list[str]:
+    """The answer that a sweep's report begins with, a line a workload; empty where the sweep has no report."""
+    if files.exists(folder / WHY_NONE):
+        return []
+    with suppress(OSError, ValueError, KeyError):
+        lines = documents.read_json(folder / "report.json")["headlines"]
+        if len(lines) <= MOST_LINES:
+            return [str(line) for line in lines]
+        return [f"{len(lines)} workloads: the report says for each which setting is the best."]
+    return []
 
 
 def note(made: Report) -> str:

@@ -12,7 +12,7 @@ from tracking.base.console import Drawing
 from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH
 from tracking.jobs.follow import price_words, result_table, search_price
-from tracking.jobs.plan import Job, sweep, sweep_cost, sweep_summary, sweep_waste
+from tracking.jobs.plan import Job, sweep, sweep_cost, sweep_report, sweep_summary, sweep_waste
 from tracking.jobs.search import SearchJobs
 from tracking.jobs.watch import Alerts
 from tracking.measure.bottleneck import goodput
@@ -20,7 +20,7 @@ from tracking.record import checkpoints
 
 
 def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: Path, search: SearchJobs | None) -> None:
-    """Write the summary, and print the answer of a search, else the table of the jobs; where it is, and its cost."""
+    """Write the summary; print a search's answer, else the table and the report's answer; then folder and cost."""
     if search:
         with Drawing(console, "how far off the estimate was is not known"):
             search.how_far_off = search_price.how_far_off(folder, len(jobs))
@@ -37,6 +37,8 @@ def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: P
             if len(jobs) == 1 and jobs[0].result:  # Jobs of larger sweeps have had a line when they ended.
                 console.print(f"  {jobs[0].name}: {sweep_summary.outcome(jobs[0])}", soft_wrap=True)
             console.print(sweep_summary.table(folder.name, jobs))
+            for line in sweep_report.headlines(folder) if all(job.result for job in jobs) else ():
+                console.print(line, style="bold", markup=False, soft_wrap=True)
             _say_how_far_off(console, folder, len(jobs))
     if words := goodput.words(goodput.together(goodput.job_parts(folder))):
         console.print(f"goodput of all jobs: {words}", soft_wrap=True)

@@ -56,7 +56,7 @@ def words(row: Mapping[str, Any], total_sec: float) -> str:
     bound = f"at least {row['at_least_sec']:.3g} s, now {total_sec:.3g} s"
     if "reached" not in row:
         return bound
-    return f"{bound}; {100 * row['reached']:.0f} % of {_amount(row['ceiling'], row['unit'])} reached"
+    return f"{bound}; {100 * row['reached']:.0f} % of {amount(row['ceiling'], row['unit'])} reached"
 
 
 def _by_counter(measured: Ceilings | None, means: Mapping[str, float], work: str, counter: str) -> Reached | None:
@@ -86,7 +86,8 @@ def _plain(reached: Reached | None) -> dict[str, Any]:
     return {"ceiling": reached.ceiling, "unit": reached.unit, "reached": round(reached.share, 4)}
 
 
-def _amount(value: float, unit: str) -> str:
+def amount(value: float, unit: str) -> str:
+    """`3.9 TB/s`; a ceiling in percent is named by its unit alone: `the cores`."""
     if unit.startswith("%"):
         return unit.removeprefix("% of ")
     scale, letter = next(((scale, letter) for scale, letter in SCALES if value >= scale), (1.0, ""))

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tracking.analysis.report.sentences import ANSWER
+
 Path = tuple[Any, ...]  # the keys and places that lead to a value
 # What `report --check` does not look at, as docs/report.md says it: words, and what is of no run.
-WORDS = ("title", "source", "answer", "warnings", "sentences")
+WORDS = ("title", "source", "searched", "warnings", "sentences")
 WORDS_OF_A_TABLE = ("title", "note")
 # By kind of table, the columns that hold words or what others published.
 COLUMNS = {"pairs": {"so"}, "missing": {"why"}, "beside": {"hardware"}}
@@ -24,6 +26,8 @@ def is_unchecked(report: dict[str, Any], path: Path) -> bool:
     """Whether a value is one of the words that are not checked."""
     if path[0] == "sentences" and len(path) > 1 and report["sentences"][path[1]]["kind"] == "factors":
         return path[2:] in ((), ("template",), ("kind",))
+    if path[0] == "sentences" and len(path) > 1 and report["sentences"][path[1]]["kind"] in ANSWER:
+        return False
     if path[0] in WORDS or path[::2] == ("comparisons", "so"):
         return True
     if path[0] != "tables" or len(path) < 3:

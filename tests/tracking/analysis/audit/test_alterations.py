@@ -28,6 +28,7 @@ from tracking.analysis.published import comparison
 from tracking.analysis.report import page, report
 from tracking.analysis.results.folder_runs import FolderRuns
 from tracking.measure.bottleneck import explain
+from tracking.record import documents
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         asked = config(gpus=gpus, seed=seed, price=3.6 * gpus)
         run = make_run(sweep, asked, "sqlite:///none.db", fingerprint=CLOCKS, **options)
         measure_place(run)
-        explain(run)
+        limits = explain(run)
+        result = json.loads((run / "result.json").read_text())
+        documents.write_json(run / "result.json", result | ({"bottleneck": limits} if limits else {}))
 
     add(1, 1, step_sec=0.10)
     add(1, 2, step_sec=0.12)
@@ -89,8 +92,8 @@ def test_the_files_of_a_report_agree_with_the_run_folders(root: Path, folder: Pa
     assert checked.differences == []
     assert (checked.num_runs, len(read(folder)["left_out"])) == (7, 1)
     assert {table["kind"] for table in read(folder)["tables"]} == {
-        "settings", "limits", "utilization", "pairs", "speed-ups", "excluded", "beside", "published", "within",
-        "over",
+        "ranking", "settings", "possible", "limits", "utilization", "pairs", "speed-ups", "excluded", "beside",
+        "published", "within", "over",
     }  # fmt: skip
 
 
@@ -107,8 +110,8 @@ def test_every_value_of_the_json_that_is_altered_is_seen(root: Path, folder: Pat
         f"('selectors', 0): {SWEEP}: twice",
         "('with_neighbours',): False: True",  # No run had any.
         # These need not be there.
-        "('tables', 8): {'title': 'Printed in the text: fashion_mnist', 'kind': 'pub: dropped",
-        "('tables', 9): {'title': 'vgg on digits to accuracy 0.9, beside published f: dropped",
+        "('tables', 10): {'title': 'Printed in the text: fashion_mnist', 'kind': 'pub: dropped",
+        "('tables', 11): {'title': 'vgg on digits to accuracy 0.9, beside published f: dropped",
     }
 
 
@@ -199,7 +202,7 @@ def test_every_number_in_the_tables_of_the_pages_that_is_altered_is_seen(
 
 
 ROOFLINE = "report-roofline.json"
-PICTURES = ("accuracy", "utilisation", "reached", "scaling", "throughput", "cost")
+PICTURES = ("settings", "accuracy", "utilisation", "reached", "scaling", "throughput", "cost")
 
 
 def test_every_value_behind_a_picture_that_is_altered_is_seen(root: Path, folder: Path, tmp_path: Path) -> None:

@@ -96,7 +96,8 @@ def test_runs_that_did_not_get_there_count_against_their_setting(made: Report) -
     assert figure(made, "cost to accuracy (USD)", gpus="4").bound == "≥"
     assert figure(made, "epochs", gpus="4").mean == pytest.approx((3 * 3 + 3 + 2 + 3) / 6)
     assert figure(made, "samples/s", gpus="4").bound == ""
-    assert "(n = 3; reached by 3 of 3, 44-100 %) with gpus=2, the best mean" in made.answer
+    assert "2 GPUs are quickest so far: 2.94 ± 0.14 s to accuracy 0.9 (n = 3), about as fast as 4 GPUs" in made.answer
+    assert "Reached the target: 4 GPUs in 3 of 5 runs (23-88 %), 1 stopped before it." in made.answer
     (pair,) = [pair for _, pair in made.comparisons if {"gpus=2", "gpus=4"} == {pair.better.name, pair.worse.name}]
     assert pair.better.name == "gpus=2"  # All of gpus=4 that got there were sooner, though.
     assert not pair.told_apart
@@ -149,7 +150,9 @@ def test_the_command_writes_all_files_prints_the_table_and_checks_every_figure(
     assert main(["report", SWEEP, "--out", "out", "--check"]) == 0
     printed = capsys.readouterr().out
     assert "5 of 6" in printed
-    assert "cannot be told apart" in printed or "better" in printed
+    assert printed.startswith("2 GPUs are quickest so far")
+    assert "which differ" not in printed
+    assert "report.html; --details prints all tables" in printed
     assert "from 16 journals below runs: all agree" in printed
     content = json.loads((here / "out" / "report.json").read_text())
     with (here / "out" / "report.csv").open() as file:
@@ -161,6 +164,7 @@ def test_the_command_writes_all_files_prints_the_table_and_checks_every_figure(
     names = {path.stem.removeprefix("report-") for path in (here / "out").glob("*.png")}
     assert names == {
         "1-accuracy",
+        "1-settings",
         "1-reached",
         "1-scaling",
         "1-throughput",
@@ -220,9 +224,12 @@ def test_the_report_is_attached_to_the_sweeps_parent_run_with_the_answer(
 def test_a_sweep_ends_with_its_report_in_its_folder(tmp_path: Path) -> None:
     folder, *_ = write_sweep(tmp_path, "sqlite:///none.db")
     note = sweep_report.write(folder)
-    assert "Runs in every mean: 11 of 16, for " in (folder / "report.md").read_text()
+    said = "2 of 16 runs are not counted: failed: signal:9 (1), interrupted and resumed (1)."
+    assert said in (folder / "report.md").read_text()
     assert (folder / "report.html").exists()
-    assert "time/to_accuracy_sec is 2.94 ± 0.14 s (n = 3; reached by 3 of 3, 44-100 %) with gpus=2" in note
+    (headline,) = sweep_report.headlines(folder)
+    assert headline.startswith("2 GPUs are quickest so far: 2.94 ± 0.14 s to accuracy 0.9 (n = 3)")
+    assert note.startswith(headline)
     assert note.endswith("among the artifacts.\n\n---\n\n")
 
 
@@ -245,8 +252,7 @@ def test_a_failed_attempt_of_a_job_that_was_run_again_counts_no_more(tmp_path: P
             make_run(sweep, config(seed=3), "sqlite:///none.db", failure=failure, start_ms=START_MS + after_ms)
     store = FolderRuns([tmp_path])
     made = report.make(store, [SWEEP], store.find([SWEEP]))
-    counts = "Counted as not having reached the target: 0; stopped before it: 0; counted nowhere: 0."
-    assert f"Runs in every mean: 3 of 3. {counts}" in made.answer
+    assert made.answer == "1 GPU: 3.900 ± 0.000 s to accuracy 0.9 (n = 3)."
     assert "left out: 2 failed attempts of jobs that their sweep ran again" in made.warnings
     question = Question({"baseline": ["baseline"], "candidate": [SWEEP]}, "time/to_accuracy_sec", 0.1)
     assert [side.failed for side in judge(store, question).sides] == [{}, {}]

@@ -118,8 +118,8 @@ def test_the_sweeps_page_begins_with_the_answer(page: Page, ui: TeamUi) -> None:
 def test_the_link_to_the_report_shows_it_with_its_figures(page: Page, ui: TeamUi) -> None:
     mlflow_screenshots.report(page, ui, "vgg")
     frame = page.frame_locator("iframe")
-    answer = json.loads((ui.sweep("vgg") / "report.json").read_text())["answer"]
-    expect(frame.locator(".answer")).to_have_text(answer)
+    (headline,) = json.loads((ui.sweep("vgg") / "report.json").read_text())["headlines"]
+    expect(frame.locator(".answer")).to_have_text(headline)
     figures = frame.get_by_role("img")
     assert figures.count() == len(list(ui.sweep("vgg").glob("report-*.png"))) >= 5
     assert min(figures.evaluate_all("all => all.map(one => one.complete ? one.naturalWidth : 0)")) > 500

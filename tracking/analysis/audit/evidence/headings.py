@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tracking.base import quantities, sensor_headings
 from tracking.base.quantities import CATALOGUE
 
@@ -48,3 +50,10 @@ SOFTWARE = {
 
 def is_stack(axis: str) -> bool:
     return SHORT.get(axis, axis) in SOFTWARE
+
+
+def largest(means: Mapping[str, float]) -> str:
+    """The known cause with the largest share, the catalogue's first of equals; below a twentieth: "not known"."""
+    shares = {name: round(means[name], 6) for name in CAUSES if name != "not known" and name in means}
+    most = max(shares.values(), default=0.0)
+    return next(name for name, share in shares.items() if share == most) if most >= 0.05 else "not known"

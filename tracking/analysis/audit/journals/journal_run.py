@@ -74,6 +74,13 @@ class JournalRun:
         return int(self.info.get("created_ms", 0))
 
     @property
+    def lasted_sec(self) -> float:
+        """How long it lasted, from its submission to what it wrote last; 0 where nothing says it."""
+        failed_ms = (self.result.get("failure") or {}).get("time_ms", 0)
+        end_ms = max(failed_ms, self.created_ms, *(row["time_ms"] for row in self.rows), 0)
+        return float(end_ms - self.created_ms) / 1e3
+
+    @property
     def job(self) -> tuple[str, str] | None:
         """Sweep and configuration of the job that it is an attempt of."""
         said = self.tags.get("sweep"), self.tags.get("config_hash")

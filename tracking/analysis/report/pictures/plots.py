@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
-from tracking.analysis.compare import DEVICES, Task, estimate, estimates, is_stack, speed_up
+from tracking.analysis.compare import DEVICES, Best, Task, estimate, estimates, is_stack, speed_up
 from tracking.analysis.report.pictures import charts, roofline_chart, stack_chart
 from tracking.analysis.report.pictures.curve_plots import ON_THE_CLOCK, CurvePlotter
 from tracking.analysis.report.pictures.drawing import MOST_BARS, MOST_LINES, Point
@@ -29,6 +30,7 @@ from tracking.analysis.report.pictures.plot_data import (
     share_of,
     shares_of,
 )
+from tracking.analysis.report.pictures.ranking_chart import ranking
 from tracking.analysis.report.pictures.workload_charts import busy_over_devices, times_of_all
 from tracking.analysis.results import Runs
 from tracking.analysis.statistics import reached_by
@@ -40,23 +42,26 @@ DEVICE_COUNT = "devices (number)"
 class Plotter:
     """Draws the pictures of a report's workloads.
 
-    `about_stacks` is what the report says of each workload's stacks, by its title.
+    `about_stacks` is what the report says of each workload's stacks, by its title; `bests` are the best settings by
+    `metric`, in the order of the workloads.
     """
 
     def __init__(
         self, store: Runs, tasks: Sequence[Task], progress: Callable[[], None],
-        about_stacks: Mapping[str, Sequence[str]],
+        about_stacks: Mapping[str, Sequence[str]], metric: str, bests: Sequence[Best | None],
     ) -> None:  # fmt: skip
         self._store = store
         self._about_stacks = about_stacks
+        self._metric, self._bests = metric, bests
         self._workloads = tasks
         self._progress = progress
         self._curves = CurvePlotter(store)
 
     def plots(self) -> Iterator[Plot]:
         """Every picture that the runs have the data for."""
-        for number, task in enumerate(self._workloads, 1):
+        for number, (task, chosen) in enumerate(zip(self._workloads, self._bests, strict=True), 1):
             of_a_workload = (
+                partial(ranking, metric=self._metric, chosen=chosen),
                 self._curves.accuracy,
                 self.reached,
                 self.scaling,

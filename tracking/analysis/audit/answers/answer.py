@@ -1,0 +1,213 @@
+"""The answer of a report: its numbers from the journals, and its sentences as these numbers make them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import fmean
+from typing import Any
+
+from tracking.analysis.audit.answers import beside_answer, phrases
+from tracking.analysis.audit.arithmetic import Observations, level, moments_of, tolerance, would_tell
+from tracking.analysis.audit.evidence import (
+    OF_TARGETS,
+    UNCHECKED,
+    AuditResult,
+    Evidence,
+    Labels,
+    Near,
+    by_identity,
+    compare,
+    name_of,
+)
+from tracking.base import quantities
+
+HEADLINES = ("no run reached", "no run counts", "no direction", "only setting", "best", "best so far", "one run each",
+             "one run of some", "cannot tell", "cannot tell yet")  # fmt: skip
+TIME, COST = quantities.TIME_TO_ACCURACY_SEC, quantities.COST_TO_ACCURACY_USD
+Record = Mapping[str, Any]
+
+
+def check(report: Record, evidence: Evidence, tally: AuditResult) -> None:
+    """Note every number and word of the answer that differs from what the journals say."""
+    of_answer = (*HEADLINES, *beside_answer.KINDS)
+    said = [sentence for sentence in report["sentences"] if sentence["kind"] in of_answer]
+    claimed = by_identity(tally, "sentences", said, _identity)
+    due = {}
+    for workload in evidence.workloads():
+        own = {sentence["kind"]: sentence["values"] for sentence in said if sentence["workload"] == workload}
+        sentences = [*_headline(report, evidence, workload, own)]
+        sentences += beside_answer.expected(report, evidence, workload, own)
+        for kind, values, text in sentences:
+            named = own.get(kind, {})
+            values = {key: UNCHECKED for key, value in named.items() if isinstance(value, str)} | values
+            made = {"kind": kind, "workload": workload, "values": values, "template": UNCHECKED, "text": text}
+            due[_identity(made)] = made
+    compare(tally, "sentences", claimed, due)
+    for sentence in said:
+        filled = str(sentence["template"]).format(**sentence["values"])
+        tally.note(filled == sentence["text"], f"sentences: {sentence['kind']}: its values do not make its text")
+    _joined(report, evidence, said, tally)
+
+
+def _joined(report: Record, evidence: Evidence, said: list[Record], tally: AuditResult) -> None:
+    """Whether `answer` and `headlines` are these sentences."""
+    whole, headlines = [], []
+    for workload in evidence.workloads():
+        own = [sentence for sentence in said if sentence["workload"] == workload]
+        first = [sentence["text"] for sentence in own if sentence["kind"] in HEADLINES]
+        headlines.append(" ".join(first))
+        whole += [*first, *(sentence["text"] for sentence in own if sentence["kind"] in beside_answer.KINDS)]
+    tally.note(report["answer"] == " ".join(whole), "answer: it is not made of the sentences")
+    tally.note(report["headlines"] == headlines, "headlines: they are not made of the sentences")
+
+
+def _identity(sentence: Record) -> str:
+    return f"{sentence.get('workload')}: {sentence.get('kind')}"
+
+
+def _headline(
+    report: Record, evidence: Evidence, workload: str, own: Mapping[str, Record]
+) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """The kinds, numbers and texts that are due."""
+    records = [record for record in report["best"] if record["workload"] == workload and record["among"] is None]
+    lead = f"For {workload.rpartition(' to ')[0] or workload}, " if len(evidence.workloads()) > 1 else ""
+    if not records:
+        yield _without(evidence, workload, lead)
+        return
+    record, metric = records[0], evidence.metric
+    leader, others = record["leader"], [each for each in record["candidates"] if each != record["leader"]]
+    kind = "only setting" if record["next"] is None else "best so far" if others else "best"
+    sample = evidence.sample(workload, leader, metric)
+    claimed, numbers = own[kind], mean_of(sample, metric)
+    bound = "≥" if sample.num_short else ""
+    to = workload.rpartition(" to ")[2] if " to " in workload and metric in OF_TARGETS else ""
+    words = phrases.figure(claimed, bound, metric, to)
+    if record["next"] is None:
+        cost = moments_of(evidence.sample(workload, leader, COST)) if metric == TIME else None
+        name = f"{phrases.called(leader)}: " if leader else ""
+        for_usd = f", for {claimed['usd']:.3g} USD" if cost else ""
+        yield kind, numbers | {"usd": Near(cost and cost[1], 1e-9)}, f"{lead}{name}{words}{for_usd}."
+        return
+    name = phrases.called(leader)
+    verb, best = phrases.agreeing(name, "is", "are"), phrases.adjective(metric)[0]
+    ahead, text = _ahead(report, evidence, workload, record, claimed)
+    so_far = " so far" if others else ""
+    yield kind, numbers | ahead, f"{lead}{name} {verb} {best}{so_far}: {words}{text}."
+    if others:
+        yield _not_told(evidence, workload, record, own)
+
+
+def mean_of(sample: Observations, metric: str) -> dict[str, Any]:
+    moments = moments_of(sample)
+    assert moments is not None
+    n, mean, error, _ = moments
+    near = tolerance(metric)
+    return {"n": n, "mean": Near(mean, near), "standard_error": Near(error, near, mean)}
+
+
+def _without(evidence: Evidence, workload: str, lead: str) -> tuple[str, dict[str, Any], str]:
+    """Where no setting is the best."""
+    start, metric = f"{lead}{'n' if lead else 'N'}o", evidence.metric
+    samples = [evidence.sample(workload, setting, metric) for setting in evidence.settings(workload)]
+    if any(sample.numbers for sample in samples):
+        why = quantities.why_unknown(metric)
+        return "no direction", {}, f"{start} setting is the best by {metric}: {why}."
+    runs = [evidence.runs[uid] for uid in evidence.members(workload)]
+    missed = sum(run.stopped_short and not run.diverged for run in runs)
+    diverged, stopped = sum(run.stopped_short and run.diverged for run in runs), sum(run.stopped for run in runs)
+    ends = {"missed it": missed, "diverged": diverged, "stopped before it": stopped}
+    counts = ", ".join(f"{number} {words}" for words, number in ends.items() if number)
+    if not counts or metric not in quantities.TO_ACCURACY:
+        return "no run counts", {}, f"{start} run that counts has {metric}."
+    return "no run reached", {}, f"{start} run reached {workload.rpartition(' to ')[2]}: {counts}."
+
+
+def _ahead(
+    report: Record, evidence: Evidence, workload: str, record: Record, claimed: Record
+) -> tuple[dict[str, Any], str]:
+    """By what factor the leader is ahead of the next, as `best` has it, and at what cost."""
+    metric, leader, other = evidence.metric, record["leader"], record["next"]
+    leads = any(
+        pair["workload"] == workload and pair["better"] == leader and pair["worse"] == other
+        for pair in report["comparisons"]
+    )
+    values: dict[str, Any] = {"other": phrases.called(other), "factor": None, "ratio": None}
+    factor = record["factor"] if leads else None
+    if factor is None:
+        return values, ""
+    low, high = record["low"], record["high"]
+    values |= {"factor": factor, "low": low, "high": high}
+    least = "at least " if evidence.sample(workload, other, metric).num_short else ""
+    times = f"{least}{factor:.3g} times" if factor >= 1.005 else "about"
+    text = f", {times} {phrases.adjective(metric)[1]} as {values['other']}{phrases.between(low, high)}"
+    ratio, what = _price(evidence, workload, leader, other) if metric == TIME else (None, "")
+    if ratio is None or abs(ratio * factor - 1) <= 0.01:
+        return values, text
+    return values | {"ratio": Near(ratio, 1e-9)}, f"{text}, at {claimed['ratio']:.2g} times the {what}"
+
+
+def _price(evidence: Evidence, workload: str, leader: Labels, other: Labels) -> tuple[float | None, str]:
+    """The quotient of the costs to accuracy, else of the times on all devices."""
+    sides = (leader, other)
+    costs, times = ([evidence.sample(workload, side, key) for side in sides] for key in (COST, TIME))
+    if any(sample.num_short for sample in (*costs, *times)):
+        return None, ""
+    if all(len(sample) for sample in costs) and fmean(costs[1].numbers):
+        return fmean(costs[0].numbers) / fmean(costs[1].numbers), "cost"
+    devices = [evidence.devices(workload, side) for side in sides]
+    if not all(devices) or not all(len(sample) for sample in times):
+        return None, ""
+    spent = [fmean(sample.numbers) * (number or 0.0) for sample, number in zip(times, devices, strict=True)]
+    ended = [run for side in sides for run in evidence.ended(workload, side).values()]
+    on_gpus = all(str(run.params.get("gpus", "0")) != "0" for run in ended)
+    return spent[0] / spent[1], "GPU-seconds" if on_gpus else "process-seconds"
+
+
+def _not_told(
+    evidence: Evidence, workload: str, record: Record, own: Mapping[str, Record]
+) -> tuple[str, dict[str, Any], str]:
+    """That others may be the best, too, and how many more runs would tell."""
+    leader, metric = record["leader"], evidence.metric
+    others = [each for each in record["candidates"] if each != leader]
+    samples = {name_of(each): evidence.sample(workload, each, metric) for each in (leader, *others)}
+    few = [each for each in (leader, *others) if len(samples[name_of(each)]) < 2]
+    if few:
+        every = len(few) == len(samples)
+        kind = "one run each" if every else "one run of some"
+        values, words = _further(evidence, workload, [(each, 3) for each in (leader, *others)], own[kind])
+        advice = f"; start with {words}" if words else ""
+        who = "each" if every else f"of {phrases.listed([*map(phrases.called, few)], 'and')}"
+        return kind, values, f"One run {who} is too few to tell{advice}."
+    named = phrases.listed([*map(phrases.called, others)], "or")
+    text, tied = f"That cannot be told apart from {named}", {"tied": [*map(name_of, others)]}
+    following = record["next"]
+    sides = (leader, following) if record["factor"] is not None else (following, leader)
+    better, worse = (evidence.sample(workload, side, metric) for side in sides)
+    wanted = would_tell(better, worse, level(record["num_tested"]))
+    sizes = [*zip(sides, (wanted.better, wanted.worse), strict=True)] if wanted else []
+    values, words = _further(evidence, workload, sizes, own.get("cannot tell yet", {}))
+    if not words:
+        return "cannot tell", tied, f"{text}."
+    it = f" it from {phrases.called(following)}" if len(others) > 1 else ""
+    would = f"would tell{it} in 80 % of cases, if the lead is as large as it looks."
+    return "cannot tell yet", tied | values, f"{text}; {words} {would}"
+
+
+def _further(
+    evidence: Evidence, workload: str, wanted: list[tuple[Labels, int]], claimed: Record
+) -> tuple[dict[str, Any], str]:
+    """How many runs each setting still needs, and how long these take by what its runs took."""
+    have = [len(evidence.sample(workload, setting, evidence.metric)) for setting, _ in wanted]
+    more = [(setting, total - n) for (setting, total), n in zip(wanted, have, strict=True) if total > n]
+    ended = {name_of(setting): [*evidence.ended(workload, setting).values()] for setting, _ in more}
+    if any(run.params.get("program") == "imported" for runs in ended.values() for run in runs):
+        return {"more": {}, "seconds": None}, ""
+    spans = {name: [run.lasted_sec for run in runs] for name, runs in ended.items()}
+    lasted = [number * fmean(spans[name_of(setting)] or [0.0]) for setting, number in more]
+    seconds = sum(lasted) if lasted and all(lasted) else None
+    values = {"more": {name_of(setting): number for setting, number in more}, "seconds": Near(seconds, 1e-6)}
+    words = phrases.further(
+        {phrases.called(setting): number for setting, number in more}, [total for _, total in wanted]
+    )
+    takes = f" ({phrases.span(claimed['seconds'])})" if words and seconds is not None else ""
+    return values, words + takes

@@ -1,0 +1,79 @@
+"""The words of a report's answer, once more: settings, figures, spans of time and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tracking.analysis.audit.arithmetic import text_of
+from tracking.analysis.audit.evidence import Labels, name_of
+from tracking.base import quantities
+
+MOST_NAMED = 3
+UNIT_SAYS = ("throughput/", "cost/", "time/to_accuracy_sec", "epochs/to_accuracy", "evaluations/to_accuracy")
+ADJECTIVES = {
+    "time/": ("quickest", "as fast"),
+    "throughput/": ("fastest", "as fast"),
+    "cost/": ("cheapest", "as cheap"),
+}
+
+
+def called(setting: Labels) -> str:
+    """`4 GPUs` or `bf16` where that is the only axis; else all its labels."""
+    (axis, value), *others = [*setting.items()] or [("", "")]
+    noun = {"gpus": "GPU", "nodes": "node"}.get(axis)
+    if not others and noun and value.isdecimal() and value.strip("0"):
+        return f"{int(value)} {noun}" + ("" if int(value) == 1 else "s")
+    return value if axis == "precision" and not others else name_of(setting)
+
+
+def listed(names: Sequence[str], last: str) -> str:
+    """`a, b and c`; of many the first three, and how many more."""
+    shown = [*names[:MOST_NAMED], *([f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else [])]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {last} {shown[-1]}"
+
+
+def agreeing(name: str, singular: str, plural: str) -> str:
+    """A verb that agrees with a setting's name."""
+    return plural if name[:1].isdecimal() and name.endswith("s") else singular
+
+
+def adjective(metric: str) -> tuple[str, str]:
+    return next((words for family, words in ADJECTIVES.items() if metric.startswith(family)), ("best", "as good"))
+
+
+def figure(claimed: Mapping[str, Any], bound: str, metric: str, to: str) -> str:
+    """A mean as the answer prints it, of the numbers that the report has."""
+    text = text_of(claimed["mean"], claimed["standard_error"], None, bound) + quantities.unit(metric)
+    text += f" to {to}" if to else ""
+    beside = [] if metric.startswith(UNIT_SAYS) else [metric]
+    n = claimed["n"]
+    return f"{text} ({', '.join([*beside, 'one run' if n == 1 else f'n = {n}'])})"
+
+
+def between(low: float | None, high: float | None) -> str:
+    if not low and high is None:
+        return ""
+    words = f"up to {high:.3g}" if not low else f"{low:.3g} or more" if high is None else f"{low:.3g} to {high:.3g}"
+    return f" ({words} with 95 % confidence)"
+
+
+def span(seconds: float) -> str:
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= 1.5 * size:
+            return f"about {round(seconds / size)} {unit}{'s' if round(seconds / size) != 1 else ''}"
+    number = max(1, round(seconds))
+    return f"about {number} second{'s' if number != 1 else ''}"
+
+
+def number_of(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def further(more: Mapping[str, int], totals: Sequence[int]) -> str:
+    """How many more runs of which settings; `totals` are the runs that each is to have in all."""
+    if len(more) == len(totals) > 1 and len({*more.values()}) == 1:
+        return f"{number_of(next(iter(more.values())), 'more seed')} of each"
+    if len(more) > 1 and len({*totals}) == 1:
+        return f"{number_of(totals[0], 'run')} of each"
+    return " and ".join(f"{number_of(number, 'more seed')} of {name}" for name, number in more.items())

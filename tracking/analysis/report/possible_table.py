@@ -1,0 +1,53 @@
+"""How near the runs came to what is possible: each limit's ceiling, and the time that a run would take without it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from statistics import fmean
+from typing import Any
+
+from tracking.analysis.compare import Setting, Task
+from tracking.analysis.results import Run, Runs, Table
+from tracking.base import quantities
+from tracking.measure.bottleneck import NAMES, possible
+from tracking.record import run_folder
+
+KIND = "possible"
+COLUMNS = ("limit", "share of the time (%)", "now (s)", "without it at least (s)", "ceiling", "reached (%)")
+NOTE = (
+    "Means over the runs that say it. Without one limit others take its place: the time is the least, and the gain the "
+    "largest. Ceilings were measured on the same hardware (docs/measurement.md)."
+)
+
+
+def possible_table(task: Task, axes: Sequence[str], store: Runs) -> Table | None:
+    """A row a setting and limit, the largest limit first; None where no run says it."""
+    rows = [[*setting.labels.values(), *row] for setting in task.settings for row in _rows(setting, store)]
+    headings = dict.fromkeys([*axes, *COLUMNS], "")
+    return Table(f"{task.title}: what is possible", headings, rows, NOTE, KIND, task.title) if rows else None
+
+
+def _rows(setting: Setting, store: Runs) -> Iterator[list[str]]:
+    by_cause: dict[str, list[Mapping[str, Any]]] = {}
+    for run in setting.trained:
+        limits = _limits(run, store)
+        for row in limits.get("possible", ()):
+            by_cause.setdefault(row["cause"], []).append(row | {"total_sec": limits["total_sec"]})
+    for cause, rows in sorted(by_cause.items(), key=lambda item: (-fmean(row["share"] for row in item[1]), item[0])):
+        known = [row for row in rows if "reached" in row]
+        ceiling = possible.amount(known[0]["ceiling"], known[0]["unit"]) if known else ""
+        reached = f"{100 * fmean(row['reached'] for row in known):.0f}" if known else ""
+        share, total, least = (fmean(row[key] for row in rows) for key in ("share", "total_sec", "at_least_sec"))
+        yield [NAMES[cause], f"{100 * share:.0f}", f"{total:.3g}", f"{least:.3g}", ceiling, reached]
+
+
+def _limits(run: Run, store: Runs) -> Mapping[str, Any]:
+    """What a run's result says limited it; empty where it does not."""
+    if not any(key.startswith(quantities.BOTTLENECK) for key in run.metrics):
+        return {}
+    with suppress(FileNotFoundError, ValueError):
+        limits = json.loads(store.text(run, run_folder.RESULT)).get("bottleneck")
+        return limits if isinstance(limits, dict) and "total_sec" in limits else {}
+    return {}

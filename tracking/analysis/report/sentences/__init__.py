@@ -1,0 +1,26 @@
+"""What a report says: its answer, and the sentences of its tables.
+
+Each sentence is made of a template and a record of numbers, so that an audit can recompute it.
+"""
+
+from __future__ import annotations
+
+from tracking.analysis.report.sentences.answer import answer, spent
+from tracking.analysis.report.sentences.beside_answer import beside, goodput
+from tracking.analysis.report.sentences.table_sentences import (
+    excluded,
+    factors,
+    interval,
+    lead,
+    more_often,
+    names_of,
+    runs_needed,
+    runs_that_would_tell,
+    verdict,
+)
+from tracking.analysis.report.sentences.templates import ANSWER, Sentence
+
+__all__ = [
+    "ANSWER", "Sentence", "answer", "beside", "excluded", "factors", "goodput", "interval", "lead", "more_often",
+    "names_of", "runs_needed", "runs_that_would_tell", "spent", "verdict",
+]  # fmt: skip

@@ -1,0 +1,151 @@
+"""What a report answers: the best setting of each workload, how sure that is, and what would make it sure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from tracking.analysis.compare import (
+    ALPHA,
+    UNTIL_CENSORED,
+    Best,
+    Setting,
+    Task,
+    estimate,
+    grouping,
+    runs_that_would_tell,
+)
+from tracking.analysis.report.sentences import phrases
+from tracking.analysis.report.sentences.templates import Sentence
+from tracking.analysis.results import End
+from tracking.analysis.statistics import POWER
+from tracking.base import quantities
+
+CONFIDENCE = f"{100 * (1 - ALPHA):.0f}"
+SAME = 0.01  # by which two ratios differ that say the same
+RUNS_TO_TELL = 3  # of a setting: the least that says how much its runs scatter
+TIME, COST = quantities.TIME_TO_ACCURACY_SEC, quantities.COST_TO_ACCURACY_USD
+ENDS = {End.MISSED: "missed it", End.DIVERGED: "diverged", End.STOPPED: "stopped before it"}
+
+
+def answer(task: Task, metric: str, chosen: Best | None, lead: str = "") -> list[Sentence]:
+    """The best setting and by how much it leads; then what would tell it from the others, where these runs do not.
+
+    `lead` begins the answer: it names the workload where a report has several.
+    """
+    if chosen is None:
+        return [_no_best(task, metric, lead)]
+    about: dict[str, Any] = {"lead": lead}
+    about |= phrases.figure(chosen.leader, metric, phrases.target(task))
+    if chosen.next is None:
+        cost = estimate(chosen.leader.measured(COST)) if metric == TIME else None
+        amount = {"usd": cost.mean, "amount": f", for {cost.mean:.3g} USD"} if cost else {"usd": None, "amount": ""}
+        return [Sentence("only setting", task.title, about | amount | {"setting": _alone(chosen.leader)})]
+    about |= phrases.subject(chosen.leader, "are") | {"adjective": phrases.of_metric(metric)[0]}
+    about |= _ahead(chosen, metric)
+    if not chosen.tied:
+        return [Sentence("best", task.title, about)]
+    return [Sentence("best so far", task.title, about), _not_told(task, metric, chosen)]
+
+
+def _no_best(task: Task, metric: str, lead: str) -> Sentence:
+    lead = f"{lead}n" if lead else "N"
+    values = {"lead": lead}
+    if any(setting.measured(metric).reached for setting in task.settings):
+        return Sentence("no direction", task.title, values | {"metric": metric, "why": quantities.why_unknown(metric)})
+    ends = Counter(run.end for run, _, _ in task.excluded if grouping.is_censored(run))
+    ends.update(run.end for run in task.runs if run.end is End.MISSED)
+    if metric not in UNTIL_CENSORED or not ends:
+        return Sentence("no run counts", task.title, values | {"metric": metric})
+    counts = ", ".join(f"{ends[end]} {words}" for end, words in ENDS.items() if ends[end])
+    return Sentence("no run reached", task.title, values | {"target": phrases.target(task), "counts": counts})
+
+
+def _alone(setting: Setting) -> str:
+    return f"{phrases.name(setting)}: " if setting.labels else ""
+
+
+def _ahead(chosen: Best, metric: str) -> dict[str, Any]:
+    """By what factor the leader is ahead of the next, with its interval, and at what cost."""
+    pair = chosen.next
+    assert pair is not None
+    other = pair.worse if pair.better.name == chosen.leader.name else pair.better
+    values: dict[str, Any] = {"other": phrases.name(other), "factor": None, "ahead": "", "ratio": None, "amount": ""}
+    if math.isinf(pair.factor) or pair.better.name != chosen.leader.name:
+        return values
+    low, high = chosen.bounds or (None, None)
+    values |= {"factor": pair.factor, "low": low, "high": None if high is None or math.isinf(high) else high}
+    at_least = bool(other.measured(metric).num_short)
+    values["ahead"] = phrases.ahead(pair.factor, at_least, phrases.of_metric(metric)[1], values["other"])
+    values["ahead"] += phrases.between(low, values["high"], CONFIDENCE)
+    ratio, what = _price(chosen.leader, other) if metric == TIME else (None, "")
+    if ratio is not None and abs(ratio * pair.factor - 1) > SAME:  # Else it says no more than the factor.
+        values |= {"ratio": ratio, "amount": f", at {ratio:.2g} times the {what}"}
+    return values
+
+
+def _price(setting: Setting, other: Setting) -> tuple[float | None, str]:
+    """How many times what the other takes a setting takes to its target: by cost, else by time on devices."""
+    costs, times = ([estimate(side.measured(key)) for side in (setting, other)] for key in (COST, TIME))
+    if any(mean.bound for mean in (*costs, *times) if mean):
+        return None, ""
+    if costs[0] and costs[1] and costs[1].mean:
+        return costs[0].mean / costs[1].mean, "cost"
+    if not (times[0] and times[1] and setting.devices and other.devices):
+        return None, ""
+    on_gpus = all(run.params.get("gpus", "0") != "0" for side in (setting, other) for run in side.trained)
+    ratio = times[0].mean * setting.devices / (times[1].mean * other.devices)
+    return ratio, "GPU-seconds" if on_gpus else "process-seconds"
+
+
+def _not_told(task: Task, metric: str, chosen: Best) -> Sentence:
+    """That others may be the best as well, and how many more runs would tell."""
+    settings = [chosen.leader, *chosen.tied]
+    few = [setting for setting in settings if setting.measured(metric).n < 2]
+    if few:
+        numbers, words = _further([(each, RUNS_TO_TELL) for each in settings], metric)
+        numbers["advice"] = f"; start with {words}" if words else ""
+        if len(few) == len(settings):
+            return Sentence("one run each", task.title, numbers)
+        return Sentence("one run of some", task.title, numbers | {"few": phrases.names(few)})
+    named = {"tied": [setting.name for setting in chosen.tied], "named": phrases.names(chosen.tied, "or")}
+    pair = chosen.next
+    assert pair is not None
+    needed = runs_that_would_tell(pair, metric, chosen.level)
+    wanted = [(pair.better, needed.first), (pair.worse, needed.second)] if needed else []
+    numbers, words = _further(wanted, metric)
+    if not words:
+        return Sentence("cannot tell", task.title, named)
+    other = pair.worse if pair.better.name == chosen.leader.name else pair.better
+    numbers |= {"further": words, "one": f" it from {phrases.name(other)}" if len(chosen.tied) > 1 else ""}
+    return Sentence("cannot tell yet", task.title, named | numbers | {"percent": f"{100 * POWER:.0f}"})
+
+
+def _further(wanted: Sequence[tuple[Setting, int]], metric: str) -> tuple[dict[str, Any], str]:
+    """How many runs are still to be made until each setting has so many, and how long they take; and both in words.
+
+    They are made one after the other, and last as long as those that there are. Runs of an imported log cannot be
+    repeated: no words.
+    """
+    more = [(each, total - n) for each, total in wanted if (n := each.measured(metric).n) < total]
+    if any(run.params.get("program") == "imported" for setting, _ in more for run in setting.trained):
+        return {"more": {}, "seconds": None}, ""
+    lasted = [number * _mean_sec(setting) for setting, number in more]
+    seconds = math.fsum(lasted) if lasted and all(lasted) else None
+    words = phrases.seeds([(phrases.name(setting), number) for setting, number in more], [n for _, n in wanted])
+    words += f" ({phrases.about_sec(seconds)})" if words and seconds is not None else ""
+    return {"more": {each.name: number for each, number in more}, "seconds": seconds}, words
+
+
+def _mean_sec(setting: Setting) -> float:
+    """How long a run of a setting lasts, from its submission to its end; 0 where no run says it."""
+    spans = [(run.end_ms - run.start_ms) / 1e3 for run in setting.trained if run.end_ms is not None]
+    return max(0.0, fmean(spans)) if spans else 0.0
+
+
+def spent(task: Task) -> float:
+    """The cost in USD of all runs that are averaged; 0 without a price."""
+    return math.fsum(run.metrics.get(quantities.COST_USD, 0.0) for run in task.runs)

@@ -1,0 +1,98 @@
+"""What follows a report's answer: misses, runs that do not count, the cheapest setting, and what limits the best."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tracking.analysis.compare import UNTIL_CENSORED, Best, Comparison, Setting, Task, best, estimate, grouping
+from tracking.analysis.report.sentences import phrases
+from tracking.analysis.report.sentences.templates import MOST_NAMED, Sentence
+from tracking.analysis.results import EXPLORING
+from tracking.analysis.statistics import counted
+from tracking.base import quantities
+from tracking.measure.bottleneck import NAMES, Asked, first_try, limit
+
+COST = quantities.COST_TO_ACCURACY_USD
+
+
+def beside(task: Task, metric: str, chosen: Best | None, comparisons: Sequence[Comparison]) -> list[Sentence]:
+    """Only what is to be said of these runs; `comparisons` are the workload's."""
+    said = [_misses(task, metric, chosen), _not_counted(task)]
+    if chosen is not None:
+        pairs = [pair for pair in comparisons if chosen.leader in (pair.better, pair.worse)]
+        said = [_more_often(task.title, chosen.leader, pairs), *said]
+        said += [_cheapest(task, metric, chosen.leader), _limit(task.title, chosen.leader)]
+    return [sentence for sentence in said if sentence]
+
+
+def _misses(task: Task, metric: str, chosen: Best | None) -> Sentence | None:
+    """How often each setting reached the target; None where all runs did, or none, as the answer says by itself."""
+    short = [setting for setting in task.settings if setting.num_missed or setting.stopped]
+    if not short or chosen is None or metric not in UNTIL_CENSORED:
+        return None
+    counts = [_share(setting) for setting in short[:MOST_NAMED]]
+    if len(short) > MOST_NAMED:
+        counts.append(f"{counted(len(short) - MOST_NAMED, 'more setting')} not in every run")
+    return Sentence("misses", task.title, {"short": [setting.name for setting in short], "counts": "; ".join(counts)})
+
+
+def _share(setting: Setting) -> str:
+    """`4 GPUs in 3 of 5 runs (23-88 %), 1 stopped before it`."""
+    share, own = setting.reached, phrases.name(setting)
+    words = [own]
+    if share:
+        interval = f"{100 * share.low:.0f}-{100 * share.high:.0f} %"
+        words = [f"{own} in {share.reached} of {counted(share.n, 'run')} ({interval})"]
+    return ", ".join([*words, *([f"{len(setting.stopped)} stopped before it"] if setting.stopped else [])])
+
+
+def _not_counted(task: Task) -> Sentence | None:
+    """How many runs are in no figure, and why; runs that a search explores with are not meant to be."""
+    whys = Counter(why for run, _, why in task.excluded if not grouping.is_censored(run) and EXPLORING not in why)
+    if not whys:
+        return None
+    num, total = whys.total(), len(task.runs) + len(task.excluded)
+    counts = ", ".join(f"{why} ({number})" for why, number in whys.most_common())
+    values = {"num": num, "total": total, "are": "is" if num == 1 else "are", "whys": dict(whys), "counts": counts}
+    return Sentence("not counted", task.title, values)
+
+
+def _more_often(title: str, setting: Setting, pairs: Sequence[Comparison]) -> Sentence | None:
+    """Which others the best setting beats by how often it reaches the target."""
+    others = [pair.worse if pair.better == setting else pair.better for pair in pairs if pair.more_often == setting]
+    than = [other.name for other in others]
+    values = {**phrases.subject(setting, "reach"), "than": than, "named": phrases.names(others) if others else ""}
+    return Sentence("best more often", title, values) if others else None
+
+
+def _cheapest(task: Task, metric: str, leader: Setting) -> Sentence | None:
+    """None without prices of two settings, and where settings are compared by their cost already."""
+    cheapest = best(task, COST)
+    if cheapest is None or metric == COST or sum(setting.measured(COST).n > 0 for setting in task.settings) < 2:
+        return None
+    values = phrases.figure(cheapest, COST, "")
+    if cheapest.name == leader.name:
+        return Sentence("cheapest too", task.title, values)
+    return Sentence("cheapest", task.title, values | phrases.subject(cheapest, "have"))
+
+
+def _limit(title: str, setting: Setting) -> Sentence | None:
+    """What limits the setting, and what to try first; None where no run says it."""
+    means = {name: estimate(setting.measured(quantities.bottleneck(name))) for name in NAMES}
+    shares = {name: mean.mean for name, mean in means.items() if mean}
+    if not shares:
+        return None
+    cause = limit(shares)
+    share = shares.get(cause, 0.0)
+    values = {**phrases.subject(setting, "are"), "cause": NAMES[cause], "share": share, "percent": f"{100 * share:.0f}"}
+    return Sentence("limit", title, values | {"next": first_try(cause, Asked.of(setting.trained[0].params))})
+
+
+def goodput(title: str, setting: Setting) -> Sentence | None:
+    """How much of the time from submission to the end trained."""
+    trained = estimate(setting.measured(quantities.goodput("train")))
+    if trained is None:
+        return None
+    values = {"setting": phrases.name(setting), "trained": trained.mean, "percent": f"{100 * trained.mean:.0f}"}
+    return Sentence("goodput", title, values)

@@ -1,0 +1,114 @@
+"""Settings, figures and spans of time in the words that a report's answer says them in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tracking.analysis.compare import UNTIL_CENSORED, Setting, Task, estimate
+from tracking.analysis.report.sentences.templates import MOST_NAMED
+from tracking.analysis.statistics import counted
+from tracking.base import quantities
+
+COUNTED = {"gpus": "GPU", "nodes": "node"}  # an axis whose value is a number of these
+BY_VALUE = ("precision",)  # an axis whose value says what it is
+DEFAULT = ("best", "as good")
+WORDS = {  # what the best is, and what it is compared as
+    quantities.TIME: ("quickest", "as fast"), quantities.THROUGHPUT: ("fastest", "as fast"),
+    quantities.COST: ("cheapest", "as cheap"),
+}  # fmt: skip
+# Keys whose unit, or the target behind it, says what a figure is.
+SELF_EVIDENT = (
+    quantities.TIME_TO_ACCURACY_SEC, quantities.EPOCHS_TO_ACCURACY, quantities.EVALUATIONS_TO_ACCURACY,
+    quantities.THROUGHPUT, quantities.COST,
+)  # fmt: skip
+VERBS = {"are": "is", "have": "has", "reach": "reaches"}
+SPANS = ((86_400.0, "day"), (3600.0, "hour"), (60.0, "minute"), (1.0, "second"))
+
+
+def name(setting: Setting) -> str:
+    """`4 GPUs` and `bf16` where that is the only axis; else `gpus=4 precision=bf16`."""
+    if len(setting.labels) == 1:
+        [(axis, value)] = setting.labels.items()
+        if axis in COUNTED and value.isdecimal() and int(value):
+            return counted(int(value), COUNTED[axis])
+        if axis in BY_VALUE:
+            return value
+    return setting.name
+
+
+def names(settings: Sequence[Setting], end: str = "and") -> str:
+    """`1 GPU, 2 GPUs and 4 GPUs`; of many the first ones, and how many more."""
+    listed = [name(setting) for setting in settings[:MOST_NAMED]]
+    if len(settings) > MOST_NAMED:
+        listed.append(f"{len(settings) - MOST_NAMED} more")
+    return f" {end} ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
+
+
+def subject(setting: Setting, verb: str) -> dict[str, str]:
+    """The setting's name, with a verb of VERBS that agrees with it."""
+    own = name(setting)
+    several = own.endswith("s") and own[0].isdecimal()
+    return {"setting": own, verb: verb if several else VERBS[verb]}
+
+
+def of_metric(metric: str) -> tuple[str, str]:
+    """The adjective of the best by this metric, and what it is compared as: `quickest` and `as fast`."""
+    return next((words for family, words in WORDS.items() if metric.startswith(family)), DEFAULT)
+
+
+def target(task: Task) -> str:
+    """`accuracy 0.9`; "" without a target."""
+    return task.title.rpartition(" to ")[2] if " to " in task.title else ""
+
+
+def figure(setting: Setting, metric: str, to: str) -> dict[str, Any]:
+    """The numbers of a setting's mean, and `figure`: `15.6 ± 0.2 s to accuracy 0.9 (n = 3)`."""
+    mean = estimate(setting.measured(metric))
+    assert mean is not None
+    shown = replace(mean, olympic=None, invalid=False).text(unit=quantities.unit(metric))
+    own_name = metric.startswith(SELF_EVIDENT)
+    shown += f" to {to}" if to and metric in UNTIL_CENSORED else ""
+    about = [*([] if own_name else [metric]), "one run" if mean.n == 1 else f"n = {mean.n}"]
+    return {"n": mean.n, "mean": mean.mean, "standard_error": mean.error, "figure": f"{shown} ({', '.join(about)})"}
+
+
+def about_sec(seconds: float) -> str:
+    """`about 6 minutes`: a whole number of the largest unit that there are two of."""
+    size, unit = next(((size, unit) for size, unit in SPANS if seconds >= 1.5 * size), SPANS[-1])
+    return f"about {counted(max(1, round(seconds / size)), unit)}"
+
+
+def seeds(more: Sequence[tuple[str, int]], totals: Sequence[int]) -> str:
+    """`2 more seeds of each` of the settings, `9 runs of each`, or how many more seeds of which.
+
+    `more` are the settings that need any; each setting is to have as many runs in all as `totals` say.
+    """
+    numbers = {number for _, number in more}
+    if len(more) == len(totals) > 1 and len(numbers) == 1:
+        return f"{_counted(more[0][1], 'more seed')} of each"
+    if len(more) > 1 and len({*totals}) == 1:
+        return f"{_counted(totals[0], 'run')} of each"
+    return " and ".join(f"{_counted(number, 'more seed')} of {setting}" for setting, number in more)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def ahead(factor: float, at_least: bool, compared: str, other: str) -> str:
+    """`, 1.52 times as fast as 1 GPU`."""
+    times = f"{'at least ' * at_least}{factor:.3g} times" if factor >= 1.005 else "about"
+    return f", {times} {compared} as {other}"
+
+
+def between(low: float | None, high: float | None, confidence: str) -> str:
+    """` (1.41 to 1.63 with 95 % confidence)`; "" where any factor is possible. A bound of None is not known."""
+    if low and high is not None:
+        words = f"{low:.3g} to {high:.3g}"
+    elif low or high is not None:
+        words = f"{low:.3g} or more" if low else f"up to {high:.3g}"
+    else:
+        return ""
+    return f" ({words} with {confidence} % confidence)"

@@ -1,0 +1,112 @@
+"""The sentences of a report's tables: each is a template, filled with the numbers and names of its record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tracking.analysis.compare import ALPHA, Best, Comparison, Factors, Setting
+from tracking.analysis.report.sentences.templates import MOST_NAMED, Sentence
+from tracking.analysis.statistics import Needed, counted
+from tracking.base.quantities import unit
+
+CONFIDENCE = 1 - ALPHA
+PAIRED = ", paired by seed"
+
+
+def names_of(settings: Sequence[Setting]) -> dict[str, Any]:
+    """The names of settings that the best cannot be told apart from, and the first of them in words."""
+    names = [setting.name for setting in settings]
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return {"tied": names, "named": ", ".join(names[:MOST_NAMED]) + more}
+
+
+def interval(best: Best, what: str) -> dict[str, Any]:
+    """The bounds of the leader's factor over the best of the others as numbers (None: there is none) and in words."""
+    if best.bounds is None:
+        return {"low": None, "high": None, "interval": ""}
+    low, high = best.bounds
+    if math.isfinite(high):
+        words = f"{low:.3g} to {high:.3g}" if low else f"up to {high:.3g}"
+    else:
+        words = f"{low:.3g} or more" if low else "any"
+    at_once = f" for all {best.num_tested} {what} at once" if best.num_tested > 2 else ""
+    values = {"low": low, "high": high if math.isfinite(high) else None, "confidence": CONFIDENCE}
+    return values | {
+        "num_tested": best.num_tested,
+        "interval": f" ({words}, with {CONFIDENCE:.0%} confidence{at_once})",
+    }
+
+
+def verdict(task: str, metric: str, pair: Comparison) -> Sentence:
+    """Whether two settings can be told apart, and if so by what factor."""
+    values: dict[str, Any] = {"better": pair.better.name, "worse": pair.worse.name}
+    values |= {"paired": PAIRED if pair.paired else ""}
+    if pair.adjusted is None:
+        few = [setting.name for setting in (pair.better, pair.worse) if setting.measured(metric).n < 2]
+        return Sentence("one run", task, values | {"few": " and of ".join(few)})
+    if pair.told_apart and pair.won is not None:
+        return Sentence("told apart by pairs", task, values | {"won": pair.won})
+    if pair.told_apart and math.isinf(pair.factor):  # Means are 0 or less.
+        return Sentence("told apart without a factor", task, values)
+    if pair.told_apart:
+        return Sentence("told apart", task, values | {"factor": pair.factor})
+    return Sentence("not told apart", task, values)
+
+
+def more_often(task: str, metric: str, pair: Comparison) -> Sentence | None:
+    """Which of two settings reaches the target more often; None where that is not sure."""
+    if pair.often is None or pair.more_often is None:
+        return None
+    counts = pair.often.counts
+    ends = math.isfinite(counts.horizon)
+    numbers: dict[str, Any] = vars(counts) | {"horizon": counts.horizon if ends else None}
+    seldom = pair.worse if pair.often.first else pair.better
+    values = {"better": pair.better.name, "worse": pair.worse.name, **numbers}
+    values |= {"by": f" by {counts.horizon:.4g}{unit(metric)}" if ends else ""}
+    return Sentence("more often", task, values | {"often": pair.more_often.name, "seldom": seldom.name})
+
+
+def factors(task: str, parts: Factors) -> Sentence:
+    """By what factors the two parts of a time differ, and which of them is more than the noise."""
+    values: dict[str, Any] = {"better": parts.pair.better.name, "worse": parts.pair.worse.name}
+    for name, factor in (("rate", parts.rate), ("evaluations", parts.evaluations)):
+        words = "one run a side" if factor.adjusted is None else f"p = {factor.adjusted:.2g}"
+        values |= {name: factor.value, f"p_{name}": factor.adjusted, f"of_{name}": words}
+    return Sentence("factors", task, values)
+
+
+def runs_that_would_tell(task: str, metric: str, pair: Comparison, needed: Needed) -> Sentence:
+    values = {"better": pair.better.name, "worse": pair.worse.name, **runs_needed(metric, pair, needed)}
+    return Sentence("runs that would tell", task, values)
+
+
+def runs_needed(metric: str, pair: Comparison, needed: Needed) -> dict[str, Any]:
+    """The numbers of runs as numbers, and in words: of both sides, or of the one that has too few."""
+    sides = ((pair.better, needed.first), (pair.worse, needed.second))
+    more = [(setting.name, number - setting.measured(metric).n) for setting, number in sides]
+    growing = [(name, number) for name, number in more if number > 0]
+    most = needed.most or (None, None)
+    upper = "or far more" if needed.most is None else f"up to {max(needed.most):,}"
+    words = f"{max(needed.first, needed.second):,} runs a side ({upper})"
+    if len(growing) == 1:
+        name, number = growing[0]
+        at_most = "or far more" if needed.most is None else f"{name} having up to {max(needed.most):,}"
+        words = f"{counted(number, 'more run')} of {name} ({at_most})"
+    numbers = {"num_better": needed.first, "num_worse": needed.second, "most_better": most[0], "most_worse": most[1]}
+    return {**numbers, "num_more": sum(number for _, number in growing), "runs": words}
+
+
+def lead(task: str, best: Best) -> Sentence:
+    """Whether the lead of the best stack is more than the noise."""
+    assert best.next is not None
+    values: dict[str, Any] = {"better": best.next.better.name, "worse": best.next.worse.name}
+    if best.p is None:
+        return Sentence("lead of one run", task, values)
+    values |= {"p_corrected": best.p, "num_stacks": best.num_tested, "paired": PAIRED if best.paired else ""}
+    return Sentence("lead not told apart" if best.tied else "lead told apart", task, values)
+
+
+def excluded(num_excluded: int, num_runs: int) -> Sentence:
+    return Sentence("excluded", "", {"num_excluded": num_excluded, "num_runs": num_runs})
