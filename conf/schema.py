@@ -220,7 +220,8 @@ class RunConfig:
     def profiled(self) -> bool:
         """Whether steps of this run are traced when it has ended."""
         right_seed = self.profile.seed in (None, self.seed)
-        return self.profile.steps > 0 and right_seed and not self.warm_up
+        asked = self.profile.steps > 0 or self.profile.file is not None
+        return asked and right_seed and not self.warm_up
 
     def targets(self) -> dict[str, Target]:
         """The targets by metric; empty if the dataset has none. Raises ConfigError."""

@@ -254,7 +254,10 @@ def test_which_gpus_a_cluster_gives_is_not_asked_for() -> None:
         (["profile.steps=3", "profile.trace_megabytes=0"], "profile.trace_megabytes=0: must be above 0"),
         (["profile.seed=1"], "profile.seed=1: has no effect without profile=true"),
         (["profile.trace_megabytes=50"], "profile.trace_megabytes=50.0: has no effect without profile=true"),
-        (["model=program", "program.command=true", "profile.steps=3"], "timetrial cannot trace a program"),
+        (
+            ["model=program", "program.command=true", "profile.steps=3"],
+            "timetrial cannot trace a program. Next: give profile.file=",
+        ),
     ],
 )
 def test_what_cannot_be_traced_is_refused(asked: list[str], words: str) -> None:

@@ -7,6 +7,7 @@ import shutil
 
 from conf.launch_options import AlertConfig, ProfileConfig
 from conf.schema import SAVE_MODEL, ConfigError, RunConfig
+from tracking.request import program_command
 
 
 def check_save_model(config: RunConfig) -> None:
@@ -38,14 +39,30 @@ def check_profile(config: RunConfig) -> None:
         raise ConfigError(f"profile.trace_megabytes={profile.trace_megabytes:g}: must be above 0")
     for key in ("seed", "trace_megabytes"):
         value = getattr(profile, key)
-        if not profile.steps and value != getattr(ProfileConfig, key):
+        if not (profile.steps or profile.file) and value != getattr(ProfileConfig, key):
             raise ConfigError(f"profile.{key}={value}: has no effect without profile=true. Next: give both, or neither")
     if profile.nvtx and (config.is_program() or not config.on_gpu()):
         raise ConfigError(
             "profile.nvtx=true: marks a workload's training on GPUs only. Next: give gpus=1, or leave it out"
         )
-    if profile.steps and config.is_program():
-        raise ConfigError(f"profile.steps={profile.steps}: timetrial cannot trace a program. Next: leave it out")
+    if profile.file is not None:
+        check_trace_file(config, profile.file)
+    elif profile.steps and config.is_program():
+        raise ConfigError(
+            f"profile.steps={profile.steps}: timetrial cannot trace a program. Next: give profile.file=, the program's"
+            " own trace, or leave it out"
+        )
+
+
+def check_trace_file(config: RunConfig, file: str) -> None:
+    if not config.is_program():
+        raise ConfigError(
+            f"profile.file={file}: has no effect with model={config.model.name}, which is no program. Next: give"
+            " profile=true"
+        )
+    if config.profile.steps:
+        raise ConfigError(f"profile.file={file}: has no effect with profile=true. Next: leave one out")
+    program_command.filled(file, "profile.file", dict.fromkeys(program_command.PLACEHOLDERS, ""))
 
 
 def check_alert(alert: AlertConfig) -> None:

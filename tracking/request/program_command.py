@@ -21,7 +21,7 @@ WITHOUT_EFFECT = (
     "checkpoint_every_steps",
 )  # fmt: skip
 # Options that users type without Hydra's quotes.
-WORDS = {f"program.{key}" for key in ("command", "samples", "epoch", "step", "start")}
+WORDS = {f"program.{key}" for key in ("command", "samples", "epoch", "step", "start")} | {"profile.file"}
 EXPRESSIONS = {"samples": 1, "epoch": 1, "step": 1, "start": 0}  # required number of groups
 METRIC = re.compile(r"[\w.\-]+(?:/[\w.\- ]*[\w.\-])*")  # keys that MLflow accepts
 
@@ -52,7 +52,7 @@ def words(program: ProgramConfig, values: Mapping[str, object]) -> list[str]:
         parts = shlex.split(program.command)
     except ValueError as error:
         raise ConfigError(f"program.command={program.command}: {error}. Next: close its quotes") from None
-    return [_filled(part, program.command, values) for part in parts]
+    return [filled(part, "program.command", values) for part in parts]
 
 
 def used(program: ProgramConfig) -> set[str]:
@@ -63,11 +63,12 @@ def used(program: ProgramConfig) -> set[str]:
     return {name for _, name, _, _ in parts if name is not None}
 
 
-def _filled(word: str, command: str, values: Mapping[str, object]) -> str:
+def filled(word: str, key: str, values: Mapping[str, object]) -> str:
+    """A word of the option `key` with each {name} replaced by its value. Raises ConfigError for any other name."""
     try:
         parts = list(string.Formatter().parse(word))
     except ValueError as error:
-        raise ConfigError(f"program.command={command}: {error}. Next: write {{{{ and }}}} for literal braces") from None
+        raise ConfigError(f"{key}={word}: {error}. Next: write {{{{ and }}}} for literal braces") from None
     text = ""
     for literal, name, form, conversion in parts:
         text += literal
@@ -76,7 +77,7 @@ def _filled(word: str, command: str, values: Mapping[str, object]) -> str:
         if name not in values or form or conversion:
             allowed = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
             raise ConfigError(
-                f"program.command={command}: {{{name}}} has no value. Allowed: {allowed}. Next: write {{{{ and }}}} for"
+                f"{key}={word}: {{{name}}} has no value. Allowed: {allowed}. Next: write {{{{ and }}}} for"
                 " literal braces"
             )
         text += str(values[name])

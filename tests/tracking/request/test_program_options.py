@@ -77,6 +77,16 @@ def test_a_program_is_refused_nothing_that_it_needs_and_its_params_are_what_is_k
         ([RUN[1], "compile=true"], "compile=True: has no effect on a program"),
         ([RUN[1], "batch_size=4"], r"batch_size=4: has no effect.*\{batch_size\}"),
         (["program.command='t {max_epochs}'"], "give max_epochs="),
+        (
+            [RUN[1], "profile.file=t.json", "profile.steps=20"],
+            r"profile\\.file=t\\.json: has no effect with profile=true",
+        ),
+        (
+            [RUN[1], "profile.file='{rundir}/t'"],
+            r"profile\.file=\{rundir\}/t: \{rundir\} has no value. Allowed: .*\{run_dir\}",
+        ),
+        ([RUN[1], "profile.file=t.json", "profile.trace_megabytes=0"], "trace_megabytes=0: must be above 0"),
+        (["model=vgg", "profile.file=t.json"], r"profile\.file=t\.json: has no effect with model=vgg.*profile=true"),
         ([RUN[1], "gpus=9"], "gpus=9: 8 visible"),
         ([RUN[1], "gpus=0", "cpu_processes=2"], r"cpu_processes=2: has no effect.*torchrun"),
         (

@@ -79,7 +79,7 @@ def kernel_diff(store: Runs, runs: Sequence[Run]) -> tuple[KernelDiff, list[str]
     if first["on_gpu"] != second["on_gpu"]:
         notes.append("one run was on a GPU, the other on a CPU: a CPU's operators do not compare with a GPU's kernels")
     kinds = [{row["class"]: row for row in summary["classes"]} for summary in (first, second)]
-    names = [{(row["name"], row["class"]): row for row in summary["kernels"]} for summary in (first, second)]
+    names = _by_name(first["kernels"], second["kernels"])
     keys = sorted({*names[0], *names[1]}, key=lambda key: -max(side.get(key, {}).get("ms", 0.0) for side in names))
     return (
         KernelDiff(
@@ -90,6 +90,21 @@ def kernel_diff(store: Runs, runs: Sequence[Run]) -> tuple[KernelDiff, list[str]
         ),
         notes,
     )
+
+
+def _by_name(*sides: Sequence[Mapping[str, Any]]) -> list[dict[tuple[str, str], Mapping[str, Any]]]:
+    """The kernels of either side by name and class.
+
+    A program's trace knows no phases, so it cannot tell the optimizer's kernels. A name with one row on each side is
+    the same kernel, and has A's class.
+    """
+    first: dict[str, list[str]] = {}
+    second: dict[str, list[str]] = {}
+    for kinds, side in zip((first, second), sides, strict=True):
+        for row in side:
+            kinds.setdefault(row["name"], []).append(row["class"])
+    same = {name: kinds[0] for name, kinds in first.items() if len(kinds) == 1 == len(second.get(name, ()))}
+    return [{(row["name"], same.get(row["name"], row["class"])): row for row in side} for side in sides]
 
 
 def _profile(store: Runs, run: Run) -> kernels.Profile:

@@ -79,6 +79,8 @@ def prepare(
 def compared(config: RunConfig) -> dict[str, str]:
     """The tags of a run that say how it is compared: whether a mean counts it, with what, and what is better."""
     tags = {UNCOUNTED_TAG: "warm-up"} if config.warm_up else {}
+    if config.is_program() and config.profiled():
+        tags[UNCOUNTED_TAG] = "its kernels were traced while it trained"
     tags |= {UNCOUNTED_TAG: EXPLORING} if config.search.phase == "explore" else {}
     tags |= {PAIRED_TAG: "seed"} if config.sweep.paired else {}
     tags |= {MEMORY_TAG: said} if (said := gpu_memory.words(config)) else {}

@@ -32,7 +32,12 @@ OF_THE_WORKER = ("TIMETRIAL_LAUNCHER", "PYTHONPATH")
 
 def words(config: RunConfig, run_dir: Path) -> list[str]:
     """The words of the program's own command."""
-    given = {
+    return program_command.words(config.program, values(config, run_dir))
+
+
+def values(config: RunConfig, run_dir: Path) -> dict[str, object]:
+    """What stands for the names in braces."""
+    return {
         "seed": config.seed,
         "gpus": config.num_gpus(),
         "processes": config.processes_per_node(),
@@ -43,7 +48,6 @@ def words(config: RunConfig, run_dir: Path) -> list[str]:
         "run_dir": run_dir.absolute(),
         "stack": config.stack.name,
     }
-    return program_command.words(config.program, given)
 
 
 def command(config: RunConfig, run_dir: Path, python: str | None = None) -> list[str]:

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 from conf import schema
-from tracking.jobs.program import process, program_outcome, program_python
+from tracking.jobs.program import process, program_outcome, program_profile, program_python
 from tracking.jobs.program.listener import Listener, uuids_of
 from tracking.jobs.program.moments import Moment, now
 from tracking.jobs.program.stamper import PIPE_BYTES, Stamper
@@ -68,7 +68,10 @@ def run(run_dir: Path, python: str | None) -> int:
         code = listen(config, run_dir, listener, python)
         if listener.libraries or listener.frameworks:
             write_fingerprint(run_dir, program_outcome.seen_facts(facts, listener.libraries, listener.frameworks))
-        return program_outcome.conclude(config, run_dir, log, listener, code)
+        failed = program_outcome.conclude(config, run_dir, log, listener, code)
+        if config.profiled() and not failed:  # By now the result is complete.
+            program_profile.write(config, run_dir, log, listener.began)
+        return failed
     except schema.ConfigError as error:
         return program_outcome.fail(run_dir, Failure("bad_input", str(error)))
     except OSError as error:

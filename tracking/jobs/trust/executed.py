@@ -16,6 +16,7 @@ EXECUTED = {
     "model.hparams": "its hyperparameter",
     "program.command": "the command",
     "program.cwd": "in the folder",
+    "profile.file": "the trace read from",
     "alert.command": "when a run ends or is slow, the command",
     "cluster.before": "in each job the line of shell",
     "cluster.lines": "sbatch's option",

@@ -6,7 +6,7 @@ from that document, so it holds for a GPU that is not here. On a CPU the innermo
 
 from __future__ import annotations
 
-from tracking.measure.kernels import merged_trace
+from tracking.measure.kernels import merged_trace, program_trace
 from tracking.measure.kernels.profile import (
     KERNELS,
     PROFILE,
@@ -22,6 +22,6 @@ from tracking.measure.kernels.trace import MARK, Trace, parse
 from tracking.measure.kernels.trace_summary import Summary, summarize
 
 __all__ = [
-    "KERNELS", "MARK", "PROFILE", "SCRATCH", "Profile", "Summary", "Trace", "merged_trace", "parse", "read",
-    "remove_scratch", "slowest", "summarize", "trace_name", "write",
+    "KERNELS", "MARK", "PROFILE", "SCRATCH", "Profile", "Summary", "Trace", "merged_trace", "parse", "program_trace",
+    "read", "remove_scratch", "slowest", "summarize", "trace_name", "write",
 ]  # fmt: skip

@@ -49,7 +49,7 @@ RULES = [
         ("reduction", r"^triton_(red|per)_|reduce|softmax|^aten::(sum|mean|max|min|amax|amin|argmax|all|any|norm)$"),
         (
             "elementwise",
-            r"elementwise|vectorized|pointwise"
+            r"elementwise|vectorized|pointwise|^(loop|wrapped)_\w*|_fusion"  # the latter are XLA's
             r"|^aten::_?(foreach_)?(add|sub|mul|div|neg|pow|sqrt|exp|log|relu|threshold|threshold_backward|sigmoid|tanh"
             r"|clamp|clamp_min|where|eq|ne|lt|le|gt|ge|lerp|addcmul|addcdiv|dropout|gelu|silu|hardtanh)_?(_backward)?$",
         ),

@@ -64,6 +64,20 @@ def test_kernels_in_both_and_in_one_alone(pair: tuple[Path, Path], capsys: pytes
         assert len(gaps) == len(own["gaps"])
 
 
+def test_a_kernel_is_shared_though_a_program_cannot_tell_the_optimizers(
+    pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = [event for event in of_gpu()["traceEvents"] if event.get("cat") == "kernel"]
+    summary, notes = kernels.program_trace.summary_of({"traceEvents": events})
+    profile = kernels.Profile(asked_steps=1, num_steps=1, summaries={"0": summary.plain()}, notes=notes)
+    kernels.write(pair[1], profile)
+    code, output = asked(capsys, *pair, json_too=True)
+    assert code == 0, output
+    answer = json.loads(output[: output.rindex("}") + 1])
+    assert answer["sentence"].startswith("4 kernels are in both, with 100% of the kernels' time in A and 100% in B")
+    assert {row["class"] for row in answer["kernels"] if row["name"] == UPDATE} == {"optimizer"}
+
+
 def test_it_is_shown_in_tables(
     pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
