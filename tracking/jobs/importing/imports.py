@@ -72,7 +72,8 @@ def import_log(path: Path, asked: LogOptions) -> Imported:
 def _write(path: Path, log: PublishedLog, digest: str, size: int, asked: LogOptions) -> Imported:
     config = _config(log, size, asked)
     name = (
-        asked.name or f"{log.account.submission.said.get('submission_org', 'imported')}-{log.benchmark.model}-{size}gpu"
+        asked.name
+        or f"{log.account.submission.facts.get('submission_org', 'imported')}-{log.benchmark.model}-{size}gpu"
     )
     name = f"{NO_NAME.sub('_', name).lstrip('.')[:80]}-{digest[:DIGEST_CHARS]}"
     with run_lock.make(asked.runs_dir, name) as owner:

@@ -26,7 +26,7 @@ from tracking.measure.programs import (
 from tracking.record import Record, attempts, typed_json
 
 INTERVALS = ("epoch_", "block_", "eval_", "train_epoch")  # begin the keys of what belongs to the run
-BEFORE, BEHIND, UNSURE = "before run_start", "behind run_stop", "that reach the target, in a run without run_stop"
+BEFORE, BEHIND, UNSURE = "before run_start", "after run_stop", "that reach the target, in a run without run_stop"
 
 
 @dataclass(frozen=True)

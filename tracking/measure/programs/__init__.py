@@ -1,7 +1,7 @@
-"""What a program says of its training, made into the events of our journal.
+"""Turn a program's output about its training into the events of our journal.
 
-Pure: lines of text go in, records come out. A program speaks MLPerf's log, words that regular expressions find, or our
-journal's own lines. A log that was written elsewhere becomes a run by the same way.
+Pure: lines of text in, records out. A program writes MLPerf's log, text that regular expressions match, or lines of
+our journal. Logs written elsewhere become runs in the same way.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Values of records that others wrote: each is of its type and within its bounds, or a ValueError says why not.
+"""Check values of records from others: each has its type and lies within its bounds, or a ValueError says why not.
 
-Programs, logs and files of a run's folder may hold any JSON. Whoever reads a record asks these functions for each of
-its values, so that nothing later meets a number that no float, date or database takes.
+Programs, logs and files of a run's folder may hold any JSON. Readers check each value here, so that no later code meets
+a number that a float, a date or a database cannot hold.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from typing import Any
 from tracking.base.safe_text import visible
 from tracking.record import documents, typed_json
 
-MAX_COUNT = 2**53 - 1  # Floats hold every whole number up to it.
-LATE_MS = 86_400_000  # A time that lies so far ahead is no skew of another machine's clock, nor a zone's.
-MAX_CLOCK_SEC = 1e9  # No machine has been up for 30 years.
+MAX_COUNT = 2**53 - 1  # floats hold every whole number up to this
+LATE_MS = 86_400_000  # one day; neither clock skew nor a time zone explains more
+MAX_CLOCK_SEC = 1e9  # no machine has been up for 30 years
 MAX_TEXT_CHARS = 250
 SHOWN_CHARS = 80
 
 
 def decoded(text: str) -> Any:
-    """The JSON of a text, as `documents.parsed` has it."""
+    """The JSON of a text, by `documents.parsed`. Raises ValueError."""
     try:
         return documents.parsed(text)
     except ValueError:
-        raise ValueError("is no JSON") from None
+        raise ValueError("is not JSON") from None
 
 
 def decoded_start(text: str) -> Any:
-    """The JSON with which a text begins; what follows is passed over."""
+    """The JSON at the start of a text; the rest is ignored. Raises ValueError."""
     try:
         return documents.DECODER.raw_decode(text.lstrip())[0]
     except (ValueError, RecursionError):
-        raise ValueError("is no JSON") from None
+        raise ValueError("is not JSON") from None
 
 
 def mapping(value: Any, name: str) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def mapping(value: Any, name: str) -> dict[str, Any]:
 
 
 def number(value: Any, name: str) -> float:
-    """A finite number, or NaN, which a loss may come to."""
+    """A finite number, or NaN, which a loss may become."""
     if type(value) not in (int, float) or math.isinf(value):
         raise ValueError(f"{name}={shown(value)}: must be a number")
     return float(value)
@@ -55,21 +55,21 @@ def positive(value: Any, name: str) -> float:
 
 
 def count(value: Any, name: str) -> int:
-    """A whole number from 0 on, also one that is written as a float."""
+    """A whole number from 0 to MAX_COUNT, possibly written as a float."""
     if type(value) not in (int, float) or not 0 <= value <= MAX_COUNT or value != int(value):
         raise ValueError(f"{name}={shown(value)}: must be a whole number from 0 to {MAX_COUNT}")
     return int(value)
 
 
 def fraction(value: Any, name: str) -> int | float:
-    """A number from 0 on; a whole one is an int."""
+    """A number from 0 to MAX_COUNT, as an int if it is whole."""
     if not 0 <= number(value, name) <= MAX_COUNT:
         raise ValueError(f"{name}={shown(value)}: must be a number from 0 to {MAX_COUNT}")
     return int(value) if value == int(value) else float(value)
 
 
 def time_ms(value: Any) -> float:
-    """Milliseconds of the wall clock, with a fraction where there is one, that can be written as a date."""
+    """Milliseconds of the wall clock, possibly fractional, that can be written as a date."""
     if type(value) not in (int, float) or not 0 <= value <= typed_json.MAX_MS:
         raise ValueError(f"time_ms={shown(value)}: must be milliseconds since 1970, up to the year 9999")
     return float(value)
@@ -82,7 +82,7 @@ def clock_sec(value: Any) -> float:
 
 
 def text(value: Any) -> str:
-    """A text of one line that can be a tag; empty where the value is no text."""
+    """The value as a text of one line that can be a tag; "" if it is not a text."""
     if not isinstance(value, str):
         return ""
     printable = visible(value.encode("utf-8", "replace").decode()).replace("\n", " ")
@@ -90,6 +90,6 @@ def text(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """The value for a message, not at any length."""
+    """The value for a message, shortened."""
     words = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
     return words if len(words) <= SHOWN_CHARS else words[: SHOWN_CHARS - 1] + "…"

@@ -1,4 +1,4 @@
-"""What a program's own words say, as the regular expressions of `program.*` find them."""
+"""Read values from a program's own output by the regular expressions of `program.*`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracking.measure.programs.whole_lines import LeftOut
 
 @dataclass(frozen=True)
 class Found:
-    """`role` is metric, samples, epoch, step or start; `key` the metric's."""
+    """A matched value. `role` is metric, samples, epoch, step or start; `key` is the metric's."""
 
     role: str
     key: str
@@ -20,21 +20,21 @@ class Found:
 
 
 def compiled(pattern: str, groups: int = 1) -> re.Pattern[str]:
-    """The expression. Raises ValueError for one that is none, or that has not so many groups."""
+    """The compiled expression. Raises ValueError for an invalid one, or another number of groups."""
     try:
         expression = re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from None
+        raise ValueError(f"is not a regular expression: {error}") from None
     if expression.groups != groups:
         words = "none" if groups == 0 else "exactly one, around the number"
-        raise ValueError(f"has {expression.groups} groups (...); give {words}, and (?:...) where one only binds")
+        raise ValueError(f"has {expression.groups} groups (...); give {words}, and write others as (?:...)")
     return expression
 
 
 class DeclaredWords:
-    """Finds what `metrics` (by key) and the others were declared to look like; a line may say several things.
+    """Matches lines against the declared expressions: `metrics` by key, and the others. A line may match several.
 
-    `unread` are numbers that were found and not read.
+    `unread` collects numbers that were matched and could not be read.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class DeclaredWords:
     ) -> None:  # fmt: skip
         self.unread = LeftOut()
         singles = {"epoch": epoch, "step": step, "samples": samples}
-        # In this order: an epoch's number that stands in the line of a metric is that metric's.
+        # In this order, since an epoch's number in a metric's line belongs to that metric.
         self._patterns = [(role, "", compiled(text)) for role, text in singles.items() if text]
         self._patterns += [("metric", key, compiled(text)) for key, text in metrics.items()]
         self._samples_per_step = samples_per_step
         self._start = compiled(start, groups=0) if start else None
 
     def found_in(self, line: str) -> Iterator[Found]:
-        """What the line says, of each expression once. A number that cannot be read for certain is in `unread`."""
+        """The matches of a line, at most one per expression. Numbers that are ambiguous go to `unread`."""
         if self._start is not None and self._start.search(line):
             yield Found("start", "", 0.0)
         for role, key, pattern in self._patterns:

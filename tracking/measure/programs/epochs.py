@@ -1,9 +1,8 @@
-"""Epochs of MLPerf's log: what its numbers count, and windows of throughput, each within an epoch or a block.
+"""The epochs of MLPerf's log: the meaning of its numbers, and windows of throughput within epochs or blocks.
 
-Logs number epochs from 0 or from 1; their evaluations bear the number of the last epoch or say how many are completed,
-in samples where epochs are meant, or as a fraction. Here epochs are counted from 1, and an evaluation says how many
-are completed. A block counts as one interval however many epochs it says, so that a log makes no more records than it
-has lines.
+Logs number epochs from 0 or from 1. Their evaluations give the number of the last epoch or of completed epochs,
+sometimes in samples, or as a fraction. Here epochs are counted from 1, and an evaluation gives the completed epochs. A
+block of epochs counts as one interval, so that a log never makes more records than it has lines.
 """
 
 from __future__ import annotations
@@ -17,50 +16,50 @@ from tracking.measure.programs.rates import window
 from tracking.measure.programs.submission import Submission
 from tracking.record import Record
 
-MOST_EPOCHS = 10_000  # that a block may have; more are something else than epochs
-MOST_OPEN = 4  # blocks that have begun and not ended; further ones have lost their end
-MOST_WINDOWS = 4  # of a block: the first two of a run do not count for its rate
-WHOLE = 0.995  # the share of an epoch from which it counts as one: its last batch may be left out
+MOST_EPOCHS = 10_000  # in a block; a larger number does not count epochs
+MOST_OPEN = 4  # open blocks; with more, the oldest has lost its end
+MOST_WINDOWS = 4  # per block, since the first two windows of a run do not count for its rate
+WHOLE = 0.995  # the share from which an epoch counts as whole, since its last batch may be dropped
 
 
 @dataclass(frozen=True)
 class Block:
-    """`end` is how many epochs are over at its end, by the log's numbers."""
+    """A block of epochs. `end` is the number of epochs completed at its end, by the log's numbers."""
 
     count: float
     end: float
     start_sec: float
-    epochs_told: int
+    num_started: int
 
 
 class Epochs:
-    """`begins`, `edge` and `block` take what is said of training; `completed` reads an evaluation's number."""
+    """Tracks the epochs of a log. `begins`, `edge` and `block` take lines; `completed` reads an evaluation's number."""
 
     def __init__(self, submission: Submission) -> None:
         self._submission = submission
         self._first: float | None = None  # the first epoch's number
-        self._numbers = 1  # that an epoch takes: as many as it has samples, where these are counted
+        self._numbers = 1  # by how much the log's number grows in an epoch: its samples, if the log counts samples
         self._finished = self._begun = 0.0  # epochs
         self._readings: dict[str, tuple[int, int]] = {}  # by the key of a line
-        self._evaluated = 0.0  # epochs that the last evaluation said to be completed
-        self._since: float | None = None  # when the epoch began
-        self._paused = 0.0  # seconds of it in which was evaluated
+        self._evaluated = 0.0  # completed epochs by the last evaluation
+        self._since: float | None = None  # the start of the epoch
+        self._paused = 0.0  # its seconds of evaluation
         self._pause: float | None = None
-        self._epochs_told = 0  # how many began by a line of their own
-        self._blocks: dict[float, Block] = {}  # that have not ended, by the first epoch's number
+        self._num_started = 0  # epochs that started by a line of their own
+        self._blocks: dict[float, Block] = {}  # open ones, by the first epoch's number
         self._last_closed: float | None = None
         self._trained = 0  # samples
 
-    def begins(self, said: Any) -> None:
-        """v0.5 says with which number an epoch begins, and nothing of its end."""
-        number = self._numbered(said)
+    def begins(self, raw: Any) -> None:
+        """Note the start of an epoch in v0.5, which gives its number and has no line for its end."""
+        number = self._numbered(raw)
         if number is not None and number > self._begun:
             self._begun = self._finished = number
 
     def completed(self, entry: Entry) -> float | None:
-        """The epochs that are completed at an evaluation, by the number of its line; None where that is not known.
+        """The epochs completed at an evaluation, by its line's number; None if not known.
 
-        How it is to be read is found out once, at its first number that the epochs until then explain.
+        The meaning of the number is determined once, at the first number that the epochs so far explain.
         """
         number, benchmark = as_number(entry.metadata.get("epoch_num")), self._submission.benchmark
         if number is None or not benchmark.has_epochs:
@@ -77,10 +76,10 @@ class Epochs:
         return value
 
     def _read(self, number: float) -> tuple[int, int] | None:
-        """What the number is to be divided by, and what is to be added; None where the epochs do not tell.
+        """The divisor of the number and the summand that give completed epochs; None if the epochs do not show them.
 
-        It says how many are completed, or bears the number of the last one. An evaluation may stand before the end of
-        that one, and one beside the training behind the start of the next.
+        The number gives the completed epochs or the last epoch's number. An evaluation's line may come before that
+        epoch's end, or after the start of the next one if it runs beside the training.
         """
         from_0, going_on = self._first == 0, self._begun > self._finished
         if not self._begun:
@@ -100,7 +99,7 @@ class Epochs:
         return None
 
     def edge(self, entry: Entry, time_ms: int, clock_sec: float) -> list[Record]:
-        """An edge of an epoch or an evaluation, behind the window that ends with it, if one does."""
+        """The record of an edge of an epoch or an evaluation, after the window that ends with it, if there is one."""
         part, is_epoch = 1.0, entry.key in ("epoch_start", "epoch_stop")
         if is_epoch and not self._submission.benchmark.has_epochs:
             return []
@@ -108,11 +107,11 @@ class Epochs:
         records: list[Record] = []
         if entry.key == "epoch_start":
             self._since, self._paused = clock_sec, 0.0
-            self._epochs_told, self._begun = self._epochs_told + 1, self._finished + 1
+            self._num_started, self._begun = self._num_started + 1, self._finished + 1
         elif entry.key == "eval_start":
             self._pause = clock_sec
         elif entry.key == "eval_stop" and self._pause is not None:
-            # One that was going on when the epoch began takes place beside the training, and interrupts nothing.
+            # An evaluation that began before the epoch runs beside the training and does not interrupt it.
             self._paused += clock_sec - self._pause if self._since is None or self._pause >= self._since else 0.0
         elif entry.key == "epoch_stop" and self._since is not None:
             part = self._part()
@@ -123,20 +122,20 @@ class Epochs:
         return [*records, Record("event", time_ms, clock_sec, key=entry.key, values=values)]
 
     def _part(self) -> float:
-        """The part that was trained of an epoch that ends: a run may end within one, as its last evaluation says."""
+        """The trained part of an epoch that ends; a run may end within an epoch, as its last evaluation shows."""
         part = self._evaluated - self._finished
         within = self._submission.benchmark.counts == "fractions" and 0 < part < WHOLE
         return part if within else 1.0
 
     def block(self, entry: Entry, time_ms: int, clock_sec: float) -> list[Record]:
-        """At the end of a block whose epochs the log does not tell apart: an interval of as many epochs."""
+        """The records of a block that ends, if the log has no lines for its epochs: one interval of all its epochs."""
         if self._submission.benchmark.counts != "epochs":
             return []
         if entry.key == "block_start":
             self._open_block(entry, clock_sec)
             return []
         block = self._closed(entry.metadata.get("first_epoch_num"))
-        if block is None or self._epochs_told > block.epochs_told or block.end <= self._finished:
+        if block is None or self._num_started > block.num_started or block.end <= self._finished:
             return []
         count, start = block.count, block.start_sec
         first, self._finished = int(self._finished) + 1, self._finished + count
@@ -157,7 +156,7 @@ class Epochs:
             self._submission.note("block", "a block without first_epoch_num and epoch_count")
             return
         if self._first is None and samples > 1 and first == samples and count % samples == 0:
-            self._numbers = samples  # Its first epoch ends with the number of an epoch's samples.
+            self._numbers = samples  # the first epoch's number is that of an epoch's samples
         first, count = first / self._numbers, count / self._numbers
         if count > MOST_EPOCHS:
             self._submission.note("block", f"epoch_count {count:,.15g} of a block")
@@ -165,22 +164,24 @@ class Epochs:
         self._first = first if self._first is None else self._first
         if len(self._blocks) >= MOST_OPEN:
             self._blocks.pop(next(iter(self._blocks)))
-        self._blocks[first] = Block(count, first - self._first + count, clock_sec, self._epochs_told)
+        self._blocks[first] = Block(count, first - self._first + count, clock_sec, self._num_started)
         self._begun = max(self._begun, self._finished + count)
 
-    def _closed(self, said: Any) -> Block | None:
-        """The block that ends, by what its end says of its first epoch, else the oldest one. Some logs say another
-        number there, begin the next block before, or have a line twice."""
-        number = as_number(said)
+    def _closed(self, raw: Any) -> Block | None:
+        """The block that ends: by the first epoch in its last line, else the oldest one.
+
+        Some logs give another number there, begin the next block earlier, or repeat a line.
+        """
+        number = as_number(raw)
         first = None if number is None else number / self._numbers
         again, self._last_closed = first is not None and first == self._last_closed, first
         if first not in self._blocks:
             first = None if again else next(iter(self._blocks), None)
         return None if first is None else self._blocks.pop(first)
 
-    def _numbered(self, said: Any) -> float | None:
-        """The number of an epoch, from 1; None where the log says none."""
-        number = as_number(said)
+    def _numbered(self, raw: Any) -> float | None:
+        """The number of an epoch, from 1; None if the log does not give it."""
+        number = as_number(raw)
         if number is None:
             return None
         self._first = number if self._first is None else self._first
@@ -189,7 +190,7 @@ class Epochs:
     def _windows(
         self, epochs: float, parts: int, seconds: float, number: int, time_ms: int, clock_sec: float
     ) -> list[Record]:
-        """So many epochs that end now, in windows of equal length."""
+        """The windows of `epochs` epochs that end now: `parts` of equal length."""
         samples = self._submission.epoch_samples()
         before, self._trained = self._trained, self._trained + round(epochs * samples)
         if not samples or seconds <= 0:
@@ -203,13 +204,13 @@ class Epochs:
         return records
 
 
-def as_number(said: Any) -> float | None:
+def as_number(raw: Any) -> float | None:
     """A number that may count epochs; None for anything else."""
-    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said < 2**53:
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0 <= raw < 2**53:
         return None
-    return float(said)
+    return float(raw)
 
 
 def as_whole(number: float) -> float:
-    """As an integer where it is one, which reads shorter."""
+    """The number, as an int if it is whole, which is shorter to read."""
     return int(number) if float(number).is_integer() else number

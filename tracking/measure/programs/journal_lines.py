@@ -1,9 +1,9 @@
-"""A line that a program writes into the file of `$TIMETRIAL_JOURNAL`: a line of our journal, with less in it.
+"""Read a line that a program writes into the file `$TIMETRIAL_JOURNAL`: a line of our journal with fewer fields.
 
     {"kind": "event", "key": "eval_accuracy", "values": {"metrics": {"accuracy": 0.97}, "epoch_num": 3}}
     {"kind": "metrics", "step": 50, "values": {"train/loss": 0.31}}
 
-`clock_sec` (time.monotonic) and `time_ms` may be given; without them it is the time at which the line was read.
+`clock_sec` (time.monotonic) and `time_ms` are optional; they default to the time at which the line was read.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from tracking.request.name_checks import is_measured
 INTERVALS = ("init", "warmup", "epoch", "eval", "checkpoint", "run")
 EVENTS = {f"{name}_{edge}" for name in INTERVALS for edge in ("start", "stop")} - {"init_start"}
 EVENTS |= {"eval_accuracy", "throughput_window"}
-LATE_SEC = 1.0  # The monotonic clock is one for all processes of a machine.
+LATE_SEC = 1.0  # all processes of a machine share the monotonic clock
 
 
 def record_in(line: str, time_ms: int, clock_sec: float) -> Record:
-    """The record of a line that was read at this time. Raises ValueError that says what is wrong with it."""
+    """The record of a line that was read at this time. Raises ValueError with what is wrong."""
     content = checked_values.decoded(line)
     if not isinstance(content, dict) or content.get("kind") not in ("event", "metrics"):
         raise ValueError('needs "kind": "event" or "metrics"')
     values = checked_values.mapping(content.get("values", {}), "values")
-    given_ms, given_sec = _times(content, time_ms, clock_sec)
+    line_ms, line_sec = _times(content, time_ms, clock_sec)
     if content["kind"] == "metrics":
         step = checked_values.count(content.get("step", 0), "step")
-        return Record("metrics", given_ms, given_sec, step=step, values=_metrics(values))
+        return Record("metrics", line_ms, line_sec, step=step, values=_metrics(values))
     key = content.get("key")
     if not isinstance(key, str) or key not in EVENTS:
         raise ValueError(f"key={checked_values.shown(key)}: allowed: {', '.join(sorted(EVENTS))}")
-    return Record("event", given_ms, given_sec, key=key, values=_event(key, values))
+    return Record("event", line_ms, line_sec, key=key, values=_event(key, values))
 
 
 def _times(content: dict[str, Any], time_ms: int, clock_sec: float) -> tuple[int, float]:
-    """What the line gives of the two clocks, beside the time at which it was read."""
-    given_ms, given_sec = float(time_ms), clock_sec
+    """The line's times by the two clocks, or the time at which it was read."""
+    line_ms, line_sec = float(time_ms), clock_sec
     if "time_ms" in content:
-        given_ms = checked_values.time_ms(content["time_ms"])
-        if given_ms > time_ms + checked_values.LATE_MS:
-            raise ValueError(f"time_ms={given_ms:.0f}: lies a day and more after the line was read")
-        given_sec += (given_ms - time_ms) / 1e3
+        line_ms = checked_values.time_ms(content["time_ms"])
+        if line_ms > time_ms + checked_values.LATE_MS:
+            raise ValueError(f"time_ms={line_ms:.0f}: is a day or more after the line was read")
+        line_sec += (line_ms - time_ms) / 1e3
     if "clock_sec" in content:
-        given_sec = checked_values.clock_sec(content["clock_sec"])
-        if given_sec > clock_sec + LATE_SEC:
-            raise ValueError(f"clock_sec={given_sec}: lies after the line was read; give time_ms of another machine")
-    return int(given_ms), given_sec
+        line_sec = checked_values.clock_sec(content["clock_sec"])
+        if line_sec > clock_sec + LATE_SEC:
+            raise ValueError(f"clock_sec={line_sec}: is after the line was read; from another machine, give time_ms")
+    return int(line_ms), line_sec
 
 
 def _event(key: str, values: dict[str, Any]) -> dict[str, Any]:
-    # Only an evaluation may take place within an epoch.
+    # only an evaluation may be within an epoch
     epoch = checked_values.fraction if key == "eval_accuracy" else checked_values.count
     kept: dict[str, Any] = {"step": checked_values.count(values["step"], "step")} if "step" in values else {}
     kept |= {"epoch_num": epoch(values["epoch_num"], "epoch_num")} if "epoch_num" in values else {}
@@ -79,7 +79,7 @@ def _event(key: str, values: dict[str, Any]) -> dict[str, Any]:
 def _metrics(values: dict[str, Any], prefix: str = "") -> dict[str, float]:
     for key in values:
         if not journal.is_key(prefix + key):
-            raise ValueError(f"{checked_values.shown(key)}: MLflow takes {journal.KEY_RULE}")
+            raise ValueError(f"{checked_values.shown(key)}: MLflow accepts {journal.KEY_RULE}")
         if is_measured(prefix + key):
-            raise ValueError(f"{key}: is among the names of what timetrial measures; give it another one")
+            raise ValueError(f"{key}: timetrial uses this name for its own measurements; give another one")
     return {key: checked_values.number(value, key) for key, value in values.items()}

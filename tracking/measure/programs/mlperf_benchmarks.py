@@ -1,9 +1,9 @@
-"""MLPerf's benchmarks, by the name that a log says: targets, numbers of runs, and what their numbers of epochs count.
+"""MLPerf's benchmarks by their name in a log: targets, numbers of runs, and the unit of their epoch numbers.
 
-mlperf_benchmarks.csv has a row for each benchmark and the rounds that share it. `rules COMMIT` in its last column is
-that of github.com/mlcommons/training_policies, training_rules.adoc, sections "Benchmark Results", "Closed Division" and
-on epoch reporting (`hpc rules`: hpc_training_rules.adoc); `checker RULESET` and `result_summarizer` are those of
-github.com/mlcommons/logging. Sizes of datasets are those that the published logs say.
+mlperf_benchmarks.csv has a row for each benchmark and the rounds that share it. In its last column, `rules COMMIT` is a
+commit of github.com/mlcommons/training_policies, training_rules.adoc, sections "Benchmark Results", "Closed Division"
+and on epoch reporting (`hpc rules`: hpc_training_rules.adoc). `checker RULESET` and `result_summarizer` refer to
+github.com/mlcommons/logging. Sizes of datasets come from the published logs.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from tracking.measure.programs.mlperf_lines import Entry, metric_of
 from tracking.record import typed_json
 
 TABLE = Path(__file__).with_name("mlperf_benchmarks.csv")
-METRICS = {"BBOX": "box_map", "SEGM": "mask_map", "FID": "fid", "CLIP": "clip"}  # our names of MLPerf's
-PERCENT_ABOVE = 1.0  # BLEU above it is said in percent, and so is its target then
-OTHER_NAMES = {"mask": "maskrcnn"}  # Google's in v0.6
-ROUNDS = {"v0.5": 0.5, "v0.6": 0.6}  # those that the format of a log's lines names; all later ones share one
-FIRST_CONVERGED = {"ncf": 50}  # of v0.5: "Run 100, use first 50 that converge"
-SPARE = 0.03  # by which a last batch or a filter may change the number of an epoch's samples
+METRICS = {"BBOX": "box_map", "SEGM": "mask_map", "FID": "fid", "CLIP": "clip"}  # MLPerf's names, and ours
+PERCENT_ABOVE = 1.0  # BLEU above this is in percent, and so is its target
+OTHER_NAMES = {"mask": "maskrcnn"}  # Google's name in v0.6
+ROUNDS = {"v0.5": 0.5, "v0.6": 0.6}  # rounds with their own format of a log's lines; all later ones share one
+FIRST_CONVERGED = {"ncf": 50}  # v0.5: "Run 100, use first 50 that converge"
+SPARE = 0.03  # the share by which a last batch or a filter may change an epoch's samples
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A row of the table; one with no `runs` is of a benchmark that is not in it.
+    """A row of the table. `runs` is 0 for a benchmark that is not in the table.
 
     `model`, `dataset` and the keys of `targets` are our names. A result is the mean of `runs` runs without the
-    `dropped` fastest and slowest; where `converged` is not 0, of the first so many that converge among them.
-    `counts` says what epoch_num counts: epochs, fractions of one, samples, tokens, or iterations of something else.
+    `dropped` fastest and slowest. If `converged` is not 0, it is the mean of the first `converged` runs that converge.
+    `counts` is the unit of epoch_num: epochs, fractions of one, samples, tokens, or iterations of something else.
     """
 
     name: str
@@ -60,12 +60,12 @@ class Benchmark:
         return FIRST_CONVERGED.get(self.name, 0)
 
     def holds_in(self, round_: float) -> bool:
-        """Whether the row is of this round of MLPerf, as 2.0."""
+        """Whether the row covers this round of MLPerf, such as 2.0."""
         first, last = _span(self.rounds) if self.rounds else (0.0, 0.0)
         return first <= round_ <= last
 
     def may_be(self, round_: str, opt_name: str, batch: int, year: int) -> bool:
-        """Whether a log may be of the row; its `round_` is empty for v0.7 and later, its `batch` 0 where not said."""
+        """Whether a log may belong to the row. `round_` is "" for v0.7 and later, `batch` 0 if not known."""
         first, last = _span(self.rounds)
         in_round = first <= ROUNDS[round_] <= last if round_ else last > max(ROUNDS.values())
         return (
@@ -76,26 +76,26 @@ class Benchmark:
         )
 
     def is_epoch(self, samples: int) -> bool:
-        """Whether an epoch may have so many samples; also where the table does not say how many it has."""
+        """Whether an epoch may have this number of samples; True if the table does not say."""
         if self.epoch_samples is None:
             return True
         least, most = self.epoch_samples
         return least * (1 - SPARE) <= samples <= most * (1 + SPARE)
 
     def targets_of(
-        self, evaluated: Sequence[Mapping[str, Any]], said: float | None, asked: Target | None = None
+        self, evaluated: Sequence[Mapping[str, Any]], log_target: float | None, requested: Target | None = None
     ) -> dict[str, Target]:
-        """The targets of a log: what was `asked` for, or what the log has `said` itself, or MLPerf's.
+        """The targets of a log: the `requested` one, else the log's own, else MLPerf's.
 
-        A number alone is a limit on the side that MLPerf's is. What the log of another benchmark says is no target,
-        since its side is not known. `evaluated` are values by our names.
+        A number without a sign is a limit on the same side as MLPerf's. For a benchmark that is not in the table, the
+        log's number gives no target, since its side is not known. `evaluated` are values by our names.
         """
         metric, own = next(iter(self.targets.items()), ("accuracy", 0.0))
         side = AT_MOST if is_at_most(own) else AT_LEAST
-        if asked is not None:
-            return {metric: asked if is_at_most(asked) else parse(f"{side}{asked}")}
-        if said is not None and self.runs and len(self.targets) < 2:
-            return {metric: parse(f"{side}{said}")}
+        if requested is not None:
+            return {metric: requested if is_at_most(requested) else parse(f"{side}{requested}")}
+        if log_target is not None and self.runs and len(self.targets) < 2:
+            return {metric: parse(f"{side}{log_target}")}
         bleus = [values["bleu"] for values in evaluated if typed_json.is_number(values.get("bleu"))]
         in_percent = any(bleu > PERCENT_ABOVE for bleu in bleus)
         return {name: 100 * limit(value) if in_percent else value for name, value in self.targets.items()}
@@ -106,32 +106,32 @@ class Benchmark:
 
 
 def by_our_names(entry: Entry, benchmark: Benchmark, several: bool) -> Entry:
-    """An evaluation with its metrics as a mapping, by our names.
+    """An evaluation with its metrics as a mapping by our names.
 
-    The one metric of a benchmark is its target's, whatever the log calls it, unless the log says `several`.
+    A log's only metric is the target's under any name, unless the log has `several` metrics.
     """
     own = list(benchmark.targets) or ["accuracy"]
-    said, value = metric_of(entry), entry.value
+    log_name, value = metric_of(entry), entry.value
     if isinstance(value, list) and len(value) == len(own) > 1:  # v0.6: boxes, masks
         values = dict(zip(own, value, strict=True))
     else:
-        values = value if isinstance(value, dict) else {said or own[0]: value}
+        values = value if isinstance(value, dict) else {log_name or own[0]: value}
         if len(own) == len(values) == 1 and not several:
             values = {own[0]: next(iter(values.values()))}
         values = {METRICS.get(key, key): number for key, number in values.items()}
-    return replace(entry, value=values, metadata={**entry.metadata, "metric": METRICS.get(said, said)})
+    return replace(entry, value=values, metadata={**entry.metadata, "metric": METRICS.get(log_name, log_name)})
 
 
 @lru_cache(maxsize=256)
 def benchmark(name: str, round_: str = "", opt_name: str = "", batch: int = 0, year: int = 9999) -> Benchmark:
-    """The row of a log: of those that it may be of, the one that asks for most; the newest one where there is none.
+    """The row of a log: the matching row with the most conditions, else the newest row of that name.
 
-    A name that is in no row gives a benchmark that is known by its name alone.
+    A name that is not in the table gives a benchmark with only its name.
     """
-    asked = OTHER_NAMES.get(name.lower(), name.lower())
-    rows = [row for row in table() if row.name == asked]
+    key = OTHER_NAMES.get(name.lower(), name.lower())
+    rows = [row for row in table() if row.name == key]
     fitting = [row for row in rows if row.may_be(round_, opt_name, batch, year)]
-    return max(fitting or rows[-1:], key=lambda row: row.num_conditions, default=Benchmark(asked, asked, "mlperf"))
+    return max(fitting or rows[-1:], key=lambda row: row.num_conditions, default=Benchmark(key, key, "mlperf"))
 
 
 @cache

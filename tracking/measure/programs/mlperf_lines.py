@@ -1,11 +1,11 @@
-"""A line of MLPerf's log, in each of its three formats.
+"""Read a line of MLPerf's log, in any of its three formats.
 
     :::MLLOG {"namespace": "", "time_ms": 1592512000123, "event_type": "INTERVAL_START", "key": "run_start", ...}
     :::MLL 1558639250.061 run_start: {"value": null, "metadata": {"file": "train.py", "lineno": 12}}
     :::MLPv0.5.0 ssd 1541710501.143265 (train.py:12) eval_accuracy: {"epoch": 5, "value": 0.04}
 
-The first is of v0.6 and later (github.com/mlcommons/logging, mlperf_logging.mllog), the second of v0.6, the third of
-v0.5. Whatever stands before the mark, such as the rank that a launcher puts there, is passed over.
+The first is from v0.6 and later (github.com/mlcommons/logging, mlperf_logging.mllog), the second from v0.6, the third
+from v0.5. Text before the mark, such as a launcher's rank, is ignored.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from tracking.measure.programs import checked_values
 MLLOG = ":::MLLOG "
 MLL = re.compile(r":::MLL (\d+(?:\.\d+)?) ([\w.]+): *(\{.*)")
 MLP = re.compile(r":::MLP(v0\.5\.\d+) (\S+) (\d+(?:\.\d+)?) \([^)]*\) ([\w.]+)(?:: *(.*))?")
-PLACES = ("samples_count", "step_num", "epoch_num")  # of what model an evaluation is
+PLACES = ("samples_count", "step_num", "epoch_num")  # keys that identify the evaluated model
 SUBMISSION = "submission_"
-# Names of v0.5 and what they became.
+# v0.5's names, and their later ones.
 RENAMED = {"preproc_num_train_examples": "train_samples"}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a line says. `value` is as the line has it; `time_ms` is the wall clock's, UTC, with its fraction.
+    """The content of a line. `value` is as in the line; `time_ms` is wall time in UTC, with its fraction.
 
-    `round` is v0.5 or v0.6 where the line's format is that round's; a line of v0.5 names its `benchmark`, too.
+    `round` is v0.5 or v0.6 if the line's format shows it. A line of v0.5 also names its `benchmark`.
     """
 
     key: str
@@ -43,7 +43,7 @@ class Entry:
 
 
 def entry_in(line: str) -> Entry | None:
-    """The entry of a line; None where there is none, or where it was torn."""
+    """The entry of a line; None for any other line, and for a torn one."""
     if ":::ML" not in line:
         return None
     try:
@@ -52,12 +52,12 @@ def entry_in(line: str) -> Entry | None:
         return None
     if entry is None or not isinstance(entry.key, str):
         return None
-    # Some submissions have added who submits what afterwards, at no time.
+    # Some submissions added their submission_* lines afterwards, without a time.
     return entry if entry.time_ms or entry.key.startswith(SUBMISSION) else None
 
 
 def is_torn(line: str) -> bool:
-    """Whether a line has the mark of MLPerf's log and cannot be read."""
+    """Whether a line has the mark of MLPerf's log but is unreadable."""
     return ":::ML" in line and entry_in(line) is None
 
 
@@ -112,29 +112,29 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def place(entry: Entry) -> Any:
-    """The number of the model that was evaluated, in whatever unit; None where the log says none."""
+    """The number that identifies the evaluated model, in any unit; None if the log gives none of PLACES."""
     return next((entry.metadata[key] for key in PLACES if entry.metadata.get(key) is not None), None)
 
 
 def metric_of(entry: Entry) -> str:
-    """What the log calls the metric of an evaluation; empty where it does not say it."""
+    """The log's name of an evaluation's metric; "" without one."""
     return checked_values.text(entry.metadata.get("metric"))
 
 
 class Joined:
-    """Puts metrics of one evaluation together that a log says in lines of their own.
+    """Joins the metrics of one evaluation that a log gives in separate lines, such as Stable Diffusion's FID and CLIP.
 
-    Such are Stable Diffusion's FID and CLIP. It waits until all of the targets' metrics of a model are said.
+    It waits until the log has given all targets' metrics of a model.
     """
 
     def __init__(self, targets: Mapping[str, Target]) -> None:
         self._targets = targets.keys()
-        self._said: dict[str, dict[str, float]] = {}
+        self._metrics_by_place: dict[str, dict[str, float]] = {}
 
     def whole(self, entry: Entry, metrics: Mapping[str, float]) -> dict[str, float]:
-        """The evaluation's metrics, once all are said that the targets ask for; empty until then."""
+        """The evaluation's metrics once all targets' metrics are known; {} until then."""
         if metric_of(entry) not in self._targets or not metrics:
             return dict(metrics)
-        said = self._said.setdefault(str(place(entry)), {})
-        said |= metrics
-        return self._said.pop(str(place(entry))) if self._targets <= said.keys() else {}
+        known = self._metrics_by_place.setdefault(str(place(entry)), {})
+        known |= metrics
+        return self._metrics_by_place.pop(str(place(entry))) if self._targets <= known.keys() else {}

@@ -1,4 +1,4 @@
-"""A whole log of MLPerf: its lines in the order in which it has them, and how its run began and ended."""
+"""A whole MLPerf log: its entries in order, and the start and end of its run."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from tracking.measure.programs.mlperf_lines import Entry, entry_in, is_torn
 from tracking.measure.programs.submission import Submission
 from tracking.record import typed_json
 
-EVALUATIONS = ("eval_accuracy", "eval_error")  # the second of HPC, where less is better
+EVALUATIONS = ("eval_accuracy", "eval_error")  # the second is HPC's, where lower is better
 MARKS = ("run_start", "run_stop")
 SUCCESS, NO_STOP = "success", "no run_stop"
-MOST_SEC = 1e9  # that a run may take
+MOST_SEC = 1e9  # the longest run
 
 
 @dataclass(frozen=True)
 class MLPerfLog:
-    """`stop` is None for a run that did not come to its end, which is one that missed; `torn` are lines that are
-    MLPerf's and cannot be read."""
+    """A log. `stop` is None for a run without its end, which counts as missed. `torn` are unreadable MLPerf lines."""
 
     entries: Sequence[Entry]
     submission: Submission
@@ -30,12 +29,12 @@ class MLPerfLog:
 
     @property
     def status(self) -> str:
-        """`success`, or any other word for a run that missed. Some logs of v0.5 leave it to their evaluations."""
+        """`success`, or another word for a run that missed. Some logs of v0.5 show it only by their evaluations."""
         if self.stop is None:
             return NO_STOP
-        said, target = self.stop.metadata.get("status"), self.submission.target
-        if said is not None or self.stop.round != "v0.5" or target is None:
-            return checked_values.text(said) or "no status"
+        status, target = self.stop.metadata.get("status"), self.submission.target
+        if status is not None or self.stop.round != "v0.5" or target is None:
+            return checked_values.text(status) or "no status"
         sign = -1 if any(map(is_at_most, self.submission.benchmark.targets.values())) else 1
         values = [entry.value for entry in self.entries if entry.key in EVALUATIONS]
         reached = any(typed_json.is_number(value) and sign * value >= sign * target for value in values)
@@ -52,7 +51,7 @@ def read_log(lines: Iterable[str]) -> MLPerfLog:
             submission.read(entry)
         elif is_torn(line):
             torn.append(line)
-    # As MLPerf's result_summarizer: the first end, and the last start before it.
+    # Like MLPerf's result_summarizer: the first end, and the last start before it.
     end = next((index for index, entry in enumerate(entries) if entry.key == "run_stop"), len(entries))
     start = next((entry for entry in reversed(entries[:end]) if entry.key == "run_start"), None)
     stop = entries[end] if end < len(entries) else _found_afterwards(entries, start)
@@ -60,8 +59,10 @@ def read_log(lines: Iterable[str]) -> MLPerfLog:
 
 
 def _found_afterwards(entries: Sequence[Entry], start: Entry | None) -> Entry | None:
-    """The end of a run of MiniGo of v0.6, whose models are evaluated when it is over: eval_result has, in seconds, when
-    the one that wins was made."""
+    """The end of a MiniGo run of v0.6, which evaluates its models afterwards.
+
+    eval_result holds the time in seconds at which the winning model was made.
+    """
     result = next((entry for entry in entries if entry.key == "eval_result"), None)
     seconds = 0.0 if result is None else result.metadata.get("timestamp", 0.0)
     if result is None or start is None or not typed_json.is_number(seconds) or not 0 < seconds < MOST_SEC:

@@ -1,4 +1,4 @@
-"""What a program says of its samples: windows of throughput, which hold no evaluation, and how far apart these are."""
+"""Windows of throughput from a program's sample counts, without evaluations, and the interval of evaluations."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from tracking.record import Record
 
-LEAST_SEC = 0.5  # a window's: the time at which a line is read is uncertain by some milliseconds
-ALIKE = 0.05  # by which intervals of one program may differ: an epoch has no whole number of them
+LEAST_SEC = 0.5  # of a window, since the time at which a line is read is uncertain by some milliseconds
+ALIKE = 0.05  # the share by which a program's intervals may differ, since an epoch may not be a multiple of them
 
 
 def window(
@@ -20,27 +20,30 @@ def window(
 
 
 class SampleCounts:
-    """From lines that say how many samples were trained so far, in all or of the epoch; an evaluation ends the window
-    that it falls into. `said` are those of all epochs, as far as they were said; None before the first line."""
+    """Windows from lines that count the samples trained so far, in all or within the epoch.
+
+    An evaluation ends the window that it falls into. `latest` counts the samples of all epochs; None before the first
+    line.
+    """
 
     def __init__(self, tokens_per_sample: float = 0.0) -> None:
-        self.said: int | None = None
+        self.latest: int | None = None
         self._tokens_per_sample = tokens_per_sample
-        self._before = self._last = 0  # samples of earlier epochs where a program counts those of each epoch
+        self._before = self._last = 0  # samples of earlier epochs, if the program counts each epoch from 0
         self._since: tuple[int, float] | None = None
         self._windows = 0
 
     def begin(self, clock_sec: float) -> None:
-        """The training starts, with no sample trained."""
+        """Start the training, with 0 samples."""
         self._since = (0, clock_sec)
 
     def pause(self) -> None:
-        """Something else than training takes place: the next line only opens a window."""
+        """Interrupt the training: the next line only opens a window."""
         self._since = None
 
     def counted(self, samples: int, time_ms: int, clock_sec: float, epoch: int) -> list[Record]:
         self._before += self._last if samples < self._last else 0
-        self._last, self.said = samples, self._before + samples
+        self._last, self.latest = samples, self._before + samples
         since = self._since
         if since is None or samples < since[0]:
             self._since = (samples, clock_sec)
@@ -51,27 +54,27 @@ class SampleCounts:
         self._windows += 1
         trained = samples - since[0]
         tokens = round(trained * self._tokens_per_sample)
-        return [window(trained, clock_sec - since[1], epoch, self.said, time_ms, clock_sec, tokens)]
+        return [window(trained, clock_sec - since[1], epoch, self.latest, time_ms, clock_sec, tokens)]
 
 
 class EvaluationPlaces:
-    """After how many samples a program evaluates, by its first two evaluations: how many follow is a matter of luck."""
+    """A program's evaluation interval in samples, from its first two evaluations; how many follow is chance."""
 
     def __init__(self) -> None:
         self._samples: list[float] = []
-        self._by_epochs = False  # of a size that is not known
+        self._by_epochs = False  # evaluations after epochs of unknown size
 
     def note(self, place: Mapping[str, Any], epoch_samples: int) -> None:
-        """Take an evaluation's place: `samples_count`, or `epoch_num` of epochs of so many samples, 0 if not known."""
+        """Note an evaluation's `samples_count`, or its `epoch_num` in epochs of `epoch_samples` (0: not known)."""
         epochs = place.get("epoch_num", 0)
         samples = place.get("samples_count", 0) or epochs * epoch_samples
         if not self._samples and not epoch_samples and epochs and float(epochs).is_integer():
-            self._by_epochs = True  # A count in a program's own words may be older than its evaluation.
+            self._by_epochs = True  # a count from the program's output may be older than the evaluation
         if not self._by_epochs and len(self._samples) < 2 and samples > max([0.0, *self._samples]):
             self._samples.append(samples)
 
     def params(self, epoch_samples: int) -> dict[str, int]:
-        """As a run of ours has them, which are part of its setting; nothing where each epoch is evaluated."""
+        """The params of the interval, as in our own runs' settings; {} if each epoch is evaluated."""
         if not self._samples:
             return {}
         first, every = self._samples[0], self._samples[-1] - (self._samples[0] if self._samples[1:] else 0)

@@ -1,18 +1,18 @@
-"""What of a log is to be known beside its figures, as tags of its run."""
+"""Remarks on a log, as tags of its run."""
 
 from __future__ import annotations
 
 from tracking.measure.programs.training_events import TrainingEvents
 from tracking.measure.programs.whole_lines import LeftOut
 
-# `program.status` is that of run_stop.
+# `program.status` is the status of run_stop, so submission_status gets another name.
 NAMES = {"submission_status": "program.availability"}
 
 
 def remarks(account: TrainingEvents, unread: LeftOut, numbers: LeftOut | None = None) -> dict[str, str]:
-    """Who made the run, how it ended where not in success, and what of the log is in no figure."""
-    said = account.submission.said.items()
-    tags = {NAMES.get(key, f"program.{key.removeprefix('submission_')}"): value for key, value in said}
+    """Tags: who made the run, its end if not a success, and the parts of the log that no figure covers."""
+    facts = account.submission.facts.items()
+    tags = {NAMES.get(key, f"program.{key.removeprefix('submission_')}"): value for key, value in facts}
     if account.status and account.status != "success":
         tags["program.status"] = account.status
     if unread.count:

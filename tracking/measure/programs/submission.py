@@ -1,4 +1,4 @@
-"""What MLPerf's log says of its run as a whole: who made it, on what, of which benchmark, and in which numbers."""
+"""The facts in MLPerf's log about its run as a whole: submitter, platform, benchmark and counts."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ from tracking.record import journal, typed_json
 
 COUNTS = ("global_batch_size", "train_samples", "eval_samples")
 MOST_METRICS = 100  # of one evaluation
-OF_DATASET = ("train_samples", "eval_samples")
+DATASET_COUNTS = ("train_samples", "eval_samples")
 RANKS = ("number_of_ranks", "number_of_nodes", "accelerators_per_node")
-SAYS = ("submission_org", "submission_platform", "submission_benchmark", "submission_division", "submission_status")
-TARGETS = ("eval_target", "target_accuracy")  # v0.5's, and v5.1's
+FACTS = ("submission_org", "submission_platform", "submission_benchmark", "submission_division", "submission_status")
+TARGETS = ("eval_target", "target_accuracy")  # of v0.5, and of v5.1
 
 
 class Submission:
-    """`said` is who made what; `target` the log's own; `strange` names, by kind, the first of each thing in the log
-    that is not understood, and so is in no figure. A submission is `published` where its log was: then it was trained
-    on MLPerf's dataset as a whole, and not on a part of it, as a program may be that is tried out.
+    """The facts of one log.
+
+    `facts` holds submitter, platform and so on. `target` is the log's own target. `strange` holds, by kind, the first
+    thing in the log that is not understood and so is in no figure. `published`: the log is a published one, so its run
+    trained on MLPerf's whole dataset; a program that is tried out may use a part.
     """
 
     def __init__(self, published: bool = False) -> None:
         self._published = published
-        self.said: dict[str, str] = {}
+        self.facts: dict[str, str] = {}
         self.target: float | None = None
         self.strange: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._ranks: dict[str, int] = {}
         self._round = self._name = self._opt_name = ""
         self._year = 0
-        self.no_number = ""  # the first value of an evaluation that is no number, and is left out
+        self.no_number = ""  # the first value of an evaluation that is not a number; such values are left out
         self._metrics: set[str] = set()  # by the log's own names
 
     def read(self, entry: Entry) -> None:
-        """Take what a line says of the run."""
+        """Note a line's facts about the run."""
         key, value = entry.key, entry.value
         self._round, self._name = self._round or entry.round, self._name or entry.benchmark
         if not self._year and entry.time_ms:
@@ -49,8 +51,8 @@ class Submission:
             self._counts[key] = int(value)
         elif key in RANKS and is_count(value):
             self._ranks[key] = int(value)
-        elif key in SAYS and (said := checked_values.text(value)):
-            self.said[key] = said
+        elif key in FACTS and (words := checked_values.text(value)):
+            self.facts[key] = words
         elif key == "opt_name":
             self._opt_name = checked_values.text(value)
         elif key in TARGETS and self.target is None and typed_json.is_number(value) and math.isfinite(value):
@@ -58,44 +60,44 @@ class Submission:
 
     @property
     def name(self) -> str:
-        return self.said.get("submission_benchmark", self._name)
+        return self.facts.get("submission_benchmark", self._name)
 
     @property
     def benchmark(self) -> Benchmark:
         return benchmark(self.name, self._round, self._opt_name, self.batch, self._year)
 
     def by_our_names(self, entry: Entry) -> Entry:
-        """An evaluation of the benchmark."""
+        """An evaluation of the benchmark, with its metrics by our names."""
         self._metrics |= {metric_of(entry)} - {""}
         return by_our_names(entry, self.benchmark, len(self._metrics) > 1)
 
     def fitting(self, metrics: Mapping[str, Any], epoch: float | None, targets: Container[str]) -> dict[str, float]:
-        """The values of an evaluation that can be journaled, and drawn as curves."""
-        numbers = {key: float(said) for key, said in metrics.items() if typed_json.is_number(said)}
+        """The values of an evaluation that can be journaled and drawn as curves."""
+        numbers = {key: float(value) for key, value in metrics.items() if typed_json.is_number(value)}
         kept = {key: number for key, number in numbers.items() if journal.is_key(quantities.EVAL + key)}
         if (others := metrics.keys() - kept.keys()) and not self.no_number:
             when = "" if epoch is None else f" of epoch {epoch:.15g}"
             self.no_number = f"{min(others)[:80]}{when}: {str(metrics[min(others)])[:80]!r}"
         if len(kept) > MOST_METRICS:
-            self.note("metrics", f"metrics of an evaluation behind the first {MOST_METRICS}")
+            self.note("metrics", f"more than {MOST_METRICS} metrics of an evaluation")
             kept = {key: kept[key] for key in sorted(kept, key=lambda key: key not in targets)[:MOST_METRICS]}
         return kept
 
     @property
     def batch(self) -> int:
-        """The global batch size; 0 where it is not said."""
+        """The global batch size; 0 if the log does not give it."""
         return self._counts.get("global_batch_size", 0)
 
     @property
     def train_samples(self) -> int:
-        """As it is said, in whatever unit; 0 where it is not."""
+        """train_samples as in the log, in any unit; 0 if absent."""
         return self._counts.get("train_samples", 0)
 
     @property
     def params(self) -> dict[str, int]:
-        """The counts, without those of samples where these count something else."""
-        own = self.train_samples and self._factor() != 1
-        return {key: value for key, value in self._counts.items() if not (own and key in OF_DATASET)}
+        """The counts as params, without the dataset's counts if these do not count samples."""
+        other_unit = self.train_samples and self._factor() != 1
+        return {key: value for key, value in self._counts.items() if not (other_unit and key in DATASET_COUNTS)}
 
     @property
     def world_size(self) -> int | None:
@@ -106,20 +108,20 @@ class Submission:
         return None
 
     def epoch_samples(self) -> int:
-        """The samples of an epoch; 0 where they are not said, or in a unit that is not known, which is noted."""
+        """The samples of an epoch; 0 if absent, or if their unit is not known, which is noted."""
         size = self.benchmark.epoch_samples
         if self.train_samples and size and not self._factor():
             has = f"{size[0]:,}" if size[0] == size[1] else f"{size[0]:,} to {size[1]:,}"
-            words = f"train_samples {self.train_samples:,}, where an epoch of {self.name} has {has}: no throughput"
+            words = f"train_samples {self.train_samples:,}, but an epoch of {self.name} has {has}: no throughput"
             self.note("train_samples", words)
         return self.train_samples * self._factor()
 
     def note(self, kind: str, words: str) -> None:
-        """Name something that is not understood."""
+        """Note something that is not understood; the first of each kind is kept."""
         self.strange.setdefault(kind, words)
 
     def _factor(self) -> int:
-        """The samples in one of train_samples: 1, a batch's in logs that count batches, 0 where neither can be."""
+        """The samples per unit of train_samples: 1, the batch size in logs that count batches, 0 if neither fits."""
         factors = (each for each in (1, self.batch) if self.benchmark.is_epoch(self.train_samples * each))
         return next(factors, 0 if self._published else 1)
 

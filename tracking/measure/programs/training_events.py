@@ -1,7 +1,7 @@
-"""The story of a training in our journal's events, put together from what a program says, line by line.
+"""Turn a program's lines, one by one, into the events of our journal.
 
-Every record has the program's own time where the line says one, else the time at which the line was read. However much
-is said, a journal stays short: see `thinning`.
+A record has the program's own time if the line gives one, else the time at which the line was read. `thinning` keeps
+the journal short however many lines there are.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ EDGES = {"epoch_start": "epoch", "epoch_stop": "epoch", "eval_start": "eval", "e
 
 
 class TrainingEvents:
-    """Of one program. `entry`, `found` and `record` give the records that a line adds; `end` those at its exit.
+    """The events of one program. `entry`, `matched` and `record` return a line's records, `end` those at its exit.
 
-    `submission` holds what MLPerf's log says of the run as a whole, as far as it was heard; `unsaid` are the targets'
-    metrics of which nothing was said. The first of the targets' metrics is what a single accuracy is called. Without a
-    start of its own in the log the clock starts at `began`, as (wall clock in ms, monotonic seconds), with the first
-    thing that is said.
+    `submission` holds the facts of MLPerf's log so far. `unsaid` are the targets' metrics without a value yet. A single
+    accuracy without a name is the first target's metric. If the program gives no start, the clock starts at `began`,
+    (wall clock in ms, monotonic seconds), once it has given anything.
     """
 
     def __init__(
@@ -42,27 +41,27 @@ class TrainingEvents:
     ) -> None:  # fmt: skip
         self.clock = clock
         self.targets = dict(targets or {})
-        self._asked = bool(targets)  # else they are those of the benchmark that MLPerf's log names
+        self._requested = bool(targets)  # else the targets are those of the benchmark in MLPerf's log
         self.unsaid = set(self.targets)
         self._began = began
         self.started = self.stopped = False
-        self.own_start = False  # whether the program said when its training began
+        self.own_start = False  # whether the program gave the start of its training
         self.status = ""  # the status of MLPerf's run_stop: success or aborted
         self.submission = submission or Submission()
-        self._window_ranks = 0  # that each throughput_window has times of
+        self._window_ranks = 0  # the number of ranks in each throughput_window
         self._open: set[str] = set()
         self._epochs = Epochs(self.submission)
         self._joined = Joined(self.targets)
-        self._said_last: tuple[Any, dict[str, float]] | None = None
+        self._last_evaluation: tuple[Any, dict[str, float]] | None = None
         self._counts, self._evaluations = SampleCounts(tokens_per_sample), EvaluationPlaces()
         self._thin = Thinning(self.targets, directions)
-        self._epoch: float | None = None  # a fraction where evaluations come within an epoch
+        self._epoch: float | None = None  # a fraction if evaluations come within an epoch
         self._step: int | None = None
-        self._seen: dict[str, int] = {}  # how often each metric was said
+        self._num_values: dict[str, int] = {}  # the number of values of each metric
 
     @property
     def left_out(self) -> int:
-        """How many lines were understood and not journaled, since there were so many of their kind."""
+        """The number of lines that were understood and left out by `thinning`."""
         return self._thin.left_out
 
     @property
@@ -74,7 +73,7 @@ class TrainingEvents:
         return self.submission.world_size
 
     def entry(self, entry: Entry) -> list[Record]:
-        """What a line of MLPerf's log adds."""
+        """The records of a line of MLPerf's log."""
         self.submission.read(entry)
         if entry.key == "train_epoch":
             self._epochs.begins(entry.metadata.get("epoch_num"))
@@ -85,12 +84,12 @@ class TrainingEvents:
         return []
 
     def matched(self, matches: Iterable[Found], time_ms: int, clock_sec: float) -> list[Record]:
-        """What the declared expressions found in a line that was read at this time: at most one evaluation."""
+        """The records of a line's matches, with the time at which it was read. A line holds at most one evaluation."""
         records: list[Record] = []
         metrics: dict[str, float] = {}
         matches = list(matches)
         if any(match.key.startswith(quantities.EVAL) for match in matches):
-            self._counts.pause()  # A count of the same line was said behind the evaluation.
+            self._counts.pause()  # a count in the same line comes after the evaluation
         for match in matches:
             if match.role == "metric" and match.key.startswith(quantities.EVAL):
                 metrics[match.key.removeprefix(quantities.EVAL)] = match.value
@@ -99,13 +98,13 @@ class TrainingEvents:
         if not metrics:
             return records
         self._counts.pause()
-        so_far = {"epoch_num": self._epoch, "samples_count": self._counts.said}
+        so_far = {"epoch_num": self._epoch, "samples_count": self._counts.latest}
         epoch = {key: number for key, number in so_far.items() if number is not None}
         step = self._place(quantities.EVAL + next(iter(metrics)))
         return records + self._start_at_began() + self._evaluated(metrics, epoch, time_ms, clock_sec, step)
 
     def _matched(self, match: Found, time_ms: int, clock_sec: float) -> list[Record]:
-        """What one expression found that is no evaluation."""
+        """The records of a match that is not of an evaluation."""
         if match.role == "start":
             return self._start(time_ms, clock_sec, own=True)
         if match.role == "epoch":
@@ -122,13 +121,13 @@ class TrainingEvents:
         return records + self._thin.kept([drawn])
 
     def _place(self, key: str) -> int:
-        """Where a metric's value is drawn: over steps, samples or epochs, as far as these are said."""
-        seen = self._seen[key] = self._seen.get(key, 0) + 1
-        places = (self._step, self._counts.said, self._epoch)
-        return max(0, int(next((number for number in places if number is not None), seen)))
+        """The place of a metric's value on its curve: the step, samples or epoch, if known, else its number."""
+        count = self._num_values[key] = self._num_values.get(key, 0) + 1
+        places = (self._step, self._counts.latest, self._epoch)
+        return max(0, int(next((number for number in places if number is not None), count)))
 
     def record(self, record: Record) -> list[Record]:
-        """What a line of `$TIMETRIAL_JOURNAL` adds, which `journal_lines` has read. Raises ValueError."""
+        """The records of a line of `$TIMETRIAL_JOURNAL` that `journal_lines` has read. Raises ValueError."""
         if record.kind == "metrics":
             return self._start_at_began() + self._thin.kept([record])
         if record.key == "run_start":
@@ -141,7 +140,7 @@ class TrainingEvents:
         if record.key == "run_stop":
             return records + self._stop(record.time_ms, record.clock_sec, "success")
         if record.key == "eval_accuracy":
-            epoch = {key: said for key, said in record.values.items() if key in ("epoch_num", "samples_count")}
+            epoch = {key: value for key, value in record.values.items() if key in ("epoch_num", "samples_count")}
             step = int(record.values.get("step", record.values.get("epoch_num", 0)))
             metrics = record.values["metrics"]
             return records + self._evaluated(metrics, epoch, record.time_ms, record.clock_sec, step)
@@ -150,13 +149,13 @@ class TrainingEvents:
         return records + self._thin.kept([record])
 
     def _check_ranks(self, number: int) -> None:
-        """Every window has the times of all ranks: of no other number can a rank's windows be added up."""
+        """Raise ValueError unless every window has the same number of ranks, so that a rank's windows can be added."""
         self._window_ranks = self._window_ranks or number
         if number != self._window_ranks:
-            raise ValueError(f"rank_ms: has {number} ranks, and {self._window_ranks} before")
+            raise ValueError(f"rank_ms: has {number} ranks, but {self._window_ranks} before")
 
     def end(self, time_ms: int, clock_sec: float, status: str = "success") -> list[Record]:
-        """What its exit adds: the end of a training that has begun and did not say that it is over."""
+        """The records of the program's exit: the end of a training that began and gave no end."""
         return self._stop(time_ms, clock_sec, status) if self.started else []
 
     def _interval_edge(self, entry: Entry) -> list[Record]:
@@ -180,7 +179,7 @@ class TrainingEvents:
         return records + self._thin.kept(made)
 
     def _opens_or_closes(self, key: str) -> bool:
-        """Whether an edge opens or closes its interval; the others are those of further ranks."""
+        """Whether an edge opens or closes its interval; other edges come from further ranks."""
         name, _, edge = key.partition("_")
         if (edge == "start") == (name in self._open):
             return False
@@ -189,17 +188,17 @@ class TrainingEvents:
 
     def _accuracy(self, entry: Entry) -> list[Record]:
         if self.stopped:
-            self.submission.note("behind", "evaluations behind run_stop")
+            self.submission.note("behind", "evaluations after run_stop")
             return []
         value, name = entry.value, metric_of(entry) or next(iter(self.targets), "accuracy")
         metrics = {str(key): number for key, number in value.items()} if isinstance(value, dict) else {name: value}
         number = self._epochs.completed(entry)
         fitting = self.submission.fitting(metrics, number, self.targets)
         metrics = self._joined.whole(entry, fitting)
-        said_once = (place(entry), metrics)
-        if not metrics or (said_once == self._said_last and said_once[0] is not None):
-            return []  # Further ranks say the same once more.
-        self._said_last = said_once
+        evaluation = (place(entry), metrics)
+        if not metrics or (evaluation == self._last_evaluation and evaluation[0] is not None):
+            return []  # further ranks repeat it
+        self._last_evaluation = evaluation
         time_ms, clock_sec = int(entry.time_ms), self.clock.clock_sec(entry.time_ms)
         step, samples = self._step_of(entry, number), as_number(entry.metadata.get("samples_count"))
         if number is None and samples and self.submission.benchmark.has_epochs and self.submission.epoch_samples():
@@ -209,9 +208,9 @@ class TrainingEvents:
         return self._start_at_began() + self._evaluated(metrics, epoch, time_ms, clock_sec, step)
 
     def _by_benchmark(self, entry: Entry) -> Entry:
-        """An evaluation by our names, where no target was asked for: the benchmark's own is from the first one on."""
+        """An evaluation by our names. Without a requested target, the benchmark's own holds from the first one on."""
         benchmark = self.submission.benchmark
-        if self._asked or not benchmark.targets:
+        if self._requested or not benchmark.targets:
             return entry
         entry = self.submission.by_our_names(entry)
         if not self.targets:
@@ -220,16 +219,16 @@ class TrainingEvents:
         return entry
 
     def _step_of(self, entry: Entry, epoch: float | None) -> int:
-        """Where the values of an evaluation are drawn: over samples or whole epochs, else one after the other."""
+        """The step of an evaluation's values on their curves: samples or whole epochs, else a running number."""
         samples = None if epoch is not None else as_number(place(entry))
         number = samples if samples is not None else epoch
-        seen = self._seen["eval"] = self._seen.get("eval", 0) + 1
-        return int(number) if number is not None and number.is_integer() else seen
+        count = self._num_values["eval"] = self._num_values.get("eval", 0) + 1
+        return int(number) if number is not None and number.is_integer() else count
 
     def _evaluated(
         self, metrics: dict[str, float], epoch: dict[str, Any], time_ms: int, clock_sec: float, step: int
     ) -> list[Record]:
-        """An evaluation, and its values as curves."""
+        """The records of an evaluation, and of its values as curves."""
         if self.stopped:
             return []
         self.unsaid -= metrics.keys()

@@ -1,15 +1,15 @@
-"""The wall clock's times, which logs hold, as those of the monotonic clock, by which durations are measured."""
+"""Convert wall times, as in logs, to the monotonic clock, which measures durations."""
 
 from __future__ import annotations
 
-SET_SEC = 0.1  # A wall clock that moved by so much was set; NTP's slewing moves the monotonic clock, too.
+SET_SEC = 0.1  # a wall clock that moves by more was set; NTP's slewing moves the monotonic clock too
 
 
 class WallClock:
-    """One offset between the two clocks, so that a program's durations stay its own.
+    """A single offset between the two clocks, so that a program's durations stay unchanged.
 
-    `seen` is told both clocks from time to time, and follows a wall clock that is set. `set_by_sec` is by how much that
-    was, in all.
+    Call `seen` with both clocks from time to time: it follows a wall clock that is set. `set_by_sec` is the sum of
+    these changes.
     """
 
     def __init__(self, time_ms: float, clock_sec: float) -> None:

@@ -1,23 +1,23 @@
-"""Whole lines out of the pieces in which a pipe or a growing file gives them."""
+"""Join the pieces from a pipe or a growing file into whole lines."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
 
-MOST_BYTES = 65_536  # a line's length at most; the parts of a longer one are lines of their own
-SHOWN_CHARS = 200  # of a line
-ENDS = re.compile(rb"\r\n|\n|\r")  # progress bars write over a line again and again
+MOST_BYTES = 65_536  # the longest line; longer ones are cut into several
+SHOWN_CHARS = 200  # characters of a line in a message
+ENDS = re.compile(rb"\r\n|\n|\r")  # progress bars end lines with \r
 
 
 class Lines:
-    """Feed it bytes; it gives the lines that are complete. What is no UTF-8 is replaced."""
+    """Turns bytes into complete lines. Invalid UTF-8 is replaced."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[str]:
-        """The lines that end in this chunk, without their ends; empty lines are left out."""
+        """The lines that end in this chunk, without their line ends and without empty lines."""
         *whole, rest = ENDS.split(self._rest + chunk)
         cut = len(rest) - len(rest) % MOST_BYTES
         self._rest = rest[cut:]
@@ -25,26 +25,26 @@ class Lines:
         return [part.decode("utf-8", "replace") for part in parts]
 
     def end(self) -> list[str]:
-        """The last line, which nothing ended."""
+        """The last line, if it has no line end."""
         return self.feed(b"\n") if self._rest else []
 
 
 @dataclass
 class LeftOut:
-    """What is meant for us and cannot be read or does not fit: how many lines, and what is wrong with the first."""
+    """Lines meant for us that could not be read or used: their count, and what is wrong with the first."""
 
     count: int = 0
     first: str = ""
-    _of_files: set[str] = field(default_factory=set)
+    _file_problems: set[str] = field(default_factory=set)
 
     def add(self, wrong: str, line: str) -> None:
         self.count += 1
         self.first = self.first or f"{wrong}: {line[:SHOWN_CHARS]}"
 
     def once(self, wrong: str) -> None:
-        """What is wrong with a whole file, however often it is looked at."""
-        if wrong not in self._of_files:
-            self._of_files.add(wrong)
+        """Count a problem of a whole file once, however often the file is read."""
+        if wrong not in self._file_problems:
+            self._file_problems.add(wrong)
             self.count += 1
             self.first = self.first or wrong
 

@@ -1,7 +1,7 @@
-"""The number that an expression found in a line: read whole, or not at all.
+"""Read the number that an expression matched in a line: the whole number, or nothing.
 
-Programs write 0.715, 71.5%, 60,000, 60_000, 1e-3, 12k and 1.2M; elsewhere 71,5 and 60 000. What can be read in two
-ways is not read, since a wrong number looks like a right one: `1,234` of a metric may be 1234 or 1.234.
+Programs write 0.715, 71.5%, 60,000, 60_000, 1e-3, 12k and 1.2M; some write 71,5 and 60 000. An ambiguous number is not
+read, since a wrong number looks like a right one: a metric of `1,234` may be 1234 or 1.234.
 """
 
 from __future__ import annotations
@@ -10,43 +10,43 @@ import re
 
 PLAIN = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 WORD = re.compile(r"[-+]?(?:nan|inf(?:inity)?)(?!\w)", re.I)
-SPACES = "\u00a0\u2009\u202f"  # that stand in numbers alone
+SPACES = "\u00a0\u2009\u202f"  # spaces that only occur in numbers
 TOKEN = re.compile(rf"([-+]?)(\.?\d(?:\d|[.,_'’{SPACES}](?=\d))*\.?)([eE][-+]?\d+)?")
 SPACED = re.compile(r"[-+]?\d{1,3}(?: \d{3})+")
 THOUSANDS = {",": re.compile(r"[1-9]\d{0,2}(?:,\d{3})+"), ".": re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")}
 SCALES = {"k": 3, "K": 3, "M": 6, "G": 9}  # powers of ten
 SCALE = re.compile(r"[kKMG](?![A-Za-z\d])")
-# What may go on with a number: digits behind a sign, a power of ten, a scale that may be a unit as well.
+# Text that may continue a number: digits after a separator, a power of ten, a scale that may also be a unit.
 GOES_ON = re.compile(r"[.,_'’:\-–]?\d|[.,]\d|[A-Za-z]+\d|[BT](?![A-Za-z])|\s?[×x*·]\s?10\b")
-NEXT_GROUP = re.compile(r" \d{3}(?![\d.,:%/\w\-])")  # of thousands
+NEXT_GROUP = re.compile(r" \d{3}(?![\d.,:%/\w\-])")  # a further group of thousands
 BEFORE = re.compile(rf"\d[.,_'’{SPACES}]?$|[-−]$")
-SIGN = re.compile(r"(?<!\w)[-−]$")  # Behind a word character it binds words, as in `epoch-3`.
+SIGN = re.compile(r"(?<!\w)[-−]$")  # after a word character it is a hyphen, as in `epoch-3`
 BEGINS, ENDS = {"", *" =:([{|"}, {"", *" ,;:)]}/|%"}
 GROUP_BEFORE = re.compile(r"(?<![\d.,])\d{1,3} $")
 
 
 def found(match: re.Match[str], is_count: bool = False) -> float:
-    """The number of the expression's one group. `is_count`: a whole number, such as of samples.
+    """The number in the expression's single group. `is_count`: a whole number, such as of samples.
 
-    What the expression itself matches around its group is no part of the number, except a sign: `loss\\D+(...)` matches
-    the one of `loss -0.5`, too. Raises ValueError that says why the number is not read.
+    Text that the expression matches around its group is not part of the number, except a sign: `loss\\D+(...)` also
+    matches the sign of `loss -0.5`. Raises ValueError with the reason why the number is not read.
     """
     line, (start, end) = match.string, match.span(1)
     is_plain = PLAIN.fullmatch(match[1]) and not (is_count and not match[1].isdigit())
     if is_plain and _stands_alone(line[max(0, start - 2) : start], line[end : end + 2]):
-        return float(match[1])  # Nearly all are such, and programs print millions.
+        return float(match[1])  # the fast path for nearly all numbers
     behind = line[end:] if match.end() == end else line[end : end + 1] if line[end : end + 1].isdigit() else ""
     before = line[:start] if match.start() == start else line[max(0, start - 1) : start].lstrip(f"-−.,_'’{SPACES}")
     text = match[1]
     if SIGN.search(line[max(0, start - 2) : start]):
-        raise ValueError("a sign of it stands before what the expression found")
+        raise ValueError("has a sign before the matched part")
     if BEFORE.search(before) or (GROUP_BEFORE.search(before) and re.match(r"\d{3}(?!\d)", text)):
-        raise ValueError("a part of it stands before what the expression found")
+        raise ValueError("begins before the matched part")
     return number(text.strip(), behind if text == text.rstrip() else "", is_count)
 
 
 def _stands_alone(before: str, behind: str) -> bool:
-    """Whether these characters beside a plain number are certainly no part of it."""
+    """Whether the characters beside a plain number are certainly not part of it."""
     return (
         behind[:1] in ENDS and not behind[1:].isdigit() and behind[1:] not in ("×", "x", "*", "·")
         and before[-1:] in BEGINS and not before[:-1].isdigit()
@@ -54,8 +54,8 @@ def _stands_alone(before: str, behind: str) -> bool:
 
 
 def number(text: str, behind: str = "", is_count: bool = False) -> float:
-    """The number that the text begins with; `behind` is what follows the text. Raises ValueError."""
-    if behind[:1] and behind[0] in SPACES:  # `\S` ends before these.
+    """The number at the start of the text; `behind` is the text after it. Raises ValueError."""
+    if behind[:1] and behind[0] in SPACES:  # `\S` ends before these
         text, behind = text + behind, ""
     if match := WORD.match(text + behind):
         return float(match[0])
@@ -63,20 +63,20 @@ def number(text: str, behind: str = "", is_count: bool = False) -> float:
         return float(text.replace(" ", ""))
     token = TOKEN.match(text)
     if token is None:
-        raise ValueError("is no number")
+        raise ValueError("is not a number")
     rest = text[token.end() :] + behind
     scale = SCALE.match(rest)
     if scale is None and (GOES_ON.match(rest) or (token[2].isdigit() and NEXT_GROUP.match(rest))):
-        raise ValueError("may go on behind what would be read")
+        raise ValueError("may continue after the part that would be read")
     power = int((token[3] or "e0")[1:]) + (SCALES[scale[0]] if scale else 0)
-    value = float(f"{token[1]}{_digits(token[2], is_count)}e{power}")  # 2.01 times 1000.0 would be below 2010.
+    value = float(f"{token[1]}{_digits(token[2], is_count)}e{power}")  # since 2.01 times 1000.0 is below 2010
     if is_count and not value.is_integer():
-        raise ValueError("is no whole number")
+        raise ValueError("is not a whole number")
     return value
 
 
 def _digits(written: str, is_count: bool) -> str:
-    """The digits with a decimal point or none, and nothing else. Raises ValueError."""
+    """The digits, at most with a decimal point. Raises ValueError."""
     plain = re.sub(rf"[_'’{SPACES}]", "", written)
     commas, dots = plain.count(","), plain.count(".")
     if commas and dots:

@@ -129,8 +129,8 @@ def test_what_is_counted_in_no_unit_that_is_known_is_absent_and_named(tmp_path: 
     assert not [key for key in result.metrics if key.startswith("throughput/")]
     assert result.metrics["time/to_accuracy_sec"] == 45
     named = tags["program.not_understood"]
-    assert "train_samples 40,000, where an epoch of maskrcnn has 117,266 to 118,287: no throughput" in named
-    assert "evaluations behind run_stop: 1" in named
+    assert "train_samples 40,000, but an epoch of maskrcnn has 117,266 to 118,287: no throughput" in named
+    assert "evaluations after run_stop: 1" in named
 
 
 def test_evaluations_in_fractions_of_an_epoch_say_how_much_of_the_last_one_was_trained(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_metrics_that_a_log_says_apart_and_when_the_training_is_over_reach_the_t
     assert result.metrics["time/to_accuracy_sec"] == 100
     (evaluated,) = result.evaluations
     assert (evaluated["metrics"], evaluated["step"]) == ({"fid": 88.0, "clip": 0.16}, 1_024_000)
-    assert tags["program.not_understood"] == "evaluations behind run_stop: 1"
+    assert tags["program.not_understood"] == "evaluations after run_stop: 1"
 
 
 @pytest.mark.parametrize(

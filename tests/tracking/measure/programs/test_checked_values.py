@@ -142,7 +142,7 @@ def test_windows_of_another_number_of_ranks_are_refused() -> None:
     account = TrainingEvents(WallClock(*BEGAN), TARGETS, BEGAN)
     line = '{{"kind": "event", "key": "throughput_window", "values": {{"samples": 8, "rank_ms": {}}}}}'
     assert account.record(record_in(line.format([1, 1]), *BEGAN))
-    with pytest.raises(ValueError, match="has 1 ranks, and 2 before"):
+    with pytest.raises(ValueError, match="has 1 ranks, but 2 before"):
         account.record(record_in(line.format([1]), *BEGAN))
 
 
