@@ -79,7 +79,7 @@ def test_a_program_is_refused_nothing_that_it_needs_and_its_params_are_what_is_k
         (["program.command='t {max_epochs}'"], "give max_epochs="),
         (
             [RUN[1], "profile.file=t.json", "profile.steps=20"],
-            r"profile\\.file=t\\.json: has no effect with profile=true",
+            r"profile\.file=t\.json: has no effect with profile=true",
         ),
         (
             [RUN[1], "profile.file='{rundir}/t'"],
