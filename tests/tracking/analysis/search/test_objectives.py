@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.tracking.analysis.search.searches import AXES, START, Setting, searched, true_time
 from tracking.analysis.search import Axis, Rules, SearchTrial, Second, answers, front, propose
-from tracking.analysis.search.exploring import Group, unknown_neighbours
+from tracking.analysis.search.exploring.group import Group
+from tracking.analysis.search.exploring.new_settings import unknown_neighbours
 from tracking.analysis.search.exploring.optuna_proposals import proposals
 from tracking.analysis.search.known.objectives import views
 
