@@ -1,7 +1,7 @@
 """One trace of all ranks, which Perfetto shows below each other on one time axis.
 
-Of ranks on GPUs it has what the GPUs did, and the phases of steps; what each host called, the trace of a rank has. On
-CPUs it has all. Ranks on one host share a clock; those of several hosts are as far apart as their clocks are.
+For ranks on GPUs it holds the GPUs' activity and the phases of steps. The host's calls are only in each rank's own
+trace. For ranks on CPUs it holds everything. Ranks on one host share a clock; between hosts, clocks may differ.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 from tracking.record import documents
 
 NAME = "profile_trace.json.gz"
-# What one rank's host called, which its own trace keeps: most of the events, and the arrows between them.
+# The host's calls and the arrows between them: most of the events, kept only in a rank's own trace.
 LEFT_OUT = {"cpu_op", "cuda_runtime", "cuda_driver", "ac2g", "fwdbwd", "python_function"}
 DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}
-MOST_PROCESSES = 1000  # of a rank: its own, and one for each GPU
+MOST_PROCESSES = 1000  # per rank: its own process, and one for each GPU
 
 
 def part(document: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """What a rank's trace gives to the merged one: its events with process ids of their own, in its own time."""
+    """A rank's part of the merged trace: its events, with unique process ids and times on the rank's own axis."""
     events = [event for event in document["traceEvents"] if event.get("ph") in ("X", "M")]
     if any(event.get("cat") in DEVICE for event in events):
         events = [event for event in events if event.get("cat") not in LEFT_OUT]
@@ -32,9 +32,9 @@ def part(document: Mapping[str, Any], rank: int) -> dict[str, Any]:
 
 
 def write(folder: Path, parts: Sequence[Path], most_bytes: float) -> int:
-    """Merge the files of `part` that are there into the folder's NAME, in the time of the first, up to so many bytes.
+    """Merge the existing files of `part` into the folder's NAME, up to `most_bytes`; return the number of ranks.
 
-    How many ranks it has; the first one always. Raises OSError.
+    Times are relative to the first rank, which is always included. Raises OSError.
     """
     chosen = [source for source in parts if source.exists()]
     while sum(source.stat().st_size for source in chosen) > most_bytes and len(chosen) > 1:
@@ -42,15 +42,15 @@ def write(folder: Path, parts: Sequence[Path], most_bytes: float) -> int:
     with documents.replacing(folder / NAME) as file, gzip.GzipFile("", "wb", 6, file, 0) as packed:
         base_ns, separator = None, b""
         for source in chosen:
-            own = json.loads(source.read_bytes())
+            merged = json.loads(source.read_bytes())
             if base_ns is None:
-                base_ns = own["base_ns"]
+                base_ns = merged["base_ns"]
                 packed.write(b'{"baseTimeNanoseconds": %d, "displayTimeUnit": "ms", "traceEvents": [' % base_ns)
-            if not own["events"]:
+            if not merged["events"]:
                 continue
             packed.write(separator)
-            shift = (own["base_ns"] - base_ns) / 1e3
-            rows = (json.dumps(event | {"ts": event["ts"] + shift}) for event in own["events"])
+            shift = (merged["base_ns"] - base_ns) / 1e3
+            rows = (json.dumps(event | {"ts": event["ts"] + shift}) for event in merged["events"])
             packed.write(",\n".join(rows).encode())
             separator = b",\n"
         packed.write(b"]}" if chosen else b'{"traceEvents": []}')
@@ -58,7 +58,7 @@ def write(folder: Path, parts: Sequence[Path], most_bytes: float) -> int:
 
 
 def _of_rank(event: Mapping[str, Any], rank: int, places: dict[str, int]) -> Iterator[tuple[str, Any]]:
-    """The event as one of this rank's: its process has a number and a name that no other rank has."""
+    """The event's items, with a process number and name that are unique to this rank."""
     pid = str(event.get("pid"))
     place = places.setdefault(pid, len(places))
     yield from event.items()

@@ -13,18 +13,19 @@ from tracking.record import documents
 
 PROFILE = "profile.json"
 KERNELS = "profile_kernels.csv"
-SCRATCH = ".profile-"  # begins the name of a folder for traces as they are written; the dot keeps it from MLflow
-NAMED = 3  # classes that are named
-ROWS = {"kernels": ("name", "class"), "classes": ("class",), "gaps": ("phase", "host")}  # what tells rows apart
+SCRATCH = ".profile-"  # prefix of the folders for traces being written; the dot keeps them from MLflow
+NAMED = 3  # classes named in `words`
+ROWS = {"kernels": ("name", "class"), "classes": ("class",), "gaps": ("phase", "host")}  # the keys of the rows
 MAX_AMOUNT = 1e15  # milliseconds or calls of a step
 COLUMNS = ("name", "class", "calls", "ms", "share")
 
 
 @dataclass(frozen=True)
 class Profile:
-    """`ranks` have rank, step_ms, busy_ms and collective_ms; `summaries` are of the first rank and of `slowest`.
+    """The profile of a run.
 
-    `notes` say what was not traced, and why; `traces` are names of files.
+    `ranks` have rank, step_ms, busy_ms and collective_ms. `summaries` hold rank 0 and `slowest`. `notes` say what was
+    not traced, and why. `traces` are file names.
     """
 
     asked_steps: int
@@ -38,11 +39,11 @@ class Profile:
 
     @property
     def first(self) -> Mapping[str, Any]:
-        """The summary of the first rank."""
+        """The summary of rank 0."""
         return self.summaries["0"]
 
     def words(self) -> str:
-        """`convolution 48 %, copy 15 %, optimizer 14 %; none for 2 % of a step`; the notes where nothing was traced."""
+        """`convolution 48 %, copy 15 %, optimizer 14 %; none for 2 % of a step`; without a traced step, the notes."""
         if not self.num_steps:
             return "; ".join(self.notes)
         shares = [f"{row['class']} {row['share']:.0%}" for row in self.first["classes"][:NAMED]]
@@ -55,12 +56,12 @@ def trace_name(rank: int) -> str:
 
 
 def slowest(summaries: Sequence[Mapping[str, Any]]) -> int:
-    """The rank that works longest in a step: whoever is early waits in a collective for it."""
+    """The rank that works longest in a step; earlier ranks wait for it in a collective."""
     return max(range(len(summaries)), key=lambda rank: summaries[rank]["step_ms"] - summaries[rank]["collective_ms"])
 
 
 def write(folder: Path, profile: Profile) -> None:
-    """Raises OSError."""
+    """Write the profile's two files into a run's folder. Raises OSError."""
     rows = [["rank", "kernel", "class", "calls_per_step", "ms_per_step", "share"]]
     for rank, summary in profile.summaries.items():
         rows += [[rank, *(kernel[column] for column in COLUMNS)] for kernel in summary["kernels"]]
@@ -69,20 +70,20 @@ def write(folder: Path, profile: Profile) -> None:
 
 
 def remove_scratch(folder: Path) -> None:
-    """Remove what a worker that was killed while it traced has left; a trace can be large."""
+    """Remove the traces of a worker that was killed while tracing, since they can be large."""
     for path in folder.glob(f"{SCRATCH}*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def read(text: str) -> Profile:
-    """Raises ValueError for what is no profile: anybody may have written the file."""
+    """The profile in a text. Raises ValueError for another content, since anybody may have written the file."""
     try:
         profile = Profile(**documents.parsed(text))
         _check_fields(profile)
         for rank, summary in profile.summaries.items():
             _check_summary(f"rank {rank}", summary)
         if profile.num_steps and "0" not in profile.summaries:
-            raise ValueError("the first rank is missing")
+            raise ValueError("rank 0 is missing")
     except (ValueError, TypeError) as error:
         raise ValueError(f"{PROFILE}: is damaged ({str(error)[:200]}); put a copy in place") from None
     return profile
@@ -91,14 +92,14 @@ def read(text: str) -> Profile:
 def _check_fields(profile: Profile) -> None:
     for name in ("asked_steps", "num_steps", "slowest"):
         if type(getattr(profile, name)) is not int:
-            raise ValueError(f"{name} is no whole number")
+            raise ValueError(f"{name} is not a whole number")
     for name in ("software", "summaries"):
         if not isinstance(getattr(profile, name), dict):
-            raise ValueError(f"{name} is no mapping")
+            raise ValueError(f"{name} is not a mapping")
     for name, kind in (("ranks", dict), ("traces", str), ("notes", str)):
         value = getattr(profile, name)
         if not isinstance(value, list) or not all(isinstance(part, kind) for part in value):
-            raise ValueError(f"{name} is no list of these")
+            raise ValueError(f"{name} is not a list of {'mappings' if kind is dict else 'texts'}")
 
 
 def _check_summary(where: str, summary: Any) -> None:
@@ -108,7 +109,7 @@ def _check_summary(where: str, summary: Any) -> None:
     for name, texts in ROWS.items():
         rows = summary.get(name, [])
         if not isinstance(rows, list):
-            raise ValueError(f"{where}: {name} is no list")
+            raise ValueError(f"{where}: {name} is not a list")
         numbers = ("ms", "share") if name == "gaps" else ("ms", "share", "calls")
         for row in rows:
             _check_row(f"{where}: {name}", row, dict.fromkeys(texts, str) | dict.fromkeys(numbers, float))

@@ -1,4 +1,4 @@
-"""A trace of PyTorch's profiler, read: the traced steps, what the device did in them, and what the host did.
+"""Read a trace of PyTorch's profiler: the traced steps, and the activity of device and host in them.
 
 Times are in microseconds, as in the document (Trace Event Format, "complete events"). Categories are Kineto's.
 """
@@ -11,19 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-MARK = "timetrial: "  # begins the annotations with which a traced step is divided into phases
+MARK = "timetrial: "  # prefix of the annotations that divide a traced step into phases
 STEP = "ProfilerStep#"
-OPTIMIZER = re.compile(r"Optimizer\.step#")  # PyTorch's own annotation; what a closure does in it has marks of its own
+OPTIMIZER = re.compile(r"Optimizer\.step#")  # PyTorch's own annotation; a closure within it has its own marks
 DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}
 HOST = {"cpu_op", "cuda_runtime", "cuda_driver", "user_annotation"}
 LAUNCHES = {"cuda_runtime", "cuda_driver"}
-GLOO = "gloo:"  # the exchange on CPUs, which threads of its own move
-REST = "rest of the step"  # what lies in no phase
+GLOO = "gloo:"  # the exchange on CPUs, on threads of its own
+REST = "rest of the step"  # time outside of all phases
 
 
 @dataclass(frozen=True)
 class Span:
-    """Something from `begin` to `end`; of the host on `thread`."""
+    """A named interval from `begin` to `end`; `thread` is the host thread."""
 
     name: str
     begin: float
@@ -33,8 +33,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Kernel(Span):
-    """`launched` is when the host launched it; `begin` where that is not known. `pieces` are the parts of its time in
-    which it was the innermost operator: of a kernel of a GPU all of it."""
+    """A kernel or an operator. `launched` is the time of its launch by the host, or `begin` if not known.
+
+    `pieces` are the parts of its time in which it was the innermost operator; for a GPU kernel, all of its time.
+    """
 
     launched: float = 0.0
     pieces: tuple[Span, ...] = ()
@@ -46,10 +48,10 @@ class Kernel(Span):
 
 @dataclass(frozen=True)
 class Trace:
-    """`main` has the innermost thing of each moment on the thread that trains, `others` on each other thread."""
+    """A parsed trace. `main` holds the innermost span of each moment on the training thread, `others` on each other."""
 
     on_gpu: bool
-    window: Span  # from the begin of the first traced step to the end of the last
+    window: Span  # from the start of the first traced step to the end of the last
     num_steps: int
     kernels: Sequence[Kernel]
     phases: Sequence[Span]
@@ -57,18 +59,18 @@ class Trace:
     others: Sequence[Sequence[Span]] = field(default_factory=list)
 
     def phase(self, time: float) -> str:
-        """The phase of the step that the thread which trains was in at this time."""
+        """The phase of the step on the training thread at this time."""
         place = bisect_right(self.phases, time, key=lambda span: span.begin) - 1
         return self.phases[place].name if place >= 0 and time < self.phases[place].end else REST
 
 
 def parse(document: Mapping[str, Any]) -> Trace:
-    """Raises ValueError for a document that holds no traced step."""
+    """The trace in a document. Raises ValueError for a document without a traced step."""
     events = [event for event in document.get("traceEvents", ()) if event.get("ph") == "X" and "dur" in event]
     marks = [event for event in events if event.get("cat") == "user_annotation"]
     steps = [event for event in marks if event["name"].startswith(STEP)]
     if not steps:
-        raise ValueError("the trace holds no step: torch.profiler marks each as ProfilerStep#N")
+        raise ValueError("the trace has no step, which torch.profiler would mark as ProfilerStep#N")
     training = int(steps[0]["tid"])
     window = Span("steps", min(map(_begin, steps)), max(map(_end, steps)))
     host: dict[int, list[Span]] = {}
@@ -77,7 +79,7 @@ def parse(document: Mapping[str, Any]) -> Trace:
             host.setdefault(int(event["tid"]), []).append(_span(event))
     leaves = {thread: innermost(spans) for thread, spans in host.items()}
     on_gpu = any(event.get("cat") in DEVICE for event in events)
-    kernels = _of_gpu(events) if on_gpu else _of_cpu(events, training)
+    kernels = _gpu_kernels(events) if on_gpu else _cpu_kernels(events, training)
     return Trace(
         on_gpu=on_gpu,
         window=window,
@@ -90,7 +92,7 @@ def parse(document: Mapping[str, Any]) -> Trace:
 
 
 def innermost(spans: Sequence[Span]) -> list[Span]:
-    """Of spans of one thread, which lie in each other, the innermost at each moment: no two of these overlap."""
+    """The innermost of one thread's nested spans at each moment, as pieces that do not overlap."""
     pieces: list[Span] = []
     open_spans: list[Span] = []
     now = 0.0
@@ -115,14 +117,14 @@ def innermost(spans: Sequence[Span]) -> list[Span]:
 
 
 def overlapping(spans: Sequence[Span], begin: float, end: float) -> list[Span]:
-    """Those of spans in order, of which no two overlap, that lie in this time, cut to it."""
+    """The parts of ordered, disjoint spans that lie between `begin` and `end`."""
     first = max(0, bisect_right(spans, begin, key=lambda span: span.begin) - 1)
     last = bisect_left(spans, end, key=lambda span: span.begin)
     cut = [Span(span.name, max(begin, span.begin), min(end, span.end), span.thread) for span in spans[first:last]]
     return [span for span in cut if span.end > span.begin]
 
 
-def _of_gpu(events: Sequence[Mapping[str, Any]]) -> list[Kernel]:
+def _gpu_kernels(events: Sequence[Mapping[str, Any]]) -> list[Kernel]:
     launches = {
         event["args"]["correlation"]: _begin(event)
         for event in events
@@ -137,8 +139,8 @@ def _of_gpu(events: Sequence[Mapping[str, Any]]) -> list[Kernel]:
     return kernels
 
 
-def _of_cpu(events: Sequence[Mapping[str, Any]], training: int) -> list[Kernel]:
-    """The operators of the thread that trains, each with the time in which it had no other within it, and Gloo's."""
+def _cpu_kernels(events: Sequence[Mapping[str, Any]], training: int) -> list[Kernel]:
+    """The training thread's operators, each with its time outside of inner operators, and Gloo's exchanges."""
     operators = [_span(event) for event in events if event.get("cat") == "cpu_op" and int(event["tid"]) == training]
     numbered = [Span(str(place), span.begin, span.end) for place, span in enumerate(operators)]
     pieces: dict[int, list[Span]] = {}
@@ -164,7 +166,7 @@ def _phase(event: Mapping[str, Any]) -> Span:
 
 
 def _span(event: Mapping[str, Any]) -> Span:
-    # Streams of a GPU have numbers, and so have threads.
+    # Threads and GPU streams both have numbers.
     thread = event.get("tid", 0)
     return Span(str(event["name"]), _begin(event), _end(event), thread if isinstance(thread, int) else 0)
 

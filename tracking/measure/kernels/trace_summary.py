@@ -1,4 +1,4 @@
-"""A trace in figures of a step: kernels by time, classes, and gaps with what the host did meanwhile."""
+"""Summarize a trace by step: kernels by time, classes, and gaps with the host's activity meanwhile."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from tracking.measure.kernels.classes import COLLECTIVE, class_of
 from tracking.measure.kernels.trace import MARK, OPTIMIZER, Span, Trace, overlapping
 
-PYTHON = "Python"  # no operator and no call of the driver ran
-WAITING = "backward"  # in this phase the thread that trains waits for that of PyTorch's autograd
-MOST_GAPS = 30  # rows; what is left of the time is one more
+PYTHON = "Python"  # neither an operator nor a driver call ran
+WAITING = "backward"  # in this phase, the training thread waits for autograd's thread
+MOST_GAPS = 30  # rows; one more row holds the rest of the time
 ALL_ELSE = "all else"
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Milliseconds are a step's. Shares of kernels are of the time of all kernels, those of gaps of the step.
+    """The figures of an average step, in milliseconds.
 
-    `kernels` have name, class, calls, ms and share; `classes` class, calls, ms and share; `gaps` phase, host, ms and
-    share.
+    `kernels` have name, class, calls, ms and share; `classes` have class, calls, ms and share; `gaps` have phase, host,
+    ms and share. Shares of kernels are of all kernels' time, shares of gaps are of the step.
     """
 
     on_gpu: bool
@@ -37,6 +37,7 @@ class Summary:
 
 
 def summarize(trace: Trace) -> Summary:
+    """The summary of a trace's steps."""
     per_step_ms = 1e-3 / trace.num_steps
     step_ms = (trace.window.end - trace.window.begin) * per_step_ms
     busy = union([piece for kernel in trace.kernels for piece in kernel.pieces], trace.window)
@@ -55,7 +56,7 @@ def summarize(trace: Trace) -> Summary:
 
 
 def union(spans: Sequence[Span], within: Span) -> list[Span]:
-    """The time, within a span, in which any of the spans was, as spans that do not touch."""
+    """The union of the spans within another, as ordered spans that do not touch."""
     merged: list[Span] = []
     for span in sorted(spans, key=lambda span: span.begin):
         begin, end = max(span.begin, within.begin), min(span.end, within.end)
@@ -69,7 +70,7 @@ def union(spans: Sequence[Span], within: Span) -> list[Span]:
 
 
 def _kernels(trace: Trace, per_step_ms: float) -> list[dict[str, Any]]:
-    """By name and class: a kernel that the optimizer launches, too, has a row for either."""
+    """Rows by name and class; a kernel that the optimizer launches too has two rows."""
     rows: dict[tuple[str, str], list[float]] = {}
     for kernel in trace.kernels:
         row = rows.setdefault((kernel.name, class_of(kernel.name, trace.phase(kernel.launched))), [0.0, 0.0])
@@ -93,7 +94,7 @@ def _classes(kernels: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _gaps(trace: Trace, busy: Sequence[Span], per_step_ms: float, step_ms: float) -> list[dict[str, Any]]:
-    """Where the device had nothing to do: the phase, and the innermost thing that the host did."""
+    """The device's idle time, by phase and by the host's innermost activity."""
     spent: dict[tuple[str, str], float] = {}
     for begin, end in _between(busy, trace.window):
         for span in _filled(overlapping(trace.main, begin, end), Span(PYTHON, begin, end)):
@@ -121,13 +122,13 @@ def _between(busy: Sequence[Span], window: Span) -> Iterator[tuple[float, float]
 
 
 def _others(trace: Trace, waited: Span) -> list[Span]:
-    """What the other threads did while that which trains waited; the rest of it is the wait itself."""
-    there = [piece for spans in trace.others for piece in overlapping(spans, waited.begin, waited.end)]
-    return _filled(sorted(there, key=lambda piece: piece.begin), waited)
+    """The other threads' activity while the training thread waited; the rest of the time is the wait itself."""
+    pieces = [piece for spans in trace.others for piece in overlapping(spans, waited.begin, waited.end)]
+    return _filled(sorted(pieces, key=lambda piece: piece.begin), waited)
 
 
 def _filled(spans: Sequence[Span], whole: Span) -> list[Span]:
-    """Spans within a whole, of which each moment belongs to the first, and the rest of the time by the whole's name."""
+    """Partition `whole` into the spans, where earlier spans win, and into pieces named like `whole` for the rest."""
     pieces: list[Span] = []
     now = whole.begin
     for span in [*spans, Span("", whole.end, whole.end)]:

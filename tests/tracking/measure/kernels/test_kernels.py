@@ -223,5 +223,5 @@ def test_what_a_killed_worker_left_of_a_trace_is_removed(tmp_path: Path) -> None
 
 
 def test_a_trace_without_steps_is_none() -> None:
-    with pytest.raises(ValueError, match="holds no step"):
+    with pytest.raises(ValueError, match="has no step"):
         kernels.parse({"traceEvents": [event("kernel", PRODUCT, 0, 1)]})
