@@ -30,7 +30,7 @@ def audit(report: Mapping[str, Any], roots: Sequence[Path]) -> AuditResult:
 
 
 def audited(report: Mapping[str, Any], roots: Sequence[Path]) -> tuple[AuditResult, Evidence | None]:
-    """The same, with the journals of its runs; None where it is no whole report, or lacks a run's folder."""
+    """The differences, and the journals; None if parts of the report or folders of its runs are missing."""
     tally = AuditResult()
     report = {"within": [], "over": {}, **report}  # older reports lack what they did not ask for
     _shape(report, tally)
@@ -46,7 +46,7 @@ def audited(report: Mapping[str, Any], roots: Sequence[Path]) -> tuple[AuditResu
 
 
 def _shape(report: Mapping[str, Any], tally: AuditResult) -> None:
-    """Whether the report has the parts that today's reports have, and no others."""
+    """Note the parts that are missing, and those that cannot be recomputed."""
     for key, kind in ASKED.items():
         tally.note(isinstance(report.get(key), kind), f"{key}: the report has {report.get(key)!r}; make it again")
     for key in SECTIONS:
@@ -59,7 +59,7 @@ def _shape(report: Mapping[str, Any], tally: AuditResult) -> None:
 
 
 def _which_runs(report: Mapping[str, Any], evidence: Evidence, roots: Sequence[Path], tally: AuditResult) -> None:
-    """Whether the report is about all runs that were asked for, and no others; and what their configs say."""
+    """Note selected runs that are missing, runs that are not selected, and labels that differ from configs."""
     where = ", ".join(map(str, roots))
     for selector in evidence.nameless:
         tally.note(False, f"{selector} names no run folder at or below {where}")
@@ -112,7 +112,7 @@ def _answer(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -
 
 
 def _said_of_parts(report: Mapping[str, Any], tally: AuditResult) -> None:
-    """The sentences on what times are made of, which have to say the numbers of `comparisons`."""
+    """Compare the sentences on the parts of times with the numbers of `comparisons`."""
     try:
         there = [sentence for sentence in report["sentences"] if sentence["kind"] == "factors"]
         due = factors.sentences(report)
@@ -131,7 +131,7 @@ def _id_of(evidence: Evidence, uid: str) -> That:
 
 
 def _runs(evidence: Evidence) -> dict[str, dict[str, Any]]:
-    """Those that every mean is of."""
+    """The runs that are in every mean."""
     return {
         uid: _known(evidence, uid) | {"setting": {axis: run.label(axis) for axis in evidence.axes}}
         for uid, run in evidence.runs.items()

@@ -21,7 +21,7 @@ def identity(record: Mapping[str, Any]) -> str:
 
 
 def expected(evidence: Evidence, report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """By what tells them apart, the best of all settings of a workload, and of the stacks in each family of them."""
+    """The due records by identity: the best setting of each workload, and the best stack of each family."""
     claimed = {identity(record): record for record in report["best"] if isinstance(record, Mapping)}
     due = {}
     for workload in evidence.workloads():
@@ -40,7 +40,7 @@ def expected(evidence: Evidence, report: Mapping[str, Any]) -> dict[str, dict[st
 def _best(
     verdicts: Verdicts, names: list[str], about: Mapping[str, Any], claimed: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """What is due of the best of these settings; the leader and the next are the claimed ones where they may be."""
+    """The due record of these settings' best. Of equals, the leader and the next are the claimed ones."""
     evidence, key, settings = verdicts.evidence, verdicts.evidence.metric, verdicts.settings
     samples = {name: evidence.sample(verdicts.workload, settings[name], key) for name in names}
     there = [name for name in names if len(samples[name])]
@@ -82,7 +82,7 @@ def _lead(
     verdicts: Verdicts, leader: str, others: list[str], samples: Mapping[str, Observations], num_tested: int,
     claimed: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """How surely it is the best, and between which factors it leads the best of the others."""
+    """The leader's p-value, and the bounds of its factor over the best other setting."""
     near = tolerance(verdicts.evidence.metric)
     own = [verdicts.pairs[frozenset((leader, other))] for other in others]
     p_values = [pair.p if pair.better == leader else 1.0 for pair in own]
@@ -106,7 +106,7 @@ def _runner_up(
     verdicts: Verdicts, leader: str, samples: Mapping[str, Observations], num_tested: int, claimed: Mapping[str, Any],
     is_tied: bool, of_stacks: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Which one the leader is least ahead of, by how much, what that saves, and how many runs would tell."""
+    """The runner-up: the factor, what the lead saves, and how many runs would tell."""
     settings, near = verdicts.settings, tolerance(verdicts.evidence.metric)
     own = {both: pair for both, pair in verdicts.pairs.items() if leader in both and both <= samples.keys()}
     if not own:

@@ -1,4 +1,4 @@
-"""Which settings can be told apart, from the journals: every pair of a workload, by the report's metric."""
+"""The comparisons of all pairs of settings by the report's metric, from the journals."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ COUNTS = ("reached", "n", "other_reached", "m", "horizon")
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The pairs of one workload, by their names: of two that are equal, the one is the better that the report calls
-    so."""
+    """The pairs of one workload, by their names. Of two equal settings the better is the one that the report names."""
 
     evidence: Evidence
     workload: str
@@ -51,7 +50,7 @@ def identity(pair: Mapping[str, Any]) -> str:
 
 
 def expected(evidence: Evidence, report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """By what tells them apart, all pairs of settings of which something is known."""
+    """The due records by identity: all pairs of settings that both have a value of the metric."""
     records = []
     for workload in evidence.workloads():
         of_workload = verdicts(evidence, workload, report)
@@ -92,7 +91,7 @@ def p_value(value: float | None, near: float) -> Near:
 
 
 def runs(wanted: Wanted | None, near: float) -> Any:
-    """How many runs would tell: as the spread of rates that are journaled rounded is, to one in a hundred."""
+    """How many runs would tell; for rates, which are journaled rounded, to one in a hundred."""
     if wanted is None:
         return None
     off = 0.01 if near > 1e-6 else 1e-9
@@ -113,7 +112,7 @@ def _often(pair: PairTest, settings: Mapping[str, Labels]) -> dict[str, Any] | T
         return expected | ways[0]
 
     def either(claimed: Any) -> bool:
-        """Where both settings arrive as often, the counts are from either side."""
+        """Whether the counts are those of one of the sides: either is right if both arrive as often."""
         tallies = [AuditResult() for _ in ways]
         for tally, way in zip(tallies, ways, strict=True):
             compare(tally, "", claimed, expected | way)

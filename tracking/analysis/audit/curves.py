@@ -1,4 +1,4 @@
-"""What a report's pictures of single runs should show: of each setting the run in the middle, over its own clock."""
+"""The due data of pictures of single runs: of each setting the run in the middle, over its own clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def identity(panel: Mapping[str, Any]) -> str:
 
 
 def accuracy(evidence: Evidence, picture: Picture) -> dict[str, Any]:
-    """Every target metric over epochs and over time; where there is no target, the metric that the picture has."""
+    """Every target metric over epochs and over time; without a target, the picture's own metric."""
     runs = _middles(evidence, picture)
     targets: dict[str, str | None] = dict(next(iter(runs.values()))[0].targets)
     due = {}
@@ -42,7 +42,7 @@ def accuracy(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 
 
 def utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
-    """A panel for all that moved, with a line of each run that says something of it; and where evaluations were."""
+    """A panel for each quantity that moved, with a line a run that has it; and the spans of evaluations."""
     runs, due = _middles(evidence, picture), {}
     for label, key in PANELS.items():
         there = {name: candidates for name, candidates in runs.items() if any(_values(run, key) for run in candidates)}
@@ -66,7 +66,7 @@ def _moved(label: str, run: JournalFigures, key: str) -> bool:
 
 
 def mean_utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
-    """Of each workload the mean over its settings' runs in the middle."""
+    """The mean over the settings' middle runs, for each workload."""
     due: dict[str, Any] = {}
     for label, key in PANELS.items():
         lines, moved = {}, False
@@ -83,7 +83,7 @@ def mean_utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 
 
 def _means_of(of_settings: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """The mean and its error; where two runs stand in the middle of a setting, of either."""
+    """Accepts the mean and its error; if two runs are in the middle of a setting, of either."""
     chosen = [min(each) for each in of_settings], [max(each) for each in of_settings]
     means = [fmean(values) for values in chosen]
     errors = [stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0 for values in chosen]
@@ -93,7 +93,7 @@ def _means_of(of_settings: Sequence[Sequence[float]]) -> dict[str, Any]:
 
 
 def _middles(evidence: Evidence, picture: Picture) -> dict[str, list[JournalFigures]]:
-    """By setting, the runs that may stand for it: with the median time, else rate; the lower of two in the middle."""
+    """The runs that may stand for each setting: with the median time, else rate (the lower of two)."""
     workload = picture["workload"]
     middles = {}
     for setting in evidence.settings(workload):
@@ -109,7 +109,7 @@ def _middles(evidence: Evidence, picture: Picture) -> dict[str, list[JournalFigu
 
 
 def first(lines: Mapping[str, Any], most: int = MOST_LINES) -> dict[str, Any]:
-    """As many lines as can be told apart."""
+    """The first `most` lines."""
     return dict([*lines.items()][:most])
 
 
@@ -126,7 +126,7 @@ def _curve(candidates: Sequence[JournalFigures], key: str, x: str, combine: Call
 def _choice(
     lines: Sequence[list[tuple[float, float]]], candidates: Sequence[JournalFigures], off: float = 0.0
 ) -> dict[str, That] | That:
-    """A line of the one run in the middle; of several it has to be that of one of them."""
+    """Accepts the line of the run in the middle, or of one of several."""
     due = [
         {
             "run": _is(run),
@@ -181,7 +181,7 @@ def _start_ms(run: JournalFigures) -> int:
 
 
 def _evaluations(run: JournalFigures) -> list[tuple[float, float]]:
-    """Of each evaluation of the first target metric the end of the steps before it, and its own."""
+    """The span of each evaluation of the first target metric: the end of the steps before it, and its own."""
     start_ms = _start_ms(run)
     logged = [*_logged(run)]
     keys = [f"{quantities.EVAL}{name}" for name in run.targets]
@@ -192,7 +192,7 @@ def _evaluations(run: JournalFigures) -> list[tuple[float, float]]:
 
 
 def _on_the_clock(run: JournalFigures, key: str, combine: Callable[[list[float]], float]) -> float:
-    """The mean of the samples while the clock ran; of all where none lies there."""
+    """The mean of the samples while the clock ran; of all samples without any then."""
     spent = [run.said(key) for key in SPENT]
     end = math.inf if spent[0] is None else math.fsum(part or 0.0 for part in spent)
     points = _points(run, key, CLOCK, combine)

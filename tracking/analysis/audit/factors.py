@@ -1,4 +1,4 @@
-"""What a pair's times are made of, from the journals: evaluations to the target x the time from one to the next."""
+"""The parts of a pair's times, from the journals: evaluations to the target x the time of an interval."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAID = " times the rate ("
 
 @dataclass(frozen=True)
 class Parts:
-    """By what factors the better setting of a pair has more, with two-sided p-values of no difference."""
+    """The factors by which the better setting of a pair has more, with two-sided p-values."""
 
     rate: float
     evaluations: float
@@ -27,7 +27,7 @@ class Parts:
 
 
 def parts(evidence: Evidence, workload: str, pairs: Mapping[frozenset[str], PairTest]) -> dict[frozenset[str], Parts]:
-    """Of each pair whose runs say after how many evaluations they reached their target; p-values by Holm."""
+    """The parts of each pair whose runs say their evaluations to the target; p-values by Holm."""
     if evidence.metric != TIME:
         return {}
     sides = {name_of(setting): _sides(evidence, workload, setting) for setting in evidence.settings(workload)}
@@ -75,7 +75,7 @@ def plain(of_pair: Parts | None) -> dict[str, Near] | None:
 
 
 def said_in(claimed: Mapping[str, Any] | None, better: str) -> That:
-    """A verdict that says these parts, as report.json has them, and no others; whatever else it says."""
+    """Accepts a verdict that has these parts, as report.json has them, and no others."""
     due = "" if claimed is None else _words(claimed, better)
 
     def holds(text: Any) -> bool:
@@ -97,7 +97,7 @@ def _sure(claimed: Mapping[str, Any]) -> list[str]:
 
 
 def sentences(report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """By what tells them apart, the sentences on parts, of the numbers in `comparisons`."""
+    """The due sentences on parts by identity, made of the numbers in `comparisons`."""
     due = {}
     for record in report["comparisons"]:
         claimed, names = record["parts"], [name_of(record[role]) for role in ("better", "worse")]

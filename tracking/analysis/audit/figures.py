@@ -1,4 +1,4 @@
-"""Every figure that a report should have, from the journals: of which runs it is, its mean, error and olympic mean."""
+"""The figures that a report should have, from the journals: their runs, mean, error and olympic mean."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def identity(figure: Record) -> str:
 
 
 def expected(evidence: Evidence) -> dict[str, dict[str, Any]]:
-    """By what tells them apart, all of them."""
+    """All due figures, by identity."""
     made = (
         record
         for workload in evidence.workloads()

@@ -1,4 +1,4 @@
-"""What a report's pictures of settings' means should show: shares, scaling, rates, stacks, costs and rooflines."""
+"""The due data of pictures of settings' means: shares, scaling, rates, stacks, costs and rooflines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def reached(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 
 
 def _kaplan_meier(sample: Observations) -> list[tuple[float, float]]:
-    """At each time that is known, how large the share is from then on; who diverged is there to the end."""
+    """The share from each known time on; a run that diverged stays at risk to the end."""
     times = sample.at_least(sample.largest)
     share, rising = 1.0, []
     for time in sorted({*times}):
@@ -94,7 +94,7 @@ def scaling(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 
 
 def line(points: Sequence[Point], key: str) -> dict[str, Any]:
-    """Numbers as exact as their key is; errors and bounds only where any point has one."""
+    """A line as a picture has it: numbers to the key's tolerance; errors and bounds if any point has one."""
     near = tolerance(key)
     xs, means, errors, bounds = ([*column] for column in zip(*points, strict=True))
     due: dict[str, Any] = {"x": numbers(xs), "y": _near(means, near)}
@@ -131,7 +131,7 @@ def energy(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 
 
 def _over_time(evidence: Evidence, picture: Picture, key: str, label: str) -> dict[str, Any]:
-    """What each setting takes over its time; a bound is no part of it."""
+    """The cost or energy of each setting over its time, without bounds."""
     costs, times = (_means(evidence, picture["workload"], each) for each in (key, TIME))
     lines = {}
     for name, (_, amount, error, _) in costs.items():
@@ -152,7 +152,7 @@ def _mean(sample: Observations, x: float = 0.0) -> Point | None:
 
 
 def stacks(evidence: Evidence, picture: Picture) -> dict[str, Any]:
-    """Times over drivers, which stand at 0, 1, ...: a panel a model of GPU, a curve for what else the stack is."""
+    """Times over drivers, which stand at 0, 1, ...: a panel a model of GPU, a curve a stack."""
     workload = picture["workload"]
     key, label = (TIME, IN_TIME) if _any(evidence, workload, TIME) else (quantities.TIME_TRAIN_SEC, TRAINED)
     groups: dict[tuple[str, str, str], list[JournalFigures]] = {}
@@ -178,8 +178,7 @@ def stacks(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 
 
 def _curve_of(setting: Labels, run: JournalFigures) -> str:
-    """The stack but the driver, the CUDA that it was run with where nothing else of it is an axis, and what else the
-    setting is but the GPU."""
+    """A run's curve: the stack's axes except the driver (CUDA without any), and the other axes except the GPU."""
     named = {SHORT.get(axis, axis): value for axis, value in setting.items() if value != "(none)"}
     own = [
         f"{NAMES.get(axis, axis)} {value}" for axis, value in named.items() if is_stack(axis) and axis != "env.driver"
@@ -197,7 +196,7 @@ def _version(name: str) -> list[tuple[int, float, str]]:
 
 
 def roofline(evidence: Evidence, picture: Picture) -> dict[str, Any]:
-    """FLOP/s over FLOPs a byte: of each model of GPU a panel of settings' means, and one of their runs."""
+    """FLOP/s over FLOPs a byte: for each model of GPU a panel of settings' means, and one of their runs."""
     due: dict[str, Any] = {}
     x, y = "model FLOPs for a byte of the GPU's memory", "model TFLOP/s of a device"
     workloads = evidence.workloads()

@@ -12,7 +12,7 @@ MACHINE = {"instance", "env.gpu", "env.gpu_count", "env.node", "env.cpu", "env.t
 
 
 def rows(evidence: Evidence, workload: str) -> dict[str, Any]:
-    """All values that go together, but those of which a run counts. Why nothing is known of one is said in words."""
+    """The combinations without a counted run; the reason is words, and not checked."""
     if not any(map(is_stack, evidence.axes)):
         return {}
     there, parts = evidence.settings(workload), together(evidence.axes)
@@ -31,7 +31,7 @@ def rows(evidence: Evidence, workload: str) -> dict[str, Any]:
 
 
 def together(axes: Sequence[str]) -> list[list[str]]:
-    """Axes whose values come with each other: of the software (but the driver), of the machine, each other alone."""
+    """Groups of axes whose values come together: software (without the driver), the machine, each other axis alone."""
     of: dict[str, list[str]] = {}
     for axis in axes:
         name = SHORT.get(axis, axis)

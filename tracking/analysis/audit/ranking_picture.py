@@ -1,4 +1,4 @@
-"""What the picture of ranked settings should show: means by the report's metric, and the runs beside them."""
+"""The due data of the picture of ranked settings: means by the report's metric, and single runs."""
 
 from __future__ import annotations
 

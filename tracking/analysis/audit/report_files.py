@@ -42,7 +42,7 @@ NUMBERS = ("n", "mean", "bound", "standard_error", "olympic_mean", "text")
 def audit_folder(folder: Path, roots: Sequence[Path]) -> AuditResult:
     """Compare report.json, .csv, .md and .html in `folder` with the run folders at or below `roots`.
 
-    Raises FileNotFoundError where there is no report, and ValueError where its JSON is none.
+    Raises FileNotFoundError without a report, and ValueError if its JSON is not that of a report.
     """
     path = folder / "report.json"
     try:
@@ -152,7 +152,7 @@ def audit_pictures(folder: Path, evidence: Evidence, tally: AuditResult) -> None
 
 
 def _claimed(name: str, picture: Mapping[str, Any], tally: AuditResult) -> dict[str, Any]:
-    """The panels by what tells them apart, and their lines by name."""
+    """The claimed panels by identity, and their lines by name."""
     panels = by_identity(tally, name, picture["panels"], curves.identity)
     for where, panel in panels.items():
         lines = by_identity(tally, f"{name}: {where}", panel["lines"], lambda line: str(line["name"]))

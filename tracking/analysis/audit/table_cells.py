@@ -23,7 +23,7 @@ from tracking.analysis.audit.evidence import (
 )
 
 MOST_PAIRS = 15  # in the table; of more, those of one setting
-OWN = "yours: "  # how the rows of one's own begin beside published ones
+OWN = "yours: "  # begins the rows of measured settings beside published ones
 PUBLISHED = "published"  # the kind of a table that no run is in
 OPTIONAL = {PUBLISHED, "beside"}
 OF_ALL = {
@@ -64,7 +64,7 @@ class Claimed:
 
 
 def compare(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -> None:
-    """Whether each table is there that should be, with these rows and cells, and no other."""
+    """Note each table, row and cell that is missing, too much or different."""
     content = Content(report, evidence)
     claimed = trees.by_identity(tally, "tables", report["tables"], _identity)
     due: dict[str, Mapping[str, Any]] = {
@@ -95,7 +95,7 @@ def compare(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -
             continue
         there = shown.rows if shown else {}
         if rows or there or kind == "excluded":
-            tally.note(shown is not None, f"tables: {name}: there is none")
+            tally.note(shown is not None, f"tables: {name}: it is missing")
             trees.compare(tally, f"tables: {name}", there, rows)
 
 
@@ -105,7 +105,7 @@ def _identity(table: Mapping[str, Any]) -> str:
 
 
 def _claimed(table: Mapping[str, Any] | None, keys: Sequence[str], tally: AuditResult, name: str) -> Claimed | None:
-    """The rows of a table by what tells them apart."""
+    """The claimed rows of a table, by identity."""
     if table is None:
         return None
     columns = table.get("columns", [])
@@ -119,7 +119,7 @@ def _claimed(table: Mapping[str, Any] | None, keys: Sequence[str], tally: AuditR
 
 
 def pairs(content: Content, workload: str, shown: Claimed | None) -> Rows:
-    """All pairs; or, of many, each with one setting."""
+    """All pairs; of more than MOST_PAIRS, those of one setting."""
     rows: dict[str, Any] = {}
     for pair in content.report["comparisons"]:
         if pair["workload"] != workload:
@@ -148,7 +148,7 @@ def excluded(content: Content, _: str, shown: Claimed | None) -> Rows:
 
 
 def beside(content: Content, workload: str, shown: Claimed | None) -> Rows:
-    """The rows of one's own."""
+    """The rows of measured settings beside published ones."""
     evidence, rows = content.evidence, {}
     for setting in evidence.settings(workload):
         counting = list(evidence.counting(workload, setting).values())
@@ -167,7 +167,7 @@ def beside(content: Content, workload: str, shown: Claimed | None) -> Rows:
 
 
 def of_stacks(report: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """By a table's title, the record that it shows."""
+    """The record that each table of stacks shows, by the table's title."""
     records = (record for record in report["best"] if isinstance(record, Mapping))
     of_stacks = [record for record in records if isinstance(record.get("among"), Mapping)]
     return {f"{', '.join([str(record.get('workload')), *_others(record)])}: best stack": record for record in of_stacks}

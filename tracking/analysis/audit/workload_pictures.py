@@ -1,4 +1,4 @@
-"""What a report's pictures of all workloads should show: times, gains and utilisation over devices."""
+"""The due data of pictures of all workloads: times, gains and utilisation over devices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BUSY = {
 
 
 def workloads(evidence: Evidence, picture: Picture) -> dict[str, Any]:
-    """Times of all, and of those on several numbers of devices what these gain."""
+    """The times of all workloads, and speed-ups of those on several numbers of devices."""
     times = _by_name(evidence, lambda workload, setting: _mean(evidence, workload, setting, TIME))
     ups, shares = (
         _by_name(evidence, lambda workload, setting, grown=grown: _ratio(evidence, workload, setting, grown))
@@ -36,7 +36,7 @@ def workloads(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 
 
 def busy(evidence: Evidence, picture: Picture) -> dict[str, Any]:
-    """Means over the training, of what is on several numbers of devices."""
+    """Means over the training, for workloads on several numbers of devices."""
     panels = {}
     for heading, key in BUSY.items():
         points = _by_name(evidence, lambda workload, setting, key=key: _mean(evidence, workload, setting, key))

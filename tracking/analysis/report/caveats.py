@@ -1,4 +1,4 @@
-"""What to be careful about in a report: which of its runs are not in every figure, and why."""
+"""Warnings of a report: the runs that are not in every figure, and why."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tracking.analysis.statistics import counted
 
 
 def caveats(tasks: Sequence[Task], with_missed: bool) -> list[str]:
-    """What is to be known of all of a report, before any single comparison."""
+    """Warnings on whole settings and workloads."""
     warnings = []
     if len(tasks) > 1:
         names = "; ".join(task.title for task in tasks)
-        warnings.append(f"{len(tasks)} workloads, compared within each and never with one another: {names}")
+        warnings.append(f"{len(tasks)} workloads, each compared within itself, never with another: {names}")
     for task in tasks:
         for setting in task.settings:
             if setting.num_missed and setting.reached:
@@ -26,11 +26,13 @@ def caveats(tasks: Sequence[Task], with_missed: bool) -> list[str]:
                 )
             if setting.stopped:
                 stopped = censoring.stopped_words(setting.stopped)
-                warnings.append(f"{task.title}: {setting.name}: {stopped}; beyond that nothing is known of it")
+                warnings.append(
+                    f"{task.title}: {setting.name}: {stopped}; whether it would have reached the target is not known"
+                )
             if unknown := setting.measured(TIME).missed.count(0.0):
                 warnings.append(
-                    f"{task.title}: {setting.name}: of {counted(unknown, 'run')} that did not reach the target nothing "
-                    "says by when: they count as no time at all where another setting is called better"
+                    f"{task.title}: {setting.name}: {counted(unknown, 'run')} without the target do not say how "
+                    "long they trained: they count as 0 s where another setting is called better"
                 )
             if not setting.runs and not _only_explored(task, setting):
                 warnings.append(f"{task.title}: {setting.name}: {_not_averaged(task, setting)}")
@@ -40,29 +42,31 @@ def caveats(tasks: Sequence[Task], with_missed: bool) -> list[str]:
 
 
 def _only_explored(task: Task, setting: Setting) -> bool:
-    """Whether its runs are those with which a search explores, which are in no mean by design."""
+    """Whether all its runs are a search's exploring runs, which are in no mean by design."""
     return all(EXPLORING in why for _, name, why in task.excluded if name == setting.name)
 
 
 def _not_averaged(task: Task, setting: Setting) -> str:
-    """That no run of a setting is in every mean, and why."""
+    """Why no run of a setting is in every mean."""
     whys = Counter(why for _, name, why in task.excluded if name == setting.name)
     if setting.total == 1:
         return f"its only run is not in every mean: {next(iter(whys))}"
     counts = ", ".join(f"{why} ({number})" for why, number in whys.most_common())
-    return f"none of its {setting.total} runs is in every mean: {counts}"
+    return f"no run of {setting.total} is in every mean: {counts}"
 
 
 def unpaired(task: Task, pairs: Sequence[Comparison], key: str) -> list[str]:
-    """That settings were made to be compared in pairs by seed and are not, with the seeds in the way; else nothing."""
-    left = [pair for pair in pairs if not pair.paired and _decided(pair.better, key) and _decided(pair.worse, key)]
-    sides = [side for pair in left for side in ((pair.better, pair.worse), (pair.worse, pair.better))]
+    """The warning that settings of sweep.paired=true are not compared in pairs, and which seeds prevent it."""
+    unpaired_pairs = [
+        pair for pair in pairs if not pair.paired and _decided(pair.better, key) and _decided(pair.worse, key)
+    ]
+    sides = [side for pair in unpaired_pairs for side in ((pair.better, pair.worse), (pair.worse, pair.better))]
     reasons = dict.fromkeys(reason for side in sides for reason in _reasons(*side, key))
     if not reasons:
         return []
-    compared = counted(len(left), "comparison")
+    compared = counted(len(unpaired_pairs), "comparison")
     return [
-        f"{task.title}: sweep.paired=true decided to compare runs of the same seed, and {compared} could not: "
+        f"{task.title}: sweep.paired=true asks for comparisons of the same seed; not possible for {compared}: "
         f"{'; '.join(reasons)}"
     ]
 
@@ -72,7 +76,7 @@ def _decided(setting: Setting, key: str) -> bool:
 
 
 def _reasons(setting: Setting, other: Setting, key: str) -> Iterator[str]:
-    """What of a setting keeps its runs from being paired with those of another one."""
+    """Why a setting's runs cannot be paired with those of another setting."""
     runs = sorted(setting.runs_of(key), key=grouping.seed_of)
     seeds = [grouping.seed_of(run) for run in runs]
     for run in runs:
@@ -85,4 +89,4 @@ def _reasons(setting: Setting, other: Setting, key: str) -> Iterator[str]:
         if seeds.count(seed) > 1:
             yield f"{setting.name}: {seeds.count(seed)} runs have the seed {seed}"
     for seed in sorted({grouping.seed_of(run) for run in other.runs_of(key)} - {*seeds}):
-        yield f"{setting.name}: no run counts that has the seed {seed} and {key}"
+        yield f"{setting.name}: no counted run has the seed {seed} and {key}"

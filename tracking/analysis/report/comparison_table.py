@@ -1,4 +1,4 @@
-"""The table of pairs of settings: which differ, by what factor, and how sure that is."""
+"""The table of pairs of settings: whether they differ, by what factor, and how sure that is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WOULD_TELL = (
 
 
 def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tuple[Table, list[Sentence]]:
-    """Every pair of settings, or each with the best where those are too many to read; and a verdict on every pair."""
+    """The table of all pairs (of many: each setting with the best), and a sentence on every pair."""
     shown = list(pairs)
     note = f"A t-test of {metric} (docs/report.md); Holm's correction over {counted(len(pairs), 'pair')}."
     note += BY_SEED if any(pair.paired for pair in pairs) else ""
@@ -56,7 +56,7 @@ def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tu
 def _row(
     task: Task, metric: str, pair: Comparison, level: float, parts: Sentence | None
 ) -> tuple[list[Any], list[Sentence]]:
-    """The cells of a pair, and how many runs would tell it, where these do not."""
+    """The cells of a pair, and the sentence on how many runs would tell, if these do not."""
     words = [sentences.verdict(task.title, metric, pair), sentences.more_often(task.title, metric, pair)]
     needed = None if pair.told_apart else runs_that_would_tell(pair, metric, level)
     repeats = [sentences.runs_that_would_tell(task.title, metric, pair, needed)] if needed else []

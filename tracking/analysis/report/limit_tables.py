@@ -10,7 +10,7 @@ from tracking.analysis.results import Table
 from tracking.base import quantities
 from tracking.measure.bottleneck import NAMES, limit
 
-LEAST_SHOWN = 0.005  # a cause that takes less of every setting's time has no column
+LEAST_SHOWN = 0.005  # causes below this share in every setting have no column
 NOTE = (
     "Shares of the time on the clock, means over runs with their standard errors. Each is measured, and what no "
     "measurement explains is not known (docs/measurement.md)."

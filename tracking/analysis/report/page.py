@@ -17,7 +17,7 @@ from tracking.analysis.statistics import counted
 from tracking.base.safe_text import in_csv, in_markdown, visible
 from tracking.record import documents
 
-UNBROKEN = 28  # A cell of up to so many characters stays on one line, and with it a figure beside its error.
+UNBROKEN = 28  # characters of a cell that does not wrap, so that a figure stays beside its error
 
 
 def write(report: Report, folder: Path) -> list[Path]:
@@ -43,7 +43,7 @@ def write(report: Report, folder: Path) -> list[Path]:
 
 
 def write_tables(title: str, tables: Sequence[Table], folder: Path) -> list[Path]:
-    """Write tables that are of no runs as report.html, .md and .json; returns what was written. Raises OSError."""
+    """Write tables without runs as report.html, .md and .json, and return the files. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     document = {"title": title, "tables": [plain_table(table) for table in tables]}
     texts = {
@@ -65,7 +65,7 @@ def _json(document: Mapping[str, Any]) -> str:
 
 
 def _compact(document: Mapping[str, Any]) -> str:
-    """As `_json`, in one line: a curve has thousands of points."""
+    """JSON in one line: a curve has thousands of points."""
     return json.dumps(documents.finite(document), separators=(",", ":"), allow_nan=False) + "\n"
 
 
@@ -83,7 +83,7 @@ def _file(plot: Plot, ending: str = "png") -> str:
 
 
 def html(report: Report) -> str:
-    """One page with its figures in it, from page.html.jinja; whatever comes from runs is escaped and visible."""
+    """The report as one page that holds its figures, from page.html.jinja. Text of runs is escaped."""
     return _rendered(report, _about(report))
 
 
@@ -138,7 +138,7 @@ def rows(report: Report) -> str:
 
 
 def _about(report: Report) -> str:
-    """What the report is of: how many runs of which workloads, from where, by which axes."""
+    """The line below the title: how many runs of which workloads, by which axes, from which store."""
     day = time.strftime("%Y-%m-%d", time.gmtime())
     titles = "; ".join(task.title for task in report.tasks)
     return f"{counted(len(report.runs), 'run')} of {titles}, by {', '.join(report.axes)}; from {report.source}, {day}"

@@ -1,4 +1,4 @@
-"""A report: from runs to tables with their uncertainty, an answer in two sentences, and what to be careful about."""
+"""Make a report of runs: the answer, the ranked settings, the tables, the pictures and the warnings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tracking.analysis.results import Run, Runs, Table, need_finished, newest_at
 from tracking.analysis.statistics import counted
 from tracking.base import quantities
 
-RUN_AGAIN, SHARED_MACHINE = "run again", "shared its machine"  # why a run that was asked for is left out
+RUN_AGAIN, SHARED_MACHINE = "run again", "shared its machine"  # why a selected run is left out
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Answer:
 
 @dataclass
 class Report:
-    """What is written: as a page, Markdown, CSV and JSON."""
+    """The content of the page, Markdown, CSV and JSON."""
 
     title: str
     source: str
@@ -58,11 +58,11 @@ class Report:
     tasks: Sequence[Task]
     runs: Sequence[Run]
     with_missed: bool = False
-    selectors: Sequence[str] = ()  # what was asked for
+    selectors: Sequence[str] = ()  # which runs: sweeps, experiments, ids, names or folders
     with_neighbours: bool = False
-    within: Sequence[str] = ()  # limits of time that were asked about
-    over: Mapping[str, str] = field(default_factory=dict)  # the base of scores that was asked for
-    left_out: list[tuple[Run, str]] = field(default_factory=list)  # runs that were asked for and are in no setting
+    within: Sequence[str] = ()  # limits of time (--within)
+    over: Mapping[str, str] = field(default_factory=dict)  # the base of scores (--over)
+    left_out: list[tuple[Run, str]] = field(default_factory=list)  # selected runs that are in no setting, and why
     answers: list[Answer] = field(default_factory=list)  # one a workload
     searched: list[str] = field(default_factory=list)  # the answers of the searches that the runs are of
     details: list[str] = field(default_factory=list)  # sentences that belong beside the tables
@@ -84,7 +84,7 @@ class Report:
         return next(bests, None)
 
     def short(self, text: str) -> str:
-        """A title, caption or warning without the workload that it begins with, where the report has no other one."""
+        """A title, caption or warning, without the workload at its start if the report has only one."""
         if len(self.tasks) != 1 or not text.startswith(self.tasks[0].title):
             return text
         rest = text.removeprefix(self.tasks[0].title).lstrip(":, ")
@@ -180,8 +180,10 @@ def make(
 
 
 def add_asked(report: Report, within: Sequence[str], over: Mapping[str, str]) -> None:
-    """Put what is asked beyond the settings before the table of runs that do not count. Raises ValueError where it
-    cannot be answered."""
+    """Add the tables of --within and --over, before the table of runs that do not count.
+
+    Raises ValueError for a limit without a unit, and for a base without a setting.
+    """
     within = list(dict.fromkeys(within))
     report.within, report.over = within, over
     made = [within_table(report.tasks, within)] if within else []
@@ -234,5 +236,5 @@ def _add_answer(report: Report, task: Task) -> None:
 
 
 def _about_stacks(report: Report, task: Task) -> list[str]:
-    """What is said of the best and the worst stack."""
+    """The sentences on the stacks of a workload."""
     return [table.note for table in report.tables if (table.kind, table.about) == ("stacks", task.title)]

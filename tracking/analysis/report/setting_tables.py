@@ -34,7 +34,7 @@ FACTS = {quantities.WORLD_SIZE: "devices", "global_batch_size": "global batch", 
 
 @dataclass(frozen=True)
 class ReportedFigure:
-    """A figure that is printed: what of which setting, from which runs; `base` is what a ratio is taken over."""
+    """A printed figure of a setting, with the runs that it rests on; `base` is the denominator of a ratio."""
 
     task: str
     setting: Mapping[str, str]
@@ -46,7 +46,7 @@ class ReportedFigure:
 
 
 def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedFigure]]:
-    """A row a setting: what it was, and every quantity that a run of the workload has; and these as figures."""
+    """The table with a row a setting and a column a quantity that any run has; and its cells as figures."""
     figures: list[ReportedFigure] = []
     shown = quantities_of(task)
     facts = {key: heading for key, heading in FACTS.items() if key not in axes}
@@ -82,14 +82,14 @@ def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Reporte
 
 
 def out_of_memory(setting: Setting) -> str:
-    """How many of its runs did not fit into the memory; "" where all did."""
+    """How many runs ran out of memory; "" without any."""
     return f"; {setting.num_out_of_memory} out of memory" if setting.num_out_of_memory else ""
 
 
 def quantities_of(task: Task) -> list[Quantity]:
-    """The quantities that a run of the workload has, and before its rates the best value of each metric.
+    """The quantities that runs of the workload have; the best value of each metric comes before the rates.
 
-    An older run may have the best value of a metric whose direction nothing says: it has no column.
+    Older runs may have a best value of a metric without a direction: it has no column.
     """
     runs = [run for setting in task.settings for run in setting.trained]
     named = {key for run in runs for key in run.metrics if key.startswith(quantities.BEST)}
@@ -107,14 +107,13 @@ def quantities_of(task: Task) -> list[Quantity]:
 
 
 def shown_share(setting: Setting) -> str:
-    """How many of its runs reached or missed their target, with the interval of the true share, and how many were
-    stopped before."""
+    """How many runs reached the target, with the interval of the true share; and how many were stopped before."""
     stopped = f"{len(setting.stopped)} stopped" if setting.stopped else ""
     return "; ".join(filter(None, [setting.reached.text if setting.reached else "", stopped]))
 
 
 def ids_of(setting: Setting, key: str) -> list[str]:
-    """The runs that a figure is of."""
+    """The ids of the runs that a figure rests on."""
     return [run.id for run in setting.runs_of(key)]
 
 
@@ -161,7 +160,7 @@ def speed_up_table(tasks: Sequence[Task], metric: str) -> Table | None:
 
 
 def excluded_table(tasks: Sequence[Task], num_runs: int) -> tuple[Table, Sentence]:
-    """Every run that is not in every mean, and why; and the sentence of how many, which is the table's title."""
+    """The table of runs that are not in every mean, and the sentence of how many, which is its title."""
     rows = [[task.title, name, run.name, run.id, why] for task in tasks for run, name, why in task.excluded]
     columns = dict.fromkeys(["workload", "setting", "run", "id", "why"], "")
     note = WHY_GIVEN_UP if rows else "Runs that are not in every mean: none."

@@ -1,4 +1,4 @@
-"""What a report says of the best stack: by what factor it leads, what that is worth, or what would decide."""
+"""The sentences on the best stack: its lead, what the lead saves, or how many runs would decide."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OF_EQUALS = "the means are equal, or nobody makes so many"
 
 
 def verdict(task: str, metric: str, stack: BestStack) -> list[Sentence]:
-    """The sentences on the best stack: whether there is one, and what it saves; or else what would decide."""
+    """The sentences on the best stack and what it saves; without a best one, how many runs would decide."""
     best, factor = stack.best, stack.next.factor
     values: dict[str, Any] = {"workload": task, "among": among(stack.among), **_names(stack)}
     if best.p is None:
@@ -35,12 +35,12 @@ def verdict(task: str, metric: str, stack: BestStack) -> list[Sentence]:
 
 
 def among(labels: Mapping[str, str]) -> str:
-    """Among which settings stacks are compared; "" where they differ in nothing else."""
+    """The axes that compared stacks share, in words; "" without any."""
     return "".join(f", {axis}={value}" for axis, value in labels.items())
 
 
 def _renamed(setting: Setting, stack: BestStack) -> Setting:
-    """With the labels of the stack alone."""
+    """The setting with the labels of its stack alone."""
     labels = {axis: value for axis, value in setting.labels.items() if axis not in stack.among}
     return replace(setting, labels=labels)
 

@@ -13,7 +13,7 @@ from tracking.analysis.results import Table
 
 
 def stack_tables(task: Task, metric: str, stacks: Sequence[BestStack]) -> tuple[list[Table], list[Sentence]]:
-    """The best stack for each value of the other axes, with what is said of it as the table's note."""
+    """A table for each value of the other axes: the best stack, and its sentences as the note."""
     tables, said = [], []
     for stack in stacks:
         lead, words = sentences.lead(task.title, stack.best), stack_sentences.verdict(task.title, metric, stack)
@@ -37,13 +37,13 @@ def _best_and_next(task: Task, metric: str, stack: BestStack, lead: Sentence, no
 
 
 def missing_table(task: Task, axes: Sequence[str], rows: Sequence[tuple[Mapping[str, str], str]]) -> Table:
-    """Each combination that no run counts of, and why."""
+    """The combinations without a counted run, and why."""
     cells = [[*labels.values(), why] for labels, why in rows]
     return Table(
         f"{task.title}: missing combinations",
         dict.fromkeys([*axes, "why"], ""),
         cells,
-        "Of these nothing is known: they are in no mean, and gaps in the figure.",
+        "These combinations have no counted run: they are in no mean, and gaps in the figure.",
         "missing",
         task.title,
     )

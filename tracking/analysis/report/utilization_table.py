@@ -50,7 +50,7 @@ def utilization_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Repo
 
 
 def full_precision(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
-    """The setting that is the same in fp32; None where precision is no axis, or that was not run."""
+    """The same setting in fp32; None without an axis `precision`, and if it was not run."""
     if "precision" not in setting.labels:
         return None
     wanted = {**setting.labels, "precision": "fp32"}

@@ -1,4 +1,4 @@
-"""What a report says of comparisons, as JSON holds it: each pair of settings, and the best of several."""
+"""Comparisons as JSON holds them: each pair of settings, and the best of several."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracking.analysis.statistics import Needed
 
 @dataclass(frozen=True)
 class Verdict:
-    """The best setting of a workload; of stacks the best among those whose other axes are `stack.among`."""
+    """The best setting of a workload, or the best stack among the settings whose other axes are `stack.among`."""
 
     task: str
     best: Best
@@ -63,7 +63,7 @@ def comparison(task: str, metric: str, pair: Comparison, num_tests: int) -> dict
 
 
 def parts(of_time: Factors | None) -> Mapping[str, Any] | None:
-    """Of what a time is made, evaluations and the time of one: by what factors the better setting has more."""
+    """The two parts of a time, evaluations and rate: the factors by which the better setting has more."""
     if of_time is None:
         return None
     rate, evaluations = of_time.rate, of_time.evaluations
@@ -72,7 +72,7 @@ def parts(of_time: Factors | None) -> Mapping[str, Any] | None:
 
 
 def needed(runs: Needed | None) -> Mapping[str, Any] | None:
-    """How many runs of the better and of the worse side would tell; `most` is null for more than anybody makes."""
+    """How many runs of each side would tell; `most` is null above the largest number that is tried."""
     if runs is None:
         return None
     most = runs.most or (None, None)
@@ -80,7 +80,7 @@ def needed(runs: Needed | None) -> Mapping[str, Any] | None:
 
 
 def _often(pair: Comparison) -> dict[str, Any]:
-    """Which setting reaches the target more often, if that is sure; and the numbers of that which seems to."""
+    """The setting that reaches the target more often (null if that is not sure), and the counts."""
     assert pair.often
     horizon = pair.often.counts.horizon
     counts = vars(pair.often.counts) | {"horizon": horizon if math.isfinite(horizon) else None}

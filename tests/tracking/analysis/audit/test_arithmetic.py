@@ -45,7 +45,7 @@ def test_p_values_counts_and_bounds_are_the_same(seed: int) -> None:
         assert pair.p == pytest.approx(t_test(first.reached, second.reached, intervals=intervals), rel=1e-6)
     if pair.counts is not None:
         expected = counts(first, second)
-        both = {tuple(vars(expected).values()), tuple(vars(expected.turned).values())}
+        both = {tuple(vars(expected).values()), tuple(vars(expected.swapped).values())}
         assert pair.counts in both
     latest = max(first.latest, second.latest)
     bounds = factor_bounds(TIME, own, other, level(3))

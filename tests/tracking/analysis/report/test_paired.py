@@ -83,7 +83,7 @@ def test_a_seed_that_one_side_lacks_is_named_and_nothing_is_paired(make: Callabl
     made = make(sides(bf16=BF16[:3]), metric=TIME)
     assert the_pair(made)["paired"] is False
     (warning,) = warned(made)
-    assert warning.endswith(f"1 comparison could not: precision=bf16: no run counts that has the seed 4 and {TIME}")
+    assert warning.endswith(f"not possible for 1 comparison: precision=bf16: no counted run has the seed 4 and {TIME}")
     assert audit(made.plain(), [tmp_path]).differences == []
 
 

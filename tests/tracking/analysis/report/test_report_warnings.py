@@ -200,7 +200,7 @@ def test_the_page_needs_nothing_else_and_holds_no_markup_of_a_run(make: Callable
     ("steps", "why"),
     [
         ((0.1,), "its only run is not in every mean: target missed"),
-        ((0.1, 0.2), "none of its 2 runs is in every mean: target missed (2)"),
+        ((0.1, 0.2), "no run of 2 is in every mean: target missed (2)"),
     ],
 )
 def test_of_a_setting_without_a_mean_the_report_says_why(

@@ -1,4 +1,4 @@
-"""Samples of a figure, some of which are only known to be at least so large: their means, and the ratio of two."""
+"""Samples of a figure with censored values: their means, and the ratio of two."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class Observations:
 
 
 def moments_of(sample: Observations, scale: float = 1.0) -> Moments | None:
-    """Those of a sample that has a number: the mean is at least so large where runs stopped short.
+    """The moments of a sample; the mean is a lower bound if runs stopped short. None without a number.
 
-    The olympic mean drops the best and a run that stopped short, or the worst; there is none where more stopped short.
+    The olympic mean drops the best, and the run that stopped short or else the worst. None if several stopped short.
     """
     numbers = [scale * number for number in sample.at_least(sample.largest)]
     if not sample.numbers and not sample.censored:
@@ -90,7 +90,7 @@ def moments(values: Sequence[float]) -> Moments:
 
 def ratio(key: str, own: Observations, base: Observations, growth: float, same: bool) -> tuple[Moments, str] | None:
     """Speed-up over the base, divided by the growth (1, or of an efficiency that of the devices); relative variances
-    of two independent means add. With the sign of a bound. `same`: it is the base itself, of which it is 1.
+    of two independent means add. With the sign of a bound. `same`: it is the base itself, with a ratio of 1.
 
     None where a mean or the direction is not known, or both means are only known to be at least so large.
     """

@@ -12,12 +12,12 @@ from conf.metric import HIGHER
 from tracking.analysis.audit.arithmetic.censored_means import Observations
 from tracking.analysis.audit.arithmetic.pair_tests import sooner_p
 
-FAR = 20.0  # of the logarithm of a factor; what is further away is called no bound
+FAR = 20.0  # logarithm of a factor; a bound beyond it counts as absent
 POWER, MOST_RUNS = 0.8, 10_000
 
 
 def level(num_tested: int) -> float:
-    """Of each side of the comparison of a setting with the best of so many: 5 % over all but one of them."""
+    """The one-sided level of a comparison with the best of so many: 2.5 % over all but one of them."""
     return 0.05 / 2 / max(1, num_tested - 1)
 
 
@@ -39,7 +39,7 @@ def factor_bounds(way: str, better: Observations, worse: Observations, at: float
 
 
 def _turn(p_value: Callable[[float], float], middle: float, far: float, at: float) -> float | None:
-    """Where the p-value passes its level, between the factors far below and far above the middle one."""
+    """The factor where the p-value passes its level, `far` from the middle at most; None without one."""
     rejects, accepts = far, -far  # logarithms: far away on its side the test rejects
     if p_value(middle * math.exp(rejects)) >= at or p_value(middle * math.exp(accepts)) <= at:
         return None
@@ -51,8 +51,7 @@ def _turn(p_value: Callable[[float], float], middle: float, far: float, at: floa
 
 @dataclass(frozen=True)
 class Wanted:
-    """The runs of the better and of the worse side that would tell; `most` of them where the spread is at its upper
-    end."""
+    """How many runs of each side would tell, and `most`, with the spread at the upper end of its interval."""
 
     better: int
     worse: int

@@ -1,4 +1,4 @@
-"""What a figure's key alone says of it: how exact it is."""
+"""The tolerance of a figure, by its key."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def tolerance(key: str) -> float:
 
 
 def step(key: str) -> float:
-    """How far apart two values are at the least: epochs and evaluations are counted, all else is measured."""
+    """The least distance of two values: 1 for counted ones (epochs, evaluations), 0 for measured ones."""
     return 1.0 if key.startswith((quantities.EPOCHS, quantities.EVALUATIONS)) else 0.0

@@ -12,7 +12,7 @@ NOTHING = 1e-12  # relative: a spread below it is rounding
 
 
 def variance(values: Sequence[float], interval: float) -> float:
-    """At least that of values of which half fall on each of two neighbouring evaluations."""
+    """The variance, at least that of values that fall half and half on two neighbouring evaluations."""
     n = len(values)
     coin = (interval / 2) ** 2 * n / (n - 1)
     return max(float(numpy.var(values, ddof=1)), coin)

@@ -1,4 +1,4 @@
-"""What a report's tables are made of: its own figures, and the journals; and how their cells are printed."""
+"""The sources of a report's tables, its own figures and the journals; and how cells are printed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tracking.analysis.audit.evidence.evidence import OF_TARGETS, Evidence, Labe
 from tracking.analysis.audit.evidence.trees import That
 from tracking.analysis.audit.journals import JournalFigures
 
-Rows = dict[str, Any]  # by what tells a row apart, its cells by heading
+Rows = dict[str, Any]  # by a row's identity, its cells by heading
 
 
 @dataclass(frozen=True)
 class Content:
-    """What tables are made of: the report's own figures, and the journals."""
+    """The sources of tables: the report's own figures, and the journals."""
 
     report: Mapping[str, Any]
     evidence: Evidence
@@ -28,7 +28,7 @@ class Content:
         return next((each for each in figures if (each["workload"], each["setting"], each["figure"]) == which), {})
 
     def cell(self, workload: str, setting: Labels, heading: str) -> str:
-        """How a figure is printed in a table: with its n where that is not the row's."""
+        """A figure as a table prints it, with its n if that is not the row's."""
         figure = self.figure(workload, setting, heading)
         if not figure:
             return ""
@@ -42,12 +42,12 @@ class Content:
 
 
 def these(words: set[str]) -> That:
-    """Exactly these words with commas between them, in any order."""
+    """Accepts exactly these words, separated by commas, in any order."""
     return That(lambda text: set(filter(None, text.split(", "))) == words, ", ".join(sorted(words)))
 
 
 def mean_of(sample: Observations, scale: float, key: str) -> That:
-    """The mean of a sample as a cell prints it."""
+    """Accepts the mean of a sample as a cell prints it."""
     numbers = moments_of(sample, scale)
     return That(lambda text: says(sample, scale, text, tolerance(key)), f"n, mean, error, olympic mean {numbers}")
 

@@ -91,7 +91,7 @@ class Evidence:
         ]
 
     def all_of(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
-        """By run id, every run of a setting."""
+        """All runs of a setting, by run id."""
         key = (workload, *setting.items())
         if key not in self._settings:
             members = ((run_id, self.runs[run_id]) for run_id in self.members(workload))
@@ -102,16 +102,16 @@ class Evidence:
         return {run_id: run for run_id, run in self.all_of(workload, setting).items() if self.counts(run)}
 
     def values(self, workload: str, setting: Labels, key: str) -> dict[str, float]:
-        """By run id, a figure of every run of the setting that trained to its end, whoever the report averaged."""
+        """A figure of all runs of the setting that trained to their end, by run id."""
         values = {run_id: run.value(key) for run_id, run in self.ended(workload, setting).items()}
         return {run_id: value for run_id, value in values.items() if value is not None}
 
     def ended(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
-        """By run id, every run of a setting that trained to its end, wherever that was."""
+        """All runs of a setting that trained to their end, target or not, by run id."""
         return {run_id: run for run_id, run in self.all_of(workload, setting).items() if run.counts(with_missed=True)}
 
     def sample(self, workload: str, setting: Labels, key: str) -> Observations:
-        """A figure of a setting, with what its runs say that stopped short of the target."""
+        """A setting's values of a figure, with the bounds from runs that stopped short of the target."""
         which = (workload, *setting.items(), key)
         if which not in self._samples:
             self._samples[which] = self._sample(workload, setting, key)
@@ -127,7 +127,7 @@ class Evidence:
         return replace(sample, interval=self.spacing(workload, setting, key), seeds=seeds if paired else ())
 
     def spacing(self, workload: str, setting: Labels, key: str) -> float:
-        """How far apart the evaluations are on which a figure falls: the mean over the runs that reached the target."""
+        """The mean distance of the evaluations that a figure falls on, over the runs that reached the target."""
         if key not in OF_TARGETS:
             return step(key)
         gaps = []
@@ -154,7 +154,7 @@ class Evidence:
         return hits, hits + len(self.short(workload, setting))
 
     def share(self, workload: str, setting: Labels) -> str:
-        """How it is printed how many reached the target, with Wilson's interval."""
+        """How many reached the target, as printed, with Wilson's interval."""
         hits, n = self.reached(workload, setting)
         if not n:
             return ""
@@ -162,7 +162,7 @@ class Evidence:
         return f"{hits} of {n}, {low}-{high} %"
 
     def ends(self, workload: str, setting: Labels) -> str:
-        """The same, and how many runs were stopped before."""
+        """How many reached the target and how many were stopped before, as printed."""
         stopped = len(self.stopped(workload, setting))
         return "; ".join(filter(None, [self.share(workload, setting), f"{stopped} stopped" if stopped else ""]))
 
@@ -176,7 +176,7 @@ class Evidence:
         return counts.pop() if len(counts) == 1 else None
 
     def base(self, workload: str, setting: Labels, settings: Sequence[Labels]) -> Labels | None:
-        """Among settings that are otherwise the same, the one of the fewest devices; None where all have as many."""
+        """The setting of the fewest devices that is otherwise the same; None if all have as many."""
         same = [
             candidate
             for candidate in settings
@@ -188,7 +188,7 @@ class Evidence:
         return min(same, key=lambda candidate: self.devices(workload, candidate) or math.inf)
 
     def pairs(self, workload: str) -> dict[frozenset[str], PairTest]:
-        """Every pair of settings of which something is known by the report's metric."""
+        """All pairs of settings that both have a value of the report's metric."""
         if workload not in self._pairs:
             self._pairs[workload] = self._all_pairs(workload, self.metric)
         return self._pairs[workload]
@@ -208,8 +208,10 @@ class Evidence:
 
 
 def observed(runs: Iterable[JournalFigures], key: str) -> Observations:
-    """A figure of these runs, in order of the seeds that pair them; of one to accuracy also what those say of it that
-    stopped short of the target."""
+    """The runs' values of a figure, in order of the seeds that pair them.
+
+    A figure to accuracy has the bounds from runs that stopped short of the target, too.
+    """
     runs = sorted(runs, key=lambda run: run.paired_by)
     values = [run.value(key) for run in runs if run.counts(with_missed=True)]
     numbers = [value for value in values if value is not None]
@@ -233,7 +235,7 @@ def _corrected(pair: PairTest, ranked: Sequence[float], often: Sequence[float]) 
 
 
 def evaluated_once(run: JournalFigures, key: str) -> bool:
-    """Whether a counted figure of it goes up by one from an evaluation to the next, as epochs do unless within them."""
+    """Whether a counted figure grows by one an evaluation, as epochs do without evaluations within them."""
     named = (quantities.EVALUATIONS_TO_ACCURACY, quantities.EPOCHS_TO_ACCURACY)
     evaluations, epochs = (run.value(name) for name in named)
     return key.startswith(quantities.EVALUATIONS) or evaluations is None or evaluations == epochs

@@ -13,7 +13,7 @@ BESIDE_PUBLISHED = (
     quantities.THROUGHPUT_SAMPLES_PER_SEC_PER_DEVICE, quantities.THROUGHPUT_TOKENS_PER_SEC,
     quantities.THROUGHPUT_TOKENS_PER_SEC_PER_DEVICE, quantities.THROUGHPUT_TARGET_TOKENS_PER_SEC,
 )  # fmt: skip
-# Further ones, which stand beside published figures.
+# Further metrics, for rows beside published figures.
 BESIDE = {
     **QUANTITIES,
     "time to accuracy (min)": (quantities.TIME_TO_ACCURACY_SEC, 1 / 60),
@@ -32,7 +32,7 @@ OWN_FACTS = {"GPUs": "gpus", "batch": "global_batch_size", "precision": "precisi
 # The cause under each heading of what limited the runs.
 CAUSES = {words: cause for cause, words in quantities.CAUSES.items()}
 LIMITS = {CATALOGUE[key].heading: key for key in map(quantities.bottleneck, quantities.CAUSES)}
-LEAST_SHARE = 0.005  # of a cause that has a column
+LEAST_SHARE = 0.005  # causes below it have no column
 # The metric under each heading of how busy the hardware was.
 BUSY = {CATALOGUE[key].heading: key for key in quantities.OF_HARDWARE}
 # The system metrics of each panel of what moved over time.

@@ -11,12 +11,12 @@ from typing import Any
 from tracking.analysis.audit.journals import JournalFigures
 
 READ = ("run.json", "journal.jsonl", "config.yaml", "result.json", "fingerprint.json", "ceilings.json", "mirror.json")
-SHARED = "sweep.jobs_at_once="  # how the tag `neighbours` begins of a run with other jobs of its sweep beside it
+SHARED = "sweep.jobs_at_once="  # begins the tag `neighbours` of a run that shared its machine with its sweep's jobs
 SHARED_MACHINE, RUN_AGAIN = "shared its machine", "run again"
 
 
 def read(roots: Sequence[Path]) -> tuple[dict[str, JournalFigures], dict[str, str]]:
-    """By uid, every run at or below the roots; and by any name of a sweep's parent run, the name of its folder.
+    """All runs at or below the roots by uid; and the folder's name by each name of a sweep's parent run.
 
     A folder that is damaged or a stranger's is passed over: if the report is about its run, that will be missed.
     """
@@ -39,7 +39,7 @@ def read(roots: Sequence[Path]) -> tuple[dict[str, JournalFigures], dict[str, st
 
 
 def _is_plain(folder: Path) -> bool:
-    """Whether all that is read of a folder are files: a stranger's link leads elsewhere, and a pipe never ends."""
+    """Whether a folder's inputs are regular files: a link could lead elsewhere, and a pipe never ends."""
     there = [folder / name for name in READ if os.path.lexists(folder / name)]
     return all(path.is_file() and not path.is_symlink() for path in there)
 
@@ -59,7 +59,7 @@ def selected(selector: str, runs: Mapping[str, JournalFigures], sweeps: Mapping[
 
 
 def left_out(runs: Mapping[str, JournalFigures], with_neighbours: bool) -> dict[str, str]:
-    """By uid, why a run that was asked for is in no setting."""
+    """Why selected runs are in no setting, by uid."""
     sharing = {uid for uid, run in runs.items() if str(run.tags.get("neighbours", "")).startswith(SHARED)}
     beside = sharing if not with_neighbours and len(sharing) < len(runs) else set()
     rest = {uid: run for uid, run in runs.items() if uid not in beside}

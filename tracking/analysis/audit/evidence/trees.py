@@ -1,4 +1,4 @@
-"""A report's values against the recomputed ones, key by key: what is missing, what is too much, and what differs."""
+"""A report's values against the recomputed ones, key by key: missing, too many, different."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AuditResult:
 
 
 class Unchecked:
-    """A sentence, a title or a note: whatever stands there is accepted."""
+    """Accepts any value: a sentence, a title or a note."""
 
 
 UNCHECKED = Unchecked()
@@ -33,7 +33,7 @@ UNCHECKED = Unchecked()
 
 @dataclass(frozen=True)
 class Near:
-    """A number, to a relative `near`; and to `size` times that near zero."""
+    """Accepts a number to a relative tolerance `near`, and to `near` times `size` around zero."""
 
     value: float | None
     near: float
@@ -49,7 +49,7 @@ class Near:
 
 @dataclass(frozen=True)
 class That:
-    """Whatever `test` accepts; `words` say what that is."""
+    """Accepts what `test` accepts; `words` describe it in differences."""
 
     test: Callable[[Any], bool]
     words: str
@@ -65,8 +65,7 @@ class That:
 
 
 def compare(tally: AuditResult, name: str, claimed: Any, expected: Any) -> None:
-    """Note each value of `expected`, a tree of dicts: under a key that only one side has there is nothing on the
-    other."""
+    """Note each value of the tree `expected` that differs; a key that one side lacks has ABSENT there."""
     if isinstance(expected, Unchecked):
         return None
     if isinstance(expected, Mapping) and isinstance(claimed, Mapping):
@@ -90,18 +89,18 @@ def _shown(value: Any) -> str:
 
 
 def by_identity(tally: AuditResult, name: str, records: Any, identity: Callable[[Mapping[str, Any]], str]) -> Any:
-    """The records of a list by what tells them apart; notes those that stand there twice."""
+    """The records of a list by identity; notes those that are there twice."""
     records_by_key: dict[str, Any] = {}
     for record in records if isinstance(records, Collection) else ():
         key = identity(record) if isinstance(record, Mapping) else str(record)
         if key in records_by_key:
-            tally.note(False, f"{name}: {key}: stands there twice")
+            tally.note(False, f"{name}: {key}: it is there twice")
         records_by_key[key] = record
     return records_by_key
 
 
 def name_of(setting: Any) -> str:
-    """The labels of a setting in words; also of a value that is no setting, since a report may be altered."""
+    """A setting's labels in words; an altered report may have any other value there."""
     if not isinstance(setting, Mapping):
         return str(setting)
     return " ".join(f"{axis}={value}" for axis, value in setting.items()) or "all"

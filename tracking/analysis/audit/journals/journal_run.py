@@ -24,7 +24,7 @@ STOPPED = {"timeout", "preempted", "cancelled", "search", "signal:1", "signal:2"
 class JournalRun:
     """The run in `folder`. Raises OSError where it has no journal.
 
-    Its config is read when something needs it, and then raises OSError where there is none.
+    The config is read on first use, which raises OSError without one.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -54,7 +54,7 @@ class JournalRun:
 
     @cached_property
     def ids(self) -> set[str]:
-        """The names by which a report may know it: its own, and MLflow's where that has it."""
+        """The ids that a report may have for it: its own, and MLflow's."""
         return {self.uid, str(_content(self.folder / "mirror.json").get("run_id") or self.uid)}
 
     @property
@@ -75,14 +75,14 @@ class JournalRun:
 
     @property
     def lasted_sec(self) -> float:
-        """How long it lasted, from its submission to what it wrote last; 0 where nothing says it."""
+        """The seconds from its submission to its last record or failure."""
         failed_ms = (self.result.get("failure") or {}).get("time_ms", 0)
         end_ms = max(failed_ms, self.created_ms, *(row["time_ms"] for row in self.rows), 0)
         return float(end_ms - self.created_ms) / 1e3
 
     @property
     def job(self) -> tuple[str, str] | None:
-        """Sweep and configuration of the job that it is an attempt of."""
+        """The job that it is an attempt of: sweep and configuration; None outside of sweeps."""
         said = self.tags.get("sweep"), self.tags.get("config_hash")
         return (str(said[0]), str(said[1])) if all(said) else None
 
@@ -93,7 +93,7 @@ class JournalRun:
 
     @cached_property
     def paired_by(self) -> str:
-        """Its seed, by its config, where that says that it is to be paired by it; else ""."""
+        """The seed of its config if that has sweep.paired=true; else ""."""
         if not (self.folder / "config.yaml").exists():
             return ""
         decided = (self.config.get("sweep") or {}).get("paired") is True
@@ -104,13 +104,13 @@ class JournalRun:
 
     @cached_property
     def targets(self) -> dict[str, str]:
-        """By metric, "0.9" for at least that and "<=3.28" for at most."""
+        """The target of each metric: "0.9" for at least that, "<=3.28" for at most."""
         names, values = (str(self.params.get(f"target_{what}", "")) for what in ("metric", "value"))
         return {name: value for name, value in zip(names.split(","), values.split(","), strict=True) if name}
 
     @cached_property
     def directions(self) -> dict[str, str]:
-        """By metric, "lower" or "higher", as the config declares it or a target says it."""
+        """The direction of each metric, "lower" or "higher", from the config or a target."""
         config = self.config if (self.folder / "config.yaml").exists() else {}
         model, program = ((config.get(part) or {}).get("metrics") or {} for part in ("model", "program"))
         said = {name: value[-1] if isinstance(value, list) and value else value for name, value in model.items()}
@@ -120,14 +120,14 @@ class JournalRun:
 
     @property
     def title(self) -> str:
-        """What it trained to what: the workload of a report."""
+        """The title of its workload: model, dataset and targets."""
         model, dataset = (self.params.get(key) or "?" for key in ("model", "dataset"))
         target = " and ".join(f"{name} {value}" for name, value in self.targets.items())
         return f"{model} on {dataset}" + (f" to {target}" if target else ", no target")
 
     @cached_property
     def asked(self) -> dict[str, str]:
-        """What config.yaml says of the workload, by the param that says it, too; empty where there is no config."""
+        """The workload as config.yaml has it, by the params' names; empty without a config."""
         if not (self.folder / "config.yaml").exists():
             return {}
         model, dataset = (self.config.get(key) or {} for key in ("model", "dataset"))
@@ -141,7 +141,7 @@ class JournalRun:
 
     @cached_property
     def hit_row(self) -> int | None:
-        """The place of the row of the evaluation that reached every target."""
+        """The index of the first row whose evaluation reached every target; None without one."""
         for place, row in enumerate(self.rows):
             if row["kind"] != "event" or row["key"] != EVALUATED or not self.targets:
                 continue
@@ -151,12 +151,12 @@ class JournalRun:
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        """How it ended; empty where it has not."""
+        """The content of result.json; empty while it runs."""
         return _content(self.folder / "result.json")
 
     @cached_property
     def failure(self) -> str | None:
-        """The kind of its failure."""
+        """The kind of its failure; None without one."""
         kind: str | None = (self.result.get("failure") or {}).get("kind")
         return kind
 
@@ -170,12 +170,12 @@ class JournalRun:
 
     @cached_property
     def uncounted(self) -> bool:
-        """Whether it says of itself that no mean counts it, as one that only fills caches does."""
+        """Whether its tags exclude it from every mean, as those of a warm-up do."""
         return "timetrial.uncounted" in self.tags
 
     @cached_property
     def stopped_short(self) -> bool:
-        """Whether it came to no target before its budget was spent; or diverged, and never will."""
+        """Whether it spent its budget without reaching the target, or diverged."""
         if self.uncounted or not self.targets:
             return False
         return self.diverged or (self.ended and self.hit_row is None)
@@ -189,7 +189,7 @@ class JournalRun:
 
     @cached_property
     def ended(self) -> bool:
-        """Whether it ended by itself and in one go. It can fail behind its last evaluation: result.json says so."""
+        """Whether it finished by itself, in one attempt; result.json tells, since it can fail after evaluating."""
         return self.result.get("status") == "finished" and bool(self.times("run_stop")) and "resumed" not in self.tags
 
     @property
@@ -198,11 +198,11 @@ class JournalRun:
         return self.ended and not self.uncounted and bool(self.targets) and self.hit_row is None
 
     def counts(self, with_missed: bool = False) -> bool:
-        """Whether it ended at its target if it has one, or anywhere `with_missed`."""
+        """Whether means count it: it ended, and at its target if it has one (`with_missed`: anywhere)."""
         return self.ended and not self.uncounted and (with_missed or self.hit_row is not None or not self.targets)
 
     def why(self, with_missed: bool = False) -> str:
-        """Why no mean counts it; empty where all do."""
+        """Why it is not in every mean; "" if it is."""
         if self.uncounted:
             return f"not counted: {self.tags['timetrial.uncounted']}"
         if not self.result:
@@ -247,7 +247,7 @@ def _parsed(line: str) -> dict[str, Any] | None:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """What a JSON file holds; empty where there is no such file."""
+    """The content of a JSON file; empty without the file."""
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return content
 

@@ -14,7 +14,7 @@ from tracking.base import quantities
 PREFIX = quantities.BOTTLENECK
 FLOPS, INTENSITY = quantities.ROOFLINE_FLOPS_PER_SEC_PER_DEVICE, quantities.ROOFLINE_FLOPS_PER_BYTE
 PREFIXES = (PREFIX, quantities.UTILIZATION, quantities.CEILINGS, quantities.ROOFLINE)
-# By metric, what a sensor's name is without its GPU and unit of percent.
+# The sensor of each metric, without its GPU and unit of percent.
 UTILIZATION = {
     quantities.UTILIZATION_GPU_UTILIZATION_PERCENTAGE: "utilization",
     quantities.UTILIZATION_GPU_SM_ACTIVITY_PERCENTAGE: "sm_activity",
@@ -35,7 +35,7 @@ Spans = list[tuple[float, float]]
 
 
 def shares(rows: Sequence[Row], folder: Path) -> dict[str, float]:
-    """By cause, each rounded as it is journaled; empty where the run has no timed window."""
+    """The share of each cause, rounded as it is journaled; empty without a timed window."""
     events, timed, total = _of_the_clock(rows)
     if not total:
         return {}
@@ -55,7 +55,7 @@ def shares(rows: Sequence[Row], folder: Path) -> dict[str, float]:
 
 
 def utilization(rows: Sequence[Row], folder: Path) -> dict[str, float]:
-    """By metric, the means over the training, rounded as they are journaled; and the slowest pair's copy."""
+    """The means over the training by metric, rounded as they are journaled; and the slowest pair's copy."""
     _, timed, total = _of_the_clock(rows)
     said = _means(rows, _training(timed)) if total else {}
     busy = {key: round(said[name], 2) for key, name in UTILIZATION.items() if name in said}
@@ -99,7 +99,7 @@ def _slowest_pair(folder: Path) -> float | None:
 
 
 def _of_the_clock(rows: Sequence[Row]) -> tuple[list[Row], list[Row], float]:
-    """The events of the last attempt, those within its timed window, and the length of that; 0 where there is none."""
+    """The events of the last attempt, those within its timed window, and its length (0 without one)."""
     last = max((place for place, row in enumerate(rows) if row.get("key") == "resume"), default=-1)
     events = [row for row in rows[last + 1 :] if row["kind"] == "event"]
     at = {row["key"]: row["clock_sec"] for row in reversed(events)}
@@ -187,7 +187,7 @@ def _between(timed: Sequence[Row], name: str) -> float:
 
 
 def _means(rows: Sequence[Row], spans: Spans) -> dict[str, float]:
-    """What the sensors of percentages said within the spans, over all GPUs, by name without `gpu_N_`."""
+    """The means of the percentage sensors within the spans, over all GPUs, by name without `gpu_N_`."""
     sampled = [row for row in rows if row["kind"] == "metrics" and any(_own(key) for key in row["values"])]
     sums: dict[str, list[float]] = {}
     for before, row in pairwise(sampled):
@@ -213,7 +213,7 @@ def _own(key: str) -> bool:
 
 
 def _reached(rows: Sequence[Row], folder: Path) -> dict[str, float]:
-    """What the counters reach at the ceilings; 100 where none were measured."""
+    """The counters' values at the measured ceilings; 100 without a measurement."""
     kept = _kept(folder)
     precision = next((row["values"]["precision"] for row in rows if "precision" in row["values"]), "")
     copied, multiplied = (kept.get(name, {}).get("counters", {}) for name in ("copy", f"matmul/{precision}"))

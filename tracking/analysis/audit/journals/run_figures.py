@@ -13,7 +13,7 @@ from tracking.analysis.audit.journals.journal_run import EVALUATED, JournalRun
 from tracking.base import quantities
 
 BEST = quantities.BEST
-# What runs of older versions say nothing of, though it would follow from their events.
+# Metrics that runs of older versions lack, though they follow from their events.
 NEWER = (*limits.PREFIXES, quantities.EVALUATIONS, quantities.TIME_EVALUATION_INTERVAL_SEC)
 
 
@@ -25,7 +25,7 @@ class JournalFigures(JournalRun):
         self._values: dict[str, float | None] = {}
 
     def value(self, key: str) -> float | None:
-        """A metric as it follows from the events; None where the run has not got it, or where it cannot be told."""
+        """A metric as it follows from the events; None if the run lacks it, or its events do not tell it."""
         if key not in self._values:
             self._values[key] = self._computed(key)
         return self._values[key]
@@ -42,7 +42,7 @@ class JournalFigures(JournalRun):
         return COMPUTED[key](self) if key in COMPUTED else self.said(key)
 
     def said(self, key: str) -> float | None:
-        """A metric that no event tells, as the run said it last."""
+        """The newest journaled value of a metric that no event tells."""
         rows = [row for row in self.rows if row["kind"] == "metrics" and key in row["values"]]
         last = max(rows, key=lambda row: (row.get("step") or 0, row["time_ms"]), default=None)
         value = None if last is None else float(last["values"][key])
@@ -50,7 +50,7 @@ class JournalFigures(JournalRun):
 
     @cached_property
     def with_best(self) -> set[str]:
-        """The metrics that it says a best value of."""
+        """The names of metrics with a journaled best value."""
         keys = {key for row in self.rows if row["kind"] == "metrics" for key in row["values"]}
         return {key.removeprefix(BEST) for key in keys if key.startswith(BEST)}
 
@@ -61,7 +61,7 @@ class JournalFigures(JournalRun):
 
     @cached_property
     def shares(self) -> dict[str, float]:
-        """Of its time, by what limited it."""
+        """The share of its time by cause."""
         return limits.shares(self.rows, self.folder)
 
     def best(self, metric: str) -> float | None:
@@ -78,7 +78,7 @@ class JournalFigures(JournalRun):
         return ends.get(self.directions.get(metric, ""), said if said in ends.values() else None)
 
     def epochs_trained(self) -> float | None:
-        """Of an epoch that ended early the part that was trained; None where that is not known."""
+        """The trained part of an epoch that ended early; None if that is not known."""
         ends = [row for row in self.rows if row["kind"] == "event" and row["key"] == "epoch_stop"]
         parts = [row["values"].get("part", 1) for row in ends]
         whole = min(len(self.times("epoch_start")), len(parts))
@@ -93,7 +93,7 @@ class JournalFigures(JournalRun):
         return float(claimed * rate / said[quantities.THROUGHPUT_SAMPLES_PER_SEC])
 
     def at_least(self, key: str) -> float | None:
-        """What a figure to accuracy is at least, of a run that stopped short; None where that is not known.
+        """The lower bound of a figure to accuracy of a run that did not get there; None if that is not known.
 
         As the run said it: of one that failed, only where a row of its journal has it.
         """
@@ -176,7 +176,7 @@ class JournalFigures(JournalRun):
         )
 
     def to_accuracy_train_sec(self) -> float | None:
-        """The clock runs but where an evaluation or a checkpoint does: added up from event to event.
+        """The seconds of training without evaluations and checkpoints, added up from event to event.
 
         None for a program that did not say when it evaluated.
         """
@@ -224,12 +224,12 @@ class JournalFigures(JournalRun):
         return stops[0] - starts[0] if starts and stops else None
 
     def usd(self, seconds: float | None) -> float | None:
-        """What so many seconds of all its nodes cost; None without a price."""
+        """The cost of so many seconds of all its nodes; None without a price."""
         price = (self.config.get("instance") or {}).get("price_per_hour")
         return None if price is None or seconds is None else seconds / 3600 * price * self.config.get("nodes", 1)
 
     def devices(self) -> float | None:
-        """The number of processes that it measured."""
+        """The number of processes that trained."""
         sizes = [row["values"][quantities.WORLD_SIZE] for row in self.rows if quantities.WORLD_SIZE in row["values"]]
         return float(sizes[-1]) if sizes else None
 

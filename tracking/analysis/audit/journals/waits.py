@@ -1,4 +1,4 @@
-"""What the ranks of a run waited for, once more, from the windows in its journal: sums in milliseconds."""
+"""The waits of a run's ranks, once more, from the windows in its journal: sums in milliseconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Windows = Sequence[Mapping[str, Any]]
 
 
 def sums(windows: Windows, field: str) -> list[float]:
-    """A rank's sum over the windows that have the field; empty where none has it."""
+    """The sum of each rank over the windows that have the field; empty without any."""
     rows = [window[field] for window in windows if window.get(field)]
     return [sum(column) for column in zip(*rows, strict=False)]
 

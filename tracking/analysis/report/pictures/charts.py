@@ -61,8 +61,7 @@ def _draw_target(axes: Axes, target: float) -> None:
 
 
 def reached(steps: Lines, given_up: Lines) -> Figure:
-    """The share of runs that has reached the target over time, a line of steps a setting; a cross where one of its
-    runs was given up."""
+    """The share of runs that has reached the target over time: a step line a setting, a cross a run given up."""
     figure, (axes,) = new_figure(8, 4)
     end = max(point.x for lines in (steps, given_up) for points in lines.values() for point in points)
     for place, (name, points) in enumerate(steps.items()):
@@ -82,7 +81,7 @@ def reached(steps: Lines, given_up: Lines) -> Figure:
 
 
 def scaling(seconds: Lines, speed_ups: Lines, unit: str) -> Figure:
-    """Time and speed-up over the number of devices, with what ideal scaling would be; both axes logarithmic."""
+    """Time and speed-up over the number of devices, beside ideal scaling; both axes logarithmic."""
     from matplotlib.ticker import LogLocator
 
     figure, (left, right) = new_figure(9, 4, 2)
@@ -180,7 +179,7 @@ def panels_in_rows(number: int, width: float, height: float, beside: float = 0.5
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Places of the points (time, cost) that no other beats or equals in one and beats in the other, by time."""
+    """The places of the Pareto front of points (time, cost), in order of time."""
     places = sorted(range(len(points)), key=lambda place: points[place])
     front: list[int] = []
     for place in places:
@@ -190,7 +189,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def front(settings: Mapping[str, Point], label: str) -> Figure:
-    """Cost or energy against time, a mark a setting, and the front of those that no other beats in both.
+    """Cost or energy against time: a mark a setting, and the Pareto front.
 
     Of many settings those on the front are named, then the soonest; the others are grey.
     """

@@ -1,4 +1,4 @@
-"""Pictures of what moved while runs trained, from their histories: of each setting the run in the middle."""
+"""Pictures of histories while runs trained: of each setting the run with the median time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ON_THE_CLOCK = "time since the clock started (s)"
 
 
 class CurvePlotter:
-    """Draws the curves of a report's workloads, one after the other, and then the means of what it has drawn."""
+    """Draws the curves of each workload, and after them the means of the drawn utilisation."""
 
     def __init__(self, store: Runs) -> None:
         self._store = store

@@ -57,7 +57,7 @@ def new_figure(width: float, height: float, columns: int = 1, rows: int = 1) -> 
 
 
 def plain(name: str) -> str:
-    """A name that runs gave, without control characters and as no formula."""
+    """A name from runs, without control characters, and not read as a formula."""
     return visible(name).replace("$", r"\$")
 
 
@@ -88,7 +88,7 @@ def add_legend(figure: Figure, axes: Axes) -> None:
 def draw_bars(axes: Axes, values: Mapping[str, Point], label: str) -> None:
     for place, (name, point) in enumerate(values.items()):
         error = point.error or None
-        place = place if len(values) <= MOST_LINES else 0  # no look twice: many bars are told apart by their names
+        place = place if len(values) <= MOST_LINES else 0  # looks do not repeat: names tell many bars apart
         look: dict[str, Any] = {"color": COLOURS[place], "hatch": HATCHES[place]}
         axes.barh(plain(name), point.y, xerr=error, capsize=3, ecolor="black", edgecolor="white", height=0.7, **look)
     axes.set_ylim(len(values) - 0.4, -0.6)

@@ -1,4 +1,4 @@
-"""What a report's figures are drawn of: which run stands for a setting, its curves, and means as points."""
+"""The data of a report's figures: the run that stands for a setting, its curves, and means as points."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PANELS = {words: quantities.SYSTEM + pattern for words, pattern in sensor_headin
 
 
 def by_stack(task: Task, key: str) -> dict[str, dict[str, dict[str, Times]]]:
-    """By model of GPU, by the rest of the stack and what else a setting is, and by driver: the times of the runs."""
+    """The runs' times by model of GPU, by curve (`curve_of`) and by driver."""
     at: dict[tuple[str, str, str], list[Run]] = {}
     for setting in task.settings:
         for run in setting.runs_of(key):
@@ -42,7 +42,7 @@ def by_stack(task: Task, key: str) -> dict[str, dict[str, dict[str, Times]]]:
 
 
 def curve_of(setting: Setting, run: Run) -> str:
-    """What stands for a run in a legend: the stack's other axes, CUDA where there are none, and what else there is."""
+    """A run's name in the legend: the stack's axes except the driver (CUDA without any), and the other labels."""
     named = {grouping.SHORT.get(axis, axis): value for axis, value in setting.labels.items() if value != NONE}
     stack = [f"{NAMES.get(axis, axis)} {value}" for axis, value in named.items()
              if is_stack(axis) and axis != "env.driver"]  # fmt: skip
@@ -57,7 +57,7 @@ def share_of(setting: Setting) -> str:
 
 
 def shares_of(task: Task) -> str:
-    """Of each setting how many runs reached the target, and that a mean is a bound where some did not."""
+    """Caption: how many runs of each setting reached the target, and that means are bounds if some did not."""
     there = [setting for setting in task.settings if setting.reached]
     words = "; ".join(f"{setting.name} {share_of(setting)}" for setting in there[:MOST_BARS])
     bound = (
@@ -69,7 +69,7 @@ def shares_of(task: Task) -> str:
 
 
 def bounds_of(task: Task) -> str:
-    """The settings of which not every run reached the target; "" where there are none."""
+    """Caption: the settings with runs that did not reach the target; "" without any."""
     there = [setting for setting in task.settings if setting.num_missed or setting.stopped]
     words = "; ".join(f"{setting.name} {share_of(setting)}" for setting in there[:MOST_BARS])
     return f". ≥: the mean is at least what is drawn, since not every run reached the target: {words}" if words else ""
@@ -83,7 +83,7 @@ def middle(runs: Sequence[Run]) -> Run:
 
 
 def targets_of(task: Task) -> dict[str, Target | None]:
-    """The metrics that curves are drawn of, with their targets: the target metrics, else the first evaluated one."""
+    """The metrics of the curves, with their targets: the target metrics, else the first evaluated one."""
     params = next((run.params for run in task.runs), {})
     names, values = (params.get(f"target_{what}", "").split(",") for what in ("metric", "value"))
     if any(names):
@@ -119,7 +119,7 @@ def clock_start_ms(run: Run, targets: Mapping[str, Target | None], store: Runs) 
 
 
 def clock_sec(run: Run) -> float:
-    """How long the clock ran; without end where that is not known."""
+    """How many seconds the clock ran; infinite if that is not known."""
     parts = [run.metrics.get(key) for key in censoring.OF_THE_CLOCK]
     return sum(part for part in parts if part is not None) if parts[0] is not None else math.inf
 
@@ -130,7 +130,7 @@ def evaluation_spans(trained: Sequence[float], evaluated: Sequence[float]) -> li
 
 
 def panels_of(run: Run, store: Runs, start_ms: float) -> Mapping[str, list[Point]]:
-    """For each panel the sum of its metrics at each sample, over seconds since `start_ms`; of shares the mean."""
+    """A curve a panel over seconds since `start_ms`: the sum of its metrics at each sample, the mean of shares."""
     panels: dict[str, list[Point]] = {}
     for label, pattern in PANELS.items():
         keys = [key for key in run.metrics if re.fullmatch(pattern, key)]
@@ -148,7 +148,7 @@ def panels_of(run: Run, store: Runs, start_ms: float) -> Mapping[str, list[Point
 
 
 def moved(label: str, values: Iterable[float]) -> bool:
-    """Whether a panel says something: not one of a link that nothing went over. A share of 0 % says much."""
+    """Whether a panel is worth drawing: a link without traffic is not, a share of 0 % is."""
     return "%" in label or any(values)
 
 
@@ -171,6 +171,6 @@ def means_of(times: Mapping[str, Times]) -> dict[str, Point]:
 
 
 def longest(lines: Mapping[str, list[Point]]) -> dict[str, list[Point]]:
-    """As many lines as can be told apart, by the number of devices, those with most points first."""
+    """The lines with the most points, at most MOST_LINES of them, each in order of the devices."""
     chosen = sorted(lines.items(), key=lambda item: -len(item[1]))[:MOST_LINES]
     return {name: sorted(points, key=lambda point: point.x) for name, points in chosen if len(points) > 1}

@@ -1,4 +1,4 @@
-"""Where runs stand under the roofline of their GPU: a panel a kind of GPU, a point a setting, its runs as dots."""
+"""The runs under the roofline of their GPU: a panel a kind of GPU, a point a setting, a dot a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PRECISIONS = {"bf16": "-", "fp16": "--", "tf32": "-.", "fp32": ":"}
 
 @dataclass
 class Roofline:
-    """Of a kind of GPU: its ceilings, and by setting the point of its mean and those of its runs."""
+    """A kind of GPU: its ceilings, and by setting the point of its mean and those of its runs."""
 
     ceilings: Ceilings
     means: dict[str, Point] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Roofline:
 
 
 def rooflines(store: Runs, tasks: Sequence[Task]) -> dict[str, Roofline]:
-    """By GPU; of a setting with runs on several kinds of GPU each has a point."""
+    """The rooflines by GPU; a setting on several kinds of GPU has a point on each."""
     panels: dict[str, Roofline] = {}
     for task in tasks:
         for setting in task.settings:
@@ -58,7 +58,7 @@ def rooflines(store: Runs, tasks: Sequence[Task]) -> dict[str, Roofline]:
 
 
 def absent(tasks: Sequence[Task]) -> list[str]:
-    """How many runs on GPUs have no point, and why; nothing where each has one."""
+    """How many runs on GPUs have no point, and why; empty if each has one."""
     runs = [run for task in tasks for setting in task.settings for run in _on_gpus(setting)]
     why = Counter(words for run in runs if (words := roofline.why_absent(run.metrics)))
     if not why:
@@ -95,7 +95,7 @@ def write_of_run(folder: Path) -> None:
 
 
 def data(gpu: str, roofline_of_gpu: Roofline) -> list[Panel]:
-    """What is drawn of a kind of GPU: the means of settings, and their runs."""
+    """The panels of a kind of GPU: the means of settings, and their runs."""
     means = {name: [point] for name, point in roofline_of_gpu.means.items()}
     return [
         Panel(INTENSITY, RATE, means, title=gpu),

@@ -26,7 +26,7 @@ Lines = dict[str, list[Point]]
 
 
 def times_of_all(tasks: Sequence[Task]) -> Plot | None:
-    """The picture of several workloads. None for a single one, and where no run reached a target."""
+    """The picture of several workloads; None for a single one, and if no run reached a target."""
     if len(tasks) < 2:
         return None
     times = _lines(tasks, lambda task, setting: estimate(setting.measured(TIME)))
@@ -104,7 +104,7 @@ def _over_counts(axes: Axes, lines: Mapping[str, Sequence[Point]]) -> list[float
 
 
 def _draw_times(axes: Axes, lines: Mapping[str, Sequence[Point]]) -> None:
-    """From seconds to days, on one logarithmic axis."""
+    """Times from seconds to days, on one logarithmic axis."""
     _over_counts(axes, lines)
     axes.set_yscale("log")
     low, high = axes.get_ylim()

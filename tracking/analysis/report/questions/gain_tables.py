@@ -10,13 +10,13 @@ from tracking.analysis.results import Cell, Table
 from tracking.base import quantities
 
 TIME = quantities.TIME_TO_ACCURACY_SEC
-# Heading of what a setting has, and of how many times less that is than in fp32.
+# By metric: the heading of its value, that of its gain over fp32, and the factor to the heading's unit.
 GAINS = {
     quantities.MEMORY_PEAK_ALLOCATED_BYTES: ("peak memory (GB)", "times less memory than fp32", 1e-9),
     TIME: ("time to accuracy (s)", "times less time than fp32", 1.0),
     quantities.ENERGY_TO_ACCURACY_JOULES: ("energy to accuracy (kJ)", "times less energy than fp32", 1e-3),
 }
-GAINS_NOTE = "Than fp32: than the same setting in fp32. ±: standard error."
+GAINS_NOTE = "fp32 is the same setting in fp32. ±: standard error."
 GAPS_NOTE = (
     "By {metric}: by how much the largest is above the smallest, of the settings' means and of single runs, all on"
     " the same devices. A gap of single runs that is much wider is the noise."
@@ -30,7 +30,7 @@ JOBS_NOTE = (
 
 
 def gains_table(tasks: Sequence[Task]) -> Table | None:
-    """A row a setting that was run in fp32, too; None where neither memory nor energy is known of any."""
+    """The table of settings that were also run in fp32; None without memory and energy."""
     pairs = [(task, setting, base) for task in tasks for setting in task.settings if (base := _in_fp32(task, setting))]
     shown = {key: words for key, words in GAINS.items() if any(setting.values(key) for _, setting, _ in pairs)}
     if not shown.keys() - {TIME}:
@@ -55,7 +55,7 @@ def _in_fp32(task: Task, setting: Setting) -> Setting | None:
 
 
 def gaps_table(tasks: Sequence[Task], metric: str) -> Table | None:
-    """A row for each workload with several settings on the same devices and some repeats; None without such rows."""
+    """The table of workloads with several settings on the same devices, some repeated; None without any."""
     rows: list[list[Cell]] = []
     for task in tasks:
         there = [setting for setting in task.settings if setting.values(metric)]
@@ -74,7 +74,7 @@ def gaps_table(tasks: Sequence[Task], metric: str) -> Table | None:
 
 
 def jobs_table(tasks: Sequence[Task]) -> Table | None:
-    """N jobs of one device against one of N, a row a setting of several devices; None where one device was not run."""
+    """The table of N jobs of one device against one of N; None without runs on one device."""
     rows: list[list[Cell]] = []
     for task in tasks:
         for setting in task.settings:
@@ -96,7 +96,7 @@ def jobs_table(tasks: Sequence[Task]) -> Table | None:
 
 
 def _first(speed_up: Estimate, count: int) -> tuple[str, str]:
-    """Which is first for as many trainings as devices, and up to how many of them one job on all devices is."""
+    """Which finishes N trainings first, and up to how many trainings one job on all devices does."""
     if speed_up.error is not None and abs(speed_up.mean - count) <= 2 * speed_up.error:
         return "cannot be told", ""
     if speed_up.mean > count:

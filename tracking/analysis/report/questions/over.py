@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tracking.analysis.compare import DEVICES, Setting, Task, axis_values, grouping
 from tracking.analysis.results import Run
 
-Base = Mapping[str, str]  # by axis its value
+Base = Mapping[str, str]  # the value of each axis
 
 
 def base_of(text: str) -> dict[str, str]:

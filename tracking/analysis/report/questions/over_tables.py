@@ -19,8 +19,10 @@ SHAPES_NOTE = "By {metric}; ±: standard error. Gain: how many times better than
 
 
 def over_table(tasks: Sequence[Task], metric: str, base: Base) -> Table:
-    """A row a workload and setting: the setting that it is held against, and its score. Raises ValueError where no
-    setting is of the base's values."""
+    """The table with a row a workload and setting: its base and its score.
+
+    Raises ValueError if no setting has the base's values.
+    """
     over.check(tasks, base)
     rows: list[list[Cell]] = []
     for task in tasks:

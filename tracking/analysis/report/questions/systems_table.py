@@ -17,20 +17,20 @@ from tracking.machine.environment import topology
 
 PAIR = quantities.CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC
 FORM = re.compile(r"\b(SXM\d?|PCIe|NVL)\b", re.IGNORECASE)
-MOST_FILES = 60  # fingerprint.json is read of so many runs, the first of each machine before the second of any
+MOST_FILES = 60  # fingerprints that are read; the first run of each machine comes before the second of any
 COLUMNS = (
     "system", "runs", "GPUs", "form factor", "memory of a GPU (GiB)", "power limit (W)", "slowest pair",
     "GPUs by CPU affinity", "CPU", "network cards",
 )  # fmt: skip
 NOTE = (
-    "Of the whole machine, as its driver tells it; what it does not tell is blank. Slowest pair: the class of the"
+    "The whole machine, as its driver tells it; blank: not told. Slowest pair: the class of the"
     " slowest link between two GPUs (nvidia-smi's words). Copy: between the slowest pair in use, of the runs on most"
     " GPUs. GPUs by CPU affinity: how many stand at the same cores. Network cards: with the nearest link to a GPU."
 )
 
 
 def systems_table(store: Runs, tasks: Sequence[Task]) -> Table | None:
-    """A row a kind of machine; None for a report on one."""
+    """The table with a row a kind of machine; None for a single kind."""
     of_machines: dict[tuple[str, ...], list[Run]] = {}
     for run in (run for task in tasks for setting in task.settings for run in setting.trained):
         of_machines.setdefault(tuple(run.tags.get(f"env.{key}", "") for key in ("gpu", "cpu", "node")), []).append(run)
@@ -57,7 +57,7 @@ def _letters() -> list[str]:
 
 
 def _facts(store: Runs, run: Run) -> tuple[str, ...] | None:
-    """The cells of the machine that a run was on; None where its fingerprint does not tell them."""
+    """The cells of a run's machine; None if its fingerprint does not tell them."""
     try:
         return cells(json.loads(store.text(run, "fingerprint.json")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -65,7 +65,7 @@ def _facts(store: Runs, run: Run) -> tuple[str, ...] | None:
 
 
 def cells(fingerprint: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the table says of the machine of a fingerprint. Raises KeyError where that has no host."""
+    """The cells of a fingerprint's machine. Raises KeyError without a host."""
     gpus, matrix = fingerprint.get("gpus", []), fingerprint.get("topology", {})
     names = Counter(gpu.get("name", "unknown GPU") for gpu in gpus)
     links = matrix.get("links", {})

@@ -21,7 +21,7 @@ NOTE = (
 
 
 def traffic_table(tasks: Sequence[Task]) -> Table | None:
-    """A row a setting, where otherwise the same was run on several numbers of nodes and said its traffic; else None."""
+    """The table of settings that differ in their nodes alone and say their traffic; None without any."""
     rows: list[list[Cell]] = []
     for task in tasks:
         groups: dict[tuple[tuple[str, str], ...], dict[int, Setting]] = {}
@@ -52,7 +52,7 @@ def _row(task: Task, nodes: int, setting: Setting, least: int, fewest: Setting) 
 
 
 def _doubling(own: Estimate | None, first: Estimate | None, growth: float) -> str:
-    """The factor of one doubling; "" where the nodes did not grow, or nothing moved."""
+    """The factor that a doubling of the nodes brings; "" if they did not grow, or nothing moved."""
     if own is None or first is None or growth <= 1 or min(own.mean, first.mean) <= 0:
         return ""
     return f"{(own.mean / first.mean) ** (1 / math.log2(growth)):.2f}"
@@ -64,7 +64,7 @@ def _mean(setting: Setting, kind: str, what: str) -> Estimate | None:
 
 
 def _sum(run: Run, kind: str, what: str) -> float | None:
-    """Over nodes and directions; None where the run says nothing of it."""
+    """A run's traffic, summed over nodes and directions; None if the run does not say it."""
     key = re.compile(rf"traffic/(?:[^/]+/)?(?:{kind})_(?:read|write|receive|transmit)_{what}")
     there = [value for name, value in run.metrics.items() if key.fullmatch(name)]
     return sum(there) if there else None

@@ -17,7 +17,7 @@ SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 @dataclass(frozen=True)
 class Fit:
-    """A setting beside a limit: how many of its `n` known runs reached the target by then."""
+    """A setting and a limit: how many of its `n` known runs reached the target by then."""
 
     setting: Setting
     time: Estimate
@@ -44,7 +44,7 @@ def seconds_of(limit: str) -> float:
 
 
 def fits(task: Task, limit_sec: float) -> list[Fit]:
-    """Every setting of which a time is known and its number of devices, in the task's order."""
+    """The settings with a known time and number of devices, in the task's order."""
     made = []
     for setting in task.settings:
         times = setting.measured(TIME)

@@ -16,14 +16,14 @@ PAIRED = ", paired by seed"
 
 
 def names_of(settings: Sequence[Setting]) -> dict[str, Any]:
-    """The names of settings that the best cannot be told apart from, and the first of them in words."""
+    """The names of the settings that the best cannot be told apart from, as a list and in words."""
     names = [setting.name for setting in settings]
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return {"tied": names, "named": ", ".join(names[:MOST_NAMED]) + more}
 
 
 def interval(best: Best, what: str) -> dict[str, Any]:
-    """The bounds of the leader's factor over the best of the others as numbers (None: there is none) and in words."""
+    """The bounds of the leader's factor over the best other setting: numbers (None: unbounded) and words."""
     if best.bounds is None:
         return {"low": None, "high": None, "interval": ""}
     low, high = best.bounds
@@ -69,7 +69,7 @@ def more_often(task: str, metric: str, pair: Comparison) -> Sentence | None:
 
 
 def factors(task: str, parts: Factors) -> Sentence:
-    """By what factors the two parts of a time differ, and which of them is more than the noise."""
+    """The sentence on the two parts of a time: each factor, and its p-value."""
     values: dict[str, Any] = {"better": parts.pair.better.name, "worse": parts.pair.worse.name}
     for name, factor in (("rate", parts.rate), ("evaluations", parts.evaluations)):
         words = "one run a side" if factor.adjusted is None else f"p = {factor.adjusted:.2g}"
@@ -83,7 +83,7 @@ def runs_that_would_tell(task: str, metric: str, pair: Comparison, needed: Neede
 
 
 def runs_needed(metric: str, pair: Comparison, needed: Needed) -> dict[str, Any]:
-    """The numbers of runs as numbers, and in words: of both sides, or of the one that has too few."""
+    """How many runs would tell: numbers for both sides, and words for the sides that need more."""
     sides = ((pair.better, needed.first), (pair.worse, needed.second))
     more = [(setting.name, number - setting.measured(metric).n) for setting, number in sides]
     growing = [(name, number) for name, number in more if number > 0]

@@ -68,7 +68,7 @@ TEMPLATES = ANSWER | {
 
 @dataclass(frozen=True)
 class Sentence:
-    """What a sentence says of which workload; `kind` is a key of TEMPLATES."""
+    """A sentence on a workload: `kind` is a key of TEMPLATES, and `values` fill the template."""
 
     kind: str
     task: str
@@ -79,6 +79,6 @@ class Sentence:
         return TEMPLATES[self.kind].format(**self.values)
 
     def plain(self) -> dict[str, Any]:
-        """The record as JSON can hold it, with its template and its text."""
+        """The sentence as JSON can hold it, with its template and its text."""
         about = {"kind": self.kind, "workload": self.task, "values": dict(self.values)}
         return about | {"template": TEMPLATES[self.kind], "text": self.text}
