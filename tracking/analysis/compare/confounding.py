@@ -185,12 +185,12 @@ def _differing(rows: Mapping[str, Mapping[str, str]]) -> list[tuple[str, dict[st
 
 
 def _difference(key: str, spread: Mapping[str, Sequence[str]], where: Mapping[str, str]) -> str:
-    told = []
+    shown = []
     for value, ids in list(spread.items())[:4]:
         settings = list(dict.fromkeys(where[run_id] for run_id in ids))
-        told.append(f"{value} in {len(ids)} ({_abridged(settings, '; ')})")
+        shown.append(f"{value} in {len(ids)} ({_abridged(settings, '; ')})")
     more = f" and {len(spread) - 4} more values" if len(spread) > 4 else ""
-    return f"the runs differ in {key} too: {', '.join(told)}{more}"
+    return f"the runs differ in {key} too: {', '.join(shown)}{more}"
 
 
 def _abridged(names: Sequence[str], between: str = ", ") -> str:

@@ -222,11 +222,11 @@ def advised(
     return ON_EVALUATIONS + words if coarse else words
 
 
-def runs_needed(needed: Needed, there: tuple[int, int], names: tuple[str, str]) -> str:
+def runs_needed(needed: Needed, num_runs: tuple[int, int], names: tuple[str, str]) -> str:
     """The number of runs needed a side, or by the one side with too few; with the number at the largest spread."""
     sizes = needed.first, needed.second
     most = f"up to {max(needed.most)}" if needed.most else "or far more"
-    growing = [place for place in (0, 1) if sizes[place] > there[place]]
+    growing = [place for place in (0, 1) if sizes[place] > num_runs[place]]
     if len(growing) == 1:
         place = growing[0]
         return f"{sizes[place]} of the {names[place]} ({most})"

@@ -52,10 +52,10 @@ def write(folder: Path) -> bool:
         if record.kind == "tags"
         for key, value in record.values.items()
     }
-    made = lines(config, journal.events(folder / run_folder.JOURNAL), tags)
-    if made:
-        documents.write_text(folder / LOG, "".join(f"{line}\n" for line in made))
-    return bool(made)
+    log_lines = lines(config, journal.events(folder / run_folder.JOURNAL), tags)
+    if log_lines:
+        documents.write_text(folder / LOG, "".join(f"{line}\n" for line in log_lines))
+    return bool(log_lines)
 
 
 def lines(config: RunConfig, events: Sequence[Record], tags: Mapping[str, str]) -> list[str]:

@@ -114,13 +114,13 @@ def _unlike(score: Score) -> str:
 def _lower(target_text: str, targets: Mapping[str, Target]) -> str:
     """The targets in our log (log.py) that are easier than MLPerf's; "" for other logs, which hold one number."""
     try:
-        own = ast.literal_eval(target_text)
+        logged = ast.literal_eval(target_text)
     except (ValueError, SyntaxError):
         return ""
-    if not isinstance(own, dict):
+    if not isinstance(logged, dict):
         return ""
-    lower = [key for key, target in targets.items() if key not in own or not is_met(limit(own[key]), target)]
-    return ", ".join(f"{key} {own.get(key, 'none')} instead of {limit(targets[key]):g}" for key in lower)
+    lower = [key for key, target in targets.items() if key not in logged or not is_met(limit(logged[key]), target)]
+    return ", ".join(f"{key} {logged.get(key, 'none')} instead of {limit(targets[key]):g}" for key in lower)
 
 
 def _checker() -> ModuleType:

@@ -16,7 +16,7 @@ DECODED = ("shapes", "imagenet", "coco")  # datasets decoded by `dataset.num_thr
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunOptions:
     """A run's options, from its params. `ours`: timetrial trains, not a user's script or program."""
 
     ours: bool
@@ -25,9 +25,9 @@ class Asked:
     dataset: str = ""
 
     @staticmethod
-    def of(params: Mapping[str, str]) -> Asked:
+    def of(params: Mapping[str, str]) -> RunOptions:
         compiled = params.get("compile") == "True"  # a script does not say
-        return Asked("compile" in params, params.get("precision", ""), compiled, params.get("dataset", ""))
+        return RunOptions("compile" in params, params.get("precision", ""), compiled, params.get("dataset", ""))
 
 
 def why(cause: str, clock: Clock, means: Mapping[str, float]) -> str:
@@ -61,9 +61,9 @@ def why(cause: str, clock: Clock, means: Mapping[str, float]) -> str:
     return words[cause]() if cause in words else ""
 
 
-def first_try(cause: str, asked: Asked) -> str:
+def first_try(cause: str, options: RunOptions) -> str:
     """What to try first against a limit, as an option to type if there is one."""
-    advices: dict[str, Callable[[Asked], str]] = {
+    advices: dict[str, Callable[[RunOptions], str]] = {
         "data": _against_waiting,
         "host": lambda run: "a larger batch_size, so that each step has more work" if run.compiled else _compile(run),
         "exchange": lambda _: "a larger batch_size, so that fewer steps exchange gradients",
@@ -85,31 +85,31 @@ def first_try(cause: str, asked: Asked) -> str:
         "neighbours": lambda _: "cores of its own: end the others, or keep them off (taskset, a scheduler's cpuset)",
         "unknown": lambda run: "a trace of the kernels" + (": profile.steps=20" * run.ours),
     }
-    return advices[cause](asked)
+    return advices[cause](options)
 
 
-def _against_waiting(asked: Asked) -> str:
-    if not asked.ours:
+def _against_waiting(options: RunOptions) -> str:
+    if not options.ours:
         return "more loading processes: DataLoader(num_workers=...), or data that is quicker to read"
-    if asked.dataset in DECODED:
+    if options.dataset in DECODED:
         return "more decoding threads: a larger dataset.num_threads, as far as there are cores"
     return "more cores, or a larger batch_size, so that there are fewer batches to make"
 
 
-def _against_traffic(asked: Asked) -> str:
-    if asked.precision not in TWO_BYTES:
-        return _narrower(asked, "")
-    return "a GPU with quicker memory" if asked.compiled else _compile(asked)
+def _against_traffic(options: RunOptions) -> str:
+    if options.precision not in TWO_BYTES:
+        return _narrower(options, "")
+    return "a GPU with quicker memory" if options.compiled else _compile(options)
 
 
-def _narrower(asked: Asked, otherwise: str) -> str:
-    if asked.precision in TWO_BYTES:
+def _narrower(options: RunOptions, otherwise: str) -> str:
+    if options.precision in TWO_BYTES:
         return otherwise
-    return "precision=bf16" if asked.ours else "a narrower precision: bf16"
+    return "precision=bf16" if options.ours else "a narrower precision: bf16"
 
 
-def _compile(asked: Asked) -> str:
-    return "compile=true" if asked.ours else "torch.compile, which makes fewer and larger kernels"
+def _compile(options: RunOptions) -> str:
+    return "compile=true" if options.ours else "torch.compile, which makes fewer and larger kernels"
 
 
 AGAINST_SLOW_RANK = {
@@ -129,14 +129,14 @@ AGAINST_SLOW_RANK = {
 
 
 def lines(
-    cause: str, words: str, clock: Clock, means: Mapping[str, float], asked: Asked, slow: Mapping[str, Any],
+    cause: str, words: str, clock: Clock, means: Mapping[str, float], options: RunOptions, slow: Mapping[str, Any],
     neighbours: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     """The cause with `words`, `why` and `next` for a run's result. `slow`: the rank that the others wait for, or {}."""
     evidence = why(cause, clock, means)
     if cause == "neighbours" and neighbours:
         evidence += f" ({neighbours})"
-    suggestion = first_try(cause, asked)
+    suggestion = first_try(cause, options)
     if slow and cause in ("data", "gc", "imbalance", "exchange", "processor", "unknown"):
         evidence = "; ".join(filter(None, (evidence, slow["words"])))
         suggestion = AGAINST_SLOW_RANK.get(slow["cause"], suggestion) if cause != "data" else suggestion

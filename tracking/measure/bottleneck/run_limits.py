@@ -21,7 +21,7 @@ from tracking.measure.bottleneck import (
     time_shares,
     utilization,
 )
-from tracking.measure.bottleneck.advice import Asked
+from tracking.measure.bottleneck.advice import RunOptions
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.training import clock, spans
 from tracking.record import Journal, Record, attempts, documents, journal, node_records, run_folder
@@ -96,9 +96,9 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
     metrics |= utilization.figures(means, measured, _indices(folder))
     metrics |= roofline.metrics(roofline.point(events, means, measured))
     slow = rank_limits.of_run(folder, sampled, events, spans.training(events), neighbours)
-    asked, cause = Asked.of(params), time_shares.limit(divided)
+    options, cause = RunOptions.of(params), time_shares.limit(divided)
     why = {
-        **advice.lines(cause, words, spent, means, asked, slow.get("slow_rank", {}), neighbours),
+        **advice.lines(cause, words, spent, means, options, slow.get("slow_rank", {}), neighbours),
         **slow,
         "shares": {name: round(share, 4) for name, share in divided.items()},
         "evidence": _evidence(means),

@@ -59,10 +59,10 @@ def ranks(windows: Windows) -> list[Rank]:
     parts = ("rank_ms", "rank_wait_ms", EXCHANGE, *(f"rank_{name}_ms" for name in (*HELD, "core")))
     rows = []
     for rank in range(size):
-        own, data, exchange, gc, queued, quota, core = (total(key, rank) / 1e3 for key in parts)
-        quota = min(quota, own)  # a control group counts a halt once for each CPU
+        whole, data, exchange, gc, queued, quota, core = (total(key, rank) / 1e3 for key in parts)
+        quota = min(quota, whole)  # a control group counts a halt once for each CPU
         late, samples = total("rank_late", rank), sum(_samples(values, rank, size) for values in divided)
-        rows.append(Rank(rank, own, data, exchange, gc, queued, quota, core, late, samples, steps))
+        rows.append(Rank(rank, whole, data, exchange, gc, queued, quota, core, late, samples, steps))
     return rows
 
 
@@ -166,12 +166,12 @@ def _gpu_cause(slow: Rank, gpus: Mapping[int, Mapping[str, float]], co_tenants: 
     """The cause that co-tenants or the sensors of the slow rank's GPU show, or None."""
     if co_tenants:
         return "co-tenant", f"others compute on its GPU ({co_tenants})"
-    own = gpus.get(slow.rank, {})
+    sensors = gpus.get(slow.rank, {})
     others = [values for rank, values in gpus.items() if rank != slow.rank]
 
     def lower(key: str) -> float:
         known = [values[key] for values in others if key in values]
-        return sum(known) / len(known) - own[key] if known and key in own else 0.0
+        return sum(known) / len(known) - sensors[key] if known and key in sensors else 0.0
 
     for kind in ("power", "thermal"):
         held = -lower(f"{kind}_throttled_percentage")
@@ -179,17 +179,20 @@ def _gpu_cause(slow: Rank, gpus: Mapping[int, Mapping[str, float]], co_tenants: 
             why = "power" if kind == "power" else "heat"
             return (
                 kind,
-                f"{why} keeps its GPU's clock down in {own[f'{kind}_throttled_percentage']:.0f}% of the samples",
+                f"{why} keeps its GPU's clock down in {sensors[f'{kind}_throttled_percentage']:.0f}% of the samples",
             )
     if lower("sm_clock_percentage") > SLOWER_CLOCK:
         return (
             "clock",
-            f"its GPU's clock is at {own['sm_clock_percentage']:.0f}% of its highest, lower than the others'",
+            f"its GPU's clock is at {sensors['sm_clock_percentage']:.0f}% of its highest, lower than the others'",
         )
     if -lower("ecc_errors") > 0:
-        return "ecc", f"its GPU's memory has {own['ecc_errors']:.0f} errors"
+        return "ecc", f"its GPU's memory has {sensors['ecc_errors']:.0f} errors"
     if lower("pcie_link_percentage") > SLOWER_CLOCK:
-        return "links", f"its GPU's PCIe link has {own['pcie_link_percentage']:.0f}% of its width and generation"
+        return "links", f"its GPU's PCIe link has {sensors['pcie_link_percentage']:.0f}% of its width and generation"
     if lower("engine_activity_percentage") > SLOWER_CLOCK:
-        return "host", f"its GPU has work in {own['engine_activity_percentage']:.0f}% of the time: its host is slower"
+        return (
+            "host",
+            f"its GPU has work in {sensors['engine_activity_percentage']:.0f}% of the time: its host is slower",
+        )
     return None

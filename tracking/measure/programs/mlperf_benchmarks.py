@@ -90,8 +90,8 @@ class Benchmark:
         A number without a sign is a limit on the same side as MLPerf's. For a benchmark that is not in the table, the
         log's number gives no target, since its side is not known. `evaluated` are values by our names.
         """
-        metric, own = next(iter(self.targets.items()), ("accuracy", 0.0))
-        side = AT_MOST if is_at_most(own) else AT_LEAST
+        metric, target = next(iter(self.targets.items()), ("accuracy", 0.0))
+        side = AT_MOST if is_at_most(target) else AT_LEAST
         if requested is not None:
             return {metric: requested if is_at_most(requested) else parse(f"{side}{requested}")}
         if log_target is not None and self.runs and len(self.targets) < 2:
@@ -110,14 +110,14 @@ def by_our_names(entry: Entry, benchmark: Benchmark, several: bool) -> Entry:
 
     A log's only metric is the target's under any name, unless the log has `several` metrics.
     """
-    own = list(benchmark.targets) or ["accuracy"]
+    names = list(benchmark.targets) or ["accuracy"]
     log_name, value = metric_of(entry), entry.value
-    if isinstance(value, list) and len(value) == len(own) > 1:  # v0.6: boxes, masks
-        values = dict(zip(own, value, strict=True))
+    if isinstance(value, list) and len(value) == len(names) > 1:  # v0.6: boxes, masks
+        values = dict(zip(names, value, strict=True))
     else:
-        values = value if isinstance(value, dict) else {log_name or own[0]: value}
-        if len(own) == len(values) == 1 and not several:
-            values = {own[0]: next(iter(values.values()))}
+        values = value if isinstance(value, dict) else {log_name or names[0]: value}
+        if len(names) == len(values) == 1 and not several:
+            values = {names[0]: next(iter(values.values()))}
         values = {METRICS.get(key, key): number for key, number in values.items()}
     return replace(entry, value=values, metadata={**entry.metadata, "metric": METRICS.get(log_name, log_name)})
 

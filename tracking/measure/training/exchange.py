@@ -46,7 +46,7 @@ class ExchangeTimer:
 
     def mean_sec(self, ranks: Ranks) -> float | None:
         """Seconds of an exchange: the mean of the rank with the smallest mean; None without a timed one. Collective."""
-        own = [self._timer.between(*span) for span in self._spans]
-        means = ranks.gather(torch.tensor([statistics.mean(own) if own else torch.nan], dtype=torch.float64))
+        seconds = [self._timer.between(*span) for span in self._spans]
+        means = ranks.gather(torch.tensor([statistics.mean(seconds) if seconds else torch.nan], dtype=torch.float64))
         least = float(means.min())
         return least if least == least else None

@@ -209,8 +209,8 @@ class LoggedValues:
 
     def _gather(self, synced: list[LogCall], tallies: dict[LogCall, Tally]) -> None:
         """Merge the tallies of all processes. Each sends a row for every name, even without a sample."""
-        own = [vars(tallies.pop(options, Tally())).values() for options in synced]
-        message = torch.tensor([list(row) for row in own], dtype=torch.float64)
+        rows_of_rank = [vars(tallies.pop(options, Tally())).values() for options in synced]
+        message = torch.tensor([list(row) for row in rows_of_rank], dtype=torch.float64)
         # On the host over gloo, so that it does not queue behind the device's work.
         received = [torch.empty_like(message) for _ in range(self._world_size)]
         dist.all_gather(received, message)

@@ -209,10 +209,10 @@ class Meter:
         """Turn a chunk into a window over all ranks. Raises NonFiniteLoss on every rank."""
         if chunk is None or not chunk.done:
             return
-        own = self._timer.read(chunk)
+        local = self._timer.read(chunk)
         scalars = [*self._host.seconds(), chunk.samples, self.asks_to_stop(), *chunk.tokens]
-        counts = torch.tensor(scalars, dtype=own.dtype)[:, None].expand(-1, own.shape[1])
-        of_ranks = self.ranks.gather(torch.cat([own, counts]))
+        counts = torch.tensor(scalars, dtype=local.dtype)[:, None].expand(-1, local.shape[1])
+        of_ranks = self.ranks.gather(torch.cat([local, counts]))
         times, waits, losses = of_ranks[:, :3].unbind(dim=1)
         held, counted = of_ranks[:, 6:10, 0], of_ranks[:, 10:, 0]
         self.told_to_stop |= bool(counted[:, 1].any())

@@ -34,20 +34,20 @@ class Ranks:
         dist.broadcast_object_list(received, src=0, group=self.group)
         return received[0]
 
-    def gather(self, own: torch.Tensor) -> torch.Tensor:
+    def gather(self, local: torch.Tensor) -> torch.Tensor:
         """The tensors of all ranks, which have one shape: shape (ranks, *shape)."""
         if self.size == 1:
-            return own[None]
-        received = [torch.empty_like(own) for _ in range(self.size)]
-        dist.all_gather(received, own, group=self.group)
+            return local[None]
+        received = [torch.empty_like(local) for _ in range(self.size)]
+        dist.all_gather(received, local, group=self.group)
         return torch.stack(received)
 
-    def words(self, own: str) -> list[str]:
+    def words(self, local: str) -> list[str]:
         """The texts of all ranks, by rank."""
         if self.size == 1:
-            return [own]
+            return [local]
         received = [""] * self.size
-        dist.all_gather_object(received, own, group=self.group)
+        dist.all_gather_object(received, local, group=self.group)
         return received
 
     def total(self, value: float) -> float:

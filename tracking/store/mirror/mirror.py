@@ -121,14 +121,14 @@ class Mirror:
         )
 
     def _ship_journal(self, run_id: str, name: str) -> int:
-        num_rows, path, own = 0, self.folder / name, name == run_folder.JOURNAL
-        offset = self.state.offset if own else max(0, self.state.others.get(name, 0))
+        num_rows, path, is_head = 0, self.folder / name, name == run_folder.JOURNAL
+        offset = self.state.offset if is_head else max(0, self.state.others.get(name, 0))
         if files.exists(path) and path.lstat().st_size < offset:
             offset = 0  # a crash of the machine lost the journal's last lines, and new ones were written
         for batch in log_batches(path, offset, self.state.params):
             left_out = row_uploads.send(self._client, run_id, self.info.uid, batch) if len(batch) else []
             num_rows += len(batch)
-            if own:
+            if is_head:
                 self.state.offset = batch.offset
             else:
                 self.state.others[name] = batch.offset

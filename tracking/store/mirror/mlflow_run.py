@@ -35,8 +35,8 @@ def ensure_experiment(client: MlflowClient, uri: str, name: str) -> str:
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
-            made = client.create_experiment(name, artifact_root(uri), tags={KIND_TAG: KIND})
-            return answered(str(made), f"the experiment {name!r}")
+            created = client.create_experiment(name, artifact_root(uri), tags={KIND_TAG: KIND})
+            return answered(str(created), f"the experiment {name!r}")
         except Exception as error:  # narrowed at once: MLflow's classes are not importable at the top
             if getattr(error, "error_code", "") != "RESOURCE_ALREADY_EXISTS":
                 raise

@@ -119,8 +119,8 @@ class ModelUpload:
             self._ensure_registered(name)
             source = self._source(model_id)
             with self._client.request() as client:
-                made = client.create_model_version(name, source, run_id, model_id=model_id, await_creation_for=0)
-            version = mlflow_run.answered(str(made.version), f"a version of {name}")
+                created = client.create_model_version(name, source, run_id, model_id=model_id, await_creation_for=0)
+            version = mlflow_run.answered(str(created.version), f"a version of {name}")
         state.registered = f"{name}/{version}"
         with self._client.request() as client:
             client.set_logged_model_tags(

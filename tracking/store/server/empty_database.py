@@ -33,9 +33,9 @@ def make(path: Path) -> None:
 def copy(path: Path) -> bool:
     """Copy the kept database to `path`; False if there is none that this user owns."""
     try:
-        if not is_trusted(_kept()):
+        if not is_trusted(_cached_path()):
             return False
-        with _kept().open("rb") as source, path.open("wb") as target:
+        with _cached_path().open("rb") as source, path.open("wb") as target:
             shutil.copyfileobj(source, target)
     except OSError:
         path.unlink(missing_ok=True)
@@ -43,7 +43,7 @@ def copy(path: Path) -> bool:
     return True
 
 
-def _kept() -> Path:
+def _cached_path() -> Path:
     from mlflow.version import VERSION
 
     return cache() / "mlflow" / f"{VERSION}.db"
@@ -56,16 +56,16 @@ def _open(path: Path) -> None:
     _get_sqlalchemy_store(f"sqlite:///{path}", None).engine.dispose()
 
 
-def _keep(made: Path) -> None:
+def _keep(source_path: Path) -> None:
     """Keep a copy in the cache, without the default experiment, whose row names a folder."""
-    kept = _kept()
-    private_folder(kept.parent.name)
-    new = kept.with_name(f".{kept.name}.{secrets.token_hex(4)}")
+    cached = _cached_path()
+    private_folder(cached.parent.name)
+    new = cached.with_name(f".{cached.name}.{secrets.token_hex(4)}")
     try:
-        with closing(sqlite3.connect(made)) as source, closing(sqlite3.connect(new)) as target:
+        with closing(sqlite3.connect(source_path)) as source, closing(sqlite3.connect(new)) as target:
             source.backup(target)
             target.execute("delete from experiments")
             target.commit()
-        new.replace(kept)
+        new.replace(cached)
     finally:
         new.unlink(missing_ok=True)

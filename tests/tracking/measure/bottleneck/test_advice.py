@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from tracking.base.quantities import CAUSES
-from tracking.measure.bottleneck.advice import Asked, first_try, why
+from tracking.measure.bottleneck.advice import RunOptions, first_try, why
 from tracking.measure.bottleneck.time_shares import Clock
 
 CLOCK = Clock(total=10.0, evaluation=3.0, checkpoint=1.0, training=6.0, data=2.5, exchange=0.5)
-OURS = Asked(ours=True, precision="fp32", compiled=False)
-TUNED = Asked(ours=True, precision="bf16", compiled=True)
-SCRIPT = Asked(ours=False, precision="fp32", compiled=False)
+OURS = RunOptions(ours=True, precision="fp32", compiled=False)
+TUNED = RunOptions(ours=True, precision="bf16", compiled=True)
+SCRIPT = RunOptions(ours=False, precision="fp32", compiled=False)
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-@pytest.mark.parametrize("asked", [OURS, TUNED, SCRIPT])
-def test_each_cause_has_an_advice_and_a_known_one_its_evidence(cause: str, asked: Asked) -> None:
-    assert first_try(cause, asked)
+@pytest.mark.parametrize("options", [OURS, TUNED, SCRIPT])
+def test_each_cause_has_an_advice_and_a_known_one_its_evidence(cause: str, options: RunOptions) -> None:
+    assert first_try(cause, options)
     assert bool(why(cause, CLOCK, {})) is (cause != "unknown")
 
 
@@ -26,14 +26,14 @@ def test_no_advice_is_what_the_run_does_already() -> None:
         assert "precision=bf16" not in first_try(cause, TUNED)
         assert "compile" not in first_try(cause, TUNED)
     assert first_try("dram", OURS) == "precision=bf16"
-    assert first_try("dram", Asked(True, "bf16", compiled=False)) == "compile=true"
+    assert first_try("dram", RunOptions(True, "bf16", compiled=False)) == "compile=true"
     assert first_try("host", OURS) == "compile=true"
 
 
 def test_a_script_is_told_what_to_change_in_it() -> None:
     assert "num_workers" in first_try("data", SCRIPT)
-    assert "dataset.num_threads" in first_try("data", Asked(True, "fp32", False, dataset="shapes"))
-    assert "dataset.num_threads" not in first_try("data", Asked(True, "fp32", False, dataset="ratings"))
+    assert "dataset.num_threads" in first_try("data", RunOptions(True, "fp32", False, dataset="shapes"))
+    assert "dataset.num_threads" not in first_try("data", RunOptions(True, "fp32", False, dataset="ratings"))
     assert "torch.compile" in first_try("host", SCRIPT)
 
 
@@ -45,8 +45,8 @@ def test_the_evidence_has_its_figures() -> None:
 
 @pytest.mark.parametrize("params", [{"compile": "True"}, {"compile": "False"}, {}])
 def test_what_a_run_was_asked_for_is_read_from_its_params(params: dict[str, str]) -> None:
-    asked = Asked.of({**params, "precision": "tf32", "dataset": "coco"})
-    assert asked == Asked("compile" in params, "tf32", params.get("compile") == "True", "coco")
+    options = RunOptions.of({**params, "precision": "tf32", "dataset": "coco"})
+    assert options == RunOptions("compile" in params, "tf32", params.get("compile") == "True", "coco")
 
 
 @pytest.mark.parametrize("cause", CAUSES)

@@ -11,7 +11,7 @@ from tracking.analysis.report.sentences.templates import MOST_NAMED, Sentence
 from tracking.analysis.results import EXPLORING
 from tracking.analysis.statistics import counted
 from tracking.base import quantities
-from tracking.measure.bottleneck import NAMES, Asked, first_try, limit
+from tracking.measure.bottleneck import NAMES, RunOptions, first_try, limit
 
 COST = quantities.COST_TO_ACCURACY_USD
 
@@ -86,7 +86,7 @@ def _limit(title: str, setting: Setting) -> Sentence | None:
     cause = limit(shares)
     share = shares.get(cause, 0.0)
     values = {**phrases.subject(setting, "are"), "cause": NAMES[cause], "share": share, "percent": f"{100 * share:.0f}"}
-    return Sentence("limit", title, values | {"next": first_try(cause, Asked.of(setting.trained[0].params))})
+    return Sentence("limit", title, values | {"next": first_try(cause, RunOptions.of(setting.trained[0].params))})
 
 
 def goodput(title: str, setting: Setting) -> Sentence | None:
