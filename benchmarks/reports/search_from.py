@@ -1,46 +1,74 @@
-"""How many runs `search.from` saves a search on other GPUs, from the best settings of the search before.
+"""How many runs `search.from` saves a search, and what it costs where the earlier search misleads.
 
-    python -m benchmarks.reports.search_from --searches 100
+    python -m benchmarks.reports.search_from --searches 200 --store from.jsonl
 
-Each landscape (landscapes.py) is searched, and then the same one on quicker GPUs, which need larger batches and scale
-worse: once from the start, and once from the best settings of the first search. Noise is 5 %, without lumps. Prints a
-row each: the runs until one within 6 % of the best was made, those that explored, all of them, and the regret.
+Each landscape (landscapes.py) is searched, and then three others: the same one on quicker GPUs, which need larger
+batches and scale worse; one whose optimum lies elsewhere; and one drawn anew, as of another model. Each of them is
+searched from the start, and from the first search. Noise is 5 %, without lumps. Prints a row each: the runs until one
+within 6 % of the best was made, those that explored, all of them, and the regret. A landscape that the store has is not
+searched again.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean, stdev
+
+import numpy as np
 
 from benchmarks.reports.landscapes import AXES, Landscape, landscape
 from benchmarks.reports.search_peers import by_grid, searched
-from tracking.analysis.search import Rules, answer
+from tracking.analysis.search import EXPLORE, Answer, Rules, SearchTrial, answer
 
 NOISE, NEAR = 0.05, 0.06
-HEAD = "| begins with | first within 6 % after | explored | all runs | regret |\n|---|---|---|---|---|"
-Row = tuple[float, float, float, float]
+COLUMNS = ("searched", "begins with", "first within 6 % after", "explored", "all runs", "regret", "95th percentile")
+HEAD = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
+WAYS = ("nothing", "the earlier search")
+Row = tuple[float, float, float, float]  # the first near the best, explored, all runs, and the regret
 
 
-def on_other_gpus(world: Landscape) -> Landscape:
-    """The landscape where an epoch takes half the time; its noise is drawn anew."""
-    return replace(
-        world, seed=world.seed + 1_000_000, epoch_sec=world.epoch_sec / 2, half=2 * world.half,
-        scaling=max(0.6, world.scaling - 0.1),
-    )  # fmt: skip
+def others(world: Landscape) -> dict[str, Landscape]:
+    """What is searched after this landscape. The noise of each is drawn anew."""
+    anew = landscape(NOISE, lumps=False, misses=False, seed=world.seed + 500_000)
+    return {
+        "on other GPUs": replace(
+            world, seed=world.seed + 1_000_000, epoch_sec=world.epoch_sec / 2, half=2 * world.half,
+            scaling=max(0.6, world.scaling - 0.1),
+        ),
+        "with its optimum elsewhere": replace(
+            world, seed=world.seed + 2_000_000, epoch_sec=world.epoch_sec / 2, half=18 - world.half,
+            rate=1e-4 / world.rate * (5 if world.rate < 0.01 else 0.2), double=64 * 512 / world.double,
+        ),
+        "another model": replace(anew, seed=world.seed + 3_000_000),
+    }  # fmt: skip
 
 
-def search(world: Landscape, rules: Rules) -> tuple[Row, Rules]:
-    """A search as a row, and the rules of one that begins with its best settings."""
+def search(world: Landscape, rules: Rules) -> tuple[Row, Answer, list[SearchTrial]]:
+    """A search as a row, with its answer and its runs."""
     trials = searched(world, rules)
     own = answer(rules, trials)
-    assert own.named is not None
     near = [world.true_time(trial.setting) <= (1 + NEAR) * world.best for trial in trials]
     first = near.index(True) + 1 if any(near) else len(trials)
+    regret = math.inf if own.named is None else world.true_time(own.named) / world.best - 1
+    return (first, own.num_explored, len(trials), regret), own, trials
+
+
+def rows_of(seed: int) -> Iterator[tuple[str, str, Row]]:
+    """The rows of one landscape: what is searched, what it begins with, and the row."""
+    world = landscape(NOISE, lumps=False, misses=False, seed=seed)
+    _, own, trials = search(world, Rules(AXES, budget=by_grid(world).cost / 3, seed=seed))
+    assert own.named is not None
     starts = (own.named, *(figure.setting for figure in (own.best_by_group or {}).values()))
-    row = first, own.num_explored, len(trials), world.true_time(own.named) / world.best - 1
-    return row, replace(rules, starts=starts)
+    earlier = tuple(replace(trial, phase=EXPLORE) for trial in trials)
+    for name, other in others(world).items():
+        rules = Rules(AXES, budget=by_grid(other).cost / 3, seed=seed)
+        for way, each in zip(WAYS, (rules, replace(rules, starts=starts, earlier=earlier)), strict=True):
+            yield name, way, search(other, each)[0]
 
 
 def shown(rows: Sequence[Row]) -> str:
@@ -48,23 +76,31 @@ def shown(rows: Sequence[Row]) -> str:
         (fmean(column), stdev(column) / len(column) ** 0.5) for column in zip(*rows, strict=True)
     )
     counts = [f"{mean:.1f} ± {error:.1f}" for mean, error in (first, explored, runs)]
-    return " | ".join([*counts, f"{100 * regret[0]:.2f} ± {100 * regret[1]:.2f} %"])
+    worst = float(np.quantile([row[-1] for row in rows], 0.95, method="higher"))
+    return " | ".join([*counts, f"{100 * regret[0]:.2f} ± {100 * regret[1]:.2f} %", f"{100 * worst:.1f} %"])
+
+
+def stored(store: Path | None) -> dict[int, list[tuple[str, str, Row]]]:
+    if store is None or not store.exists():
+        return {}
+    return dict(map(json.loads, store.read_text().splitlines()))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--searches", type=int, default=100, help="landscapes (%(default)s)")
-    anew: list[Row] = []
-    after: list[Row] = []
-    for seed in range(parser.parse_args().searches):
-        world = landscape(NOISE, lumps=False, misses=False, seed=seed)
-        other = on_other_gpus(world)
-        _, begun = search(world, Rules(AXES, budget=by_grid(world).cost / 3, seed=seed))
-        budget = by_grid(other).cost / 3
-        anew.append(search(other, Rules(AXES, budget=budget, seed=seed))[0])
-        after.append(search(other, replace(begun, budget=budget))[0])
-    print(HEAD)
-    print(f"| nothing | {shown(anew)} |\n| the best before | {shown(after)} |")
+    parser.add_argument("--searches", type=int, default=200, help="landscapes (%(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="the seed of the first landscape (%(default)s)")
+    parser.add_argument("--store", type=Path, help="a file of one line a landscape, to go on with")
+    options = parser.parse_args()
+    known, table = stored(options.store), dict[tuple[str, str], list[Row]]()
+    for seed in range(options.first, options.first + options.searches):
+        rows = known.get(seed) or list(rows_of(seed))
+        if options.store and seed not in known:
+            with options.store.open("a") as file:
+                print(json.dumps([seed, rows]), file=file)
+        for name, way, row in rows:
+            table.setdefault((name, way), []).append(row)
+    print(HEAD, *(f"| {name} | {way} | {shown(rows)} |" for (name, way), rows in table.items()), sep="\n")
     return 0
 
 

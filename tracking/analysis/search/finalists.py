@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from tracking.analysis.search.exploring.earlier import heeded, ranked_by
 from tracking.analysis.search.known.explored import Explored, explored, noise, resolution
 from tracking.analysis.search.known.objectives import views
-from tracking.analysis.search.known.trials import Rules, Scalar, SearchTrial, key_of
+from tracking.analysis.search.known.trials import Key, Rules, Scalar, SearchTrial, key_of
 
 MANY_SPREADS = 2.0
 
@@ -25,15 +26,23 @@ def finalists(rules: Rules, trials: Sequence[SearchTrial]) -> list[Mapping[str, 
     """
     if not rules.explore:
         return [dict(setting) for setting in {key_of(setting): setting for setting in rules.finalists}.values()]
-    groups = [
-        sorted((setting for setting in explored(rules, trials, group) if setting.usable), key=_expected)
-        for group in rules.groups
-    ]
-    ranked = sorted((setting for group in groups for setting in group), key=_expected)
-    spread = noise(trials)
-    chosen = [setting for setting in ranked if _close(setting, ranked[0], spread)][: rules.max_finalists]
-    of_groups = [group[0] for group in groups if group and group[0] not in chosen]
-    return [setting.trials[0].setting for setting in [*chosen, *sorted(of_groups, key=_expected)]]
+    groups = [[setting for setting in explored(rules, trials, group) if setting.usable] for group in rules.groups]
+    judged = _judged(rules, trials, [setting for group in groups for setting in group])
+    ranked = sorted((setting for group in groups for setting in group), key=lambda setting: judged[setting.key][0])
+    chosen = [setting for setting in ranked if judged[setting.key][1]][: rules.max_finalists]
+    bests = [min(group, key=lambda setting: judged[setting.key][0]) for group in groups if group]
+    of_groups = [setting for setting in ranked if setting in bests and setting not in chosen]
+    return [setting.trials[0].setting for setting in [*chosen, *of_groups]]
+
+
+def _judged(rules: Rules, trials: Sequence[SearchTrial], settings: Sequence[Explored]) -> dict[Key, tuple[float, bool]]:
+    """By setting, what it is ranked by, and whether it is close to the best one.
+
+    Its own runs alone tell that, but where an earlier search is heeded."""
+    if settings and (shape := heeded(rules, trials)):
+        return ranked_by(rules, shape, settings)
+    spread, best = noise(trials), min(settings, key=_expected, default=None)
+    return {setting.key: (setting.expected, best is not None and _close(setting, best, spread)) for setting in settings}
 
 
 def _expected(setting: Explored) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 from conf import metric
 from conf.schema import ConfigError, RunConfig
-from tracking.analysis.search import Axis, Rules, Scalar
+from tracking.analysis.search import Axis, Rules, Scalar, SearchTrial
 from tracking.jobs.search import trace_file
 from tracking.record import files
 from tracking.request.search_options import budget_of, objectives_of
@@ -24,6 +24,7 @@ def rules_of(config: RunConfig, axes: Sequence[Axis], num_gpus: int) -> Rules:
     here = config.cluster.kind == "none"
     at_once = config.sweep.jobs_at_once if here else min(config.cluster.jobs_at_once, MOST_ON_CLUSTER)
     decides = config.sweep.until_decided
+    best_before, earlier = earlier_search(config, axes)
     settings = product(*(axis.choices for axis in axes)) if decides else ()
     return Rules(
         tuple(axes), group=next((key for key in GROUPS if key in keys), GROUPS[0]),
@@ -32,7 +33,7 @@ def rules_of(config: RunConfig, axes: Sequence[Axis], num_gpus: int) -> Rules:
         gpus_each=config.num_gpus(), apart=config.cluster.kind == "slurm" and config.cluster.exclusive,
         max_finalists=config.search.max_finalists,
         num_objectives=len(objectives_of(config.search)),
-        starts=tuple(filter(None, [*earlier_settings(config, axes), own_setting(config, axes)])),
+        starts=tuple(filter(None, [*best_before, own_setting(config, axes)])), earlier=earlier,
         explore=not decides, finalists=tuple(dict(zip(keys, values, strict=True)) for values in settings),
         higher=config.directions().get(next(iter(config.targets()), ""), metric.HIGHER) == metric.HIGHER,
     )  # fmt: skip
@@ -53,14 +54,18 @@ def value_of(config: RunConfig, key: str) -> Any:
     return own.get(key, getattr(value, "name", value))
 
 
-def earlier_settings(config: RunConfig, axes: Sequence[Axis]) -> list[dict[str, Scalar]]:
-    """The best settings of the search that `search.from` names; none where it names none. Raises ConfigError."""
-    name = config.search.source
+def earlier_search(config: RunConfig, axes: Sequence[Axis]) -> tuple[list[dict[str, Scalar]], tuple[SearchTrial, ...]]:
+    """The best settings of the search that `search.from` names, and its runs; none where it names none.
+
+    Raises ConfigError.
+    """
+    name, objective = config.search.source, config.search.objective
     if name is None:
-        return []
+        return [], ()
     folder = Path(config.runs_dir) / name
     try:
-        return trace_file.best_of(folder, axes)
+        runs = trace_file.runs_of(folder, axes, objective) if len(objectives_of(config.search)) == 1 else []
+        return trace_file.best_of(folder, axes), tuple(runs)
     except (OSError, ValueError) as error:
         root = Path(config.runs_dir)
         there = [path.name for path in files.folders(root, trace_file.TRACE)] if root.is_dir() else []

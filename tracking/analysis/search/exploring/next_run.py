@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from tracking.analysis.search.exploring.earlier import heeded, promises_nothing
 from tracking.analysis.search.exploring.group import FILL, Group
 from tracking.analysis.search.exploring.new_settings import new_setting, unknown_neighbours
 from tracking.analysis.search.known.caps import cap_of
@@ -72,6 +73,9 @@ def ended(group: Group) -> bool:
     """
     keys = list(group.keys)
     if group.rules.num_inner is not None and len(keys) >= group.rules.num_inner:
+        return _repeat(group) is None
+    shape = heeded(group.rules, group.trials)
+    if shape and promises_nothing(group, shape):
         return _repeat(group) is None
     patience = max(PATIENCE, PATIENCE_AN_AXIS * len(group.rules.axes))
     gains, since = list[tuple[float, ...]](), 0

@@ -157,7 +157,8 @@ class Rules:
     `looks`: the numbers of blocks after which deciding compares; `alpha`: the share of wrong decisions over all looks
     and both objectives, where `num_objectives` is two.
     `explore=False` decides among `finalists` alone. `starts`: settings to explore first; one without the group's key is
-    tried for each group. `higher`: whether a higher `metric` is better.
+    tried for each group. `earlier`: the runs of an earlier search over the same axes, which order what is explored, and
+    may end it. `higher`: whether a higher `metric` is better.
 
     At most `at_once` exploring runs are running together. `num_gpus`: the GPUs that they divide among them, each run
     `gpus_each`, or as many as its setting says; 0 where they divide none. `run_cost`: what a run takes of the budget,
@@ -181,6 +182,7 @@ class Rules:
     explore: bool = True
     finalists: tuple[Mapping[str, Scalar], ...] = ()
     starts: tuple[Mapping[str, Scalar], ...] = ()
+    earlier: tuple[SearchTrial, ...] = ()
     higher: bool = True
 
     @cached_property
@@ -199,6 +201,16 @@ class Rules:
     def inner_axes(self) -> tuple[Axis, ...]:
         """The axes within a group."""
         return tuple(axis for axis in self.axes if axis is not self.grouping)
+
+    @cached_property
+    def levels(self) -> dict[str, dict[Scalar, int]]:
+        """By axis of numbers, the place of each value by size, those of the earlier search among them."""
+        values = {axis.key: {*axis.choices, *(trial.setting[axis.key] for trial in self.earlier)} for axis in self.axes}
+        return {
+            axis.key: {value: place for place, value in enumerate(sorted(values[axis.key], key=float))}
+            for axis in self.axes
+            if axis.choices and axis.numeric
+        }
 
     def group_of(self, setting: Mapping[str, Scalar]) -> Scalar | None:
         return setting.get(self.group) if len(self.groups) > 1 or self.grouping else self.groups[0]
