@@ -105,7 +105,7 @@ def test_an_image_of_another_architecture_is_refused_and_the_others_named(tmp_pa
     refused = launch(tmp_path, "-m", "--config-dir", str(tmp_path), *asked, PATH=fake.path)
     assert refused.code == 2
     assert "built for sparc" in refused.output
-    assert "Of this sweep can run: stack=native" in refused.output
+    assert "These can run: stack=native" in refused.output
     asked = (*asked, "sweep.run_others=true", "dry_run=true")
     others = launch(tmp_path, "-m", "--config-dir", str(tmp_path), *asked, PATH=fake.path)
     assert others.code == 0, others.output
@@ -255,8 +255,8 @@ def test_images_that_cannot_run_are_refused_and_the_others_named(image: str, tmp
     for words in (
         "stack=gone: stack.container.image=localhost:1/none:1: is not here, and cannot be reached",
         "stack=bare: ",
-        "exit code 127: the image holds no such command",
-        "Of this sweep can run: stack=boxed",
+        "exit code 127: the image has no such command",
+        "These can run: stack=boxed",
     ):
         assert words in launched.output
     assert podman.containers() == []

@@ -1,6 +1,6 @@
-"""What was compiled on this machine, as one file that another machine of the same stack and GPU takes.
+"""Exports the code compiled on this machine to one file, and imports it on a machine with the same stack and GPU.
 
-What is in the file is executed. So it is signed, and whose signature is not this user's is refused.
+The file's content is executed. So it is signed, and a file with another user's signature is refused.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What lies in such a file: a zip with a manifest and its signature.
+"""The format of an export: a zip with a manifest and its signature.
 
     manifest.json   `format`, `identity` (see identity.py), `made_ms`, and `files`: by name its size and SHA-256
     signature       of the manifest (tracking.record.signature)
     inductor/...    files of Inductor's folder, by their paths in it
-    triton/...      files of Triton's own
+    triton/...      files of Triton's folder
 
-Triton keeps the files of a kernel as a group, by their paths on this machine. In the zip a group has their names alone.
+Triton keeps the files of a kernel as a group, by their paths on this machine. In the zip, a group has only their names.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ FORMAT = 1
 MANIFEST, SIGNATURE = "manifest.json", "signature"
 ROOTS = ("inductor", "triton")
 MOST_FILES = 250_000
-MOST_BYTES = 64 * 2**30  # of all files
+MOST_BYTES = 64 * 2**30  # all files together
 MOST_FILE_BYTES = 4 * 2**30
 MOST_MANIFEST_BYTES, MOST_SIGNATURE_BYTES = 64 * 2**20, 4096
-PART = re.compile(r"[\w.+=@,-]{1,255}", re.ASCII)  # of a path; Inductor's and Triton's names have no other characters
+PART = re.compile(r"[\w.+=@,-]{1,255}", re.ASCII)  # part of a path, in the characters that Inductor and Triton use
 DIGEST = re.compile(r"[0-9a-f]{64}")
-GROUP = "__grp__"  # how the names of Triton's groups begin
+GROUP = "__grp__"  # prefix of Triton's groups
 CHILDREN = "child_paths"
-STAGING = ".timetrial-import-"  # folders of imports under way
-# What says that a graph was compiled; the code that it names has to be there first.
+STAGING = ".timetrial-import-"  # prefix of folders of running imports
+# Files that mark a graph as compiled. The code that they name must be in place before them.
 INDICES = ("fxgraph", "aotautograd")
 
 
@@ -40,41 +40,41 @@ class File:
 
 
 def is_carried(path: Path) -> bool:
-    """Whether a file, by its path in a compiler's folder, is of use elsewhere; locks and half-written files are not."""
+    """Whether an export includes a file, by its path in a compiler's folder: not locks and half-written files."""
     if not path.parts or path.parts[0] == "locks" or path.name == "lock" or path.suffix in (".lock", ".tmp"):
         return False
     return all(PART.fullmatch(part) and not part.startswith((STAGING, "tmp.", ".")) for part in path.parts)
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError for a name that is none of a file in one of the compilers' folders."""
+    """Raise ValueError for a name that cannot be a file in a compiler's folder."""
     root, *parts = name.split("/")
     if root not in ROOTS or not parts or not is_carried(Path(*parts)) or "/".join([root, *Path(*parts).parts]) != name:
-        raise ValueError(f"{name!r} is no file of a compiler")
+        raise ValueError(f"{name!r} is not a file of a compiler")
 
 
 def is_last(name: str) -> bool:
-    """Whether the file says that others are there."""
+    """Whether the file names others, which must be in place before it."""
     parts = name.split("/")
     return parts[1] in INDICES or parts[-1].startswith(GROUP)
 
 
 def is_machine_code(name: str) -> bool:
-    """Whether it was compiled for the very CPU that it was compiled on."""
+    """Whether the file has code for the CPU on which it was compiled."""
     return name.endswith((".so", ".so.load_ok", ".o", ".gch", ".pch"))
 
 
 def with_names(content: bytes) -> bytes:
-    """A group of Triton's with its files' names in place of their paths. Raises ValueError for what is none."""
+    """A Triton group with names of its files in place of their paths. Raises ValueError for malformed content."""
     return _group({child: Path(path).name for child, path in _children(content).items()})
 
 
 def with_paths(content: bytes, folder: Path) -> bytes:
-    """The same with paths in `folder`. Raises ValueError for what is no group, or names files elsewhere."""
+    """A Triton group with paths in `folder` in place of names. Raises ValueError, also for names outside the folder."""
     children = _children(content)
     for name in children.values():
         if not PART.fullmatch(name) or name in (".", ".."):
-            raise ValueError(f"a group of Triton's names {name!r}, which is no file of its folder")
+            raise ValueError(f"a Triton group names {name!r}, which is not a file of its folder")
     return _group({child: str(folder / name) for child, name in children.items()})
 
 
@@ -82,7 +82,7 @@ def _children(content: bytes) -> Mapping[str, str]:
     group = json.loads(content)
     children = group.get(CHILDREN) if isinstance(group, dict) else None
     if not isinstance(children, dict) or not all(isinstance(path, str) for path in children.values()):
-        raise ValueError("is no group of Triton's")
+        raise ValueError("is not a Triton group")
     return children
 
 
@@ -91,12 +91,12 @@ def _group(children: Mapping[str, str]) -> bytes:
 
 
 def parsed(manifest: Any) -> tuple[dict[str, str], dict[str, File]]:
-    """Identity and files of a manifest. Raises ValueError for what is none, and for more than it may hold."""
+    """Identity and files of a manifest. Raises ValueError for a malformed one, and above the limits."""
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError("another version wrote it")
     identity, listed = manifest.get("identity"), manifest.get("files")
     if not isinstance(identity, dict) or not all(isinstance(value, str) for value in identity.values()):
-        raise ValueError("it does not say for what it was compiled")
+        raise ValueError("its identity is missing or malformed")
     if not isinstance(listed, dict) or len(listed) > MOST_FILES:
         raise ValueError(f"it lists no files, or more than {MOST_FILES}")
     files = {}

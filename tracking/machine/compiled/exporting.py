@@ -1,4 +1,4 @@
-"""Writes what was compiled into one file."""
+"""Writes compiled code into one file."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from tracking.machine.compiled import contents
 from tracking.machine.compiled.contents import File
 from tracking.record import documents, files, signature
 
-LEVEL = 1  # of compression: machine code becomes little smaller by more, and waits for it
+LEVEL = 1  # higher levels make machine code little smaller and take longer
 
 
 def export(target: Path, folders: Mapping[str, Path], identity: Mapping[str, str]) -> dict[str, File]:
-    """Write `target`, at once or not at all, and return what is in it, by name.
+    """Write `target` atomically. Returns its files by name.
 
-    `folders` are by the names of `contents.ROOTS`. Raises ValueError where nothing was compiled, or a file changes
+    `folders` has the names of `contents.ROOTS`. Raises ValueError if nothing was compiled, or if a file changes
     meanwhile, and OSError.
     """
     paths = dict(_carried(folders))
     listed = {name: _described(name, path) for name, path in paths.items()}
     if not listed:
-        raise ValueError(f"nothing was compiled yet: {' and '.join(map(str, folders.values()))} hold nothing to carry")
+        raise ValueError(
+            f"no compiled code found in {' and '.join(map(str, folders.values()))}. Next: run a training first"
+        )
     manifest = {
         "format": contents.FORMAT,
         "identity": dict(identity),
@@ -42,13 +44,13 @@ def export(target: Path, folders: Mapping[str, Path], identity: Mapping[str, str
             for name, path in paths.items():
                 content = _content(name, path)
                 if hashlib.sha256(content).hexdigest() != listed[name].sha256:
-                    raise ValueError(f"{path}: changes; export when no run compiles")
+                    raise ValueError(f"{path}: changed during the export. Next: export when no run compiles")
                 archive.writestr(name, content)
     return listed
 
 
 def _carried(folders: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
-    """Name and path of each file that is carried; what says that others are there comes last."""
+    """Name and path of each exported file. Files that name others come last."""
     carried = []
     for root, folder in folders.items():
         inside = [other for other in folders.values() if other != folder and other.is_relative_to(folder)]

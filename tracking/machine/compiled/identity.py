@@ -1,4 +1,4 @@
-"""What compiled code is made for: another stack or GPU cannot use it."""
+"""The environment for which code was compiled. Another stack or GPU cannot use the code."""
 
 from __future__ import annotations
 
@@ -6,24 +6,21 @@ from collections.abc import Mapping
 
 STACK, GPU, CPU = "env.stack_id", "env.gpu", "env.cpu"
 KEYS = (STACK, "env.python", GPU, CPU)  # Python too, since compiled code is pickled
-# What a stack's hash is made of, for the words of a refusal.
+# The parts of a stack's hash, for messages.
 DESCRIBED = ("env.torch", "env.cuda", "env.driver", "env.cudnn", "env.nccl", "env.libraries", "env.image")
 
 
 def identity(tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags of a fingerprint that compiled code depends on.
-
-    Raises ValueError for tags that lack the stack, the GPU or the CPU.
-    """
+    """The fingerprint tags that compiled code depends on. Raises ValueError if one of KEYS is missing."""
     if missing := [key for key in KEYS if key not in tags]:
-        raise ValueError(f"{', '.join(missing)}: not known on this machine, so it cannot be told for what it compiles")
+        raise ValueError(f"{', '.join(missing)}: not known on this machine, so compiled code cannot be identified")
     return {key: tags[key] for key in (*KEYS, *DESCRIBED) if key in tags}
 
 
 def difference(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
-    """In what two identities differ, in words; empty where compiled code of one is of use to the other."""
+    """The differences of two identities as text; empty if they can share compiled code."""
     keys = [key for key in dict.fromkeys((*ours, *theirs)) if theirs.get(key) != ours.get(key)]
-    if ours[GPU] != "none":  # Most is code of the GPU then. What is not is left out.
+    if ours[GPU] != "none":  # Then most code is for the GPU. Code for the CPU is left out.
         keys = [key for key in keys if key != CPU]
     named = [key for key in keys if key != STACK] or keys
     sides = ((key, theirs.get(key, "unknown"), ours.get(key, "unknown")) for key in named)

@@ -1,4 +1,4 @@
-"""Takes what was compiled elsewhere into this machine's folders."""
+"""Adds an export's compiled code to this machine's folders."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ DAMAGED = (
 def import_file(
     source: Path, folders: Mapping[str, Path], ours: Mapping[str, str], trust: bool
 ) -> tuple[dict[str, File], int]:
-    """Take over the files of `source` that `folders` do not have: all of its files by name, and the number of new ones.
+    """Add the files of `source` that `folders` lack. Returns all its files by name, and the number of new ones.
 
-    All of them are read and checked before the first one is put into place. Machine code for another CPU is left out.
-    Raises ValueError for a file that is damaged, of another stack or GPU, or not signed by this user and not trusted;
-    OSError.
+    All files are read and checked before the first one is put in place. Machine code for another CPU is left out.
+    Raises OSError, and ValueError if the file is damaged, made for another stack or GPU, or neither signed by this user
+    nor trusted.
     """
     with files.opened(source, "rb") as file:
         try:
@@ -45,7 +45,7 @@ def import_file(
                     of_use = [name for name in listed if theirs == ours or not contents.is_machine_code(name)]
                     return listed, _put_into_place(of_use, staging, folders)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, None):  # a place before the file's start, and what bz2 cannot read
+            if error.errno not in (errno.EINVAL, None):  # a position before the file's start, and errors of bz2
                 raise
             raise _damaged(source, error) from error
         except DAMAGED as error:
@@ -53,31 +53,33 @@ def import_file(
 
 
 def _damaged(source: Path, error: Exception) -> ValueError:
-    return ValueError(f"{source}: is damaged: {error}; export it again")
+    return ValueError(f"{source}: is damaged: {error}. Next: export it again")
 
 
 def _checked(
     source: Path, archive: zipfile.ZipFile, ours: Mapping[str, str], trust: bool
 ) -> tuple[dict[str, str], dict[str, File]]:
-    """For what the files were compiled, and those that the manifest lists, when all that it can tell is well."""
+    """Identity and files of the manifest, after checks of format, identity and signature. Raises ValueError."""
     try:
         manifest = json.loads(_small(archive, contents.MANIFEST, contents.MOST_MANIFEST_BYTES))
         signed = _small(archive, contents.SIGNATURE, contents.MOST_SIGNATURE_BYTES).decode()
         theirs, listed = contents.parsed(manifest)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{source}: is no export of compiled steps: {error}") from error
+        raise ValueError(f"{source}: is not an export of compiled code: {error}") from error
     if words := difference(theirs, ours):
-        raise ValueError(f"{source}: was compiled for something else: {words}; export it on a machine like this one")
+        raise ValueError(
+            f"{source}: was compiled for another environment: {words}. Next: export it on a machine like this one"
+        )
     if not trust and not signature.is_own(manifest, signed):
         raise ValueError(
-            f"{source}: was not exported by you with this home, or was changed since; what is in it is executed. If you"
-            " trust who made it, add --trust"
+            f"{source}: was not exported by you with this home, or was changed since. Its content is executed. Next:"
+            " add --trust if you trust its author"
         )
     return theirs, listed
 
 
 def _small(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
-    """The content of a member. Raises ValueError for a name that is missing, and for one that is too large."""
+    """The content of a member. Raises ValueError if it is missing or too large."""
     if name not in archive.namelist():
         raise ValueError(f"{name} is missing")
     with archive.open(name) as member:
@@ -90,7 +92,7 @@ def _small(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
 def _unpack(
     archive: zipfile.ZipFile, listed: Mapping[str, File], staging: Mapping[str, Path], folders: Mapping[str, Path]
 ) -> None:
-    """Write every file into `staging`. Raises BadZipFile for one that is not as the manifest says."""
+    """Write every file into `staging`. Raises BadZipFile if one does not match the manifest."""
     missing = dict(listed)
     for member in archive.infolist():
         if member.filename in (contents.MANIFEST, contents.SIGNATURE):
@@ -111,7 +113,7 @@ def _unpack(
 
 
 def _copy(content: IO[bytes], target: IO[bytes], file: File, name: str) -> None:
-    """Raises BadZipFile for another size or digest than the manifest's; it writes no more than that size."""
+    """Copy a member, at most up to its size in the manifest. Raises BadZipFile if size or digest differ."""
     digest, left = hashlib.sha256(), file.size
     while chunk := content.read(CHUNK_BYTES):
         left -= len(chunk)
@@ -124,7 +126,7 @@ def _copy(content: IO[bytes], target: IO[bytes], file: File, name: str) -> None:
 
 
 def _put_into_place(names: Iterable[str], staging: Mapping[str, Path], folders: Mapping[str, Path]) -> int:
-    """Move the files that are not there yet; the number of them. Those that name others come last."""
+    """Move missing files into place and return their number. Files that name others come last."""
     num_new = 0
     for name in sorted(names, key=contents.is_last):
         root, _, path = name.partition("/")
@@ -139,7 +141,7 @@ def _put_into_place(names: Iterable[str], staging: Mapping[str, Path], folders: 
 
 @contextmanager
 def _staging(folders: Mapping[str, Path]) -> Iterator[dict[str, Path]]:
-    """A folder in each of `folders`, for files on their way; those of imports that were killed are removed."""
+    """A temporary folder in each of `folders`. Those of killed imports are removed."""
     made = {}
     try:
         for root, folder in folders.items():

@@ -1,6 +1,6 @@
-"""What a run is computed on: GPUs, driver, libraries, topology, CPU and kernel.
+"""The environment of a run: GPUs, driver, libraries, topology, CPU and kernel.
 
-The fingerprint is taken once in every worker and becomes the run's tags. What a machine does not tell is absent.
+Every worker takes the fingerprint once, and it becomes the run's tags. Unknown values are absent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much memory processes can still have: of the machine, and by the limits of control groups around them."""
+"""The main memory that is still available, by the machine and by the limits of control groups."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Files:
-    """The names of a control group's files; see cgroup-v2.rst and cgroup-v1/memory.rst of Linux' documentation."""
+    """File names of a control group (cgroup-v2.rst and cgroup-v1/memory.rst in Linux's documentation)."""
 
     limit: str
     used: str
-    reclaimable: str  # in memory.stat: the file pages that the kernel drops first, for whoever asks for memory
+    reclaimable: str  # in memory.stat: file pages that the kernel drops first
 
 
 V2 = Files("memory.max", "memory.current", "inactive_file")
@@ -23,16 +23,16 @@ V1 = Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_fil
 
 
 def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """The host's memory that this process can still have. A stack's own environment need not hold psutil."""
+    """The bytes of main memory available to this process. Without psutil, which a stack's environment may lack."""
     lines = (proc / "meminfo").read_text(encoding="ascii").splitlines()
     machine = 1024 * int(dict(line.split(":", 1) for line in lines)["MemAvailable"].split()[0])
     return int(min([machine, *left_by_groups(proc / "self" / "cgroup", cgroups)]))
 
 
 def left_by_groups(own: Path, cgroups: Path) -> Iterator[float]:
-    """What each control group around this process leaves of its limit.
+    """The bytes below its limit of each control group around this process.
 
-    A container may see its own group as the root, under another path than `own` names.
+    A container may see its own group as the root, under another path than in `own`.
     """
     with suppress(OSError, ValueError):
         paths = dict(line.split(":", 2)[1:] for line in own.read_text(encoding="utf-8").splitlines())
@@ -46,7 +46,7 @@ def left_by_groups(own: Path, cgroups: Path) -> Iterator[float]:
 
 
 def left_by(group: Path, files: Files) -> float:
-    """The bytes that a group leaves; infinite where it sets no limit, or does not say it."""
+    """The bytes below a group's limit; infinite without a known limit."""
     with suppress(OSError, ValueError):
         limit = (group / files.limit).read_text(encoding="ascii").strip()
         if limit == "max":

@@ -1,6 +1,6 @@
-"""Where a worker keeps the bytecode of its imports if its Python keeps none: compiling PyTorch takes seconds.
+"""Keeps the bytecode of a worker's imports if its Python cannot keep it, since compiling PyTorch takes seconds.
 
-Bytecode is executed, so it lies in the user's cache, under that folder's rules.
+Bytecode is executed, so it is in the user's cache, under that folder's rules.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ PREFIX, FORBIDDEN = "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE"
 
 @dataclass(frozen=True)
 class Sources:
-    """The folder of a large package's sources, and the tag that a Python gives to its bytecode, such as cpython-311."""
+    """The folder of a large package's sources, and the tag of a Python's bytecode, such as cpython-311."""
 
     folder: Path
     tag: str
 
     def have_bytecode(self, environ: Mapping[str, str]) -> bool:
-        """Whether bytecode is there, or a process with these variables may write it there."""
+        """Whether the bytecode exists, or a process with these variables can write it."""
         if (self.folder / "__pycache__" / f"__init__.{self.tag}.pyc").is_file():
             return True
         return not environ.get(FORBIDDEN) and os.access(self.folder, os.W_OK)
 
 
 def own_sources(package: str = "torch") -> Sources | None:
-    """The package of this Python, which is not imported."""
+    """The sources of a package of this Python, without importing it; None if it is not installed."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.origin:
         return None
@@ -41,10 +41,9 @@ def own_sources(package: str = "torch") -> Sources | None:
 
 
 def bytecode_variables(environ: Mapping[str, str], sources: Sources | None, make: bool = True) -> dict[str, str]:
-    """What has a worker with these variables keep its bytecode in the cache; nothing where it is kept anyway.
+    """Variables that make a worker keep its bytecode in the cache; empty if it can keep it by itself.
 
-    A folder of the user's own stays. `make` makes the cache's folder. Without a folder of this user's alone there is
-    nothing, either.
+    Also empty if the user has set a folder, or if the cache is not private. `make` creates the cache's folder.
     """
     if environ.get(PREFIX) or sources is None or sources.have_bytecode(environ):
         return {}
@@ -54,4 +53,4 @@ def bytecode_variables(environ: Mapping[str, str], sources: Sources | None, make
         return {}
     if not is_trusted(folder):
         return {}
-    return {PREFIX: str(folder), FORBIDDEN: ""}  # Python takes an empty variable for one that is not set.
+    return {PREFIX: str(folder), FORBIDDEN: ""}  # To Python, an empty variable is an unset one.

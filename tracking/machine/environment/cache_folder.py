@@ -1,7 +1,7 @@
-"""The user's cache: environments, images, compiled steps and data that were made once. It is this user's alone.
+"""The user's private cache: environments, images, compiled code and data that are made once.
 
-What is executed or loaded out of it has to belong to this user or to root, and nobody else may be able to write it, or
-a folder on the way to it.
+Files that are executed or loaded must belong to this user or root. Nobody else may be able to write them, or a folder
+on the way to them.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from tracking.machine.environment import written_by_others
 
 VARIABLE = "TIMETRIAL_CACHE"
 INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
-COMPILED = "compiled"  # the folder of what workers compile, and execute
-# Folders in which this process has looked at every file. What is made anew in one's place has another time.
+COMPILED = "compiled"  # folder of the code that workers compile and execute
+# Folders whose files this process has all checked, with inode and change time.
 _whole: set[tuple[Path, int, int]] = set()
 
 
 def cache() -> Path:
-    """$TIMETRIAL_CACHE, else timetrial in $XDG_CACHE_HOME or in ~/.cache; it need not be there.
+    """$TIMETRIAL_CACHE, else timetrial in $XDG_CACHE_HOME or in ~/.cache; it may not exist yet.
 
-    A user without a home gets a folder of this process's, which ends with it.
+    A user without a home gets a temporary folder, which is removed at the end of the process.
     """
     if own := os.environ.get(VARIABLE):
         return Path(own).expanduser()
-    from platformdirs import user_cache_path  # Only here: an environment that needs no cache need not have it.
+    from platformdirs import user_cache_path  # Only here: an environment without a cache may lack it.
 
     try:
         return user_cache_path("timetrial", appauthor=False)
@@ -46,37 +46,41 @@ def cache() -> Path:
 
 
 def private_folder(*parts: str) -> Path:
-    """A folder of the cache, made where it is missing, and open to nobody else. Raises OSError, in words."""
+    """A folder of the cache, created if missing, which only this user can open. Raises OSError with a message."""
     path = cache()
     path.parent.mkdir(parents=True, exist_ok=True)
     for part in ("", *parts):
         path = path / part
         path.mkdir(mode=0o700, exist_ok=True)
-    if why := distrust(path, whole=False):
-        raise PermissionError(errno.EACCES, f"not used, since {why}", str(path))
+    if reason := distrust(path, whole=False):
+        raise PermissionError(errno.EACCES, f"not used, since {reason}", str(path))
     return path
 
 
 def check_cache() -> None:
-    """Raise ConfigError for a cache that others can have written to, and for compiled steps that they have."""
-    if why := distrust(cache(), whole=False):
-        raise ConfigError(f"cache: not used, since {why}; mend that, or set {VARIABLE} to a folder of your own")
-    if why := distrust(cache() / COMPILED):
-        raise ConfigError(f"cache: not used, since {why}; remove {cache() / COMPILED}: steps are compiled anew")
+    """Raise ConfigError if others may have written to the cache or to its compiled code."""
+    if reason := distrust(cache(), whole=False):
+        raise ConfigError(
+            f"cache: not used, since {reason}. Next: change that, or set {VARIABLE} to a folder of your own"
+        )
+    if reason := distrust(cache() / COMPILED):
+        raise ConfigError(
+            f"cache: not used, since {reason}. Next: remove {cache() / COMPILED}; its code is then compiled anew"
+        )
 
 
 def is_trusted(path: Path) -> bool:
-    """Whether what is at a path in the cache, or nothing, can be loaded or executed. Says why not, once."""
-    why = distrust(path)
-    if why:
-        _say(f"{path}: not used, since {why}; remove it, and it is made anew")
-    return not why
+    """Whether a path in the cache can be loaded or executed, or is missing. Prints why not, once."""
+    reason = distrust(path)
+    if reason:
+        _say(f"{path}: not used, since {reason}. Next: remove it; it is then made anew")
+    return not reason
 
 
 def distrust(path: Path, whole: bool = True) -> str:
-    """Why others can have written what is at a path in the cache, or above it; empty where only this user and root can.
+    """Why users other than this one and root may have written to a path in the cache, or above it; empty if none may.
 
-    `whole`: with every file in it, if it is a folder.
+    `whole`: check every file in a folder, too.
     """
     root = cache()
     try:
@@ -88,13 +92,16 @@ def distrust(path: Path, whole: bool = True) -> str:
         if path.is_relative_to(root) and path != root:
             written_by_others.check_place(path, reachable)
             _check_inside(path, reachable) if whole else None
-    except written_by_others.OthersWriteError as why:
-        return str(why)
+    except written_by_others.OthersWriteError as error:
+        return str(error)
     return ""
 
 
 def _check_root(root: Path) -> bool:
-    """Where others can enter a user's cache they may have been able to write before. Root's is everybody's to read."""
+    """Check the cache's own folder. Returns whether others can enter it, which is allowed only if it is root's.
+
+    If others can enter a user's cache, they may have been able to write to it before. Raises OthersWriteError.
+    """
     real = root.resolve()
     written_by_others.check_place(real, reachable=False)  # its owner
     try:
@@ -111,7 +118,7 @@ def _check_root(root: Path) -> bool:
 
 
 def _check_inside(path: Path, reachable: bool) -> None:
-    """An environment has 50,000 files, which take half a second: a process looks at them once."""
+    """Check every file below a path, once in a process: 50,000 files of an environment take half a second."""
     try:
         facts = path.lstat()
     except OSError:
@@ -123,7 +130,10 @@ def _check_inside(path: Path, reachable: bool) -> None:
 
 
 def compiler_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Where PyTorch keeps what it compiles, and executes it: its own folder, unless somebody else made that first."""
+    """The variable with the folder of PyTorch's compiled code; empty if its default folder belongs to this user alone.
+
+    Another user may have made the default folder, which is in /tmp, before.
+    """
     if environ.get(INDUCTOR):
         return {}
     try:
@@ -132,17 +142,17 @@ def compiler_variables(environ: Mapping[str, str]) -> dict[str, str]:
         facts = own.lstat()
         if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & written_by_others.WRITE:
             return {}
-        _say(f"{own}: not used, since it is not yours alone; PyTorch keeps what it compiles in {cache()}")
-    except (OSError, KeyError):  # A user without a name, or a disk without room.
+        _say(f"{own}: not used, since others can write to it; PyTorch's compiled code goes to {cache()}")
+    except (OSError, KeyError):  # a user without a name, or a full disk
         pass
     return {INDUCTOR: str(cache() / COMPILED / "inductor")}
 
 
 def compiler_folders(environ: Mapping[str, str]) -> dict[str, Path]:
-    """Where a worker of this Python's stack keeps what was compiled, by compiler; a folder need not be there.
+    """The folders of a worker's compiled code, by compiler; they may not exist yet.
 
-    `triton` is of kernels that were not made by Inductor, such as our own. Raises ConfigError where others can have
-    written to a folder, or to one on the way to it: what is in it is executed.
+    `triton` has kernels that Inductor did not make, such as our own. Raises ConfigError if others may have written to a
+    folder, or to one on the way to it, since its content is executed.
     """
     given = {**environ, **compiler_variables(environ)}
     triton = Path(given.get("TRITON_CACHE_DIR") or Path(given.get("TRITON_HOME") or Path.home(), ".triton/cache"))
@@ -161,7 +171,7 @@ def inductor_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _inductors_own() -> Path:
-    """PyTorch's default, as torch/_inductor/runtime/cache_dir_utils.py has it. Raises KeyError, OSError."""
+    """PyTorch's default folder, as in torch/_inductor/runtime/cache_dir_utils.py. Raises KeyError and OSError."""
     user = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
     return Path(tempfile.gettempdir()) / f"torchinductor_{user}"
 
@@ -171,7 +181,7 @@ def _scratch() -> Path:
     folder, pid = Path(tempfile.mkdtemp(prefix="timetrial-")), os.getpid()
 
     def remove() -> None:
-        if os.getpid() == pid:  # A child that was forked ends as well.
+        if os.getpid() == pid:  # not at the end of a forked child
             shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(remove)

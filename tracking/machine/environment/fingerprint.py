@@ -1,14 +1,14 @@
-"""The environment that produced a number: `python -m tracking fingerprint`, and the same from inside every run.
+"""The environment that produced a number: `python -m tracking fingerprint`, and the same inside every run.
 
-A fingerprint is a plain dict that JSON can hold. A value that cannot be measured is left out, never guessed.
+A fingerprint is a plain dict for JSON. A value that cannot be measured is left out, never guessed.
 
     gpus         every GPU of the machine by nvidia-smi index: index name uuid architecture pci_bus_id vbios
                  memory_bytes power_limit_watts default_power_limit_watts [max_]{sm,memory}_clock_mhz
                  application_{sm,memory}_clock_mhz compute_mode persistence_mode ecc mig ("Enabled" | "Disabled")
                  [max_]pcie_generation [max_]pcie_width (lanes) nvlink_links (active) nvlink_gb_per_sec (of one link in
                  one direction) mig_devices (index gpu_instance compute_instance memory_bytes multiprocessors name
-                 uuid). Left out where nvidia-smi gave no answer
-    used         the GPUs in use: index name uuid memory_bytes; [] on a CPU; left out where they cannot be told
+                 uuid). Left out if nvidia-smi failed
+    used         the GPUs in use: index name uuid memory_bytes; [] on a CPU; left out if they are not known
     topology     class (of the GPUs in use; see tracking.machine.environment.topology) links cpu_affinity numa_node
     software     driver driver_cuda (newest CUDA of that driver) kernel_driver (of the kernel's module) cuda_driver
                  (newest CUDA of the driver's library that a program gets: another than driver_cuda where a
@@ -18,9 +18,9 @@ A fingerprint is a plain dict that JSON can hold. A value that cannot be measure
                  what its Python holds, also jax and tensorflow, and none of these where it is not known
     host         node kernel os architecture cpu sockets cores threads usable_threads numa_nodes memory_bytes
                  container image
-    git          commit branch dirty diff diff_truncated untracked, of the repository of the script or program; else of
-                 this code, of an installation commit and dirty of the repository that its wheel was built from
-    timetrial    commit dirty, of this code, where `git` is of a script or a program
+    git          commit branch dirty diff diff_truncated untracked, of the repository of the script or program, else of
+                 this code; of an installation: commit and dirty of the repository that its wheel was built from
+    timetrial    commit dirty, of this code, if `git` is that of a script or a program
     environment  the variables that change how a run computes
 """
 
@@ -43,21 +43,21 @@ Fingerprint = dict[str, Any]
 
 COMMANDS = {
     "query": ("nvidia-smi", "-q", "-x"),
-    "list": ("nvidia-smi", "-L"),  # alone in naming MIG devices
+    "list": ("nvidia-smi", "-L"),  # the only one that names MIG devices
     "topology": ("nvidia-smi", "topo", "-m"),
     "nvlink": ("nvidia-smi", "nvlink", "-s"),
     "lscpu": ("lscpu",),
 }
 EXPECTABLE = ("torch", "cuda", "cudnn", "nccl", "driver", "python", "jax", "tensorflow")
-# What makes a stack: another of any of them is another stack.
+# The values that identify a stack.
 STACK = ("driver", "cuda_driver", "cuda", "cudnn", "nccl", "libraries", "torch", "image")
 
 
 class Collector:
-    """Starts the slow commands (nvidia-smi takes seconds) when it is made; `finish` waits for them.
+    """Starts the slow commands (nvidia-smi takes seconds) when it is created. `finish` waits for them.
 
-    A worker makes one before it imports torch, and finishes it afterwards at no added latency. `repository` is a folder
-    of the script or program that runs; without one, it is this code that does.
+    A worker creates one before it imports torch, and finishes it afterwards without added latency. `repository` is a
+    folder of the script or program; default: this code.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class Collector:
     def finish(self, torch_module: Any = None, gpu_indices: Sequence[int | str] | None = None) -> Fingerprint:
         """The fingerprint.
 
-        `torch_module` is torch where the caller has imported it, else None; it is asked for versions only, which does
-        not initialize CUDA, so that the caller can still fork. `gpu_indices` are the GPUs in use, as
-        CUDA's indices (the first of CUDA_VISIBLE_DEVICES is 0) or as UUIDs; [] = none; None = all that CUDA shows.
+        `torch_module` is torch if the caller has imported it, else None. Only its versions are read, which does not
+        initialize CUDA, so that the caller can still fork. `gpu_indices` are the GPUs in use, as CUDA's indices (the
+        first of CUDA_VISIBLE_DEVICES is 0) or as UUIDs; [] = no GPU; None = all that CUDA shows.
         """
         text = {name: output() for name, output in self._outputs.items()}
         driver = nvidia_smi.parse_gpus(text["query"] or "", text["list"] or "")
@@ -90,7 +90,7 @@ class Collector:
             link_class = topology.classify(matrix.get("links", {}), [gpu.get("index") for gpu in used])
             matrix |= {"class": link_class} if link_class else {}
         software = driver | host.loaded_versions(torch_module) | libraries.drivers()
-        software |= {"nvml": why} if (why := nvml.trouble()) else {}
+        software |= {"nvml": trouble} if (trouble := nvml.trouble()) else {}
         if torch_module is not None and (paths := libraries.mapped()):
             software |= {"libraries": paths, "loaded": libraries.summary(paths)}
         packages = host.packages()
@@ -137,10 +137,11 @@ def _plain(gpu: nvml.Gpu) -> dict[str, Any]:
 
 
 def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
-    """MLflow tags of a run; what is unknown is left out. `image` is the container image that the stack asked for.
+    """The MLflow tags of a run, without unknown values. `image` is the container image of the stack.
 
-    `env.stack_id` needs a loaded torch or a framework, `env.hardware_id` the GPUs, their class and the CPU: a hash
-    over unknowns would call different things equal. `env.affinity` says how the GPUs in use share the sockets' cores.
+    `env.stack_id` needs a loaded torch or a framework, `env.hardware_id` the GPUs, their class and the CPU: a hash over
+    unknown values would make different environments equal. `env.affinity` tells how the GPUs in use are divided over
+    the sockets.
     """
     software, machine = fingerprint["software"], fingerprint["host"]
     used = fingerprint.get("used")
@@ -165,35 +166,35 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
     elif values["env.framework"]:
         values["env.stack_id"] = _hash(values, *STACK, "framework")
     if all(values.get(f"env.{key}") for key in ("gpu", "gpu_count", "topology", "cpu")):
-        # GPUs at the same cores have the hash of older versions, which did not ask.
+        # GPUs at the same cores keep the hash of older versions, which ignored affinity.
         spread = ("affinity",) if "+" in (values.get("env.affinity") or "") else ()
         values["env.hardware_id"] = _hash(values, "gpu", "gpu_count", "topology", "cpu", *spread)
     return {key: value for key, value in values.items() if value}
 
 
 def record(folder: Path, facts: Fingerprint) -> dict[str, str]:
-    """Write a run's fingerprint and its packages into its folder; return the tags."""
+    """Write a run's fingerprint and its packages into its folder. Returns the tags."""
     documents.write_json(folder / run_folder.FINGERPRINT, facts)
     documents.write_text(folder / run_folder.REQUIREMENTS, requirements(facts))
     return tags(facts)
 
 
 def taken(folder: Path) -> list[Fingerprint]:
-    """The fingerprints of a run's attempts, the last of which is the one under way; an imported run has none."""
+    """The fingerprints of a run's attempts, the current one last; empty for an imported run."""
     paths = [*run_folder.earlier_attempts(folder, run_folder.FINGERPRINT), folder / run_folder.FINGERPRINT]
     return [documents.read_json(path) for path in paths if path.exists()]
 
 
 def changes(taken: Sequence[Fingerprint]) -> list[str]:
-    """The tags in which fingerprints differ; not the hashes, which only sum up others."""
+    """The tags that differ between fingerprints, without the hashes, which summarise others."""
     tags_of_each = [tags(fingerprint) for fingerprint in taken]
     keys = set().union(*tags_of_each) - {"env.stack_id", "env.hardware_id"}
     return sorted(key for key in keys if len({values.get(key) for values in tags_of_each}) > 1)
 
 
 def compared(names: Sequence[str], taken: Sequence[Fingerprint]) -> dict[str, str]:
-    """Tags of a run on several nodes: what they are called, and the tags in which they differ, if they do."""
-    differing = [key for key in changes(taken) if key != "env.node"]  # Every machine has a name of its own.
+    """Tags of a run on several nodes: their names, and the tags that differ between them, if any."""
+    differing = [key for key in changes(taken) if key != "env.node"]  # Names always differ.
     return {"env.nodes": ",".join(names)} | ({"env.differs": ",".join(differing)} if differing else {})
 
 
@@ -202,14 +203,14 @@ def _hash(values: Mapping[str, Any], *keys: str) -> str:
 
 
 def mismatches(fingerprint: Fingerprint, expect: Mapping[str, str]) -> list[str]:
-    """One sentence for each version that is not what was expected: the version itself, or a dotted prefix of it.
+    """A sentence for each version that differs from the expected one, which may be a dotted prefix.
 
     Raises ConfigError for a key that is not in EXPECTABLE.
     """
     sentences = []
     for key, expected in expect.items():
         if key not in EXPECTABLE:
-            raise ConfigError(f"stack.expect.{key}: no such key; allowed here: {', '.join(EXPECTABLE)}")
+            raise ConfigError(f"stack.expect.{key}: no such key. Allowed: {', '.join(EXPECTABLE)}")
         actual = fingerprint["software"].get(key)
         if actual != expected and not (actual or "").startswith((f"{expected}.", f"{expected}+")):
             sentences.append(f"stack.expect.{key}: expected {expected}, found {actual or 'none'}")
@@ -217,7 +218,7 @@ def mismatches(fingerprint: Fingerprint, expect: Mapping[str, str]) -> list[str]
 
 
 def requirements(fingerprint: Fingerprint) -> str:
-    """The Python packages as a requirements file; empty where they are not known."""
+    """The Python packages as a requirements file; empty if they are not known."""
     return "".join(
         sorted(f"{name}=={version}\n" for name, version in fingerprint["software"].get("packages", {}).items())
     )

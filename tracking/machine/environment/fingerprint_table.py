@@ -9,7 +9,7 @@ from tracking.machine.environment.fingerprint import Fingerprint
 
 
 def format_table(fingerprint: Fingerprint) -> str:
-    """The fingerprint for a terminal, without packages, diff and environment variables."""
+    """A fingerprint as text for a terminal, without packages, diff and environment variables."""
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -1,6 +1,6 @@
-"""NVML's GPU performance metrics (GPM), of Hopper and later: what the parts of a GPU did between two readings.
+"""NVML's GPU performance metrics (GPM) of Hopper and later: activity of a GPU's units between two readings.
 
-Any user may read them, beside any profiler, and a reading of all takes some hundredth of a millisecond
+Any user may read them, also beside a profiler. Reading all of them takes some hundredths of a millisecond
 (NVML API reference, "GPM Functions").
 """
 
@@ -11,9 +11,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-MEBIBYTE = 2**20 / 1e6  # NVML counts mebibytes; we tell megabytes.
-SHORTEST_SEC = 0.1  # NVML asks for windows of at least this length
-# By NVML's number: the metric's name, and what its value is multiplied by (nvml.h, nvmlGpmMetricId_t).
+MEBIBYTE = 2**20 / 1e6  # NVML counts mebibytes, we report megabytes
+SHORTEST_SEC = 0.1  # shortest window that NVML allows
+# Names of the metrics and factors of their values, by NVML's number (nvml.h, nvmlGpmMetricId_t).
 METRICS = {
     1: ("engine_activity_percentage", 1.0),
     2: ("sm_activity_percentage", 1.0),
@@ -31,10 +31,10 @@ METRICS = {
 
 
 class Gpm:
-    """The metrics of one GPU, or of one MIG device, whose `handle` it is. `read` raises NVMLError."""
+    """The metrics of the GPU or MIG device with this `handle`. `read` raises NVMLError."""
 
     def __init__(self, pynvml: Any, handle: Any, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the first reading. Raises NVMLError where GPM may not be read."""
+        """Take the first reading. Raises NVMLError if GPM is not permitted."""
         self._nvml, self._clock = pynvml, clock
         self._take = _sampler(pynvml, handle)
         self._before, self._now = (_sample(self, pynvml) for _ in range(2))
@@ -42,11 +42,11 @@ class Gpm:
         self.read()
 
     def read(self) -> dict[str, float]:
-        """Each metric, as a mean since the reading before; none at the first, after a failure, or too soon."""
+        """The metrics as means since the last reading; empty at the first one, after a failure, or too soon."""
         now = self._clock()
         if self._taken is not None and now - self._taken < SHORTEST_SEC:
             return {}
-        began, self._taken = self._taken is not None, None  # a reading that fails is no beginning
+        began, self._taken = self._taken is not None, None  # A failed reading does not begin a window.
         self._take(self._now)
         self._taken = now
         try:
@@ -64,27 +64,27 @@ class Gpm:
         return {
             name: round(metric.value * factor, 3)
             for (name, factor), metric in zip(METRICS.values(), asked.metrics, strict=False)
-            if metric.nvmlReturn == self._nvml.NVML_SUCCESS and metric.value >= 0  # NaN where a part is missing
+            if metric.nvmlReturn == self._nvml.NVML_SUCCESS and metric.value >= 0  # NaN if the GPU lacks the unit
         }
 
 
 def opened(pynvml: Any, handle: Any) -> Gpm | None:
-    """The metrics of a GPU that has them, if this user may read them; None before Hopper, or with an older driver."""
+    """The metrics of a GPU; None before Hopper, with an older driver, or without permission."""
     try:
         if not _supported(pynvml, handle):
             return None
         return Gpm(pynvml, handle)
-    except (AttributeError, pynvml.NVMLError):  # an older nvidia-ml-py; no permission, as containers have none for MIG
+    except (AttributeError, pynvml.NVMLError):  # an older nvidia-ml-py, or no permission, as for MIG in containers
         return None
 
 
 def gpu_counters(uuid: str) -> Gpm | None:
-    """The metrics of a GPU by its UUID; None where there are none, or no driver."""
+    """The metrics of a GPU by its UUID; None without metrics or without a driver."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # no such module, no driver, by whatever exception
+    except Exception:  # the module or the driver is missing; various exceptions
         return None
     try:
         return opened(pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"))
@@ -97,7 +97,7 @@ def _supported(pynvml: Any, handle: Any) -> bool:
 
 
 def _whole(pynvml: Any, handle: Any) -> Any | None:
-    """The GPU that a MIG device is a part of; None for a whole GPU."""
+    """The GPU of a MIG device; None for a whole GPU."""
     try:
         return pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
     except pynvml.NVMLError:
@@ -113,7 +113,7 @@ def _sampler(pynvml: Any, handle: Any) -> Callable[[Any], None]:
 
 
 def _sample(owner: Gpm, pynvml: Any) -> Any:
-    """Room for a reading, which is freed with its owner."""
+    """A buffer for a reading, which is freed with its owner."""
     sample = pynvml.nvmlGpmSampleAlloc()
     weakref.finalize(owner, _free, pynvml, sample)
     return sample
@@ -123,4 +123,4 @@ def _free(pynvml: Any, sample: Any) -> None:
     try:
         pynvml.nvmlGpmSampleFree(sample)
     except pynvml.NVMLError:
-        return  # the driver is gone, and its memory with it
+        return  # The driver is gone, and its memory with it.

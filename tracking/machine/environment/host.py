@@ -1,4 +1,4 @@
-"""The machine, the code and the process around a run: commands' and files' text as dicts."""
+"""Parses the output of commands, and files, that describe the machine, the code and the process of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMEOUT_SEC = 20.0
 DIFF_LIMIT_BYTES = 200_000
 UNTRACKED_LIMIT = 1_000
 
-_GIT = ("git", "--no-optional-locks", "-c", "core.quotepath=off")  # no lock: several runs may look at once
+_GIT = ("git", "--no-optional-locks", "-c", "core.quotepath=off")  # without a lock, since several runs may read at once
 GIT_COMMANDS = {
     "commit": (*_GIT, "rev-parse", "HEAD"),
     "branch": (*_GIT, "symbolic-ref", "--short", "-q", "HEAD"),
@@ -35,13 +35,13 @@ COMPUTING_VARIABLES = ("CUDA_", "NCCL_", "OMP_", "GOMP_", "TORCH_", "PYTORCH_", 
 
 
 def start(command: Sequence[str], folder: Path | None = None) -> Output:
-    """Start a command at once. The function returned waits for it and returns what it wrote.
+    """Start a command at once. Returns a function that waits for it and returns its output.
 
-    That is None where the command is missing, failed, or still runs TIMEOUT_SEC after its start (it is then killed).
+    The output is None if the command is missing, failed, or still ran TIMEOUT_SEC after its start (then it is killed).
     """
     deadline = time.monotonic() + TIMEOUT_SEC
     try:
-        # A file, not a pipe: a pipe holds 64 KiB, and the command would wait for us to read the rest.
+        # A file, since a pipe has room for 64 KiB, and the command would wait for us to read the rest.
         file = tempfile.TemporaryFile()  # noqa: SIM115 - finish() closes it
     except OSError:
         return lambda: None
@@ -68,7 +68,7 @@ def start(command: Sequence[str], folder: Path | None = None) -> Output:
                     process.wait(1.0)
                 return None
             file.seek(0)
-            # nvidia-smi returns 14 where its answer is good but a GPU's infoROM is corrupted.
+            # nvidia-smi returns 14 if its answer is good but a GPU's infoROM is corrupted.
             known = code == 0 or (code == 14 and command[0] == "nvidia-smi")
             return file.read().decode("utf-8", "replace") if known else None
 
@@ -76,7 +76,7 @@ def start(command: Sequence[str], folder: Path | None = None) -> Output:
 
 
 def parse_lscpu(text: str) -> dict[str, Any]:
-    """Read `lscpu`. Cores are physical and threads logical, both of the whole machine."""
+    """The CPU from the output of `lscpu`. Cores are physical, threads logical, both of the whole machine."""
     fields: dict[str, str] = {}
     for line in text.splitlines():
         name, _, value = line.partition(":")
@@ -92,20 +92,20 @@ def parse_lscpu(text: str) -> dict[str, Any]:
 
 
 def cpu_model() -> str:
-    """The model of this machine's CPU, as in a fingerprint; empty where it is not told."""
+    """The model of this machine's CPU, as in a fingerprint; empty if it is not known."""
     return str(parse_lscpu(start(("lscpu",), None)() or "").get("cpu") or "")
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
-    """Read /proc/meminfo."""
+    """The main memory from the text of /proc/meminfo."""
     match = re.search(r"^MemTotal:\s+(\d+) kB", text, re.M)
     return {"memory_bytes": int(match[1]) * 1024} if match else {}
 
 
 def describe(lscpu: str, environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, Any]:
-    """The `host` part of a fingerprint; `root` is where the machine's files are looked for."""
+    """The `host` part of a fingerprint. `root` is the root of the machine's files."""
     values: dict[str, Any] = {"node": platform.node(), "kernel": platform.release()}
-    with suppress(OSError):  # no such file outside Linux
+    with suppress(OSError):  # missing outside Linux
         values["os"] = platform.freedesktop_os_release().get("PRETTY_NAME", "")
     meminfo = root / "proc/meminfo"
     memory = parse_meminfo(meminfo.read_text()) if meminfo.exists() else {}
@@ -116,7 +116,7 @@ def describe(lscpu: str, environ: Mapping[str, str], root: Path = Path("/")) -> 
 
 
 def container(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, str]:
-    """The container runtime and the image that this process runs in, as far as they can be known."""
+    """The container runtime and the image of this process, as far as they are known."""
     values = {}
     podman = root / "run/.containerenv"
     if podman.exists():
@@ -131,7 +131,7 @@ def container(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, s
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that change how a run computes, without any whose name or value may hold a secret."""
+    """The variables that change how a run computes, without secrets."""
     return {
         name: redact(value)
         for name, value in sorted(environ.items())
@@ -142,7 +142,7 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 def parse_git(commit: str | None, branch: str | None, diff: str | None, untracked: str | None) -> dict[str, Any]:
     """The `git` part of a fingerprint from the output of GIT_COMMANDS; {} outside a repository.
 
-    A tree is dirty where a tracked file differs from the commit or an untracked file could be in use.
+    A tree is dirty if a tracked file differs from the commit, or if there are untracked files, which may be in use.
     """
     if not commit:
         return {}
@@ -155,21 +155,21 @@ def parse_git(commit: str | None, branch: str | None, diff: str | None, untracke
     values["dirty"] = bool(diff or names)
     if diff:
         content = diff.encode()
-        # Cut first, since to look for secrets takes seconds a megabyte; at the end of a line, so that none is cut.
+        # Cut first, since redacting takes seconds per megabyte, and at a line's end, so that no secret is split.
         kept = content[:DIFF_LIMIT_BYTES].rpartition(b"\n")[0] if len(content) > DIFF_LIMIT_BYTES else content
-        # Redacted, since a remote's URL or a token can stand in a tracked file too (.gitmodules, .env).
+        # Redacted, since tracked files may have URLs with passwords and tokens (.gitmodules, .env).
         values["diff"] = redact(kept.decode(errors="ignore"))
         values["diff_truncated"] = len(content) > DIFF_LIMIT_BYTES
     return values | ({"untracked": names[:UNTRACKED_LIMIT]} if names else {})
 
 
 def packages() -> dict[str, str]:
-    """The version of every installed Python package by name; where two are installed, the one that is imported."""
+    """The version of every installed Python package by name; of two installed ones, that which is imported."""
     return dict(_packages(tuple(sys.path), tuple(_changed(folder) for folder in sys.path)))
 
 
 def _changed(folder: str) -> int:
-    """When something was last installed there or taken out; a script that fits many times asks as often."""
+    """The time of the last change in a folder of packages, which decides whether the cached versions are valid."""
     with suppress(OSError):
         return os.stat(folder or ".").st_mtime_ns  # noqa: PTH116  (an entry of sys.path may be empty)
     return 0
@@ -177,11 +177,11 @@ def _changed(folder: str) -> int:
 
 @lru_cache(maxsize=2)
 def _packages(path: tuple[str, ...], changed: tuple[int, ...]) -> dict[str, str]:
-    from importlib import metadata  # Here, and where else it is asked: it takes as long to import as a room of ours.
+    from importlib import metadata  # Only in functions, since its import is slow.
 
     versions: dict[str, str] = {}
     for distribution in metadata.distributions(path=list(path)):
-        # The head alone: to parse the description behind it takes ten times as long.
+        # Only the head: parsing the description after it takes ten times as long.
         text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
         head = dict(re.findall(r"^(Name|Version): *(.+?) *$", text.partition("\n\n")[0], re.M))
         if len(head) == 2:  # A broken installation can lack its name or version.
@@ -190,9 +190,9 @@ def _packages(path: tuple[str, ...], changed: tuple[int, ...]) -> dict[str, str]
 
 
 def loaded_versions(torch_module: Any) -> dict[str, str]:
-    """The versions of torch and of the CUDA, cuDNN and NCCL that it has loaded; {} for None.
+    """The versions of torch and of the CUDA, cuDNN and NCCL that it has loaded; {} without torch.
 
-    CUDA stays uninitialised, because a process that has initialised it cannot fork ranks that use it.
+    CUDA stays uninitialised, because an initialised process cannot fork ranks that use CUDA.
     """
     if torch_module is None:
         return {}
@@ -200,13 +200,13 @@ def loaded_versions(torch_module: Any) -> dict[str, str]:
     if versions["cuda"]:
         versions["cudnn"] = library_version("libcudnn.so", "cudnnGetVersion")
         versions["nccl"] = library_version("libnccl.so", "ncclGetVersion")
-        # torch.backends.cudnn.version() would initialise CUDA; and this NCCL is the one that torch was compiled with.
+        # torch.backends.cudnn.version() would initialise CUDA. torch's nccl.version() is that of its compilation.
         versions["nccl"] = versions["nccl"] or ".".join(map(str, torch_module.cuda.nccl.version()[:3]))
     return {key: version for key, version in versions.items() if version}
 
 
 def library_version(name: str, function: str, maps: Path = Path("/proc/self/maps")) -> str | None:
-    """The version of a library that this process has loaded, asked of itself; None where it is not one of its own."""
+    """The version that a loaded library reports; None if this process has not loaded it."""
     lines = maps.read_text().splitlines() if maps.exists() else []
     path = next((line[line.index("/") :] for line in lines if f"/{name}" in line), None)
     if path is None:

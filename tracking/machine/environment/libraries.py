@@ -1,4 +1,4 @@
-"""The CUDA libraries, drivers and frameworks that a process has really loaded, told by its own map of its memory.
+"""The CUDA libraries, drivers and frameworks that a process has really loaded, from its memory map.
 
 What torch says it was built with, what a wheel installed and what the dynamic linker found can be three things: a
 system's library or one of LD_LIBRARY_PATH comes before a wheel's, and an image's compatibility library before the
@@ -18,7 +18,7 @@ from pathlib import Path
 MAPS = Path("/proc/self/maps")
 KERNEL_DRIVER = Path("/proc/driver/nvidia/version")
 LIBRARY = re.compile(r"(/\S*/lib(\w+)\.so\S*)$")
-LOOKED_FOR = ("cuda", "cudart", "cublas", "cublasLt", "cudnn", "nccl")
+NAMES = ("cuda", "cudart", "cublas", "cublasLt", "cudnn", "nccl")
 # By framework: the folder of its libraries in site-packages, and the distributions that install it.
 FRAMEWORKS = {
     "pytorch": ("torch", ("torch",)),
@@ -32,40 +32,40 @@ OF_FRAMEWORK = re.compile(rf"(/\S*)/({'|'.join(FOLDERS)})/\S*\.so\S*$")
 
 
 def mapped(maps: Path = MAPS) -> dict[str, str]:
-    """The path of each of the libraries that this process has mapped, by its name without lib and .so."""
+    """The paths of the CUDA libraries that a process has mapped, by name without lib and .so."""
     text = maps.read_text() if maps.exists() else ""
     paths: dict[str, str] = {}
     for line in text.splitlines():
-        if (match := LIBRARY.search(line)) and match[2] in LOOKED_FOR:
+        if (match := LIBRARY.search(line)) and match[2] in NAMES:
             paths.setdefault(match[2], match[1])
     return dict(sorted(paths.items()))
 
 
 def mapped_by(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[str, str]:
-    """The same of other processes, as far as they may be looked at; of each library the first path that is found."""
+    """The paths of CUDA libraries mapped by other processes that may be read; the first path of each library."""
     paths: dict[str, str] = {}
     for pid in pids:
-        with suppress(OSError):  # it has ended, or is another user's
+        with suppress(OSError):  # It has ended, or belongs to another user.
             paths = mapped(proc / str(pid) / "maps") | paths
     return dict(sorted(paths.items()))
 
 
 def summary(paths: dict[str, str]) -> str:
-    """`cudnn 9.26.0.51, nccl 2.30.7`: of a wheel its version, of any other library its path."""
+    """`cudnn 9.26.0.51, nccl 2.30.7`: the version of a wheel's library, the path of any other."""
     owners = _known_versions(tuple(paths.values()))
     return ", ".join(f"{name} {owners.get(path, path)}" for name, path in paths.items() if name != "cuda")
 
 
 @lru_cache(maxsize=4)
 def _known_versions(paths: tuple[str, ...]) -> dict[str, str]:
-    """Once for the libraries that a process has loaded: it does not load others of the same paths."""
+    """Cached versions: a process does not load other libraries from the same paths."""
     return wheel_versions(paths)
 
 
 def wheel_versions(paths: Sequence[str]) -> dict[str, str]:
-    """The version of the installed wheel that each of these files belongs to, of those that belong to one.
+    """The versions of the wheels to which these files belong; without files of no wheel.
 
-    The wheels are looked for beside the files: these may be of another Python's environment.
+    Wheels are searched beside the files, which may be in another Python's environment.
     """
     from importlib import metadata
 
@@ -81,10 +81,10 @@ def wheel_versions(paths: Sequence[str]) -> dict[str, str]:
 
 
 def frameworks_of(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[str, str]:
-    """By framework, the folder of packages from which one of these processes has mapped its libraries."""
+    """The folder of packages from which one of these processes has mapped a framework's libraries, by framework."""
     folders: dict[str, str] = {}
     for pid in pids:
-        with suppress(OSError):  # it has ended, or is another user's
+        with suppress(OSError):  # It has ended, or belongs to another user.
             for line in (proc / str(pid) / "maps").read_text().splitlines():
                 if match := OF_FRAMEWORK.search(line):
                     folders.setdefault(FOLDERS[match[2]], match[1])
@@ -92,18 +92,18 @@ def frameworks_of(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[str, 
 
 
 def framework_words(folders: Mapping[str, str]) -> str:
-    """`jax 0.11.2 + pytorch 2.11.0`: the frameworks with the versions that these folders of packages hold."""
+    """`jax 0.11.2 + pytorch 2.11.0`: the frameworks with their versions in these folders of packages."""
     return " + ".join(framework(name, _packages(folders[name])) for name in sorted(folders))
 
 
 def installed_framework(packages: Mapping[str, str]) -> str | None:
-    """The framework of a Python with these packages; None without one, and with several, of which any may be in use."""
-    there = [name for name in FRAMEWORKS if any(_installs(name, package) for package in packages)]
-    return framework(there[0], packages) if len(there) == 1 else None
+    """The framework of a Python with these packages; None without one, and with several, since any may be in use."""
+    found = [name for name in FRAMEWORKS if any(_installs(name, package) for package in packages)]
+    return framework(found[0], packages) if len(found) == 1 else None
 
 
 def framework(name: str, packages: Mapping[str, str]) -> str:
-    """`jax 0.11.2`; the name alone where no package has its version."""
+    """`jax 0.11.2`; only the name if no package has its version."""
     versions = [version for package, version in packages.items() if _installs(name, package)]
     return " ".join([name, *versions[:1]])
 
@@ -125,15 +125,15 @@ def drivers() -> dict[str, str]:
 
 
 def kernel_driver(path: Path = KERNEL_DRIVER) -> str | None:
-    """The version of the kernel's NVIDIA module; None where there is none."""
+    """The version of the kernel's NVIDIA module; None without the module."""
     match = re.search(r"Kernel Module\D*?(?:for \S+)?\s+(\d+(?:\.\d+)+)", path.read_text()) if path.exists() else None
     return match[1] if match else None
 
 
 def cuda_driver() -> str | None:
-    """The newest CUDA of the driver's library that a program here gets: of a compatibility library, that one's.
+    """The newest CUDA of the driver library that a program loads, which may be a compatibility library.
 
-    CUDA stays uninitialised (cuDriverGetVersion asks nothing of a GPU).
+    CUDA stays uninitialised (cuDriverGetVersion does not touch a GPU).
     """
     version = ctypes.c_int()
     try:

@@ -1,6 +1,6 @@
-"""One thread at a time imports MLflow, whose packages import each other in a circle.
+"""A lock for imports of MLflow, whose packages import each other in a circle.
 
-Of two that wait for each other there, Python lets one go on with half a module, which fails.
+If two threads deadlock in such imports, Python lets one continue with a half-initialised module, which fails.
 """
 
 from __future__ import annotations

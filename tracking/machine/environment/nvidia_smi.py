@@ -1,4 +1,4 @@
-"""What `nvidia-smi` prints, as dicts: for the fingerprint, and where NVML cannot be asked."""
+"""Parses the output of `nvidia-smi`, for the fingerprint, and if NVML is not available."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracking.machine.environment.nvml import Gpu
 if TYPE_CHECKING:
     from xml.etree import ElementTree
 
-# Where `nvidia-smi -q -x` keeps a value; of several places, the later ones are those of older drivers.
+# Paths of values in `nvidia-smi -q -x`; later alternatives are for older drivers.
 _TEXTS = {
     "name": ("product_name",),
     "uuid": ("uuid",),
@@ -53,15 +53,15 @@ _UNKNOWN = re.compile(r"(\W*(n/?a|none|not supported|unknown error|.*deprecated|
 
 
 def parse_gpus(query: str, listing: str = "") -> dict[str, Any]:
-    """Read `nvidia-smi -q -x` and, for the names and UUIDs of MIG devices, `nvidia-smi -L`.
+    """`driver`, `driver_cuda` (the newest CUDA that the driver supports) and `gpus`, a list by index.
 
-    Returns `driver`, `driver_cuda` (the newest CUDA that the driver supports) and `gpus`, a list by index; {} for text
-    that is no such XML.
+    `query` is the output of `nvidia-smi -q -x`, `listing` that of `nvidia-smi -L`, which has names and UUIDs of MIG
+    devices. Returns {} for malformed XML.
     """
-    from xml.etree import ElementTree  # Here: a launcher that has NVML parses none.
+    from xml.etree import ElementTree  # Only here: a launcher with NVML does not parse XML.
 
     try:
-        # A driver may put a warning behind the document ("infoROM is corrupted").
+        # A driver may append a warning to the document ("infoROM is corrupted").
         root = ElementTree.fromstring("".join(query.partition("</nvidia_smi_log>")[:2]))
     except ElementTree.ParseError:
         return {}
@@ -77,7 +77,7 @@ def parse_gpus(query: str, listing: str = "") -> dict[str, Any]:
 
 
 def _texts(element: ElementTree.Element, fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The fields that have a value in this element; "N/A" and its like are left out."""
+    """The fields with a value in this element, without "N/A" and similar values."""
     values = {}
     for key, paths in fields.items():
         for path in paths:
@@ -89,7 +89,7 @@ def _texts(element: ElementTree.Element, fields: Mapping[str, Sequence[str]]) ->
 
 
 def _numbers(element: ElementTree.Element, fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The fields that have a number in this element, in the unit that their key names."""
+    """The fields with a number in this element, in the unit of their key."""
     values: dict[str, Any] = {}
     for key, text in _texts(element, fields).items():
         if match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*(MiB|MHz|W|x)?", text):
@@ -111,7 +111,7 @@ def _mig_names(listing: str) -> dict[tuple[int, int | None], dict[str, str]]:
 
 
 def devices(gpus: Sequence[Mapping[str, Any]]) -> list[list[Gpu]]:
-    """The `gpus` of parse_gpus in the form that `select` takes. A MIG device without a UUID cannot be selected."""
+    """The `gpus` of parse_gpus in the form for `nvml.select`, without MIG devices that lack a UUID."""
     return [
         [
             Gpu(gpu["index"], device.get("name", gpu.get("name", "")), device["uuid"], device.get("memory_bytes"))

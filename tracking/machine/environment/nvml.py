@@ -1,7 +1,7 @@
-"""The GPUs that CUDA would show, as NVML reports them.
+"""The GPUs that CUDA would show, from NVML.
 
-It imports no torch and starts no CUDA, so the launcher can ask before a worker exists. NVML lacks single queries on
-some GPUs (GB10 has no memory of its own): such a value is absent, and the GPU is there.
+It neither imports torch nor starts CUDA, so the launcher can use it before a worker exists. Some GPUs do not answer
+every query (GB10 has no memory of its own); such a value is absent.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-DEVICE = Path("/dev/nvidiactl")  # is there where the driver is, and may be used
+DEVICE = Path("/dev/nvidiactl")  # exists if the driver is installed and may be used
 
 
 @dataclass(frozen=True)
 class Gpu:
     """A device as CUDA shows it: a GPU or, where MIG partitions it, one MIG device."""
 
-    index: int  # nvidia-smi's and NVML's, by PCI bus; of the whole GPU also for a MIG device
+    index: int  # as in nvidia-smi and NVML, by PCI bus; for a MIG device, that of its GPU
     name: str
     uuid: str
     memory_bytes: int | None = None
@@ -32,20 +32,20 @@ class Gpu:
 def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
     """The GPUs that CUDA would show a process with this environment, in CUDA's order for CUDA_DEVICE_ORDER=PCI_BUS_ID.
 
-    Empty where there is no NVIDIA driver, and where NVML cannot be asked, of which `trouble` tells why.
+    Empty without an NVIDIA driver, and if NVML fails (see `trouble`).
     """
     machine, _ = _machine()
     return select(machine, environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def trouble() -> str:
-    """Why the GPUs of this machine's NVIDIA driver cannot be seen; empty where they can, and without a driver."""
-    _, why = _machine() if DEVICE.exists() else ([], "")
-    return f"an NVIDIA driver is here, and its GPUs cannot be seen: {why}" if why else ""
+    """Why NVML fails although an NVIDIA driver is installed; empty if it works, and without a driver."""
+    _, reason = _machine() if DEVICE.exists() else ([], "")
+    return f"an NVIDIA driver is here, and its GPUs cannot be seen: {reason}" if reason else ""
 
 
 def _machine() -> tuple[list[list[Gpu]], str]:
-    """For each GPU of the machine what CUDA could show of it; or why NVML cannot be asked."""
+    """The devices that CUDA could show, for each GPU of the machine; and why NVML fails, or an empty text."""
     try:
         import pynvml
     except ImportError:
@@ -56,12 +56,12 @@ def _machine() -> tuple[list[list[Gpu]], str]:
             return [_devices(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())], ""
         finally:
             pynvml.nvmlShutdown()
-    except pynvml.NVMLError as error:  # a GPU that fell off the bus, say: CUDA does not start then either
+    except pynvml.NVMLError as error:  # such as a GPU that fell off the bus: CUDA does not start then either
         return [], f"NVML: {error}"
 
 
 def bus_id(uuid: str) -> str:
-    """Where a device is on the PCI bus, as 00000000:3B:00.0; empty where the driver does not tell."""
+    """A device's address on the PCI bus, such as 00000000:3B:00.0; empty if it is not known."""
     if (pynvml := _started()) is None:
         return ""
     try:
@@ -73,7 +73,7 @@ def bus_id(uuid: str) -> str:
 
 
 def driver_version() -> str | None:
-    """The NVIDIA driver's version, such as 580.159.04; None where there is no driver."""
+    """The NVIDIA driver's version, such as 580.159.04; None without a driver."""
     if (pynvml := _started()) is None:
         return None
     try:
@@ -85,7 +85,7 @@ def driver_version() -> str | None:
 
 
 def _started() -> ModuleType | None:
-    """NVML, to be shut down by the caller; None where there is no NVIDIA driver or no package."""
+    """The initialised NVML, which the caller shuts down; None without an NVIDIA driver or the package."""
     try:
         import pynvml
     except ImportError:
@@ -99,19 +99,19 @@ def _started() -> ModuleType | None:
 
 
 def _devices(pynvml: ModuleType, index: int) -> list[Gpu]:
-    """What CUDA could show of the GPU with this index: the GPU itself or, under MIG, its MIG devices."""
+    """The devices that CUDA could show of the GPU with this index: the GPU itself or, under MIG, its MIG devices."""
     gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
-    capability = _asked(pynvml, pynvml.nvmlDeviceGetCudaComputeCapability, gpu)
-    mig = _asked(pynvml, pynvml.nvmlDeviceGetMigMode, gpu)
+    capability = _answer(pynvml, pynvml.nvmlDeviceGetCudaComputeCapability, gpu)
+    mig = _answer(pynvml, pynvml.nvmlDeviceGetMigMode, gpu)
     handles = _mig_handles(pynvml, gpu) if mig and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE else [gpu]
     gpus = []
     for handle in handles:
-        memory = _asked(pynvml, pynvml.nvmlDeviceGetMemoryInfo, handle)
+        memory = _answer(pynvml, pynvml.nvmlDeviceGetMemoryInfo, handle)
         gpus.append(
             Gpu(
                 index,
-                _asked(pynvml, pynvml.nvmlDeviceGetName, handle) or "unknown",
-                pynvml.nvmlDeviceGetUUID(handle),  # Nothing can be done with a GPU that has none.
+                _answer(pynvml, pynvml.nvmlDeviceGetName, handle) or "unknown",
+                pynvml.nvmlDeviceGetUUID(handle),  # A GPU without a UUID cannot be used.
                 memory.total if memory else None,
                 round(capability[0] + capability[1] / 10, 1) if capability else None,
             )
@@ -119,8 +119,8 @@ def _devices(pynvml: ModuleType, index: int) -> list[Gpu]:
     return gpus
 
 
-def _asked(pynvml: ModuleType, query: Callable[[Any], Any], handle: Any) -> Any:
-    """What NVML answers; None where it lacks the query for this GPU."""
+def _answer(pynvml: ModuleType, query: Callable[[Any], Any], handle: Any) -> Any:
+    """NVML's answer to a query; None if this GPU does not support it."""
     try:
         return query(handle)
     except pynvml.NVMLError:
@@ -128,7 +128,7 @@ def _asked(pynvml: ModuleType, query: Callable[[Any], Any], handle: Any) -> Any:
 
 
 def index_of(pynvml: Any, handle: Any) -> int:
-    """NVML's index of a GPU, or of the GPU that a MIG device is a part of."""
+    """NVML's index of a GPU, or of a MIG device's GPU."""
     with suppress(pynvml.NVMLError):  # raised for a whole GPU
         handle = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
     return int(pynvml.nvmlDeviceGetIndex(handle))
@@ -145,12 +145,12 @@ def _mig_handles(pynvml: ModuleType, gpu: Any) -> list[Any]:
 
 
 def select(machine: Sequence[Sequence[Gpu]], visible: str | None) -> list[Gpu]:
-    """What CUDA shows of a machine under this value of CUDA_VISIBLE_DEVICES (None: not set).
+    """The devices that CUDA shows with this value of CUDA_VISIBLE_DEVICES (None: not set).
 
-    `machine` has, for each GPU index, the devices that CUDA could show of it. The rules are those of the CUDA
-    programming guide (enumeration stops at the first invalid entry), of torch.cuda._parse_visible_devices for what the
-    guide leaves open (a repeated entry hides everything; indices and UUIDs do not mix), and of the MIG user guide (one
-    process sees one MIG device, and then no other GPU).
+    `machine` has the devices that CUDA could show, for each GPU index. Rules: the CUDA programming guide (enumeration
+    stops at the first invalid entry), torch.cuda._parse_visible_devices for what the guide leaves open (a repeated
+    entry hides everything; indices and UUIDs do not mix), and the MIG user guide (a process sees one MIG device, and
+    then no other GPU).
     """
     if visible is None:
         chosen = [devices[0] for devices in machine if devices]
@@ -171,6 +171,6 @@ def _find(machine: Sequence[Sequence[Gpu]], entry: str, kind: str) -> Gpu | None
     if kind:
         matches = [device for devices in machine for device in devices if device.uuid.startswith(entry)]
         return matches[0] if entry.startswith(kind) and len(matches) == 1 else None
-    number = re.match(r"\s*\+?(\d+)", entry)  # like strtoul: what follows the digits is ignored
+    number = re.match(r"\s*\+?(\d+)", entry)  # like strtoul: text after the digits is ignored
     index = int(number[1]) if number else len(machine)
     return machine[index][0] if index < len(machine) and machine[index] else None

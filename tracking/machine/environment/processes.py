@@ -1,4 +1,4 @@
-"""What /proc says of the machine's processes and of the time that its CPUs spent; see proc(5)."""
+"""Processes and CPU times of the machine, from /proc (see proc(5))."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TICKS_PER_SEC = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-KERNEL = 2  # kthreadd, whose children are the kernel's own threads
+KERNEL = 2  # kthreadd, the parent of the kernel's threads
 INITIAL_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h
 
 
 @dataclass(frozen=True)
 class Process:
-    """`cpu_sec` is what it computed itself; `total_sec` has with it the children that it has waited for."""
+    """A process. `cpu_sec` is its own CPU time; `total_sec` includes children that it has waited for."""
 
     pid: int
     name: str
     parent: int
     session: int
-    started: int  # in ticks since boot: with the number, it names a process for good
+    started: int  # in ticks since boot; unique together with the pid
     cpu_sec: float
     total_sec: float
 
 
 def parse_stat(text: str) -> Process:
-    """/proc/PID/stat. Raises ValueError or IndexError for what is none."""
-    before, _, after = text.rpartition(")")  # a name may hold anything, also parentheses
+    """The process of a /proc/PID/stat. Raises ValueError or IndexError for malformed text."""
+    before, _, after = text.rpartition(")")  # a name may contain anything, also parentheses
     pid, _, name = before.partition(" (")
-    fields = after.split()  # The first of these is the third field of the file.
+    fields = after.split()  # beginning with the file's third field
     user, system, waited_user, waited_system = (int(field) / TICKS_PER_SEC for field in fields[11:15])
     own = user + system
     return Process(
@@ -41,8 +41,7 @@ def parse_stat(text: str) -> Process:
 
 
 def begun() -> float:
-    """When this process was started, by the monotonic clock: the wall clock may have been set since. Now, where the
-    machine does not tell."""
+    """The start of this process on the monotonic clock, since the wall clock may have been set; now, if not known."""
     with suppress(OSError, ValueError, IndexError):
         ticks = parse_stat(Path("/proc/self/stat").read_text()).started
         return time.monotonic() - max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / TICKS_PER_SEC)
@@ -50,9 +49,9 @@ def begun() -> float:
 
 
 def parse_cpu_sec(text: str, cpus: Collection[int]) -> tuple[float, float]:
-    """Of /proc/stat, the seconds that these CPUs computed for processes since boot, and those that a hypervisor took.
+    """Seconds since boot that these CPUs computed for processes, and that a hypervisor took, from /proc/stat.
 
-    Interrupts are in neither: most are of one's own files and messages.
+    Interrupts count in neither, since most come from the run's own files and messages.
     """
     busy = stolen = 0
     names = {f"cpu{number}" for number in cpus}
@@ -66,18 +65,18 @@ def parse_cpu_sec(text: str, cpus: Collection[int]) -> tuple[float, float]:
 
 
 def threads_each(number: int) -> int:
-    """How many threads each of so many processes has a core for."""
+    """How many threads each of `number` processes can run on its share of the cores."""
     return max(1, len(os.sched_getaffinity(0)) // number)
 
 
 def parse_quota(text: str) -> float:
-    """The cores that cgroup v2's cpu.max allows; infinite where it sets no limit."""
+    """The cores that cgroup v2's cpu.max allows; infinite without a limit."""
     quota, period = text.split()
     return math.inf if quota == "max" else int(quota) / int(period)
 
 
 def quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
-    """The cores that this process may use by the limits of its cgroup and of those around it."""
+    """The cores that this process may use by the limits of its cgroup and its parents; infinite without a limit."""
     with suppress(OSError, ValueError, StopIteration):
         path = next(line[4:] for line in own.read_text().splitlines() if line.startswith("0::/"))
         folders = [root / path, *(root / path).parents]
@@ -87,7 +86,7 @@ def quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgro
 
 
 def oom_kills(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
-    """How many processes of this one's cgroup the kernel has killed for want of memory; 0 where it does not say.
+    """How many processes of this cgroup the kernel has killed for lack of memory; 0 if it is not known.
 
     cgroup v2 counts them in memory.events, v1 in memory.oom_control. A container may see its own cgroup as the root.
     """
@@ -102,25 +101,25 @@ def oom_kills(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/
 
 
 def running(proc: Path = Path("/proc")) -> dict[int, Process]:
-    """The processes that can be seen, by their numbers."""
+    """The visible processes by pid."""
     by_pid = {}
     for entry in os.scandir(proc):
         if entry.name.isdecimal():
-            with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+            with suppress(OSError, ValueError, IndexError):  # It has just ended.
                 process = parse_stat(Path(entry.path, "stat").read_text())
                 by_pid[process.pid] = process
     return by_pid
 
 
 def words(proc: Path, pid: int) -> list[str]:
-    """The words of a process's command; none of one that has ended."""
+    """The words of a process's command line; empty if it has ended."""
     with suppress(OSError):
         return (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
     return []
 
 
 def contained(proc: Path = Path("/proc")) -> bool:
-    """Whether numbers of processes are not the machine's, as in most containers."""
+    """Whether this process is in its own pid namespace, as in most containers."""
     try:
         return str((proc / "self/ns/pid").readlink()) != INITIAL_NAMESPACE
     except OSError:
@@ -128,7 +127,7 @@ def contained(proc: Path = Path("/proc")) -> bool:
 
 
 def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
-    """The processes that these have started, directly or not, and themselves."""
+    """The pids of these processes and all their descendants."""
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -143,8 +142,8 @@ def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[i
 
 
 def alive(group: int) -> list[int]:
-    """The processes of a process group, except those that have ended and whose parent has not asked how."""
-    import psutil  # Only here: a worker's environment need not have it.
+    """The pids of a process group, without zombies."""
+    import psutil  # Only here: a worker's environment may lack it.
 
     pids = []
     for process in psutil.process_iter():

@@ -1,4 +1,4 @@
-"""The commits of what ran: of the repository of a user's script or program, and of timetrial's own code."""
+"""The commits of the running code: of the repository of a user's script or program, and of timetrial."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from tracking.base import installation
 from tracking.machine.environment import host
 from tracking.record import documents
 
-GIT_FILE = "TIMETRIAL_GIT"  # It holds the path of a file with these parts, as the launcher of a container sees them.
+GIT_FILE = "TIMETRIAL_GIT"  # variable with the path of a file with these parts, written by a container's launcher
 Parts = dict[str, dict[str, Any]]
 Start = Callable[[Sequence[str], Path | None], host.Output]
 
 
 def ask(folder: Path | None = None, start: Start = host.start) -> Callable[[], Parts]:
-    """Start git's commands at once. The function returned waits for them and returns parts of a fingerprint.
+    """Start git's commands at once. Returns a function that waits for them and returns parts of a fingerprint.
 
-    `git` is of the repository that holds `folder`, and `timetrial` has the commit of this code. Without a folder `git`
-    is of this code. A part that is not known is left out.
+    `git` describes the repository of `folder`, `timetrial` has the commit of this code. Without a folder, `git`
+    describes this code. Unknown parts are left out.
     """
-    own = _own(start)
-    theirs = None if folder is None else _answers(folder, start)
+    of_timetrial = _own(start)
+    of_folder = None if folder is None else _answers(folder, start)
 
     def parts() -> Parts:
-        mine = own()
-        known = {"git": mine}
-        if theirs is not None:
-            known = {"git": theirs(), "timetrial": {key: mine[key] for key in ("commit", "dirty") if key in mine}}
+        own = of_timetrial()
+        known = {"git": own}
+        if of_folder is not None:
+            known = {"git": of_folder(), "timetrial": {key: own[key] for key in ("commit", "dirty") if key in own}}
         return {name: part for name, part in known.items() if part}
 
     return parts
 
 
 def _own(start: Start) -> Callable[[], dict[str, Any]]:
-    """Of this code. The folder of an installation may lie in a repository, but that is somebody else's."""
+    """The commit of this code. An installation ignores a repository around its folder, which is not timetrial's."""
     return installation.built_from if installation.PREFIX else _answers(installation.CODE, start)
 
 
@@ -46,7 +46,7 @@ def _answers(folder: Path, start: Start) -> Callable[[], dict[str, Any]]:
 
 
 def told(environ: Mapping[str, str]) -> Parts | None:
-    """The parts that the launcher wrote for this worker, whose image may hold no git; None where it wrote none."""
+    """The parts that the launcher wrote for a worker whose image may lack git; None without such a file."""
     with suppress(OSError, ValueError, KeyError):
         parts: Parts = documents.read_json(Path(environ[GIT_FILE]))
         return parts

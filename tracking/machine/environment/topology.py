@@ -1,8 +1,8 @@
-"""How the GPUs of a machine are linked: the text of `nvidia-smi topo -m` and `nvidia-smi nvlink -s` as dicts.
+"""The links between GPUs, parsed from `nvidia-smi topo -m` and `nvidia-smi nvlink -s`.
 
-The class of a set of GPUs is its slowest pair, since a collective waits for it: NV# (# bonded NVLinks) is faster than
-PIX (one PCIe bridge), PXB (several), PHB (the host bridge), NODE (host bridges of one NUMA node) and SYS (between NUMA
-nodes), in the words and order of nvidia-smi's own legend.
+The class of a set of GPUs is that of its slowest pair, since a collective waits for it. From fast to slow:
+NV# (# bonded NVLinks), PIX (one PCIe bridge), PXB (several), PHB (the host bridge), NODE (host bridges of one NUMA
+node) and SYS (between NUMA nodes), as in nvidia-smi's legend.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from itertools import combinations
 from typing import Any
 
 _PCIE_CLASSES = ("PIX", "PXB", "PHB", "NODE", "SYS")  # fastest first
-_OLD_NAMES = {"SOC": "SYS"}  # what old drivers call the link between NUMA nodes
+_OLD_NAMES = {"SOC": "SYS"}  # old drivers' name of the link between NUMA nodes
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*m")  # some drivers underline the header, even into a file
 
 Links = Mapping[str, Mapping[str, str]]
 
 
 def parse_matrix(text: str) -> dict[str, Any]:
-    """Read `nvidia-smi topo -m`. Returns {} for text that holds no matrix.
+    """The matrix from the output of `nvidia-smi topo -m`; {} without a matrix.
 
-    `links` has a row for each GPU and network card ({"GPU0": {"GPU1": "NV18", "NIC0": "PIX"}}, without the row's own
-    cell); `cpu_affinity` and `numa_node` have the GPUs for which the driver knows them ({"GPU0": "0-63"}).
+    `links` has a row for each GPU and network card ({"GPU0": {"GPU1": "NV18", "NIC0": "PIX"}}, without the cell to
+    itself). `cpu_affinity` and `numa_node` have the GPUs for which the driver knows them ({"GPU0": "0-63"}).
     """
     lines = _TERMINAL_CODES.sub("", text).splitlines()
     header = next((number for number, line in enumerate(lines) if re.match(r"\s+(GPU|NIC|mlx)\S*\d\s", line)), None)
@@ -39,7 +39,7 @@ def parse_matrix(text: str) -> dict[str, Any]:
         matrix["links"][name] = {
             other: _OLD_NAMES.get(cell, cell) for other, cell in zip(names, cells, strict=True) if other != name
         }
-        # Only tabs tell an empty affinity cell from a missing one.
+        # Only tabs distinguish an empty affinity cell from a missing one.
         affinity = [cell.strip() for cell in line.split("\t")[len(names) + 1 :]]
         for key, cell in zip(("cpu_affinity", "numa_node"), affinity, strict=False):
             if re.fullmatch(r"[\d,-]+", cell):
@@ -50,7 +50,7 @@ def parse_matrix(text: str) -> dict[str, Any]:
 def classify(links: Links, indices: Sequence[int | None]) -> str | None:
     """The class of the GPUs with these nvidia-smi indices: "none" for no GPU, "single" for one, else the slowest pair.
 
-    Returns None where a pair's link is not known, as for two MIG devices of one GPU.
+    None if a pair's link is not known, as for two MIG devices of one GPU.
     """
     if len(indices) < 2:
         return "single" if indices else "none"
@@ -62,17 +62,17 @@ def classify(links: Links, indices: Sequence[int | None]) -> str | None:
 
 
 def _rank(link: str) -> int | None:
-    """A number that grows with slowness; None for a label that is not in the legend."""
+    """A rank of a link, higher is slower; None for a label that is not in the legend."""
     if match := re.fullmatch(r"NV(\d+)", link):
         return -int(match[1])
     return _PCIE_CLASSES.index(link) + 1 if link in _PCIE_CLASSES else None
 
 
 def parse_nvlink(text: str) -> dict[int, dict[str, Any]]:
-    """Read `nvidia-smi nvlink -s`: for each GPU index the active links and the speed of the slowest.
+    """For each GPU index the number of active links and the speed of the slowest, from `nvidia-smi nvlink -s`.
 
-    `nvlink_gb_per_sec` is in GB/s of one link in one direction, as the driver reports it; a GPU without an active link
-    has `nvlink_links` 0 and no speed.
+    `nvlink_gb_per_sec` is in GB/s of one link in one direction, as the driver reports it. A GPU without active
+    links has `nvlink_links` 0 and no speed.
     """
     speeds: dict[int, list[float]] = {}
     for line in text.splitlines():
@@ -87,9 +87,9 @@ def parse_nvlink(text: str) -> dict[int, dict[str, Any]]:
 
 
 def by_affinity(cpu_affinity: Mapping[str, str], indices: Sequence[int | None]) -> str | None:
-    """How many of the GPUs with these nvidia-smi indices stand at the same cores: "4" of four at one socket, "2+2".
+    """How the GPUs with these nvidia-smi indices are divided over the sockets' cores: "4" at one socket, "2+2" at two.
 
-    None for no GPU, and where the driver does not say it of each.
+    None without GPUs, and if the driver does not know the affinity of each.
     """
     cores = [cpu_affinity.get(f"GPU{index}") for index in indices]
     if not cores or None in cores:

@@ -1,6 +1,6 @@
-"""Whether other users can have written a file: those that can are all but this user and root.
+"""Checks whether users other than this one and root may have written a file.
 
-What is executed or loaded is safe where the file, everything below it and every folder above it are safe.
+A file is safe to execute or load if the file, everything below it and every folder above it are safe.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from pathlib import Path
 
 WRITE = stat.S_IWGRP | stat.S_IWOTH
 ENTER = stat.S_IRWXG | stat.S_IRWXO
-MOST_LINKS = 40  # on the way to a file, as the kernel has it (path_resolution(7))
+MOST_LINKS = 40  # the kernel's limit for links on the way to a file (path_resolution(7))
 
 
 class OthersWriteError(Exception):
-    """What others can write to, in words."""
+    """Says what others can write to."""
 
 
 def check_way(path: Path) -> bool:
-    """Check every folder above a path: whoever can write to one can put something else in place of what is below.
+    """Check every folder above a path, since a user who can write to one can replace everything below it.
 
-    Returns whether others can enter all of these folders; raises OthersWriteError. What is missing is safe.
+    Returns whether others can enter all of these folders. Raises OthersWriteError. Missing folders are safe.
     """
     reachable = True
     for place in _way(path.absolute()):
@@ -35,7 +35,7 @@ def check_way(path: Path) -> bool:
             raise OthersWriteError(f"{place}, on the way to it, belongs to {_user(facts.st_uid)}")
         if not stat.S_ISDIR(facts.st_mode):
             continue
-        # In a sticky folder, such as /tmp, nobody can move or remove what is another user's.
+        # In a sticky folder, such as /tmp, users cannot move or remove other users' files.
         if reachable and _others_write(facts) and not facts.st_mode & stat.S_ISVTX:
             raise OthersWriteError(
                 f"others can write to {place} (mode {stat.S_IMODE(facts.st_mode):o}), which is on the way to it"
@@ -45,9 +45,9 @@ def check_way(path: Path) -> bool:
 
 
 def link_of_others(path: Path) -> Path | None:
-    """A link on the way to a path, or the path itself, that another user made; None without one.
+    """A link of another user on the way to a path, or at the path; None without one.
 
-    Whoever follows it goes where that user wants. Raises OthersWriteError for a folder that cannot be looked into.
+    That user decides where the path leads. Raises OthersWriteError for a folder that cannot be read.
     """
     for place in (*_way(path.absolute()), path.absolute()):
         facts = _facts(place)
@@ -57,9 +57,9 @@ def link_of_others(path: Path) -> Path | None:
 
 
 def check_place(place: Path, reachable: bool) -> bool:
-    """Check a file or a folder, but not what is in it: its owner, and its mode where others get to it.
+    """Check the owner of a file or folder and, if others can reach it, its mode; not its content.
 
-    Returns whether others get to what is in it; raises OthersWriteError.
+    Returns whether others can reach its content. Raises OthersWriteError.
     """
     facts = _facts(place)
     return facts is not None and _check(str(place), facts, reachable)
@@ -81,7 +81,7 @@ def check_tree(place: Path, reachable: bool = True) -> None:
                     deeper = _check(entry.path, facts, inside)
                     if stat.S_ISDIR(facts.st_mode):
                         folders.append((entry.path, deeper))
-        except FileNotFoundError:  # Another process of this user's has removed it.
+        except FileNotFoundError:  # Another process of this user has removed it.
             continue
         except OSError as error:
             raise OthersWriteError(f"{folder}: {error.strerror}") from None
@@ -96,7 +96,7 @@ def _check(place: str, facts: os.stat_result, reachable: bool) -> bool:
 
 
 def _way(path: Path, num_links: int = 0) -> Iterator[Path]:
-    """The folders and links that lead to a path, from the root on; also those that it leads to, where it is a link."""
+    """The folders and links on the way to a path, from the root on, including those behind links."""
     place = Path(path.anchor)
     for part in path.parts[1:]:
         yield place
@@ -124,7 +124,7 @@ def _others_write(facts: os.stat_result) -> bool:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Whether it is a group of this user alone, as Debian and Red Hat give each user: with that goes a umask of 002."""
+    """Whether the group has only this user, as Debian and Red Hat give each user, with a umask of 002."""
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
     except KeyError:
@@ -133,7 +133,7 @@ def _is_own_group(gid: int) -> bool:
 
 
 def _safe_owners() -> set[int]:
-    """Of folders above: in a namespace that lacks the machine's root, root's folders belong to nobody (overflowuid)."""
+    """Owners of folders above that are safe. In a namespace without root, root's folders belong to overflowuid."""
     return {os.geteuid(), 0} | _unknown_user()
 
 

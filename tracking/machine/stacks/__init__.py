@@ -1,8 +1,8 @@
-"""The software stacks: what is declared, whether it can run here, and the environments that are made of it.
+"""The software stacks: their declarations, whether they can run here, and their environments.
 
-`judge_all` and `check_verdicts` say what the stacks of a launch need and what was found, before anything is built;
-`make_all` builds or fetches what is not there, once; `python_of` is the interpreter that a worker then runs on, and
-`container` plans the container that it is in.
+`judge_all` and `check_verdicts` compare the needs of a launch's stacks with this machine, before anything is built.
+`make_all` builds or fetches missing environments and images. `python_of` gives the interpreter of a worker, and
+`container` plans its container.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The stacks of a launch: judged together before any is built, then made, then run on."""
+"""The stacks of a launch: judges all of them before one is built, then makes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOR_TRAINING: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 def judge_all(configs: Sequence[RunConfig], gpus: Sequence[nvml.Gpu]) -> list[Verdict]:
-    """One verdict for each stack of the jobs, in their order."""
+    """A verdict for each stack of the jobs, in their order."""
     verdicts: dict[str, Verdict] = {}
     needed = interpreter.needs(configs)
     for config in configs:
@@ -30,7 +30,7 @@ def judge_all(configs: Sequence[RunConfig], gpus: Sequence[nvml.Gpu]) -> list[Ve
 
 
 def check_verdicts(verdicts: Sequence[Verdict]) -> None:
-    """Raise ConfigError where a stack cannot run here, with those that can."""
+    """Raise ConfigError if a stack cannot run here. It names those that can."""
     wrong = [verdict for verdict in verdicts if verdict.error]
     if not wrong:
         return
@@ -39,30 +39,30 @@ def check_verdicts(verdicts: Sequence[Verdict]) -> None:
 
 
 def runnable(names: Sequence[str]) -> str:
-    """The end of a refusal that hides none of the stacks that can run."""
-    return f". Of this sweep can run: stack={','.join(names)}" if names else ""
+    """The end of a refusal, with the stacks that can run."""
+    return f". These can run: stack={','.join(names)}" if names else ""
 
 
 def make_all(
     stacks: Iterable[StackConfig], say: Callable[[str], None], needed: Mapping[str, Sequence[str]] = FOR_TRAINING
 ) -> None:
-    """Make the environments and fetch the images that are not there yet, and `say` so. Raises ConfigError.
+    """Make missing environments and fetch missing images, and report that by `say`. Raises ConfigError.
 
-    `needed` has, by stack, the packages that the runs need in its Python, where these are not those of a training.
+    `needed` has, by stack, the packages that its Python must have; default: those of a training.
     """
-    asked = {stack.name: stack for stack in stacks}
-    for stack in asked.values():
+    by_name = {stack.name: stack for stack in stacks}
+    for stack in by_name.values():
         if ready(stack):
             continue
         try:
             make(stack, say, needed.get(stack.name, NEEDED))
         except ConfigError as error:
-            fine = [name for name, other in asked.items() if ready(other)]
+            fine = [name for name, other in by_name.items() if ready(other)]
             raise ConfigError(f"{error}{runnable(fine)}") from error
 
 
 def make(stack: StackConfig, say: Callable[[str], None], needed: Sequence[str] = NEEDED) -> None:
-    """Make a stack's environment, or fetch its image, and look at what is in it. Raises ConfigError."""
+    """Make a stack's environment, or fetch its image and check it. Raises ConfigError."""
     if stack.kind == "container":
         say(f"stack {stack.name}: {summary(stack)}, once")
         began = time.monotonic()
@@ -81,19 +81,19 @@ def make(stack: StackConfig, say: Callable[[str], None], needed: Sequence[str] =
 
 
 def ready(stack: StackConfig) -> bool:
-    """Whether a worker of this stack can start at once. Raises ConfigError where that cannot be told."""
+    """Whether a worker of this stack can start at once. Raises ConfigError if that is not known."""
     return container_images.find(stack) is not None if stack.kind == "container" else uv_environment.ready(stack)
 
 
 def summary(stack: StackConfig) -> str:
-    """What is made before a worker of this stack can start."""
+    """The work that precedes the first start of a worker of this stack, as text."""
     if stack.kind == "container":
         return f"fetching its image {stack.container.image} with {stack.container.engine}"
     return f"making its environment: {uv_environment.summary(stack)}"
 
 
 def python_of(stack: StackConfig, needed: Sequence[str] = NEEDED) -> Interpreter | None:
-    """A stack's Python, its environment made where it is not; None for this one. Raises ConfigError."""
+    """A stack's Python; None for this one. Makes a missing environment. Raises ConfigError."""
     if stack.kind == "native":
         return None
     if stack.kind == "container":
@@ -103,17 +103,17 @@ def python_of(stack: StackConfig, needed: Sequence[str] = NEEDED) -> Interpreter
 
 
 def image_of(stack: StackConfig) -> Image:
-    """The image of a container's stack, which is here. Raises ConfigError where it is not."""
+    """The image of a stack with a container. Raises ConfigError if it is not on this machine."""
     image = container_images.find(stack)
     if image is None:
         raise ConfigError(
-            f"stack={stack.name}: stack.container.image={stack.container.image} is not here any more; fetch it with"
-            f" {TRACKING} stacks {stack.name} --build"
+            f"stack={stack.name}: stack.container.image={stack.container.image} was removed from this machine. Next:"
+            f" fetch it with {TRACKING} stacks {stack.name} --build"
         )
     return image
 
 
 @cache
 def probed(name: str, path: str, needed: tuple[str, ...]) -> Interpreter:
-    """An interpreter is asked once a launch."""
+    """The interpreter, probed once in a launch."""
     return interpreter.probe(StackConfig(name=name), path, needed)

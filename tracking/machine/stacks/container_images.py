@@ -1,8 +1,9 @@
-"""The image of a stack's container: whether it is here, its digest, and how it comes here. It is run by what it is,
-never by a name that may mean another one tomorrow.
+"""Finds, fetches and identifies the image of a stack's container.
 
-CACHE/images/DIGEST.sif|sqsh  what apptainer or enroot fetched, by a digest of the image's name; DIGEST.json beside it,
-                              or for a file of the user's, its digest, which takes a while to compute
+An image is run by its id, never by a name, which may later belong to another image.
+
+CACHE/images/DIGEST.sif|sqsh  images of apptainer or enroot, by a digest of the image's name; DIGEST.json beside them,
+                              or for a user's file, keeps its digest, which takes a while to compute
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from tracking.machine.environment import cache, is_trusted, private_folder
 from tracking.machine.stacks.engines import ENGINES, PREFIX, Engine
 from tracking.record import documents
 
-ASK_SEC = 60.0  # The engine answers from this machine.
-REACH_SEC = 60.0  # A registry answers.
+ASK_SEC = 60.0  # limit for a local answer of the engine
+REACH_SEC = 60.0  # limit for an answer of a registry
 ROOM_BYTES = 20 * 10**9  # an image of PyTorch with CUDA, unpacked (7 to 18 GB), and its layers meanwhile
-MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # Linux's name of an architecture, and that of images
-ABSENT = ("no such image", "image not known", "no such object")  # what docker and podman say of an image
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # Linux's names of architectures, and those of images
+ABSENT = ("no such image", "image not known", "no such object")  # docker's and podman's errors for a missing image
 SUFFIXES = {"apptainer": "sif", "singularity": "sif", "enroot": "sqsh", "pyxis": "sqsh"}
-MAX_WORDS = 300  # characters of an engine's words in an error
+MAX_WORDS = 300  # characters of an engine's output in an error
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image that is here. `run` is its id or file; `digest` (sha256:...) and `architecture` where they are known."""
+    """A local image. `run` is its id or file; `digest` (sha256:...) and `architecture` are None if not known."""
 
     run: str
     digest: str | None
@@ -42,28 +43,30 @@ class Image:
 
 
 def engine(stack: StackConfig) -> Engine:
-    """Raises ConfigError for an engine that is none, or not installed."""
+    """The stack's engine. Raises ConfigError if it is unknown or not installed."""
     name = stack.container.engine
     if name not in ENGINES:
-        raise ConfigError(f"stack={stack.name}: stack.container.engine={name}: allowed: {', '.join(ENGINES)}")
-    if lacking := missing(ENGINES[name]):
-        there = [other.name for other in ENGINES.values() if not missing(other)]
-        other = f", or take one that is here: {', '.join(there)}" if there else ""
-        what = "" if lacking == name else f"{lacking} "
         raise ConfigError(
-            f"stack={stack.name}: stack.container.engine={name}: {what}is not installed (not on the PATH); install"
-            f" it{other}"
+            f"stack={stack.name}: stack.container.engine={name}: no such engine. Allowed: {', '.join(ENGINES)}"
+        )
+    if program := missing(ENGINES[name]):
+        installed = [other.name for other in ENGINES.values() if not missing(other)]
+        other = f", or give an installed one: {', '.join(installed)}" if installed else ""
+        what = "" if program == name else f"{program} "
+        raise ConfigError(
+            f"stack={stack.name}: stack.container.engine={name}: {what}is not installed (not on the PATH). Next:"
+            f" install it{other}"
         )
     return ENGINES[name]
 
 
 def missing(own: Engine) -> str:
-    """The first program of the engine that is not here, or nothing."""
+    """The first program of the engine that is not installed; empty if all are."""
     return next((program for program in own.programs if shutil.which(program) is None), "")
 
 
 def ask(stack: StackConfig, words: list[str], seconds: float | None = ASK_SEC) -> subprocess.CompletedProcess[str]:
-    """Run a command of the stack's engine. Raises ConfigError where it does not end."""
+    """Run a command of the stack's engine. Raises ConfigError if it cannot start or does not end in time."""
     command = [engine(stack).programs[0], *words]
     try:
         return subprocess.run(
@@ -71,31 +74,31 @@ def ask(stack: StackConfig, words: list[str], seconds: float | None = ASK_SEC) -
         )
     except subprocess.TimeoutExpired:
         raise ConfigError(
-            f"stack={stack.name}: `{' '.join(command[:3])}` gave no answer in {seconds:g} s; is its service up?"
+            f"stack={stack.name}: `{' '.join(command[:3])}` gave no answer in {seconds:g} s. Next: check its service"
         ) from None
     except OSError as error:
-        raise ConfigError(f"stack={stack.name}: {command[0]} cannot be started: {error}; mend or replace it") from error
+        raise ConfigError(f"stack={stack.name}: {command[0]} cannot start: {error}. Next: install it again") from error
 
 
 def last_words(text: str) -> str:
-    """What an engine said last, which is why it failed, in one line and without secrets."""
-    return redact(" ".join(text.split()))[-MAX_WORDS:] or "without a word"
+    """The end of an engine's output, which says why it failed, in one line and without secrets."""
+    return redact(" ".join(text.split()))[-MAX_WORDS:] or "no message"
 
 
 def version(stack: StackConfig) -> str:
-    """Such as `podman 4.3.1`. Raises ConfigError where the engine does not answer: its service may be down."""
+    """The engine's version, such as `podman 4.3.1`. Raises ConfigError if it does not answer."""
     done = ask(stack, engine(stack).version)
     if done.returncode:
         raise ConfigError(
             f"stack={stack.name}: {stack.container.engine} does not answer (exit code {done.returncode}:"
-            f" {last_words(done.stderr)}); start its service, or let this user use it"
+            f" {last_words(done.stderr)}). Next: start its service, or give this user access to it"
         )
     number = done.stdout.split()[-1] if done.stdout.split() else ""
     return f"{stack.container.engine} {number}".strip()
 
 
 def find(stack: StackConfig) -> Image | None:
-    """The stack's image, if it is here. Raises ConfigError where that cannot be told."""
+    """The stack's local image; None if it is missing. Raises ConfigError if that is not known."""
     name = stack.container.image or ""
     if not engine(stack).stores:
         path = file_of(stack)
@@ -106,34 +109,34 @@ def find(stack: StackConfig) -> Image | None:
         if any(words in done.stderr.lower() for words in ABSENT):
             return None
         raise ConfigError(
-            f"stack={stack.name}: {stack.container.engine} does not tell whether stack.container.image={name} is here"
-            f" (exit code {done.returncode}: {last_words(done.stderr)})"
+            f"stack={stack.name}: {stack.container.engine} cannot look up stack.container.image={name} (exit code"
+            f" {done.returncode}: {last_words(done.stderr)})"
         )
     try:
         return inspected(name, done.stdout)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"stack={stack.name}: what {stack.container.engine} says of the image {name} cannot be read ({error!r})"
+            f"stack={stack.name}: {stack.container.engine}'s description of the image {name} is malformed ({error!r})"
         ) from error
 
 
 def inspected(name: str, text: str) -> Image:
-    """Read docker's or podman's `image inspect`.
+    """The image from the output of docker's or podman's `image inspect`.
 
-    The digest is the one that was asked for, else the manifest's, by which anybody gets the image from its registry;
-    of an image that was built here and that docker keeps, there is only its own.
+    The digest is the requested one, else that of the manifest, which identifies the image in its registry. An image
+    that docker built here has only its id.
     """
     facts = json.loads(text)[0]
     known = [str(each).rpartition("@")[2] for each in facts.get("RepoDigests") or []]
     own = str(facts["Id"])
     own = own if own.startswith("sha256:") else f"sha256:{own}"
-    asked = name.rpartition("@")[2] if "@sha256:" in name else None
-    digest = asked or facts.get("Digest") or (known[0] if known else own)
+    requested = name.rpartition("@")[2] if "@sha256:" in name else None
+    digest = requested or facts.get("Digest") or (known[0] if known else own)
     return Image(own, digest, facts.get("Architecture") or None, facts.get("Size"))
 
 
 def file_of(stack: StackConfig) -> Path:
-    """The file of an image of an engine without a store: the one that is named, or where it is fetched to."""
+    """The file of an image for an engine without a store: the named file, or the one in the cache."""
     name = stack.container.image or ""
     if not name.startswith(PREFIX):
         return Path(name).expanduser().absolute()
@@ -146,7 +149,7 @@ def size(path: Path) -> int | None:
 
 
 def file_digest(path: Path) -> str | None:
-    """sha256 of a file, kept by its size and time: that of gigabytes takes seconds. None for a folder."""
+    """The sha256 of a file, cached by its size and time, since gigabytes take seconds; None for a folder."""
     if not path.is_file():
         return None
     facts = path.stat()
@@ -158,27 +161,24 @@ def file_digest(path: Path) -> str | None:
             return str(known["digest"])
     with path.open("rb") as file:
         digest = "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
-    with suppress(OSError):  # a cache that cannot be written to: it is computed again
+    with suppress(OSError):  # Without a writable cache it is computed again.
         private_folder(kept.parent.name)
         documents.write_json(kept, {"seen": seen, "digest": digest})
     return digest
 
 
 def check_name(stack: StackConfig) -> None:
-    """Raise ConfigError for an image that is not here and that nothing can fetch: the path of no file."""
+    """Raise ConfigError for a path without a file, which cannot be fetched."""
     name = stack.container.image or ""
     if not engine(stack).stores and not name.startswith(PREFIX):
         raise ConfigError(
-            f"stack={stack.name}: stack.container.image={name}: no such file; give the path of an image, or"
+            f"stack={stack.name}: stack.container.image={name}: no such file. Next: give the path of an image, or"
             f" {PREFIX}NAME:TAG"
         )
 
 
 def check_reach(stack: StackConfig) -> bool:
-    """Whether an image that is not here was seen in its registry. Raises ConfigError where it cannot be had.
-
-    False where the engine can only try to fetch it.
-    """
+    """Whether a missing image was found in its registry; False if the engine cannot check. Raises ConfigError."""
     name, own = stack.container.image or "", engine(stack)
     if own.reach is None:
         return False
@@ -186,8 +186,8 @@ def check_reach(stack: StackConfig) -> bool:
     if done.returncode:
         raise ConfigError(
             f"stack={stack.name}: stack.container.image={name}: is not here, and cannot be reached (exit code"
-            f" {done.returncode}: {last_words(done.stderr)}); correct the name, build or load it, or let this machine"
-            " reach its registry"
+            f" {done.returncode}: {last_words(done.stderr)}). Next: correct the name, build or load it, or give this"
+            " machine access to its registry"
         )
     return True
 
@@ -198,12 +198,12 @@ def check_architecture(stack: StackConfig, image: Image) -> None:
     if image.architecture not in (None, own):
         raise ConfigError(
             f"stack={stack.name}: stack.container.image={stack.container.image}: is built for {image.architecture},"
-            f" and this machine is {own}; give an image for {own}"
+            f" and this machine is {own}. Next: give an image for {own}"
         )
 
 
 def store(stack: StackConfig) -> Path:
-    """Where the stack's image is kept, or will be."""
+    """The folder in which the stack's image is, or will be, kept."""
     own = engine(stack)
     if not own.room:
         return cache() / "images"
@@ -211,7 +211,7 @@ def store(stack: StackConfig) -> Path:
 
 
 def pull(stack: StackConfig) -> Image:
-    """Fetch the stack's image, and say what it is. Raises ConfigError."""
+    """Fetch the stack's image and return it. Raises ConfigError."""
     name, own = stack.container.image or "", engine(stack)
     done = ask(stack, own.pull(name, ""), None) if own.stores else pull_file(stack, own, file_of(stack))
     image = find(stack) if done.returncode == 0 else None
@@ -224,23 +224,23 @@ def pull(stack: StackConfig) -> Image:
 
 
 def pull_file(stack: StackConfig, own: Engine, file: Path) -> subprocess.CompletedProcess[str]:
-    """Fetch an image into a file, which is there whole or not at all. Raises ConfigError."""
+    """Fetch an image into a file, completely or not at all. Raises ConfigError."""
     from filelock import FileLock
 
     half = Path(f"{file}.part")
     try:
         private_folder(file.parent.name)
-        with FileLock(f"{file}.lock"):  # Only one of two sweeps that need it fetches it.
+        with FileLock(f"{file}.lock"):  # Two sweeps fetch it once.
             half.unlink(missing_ok=True)
             try:
                 done = ask(stack, own.pull(stack.container.image or "", str(half)), None)
                 if done.returncode == 0:
                     half.rename(file)
             finally:
-                half.unlink(missing_ok=True)  # It would take the room that the whole lacked.
+                half.unlink(missing_ok=True)  # A partial file would use the disk space that was short.
     except OSError as error:
         raise ConfigError(
-            f"stack={stack.name}: its image cannot be kept in {file.parent}: {error}; set TIMETRIAL_CACHE to a folder"
-            " with room that you can write to"
+            f"stack={stack.name}: its image cannot be kept in {file.parent}: {error}. Next: set TIMETRIAL_CACHE to a"
+            " folder with free space that you can write to"
         ) from error
     return done

@@ -1,8 +1,8 @@
-"""How container engines differ: the commands of each. Nothing is run here.
+"""The command lines of the container engines. Nothing is run here.
 
-Sources: the reference of `docker run` and podman-run(1); `apptainer exec` of Apptainer's user guide, which is
-SingularityCE's too; doc/cmd/start.md, doc/image-format.md and conf/hooks/98-nvidia.sh of NVIDIA's enroot; args.c of
-NVIDIA's pyxis, and srun(1); the Container Device Interface's names of GPUs, nvidia.com/gpu=UUID, which
+Sources: the reference of `docker run` and podman-run(1); `apptainer exec` in Apptainer's user guide, which also holds
+for SingularityCE; doc/cmd/start.md, doc/image-format.md and conf/hooks/98-nvidia.sh of NVIDIA's enroot; args.c of
+NVIDIA's pyxis, and srun(1); the GPU names of the Container Device Interface, nvidia.com/gpu=UUID, which
 `nvidia-ctk cdi generate` writes.
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 PREFIX = "docker://"  # marks an image that apptainer and enroot fetch from a registry
-JOB, NODE = "SLURM_JOB_ID", "SLURMD_NODENAME"  # Slurm tells a process in a job these.
+JOB, NODE = "SLURM_JOB_ID", "SLURMD_NODENAME"  # set by Slurm for processes in a job
 
 
 @dataclass(frozen=True)
 class Mount:
-    """A folder or file of the machine, and where the container sees it."""
+    """A folder or file of the machine (`source`), and its path in the container (`target`)."""
 
     source: str
     target: str
@@ -31,14 +31,14 @@ class Mount:
 
 @dataclass(frozen=True)
 class Plan:
-    """A container before it is there: what it is made of, and what it runs. `image` is an id or the path of a file."""
+    """A container before its start. `image` is an id or the path of a file."""
 
     image: str
     name: str
     command: list[str]
     env: dict[str, str] = field(default_factory=dict)
     mounts: list[Mount] = field(default_factory=list)
-    gpus: list[str] = field(default_factory=list)  # their UUIDs
+    gpus: list[str] = field(default_factory=list)  # UUIDs
     shm: str = "host"
     user: str | None = None  # UID:GID; None = that of this process
     options: list[str] = field(default_factory=list)
@@ -46,11 +46,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Engine:
-    """One row of the table. The functions build command lines without the program, which stands first.
+    """A row of the table of engines. The functions build command lines without the program, which comes first.
 
-    `stores` says that it has a store of images, of which it is asked; without one an image is a file. `run` needs the
-    variables of `variables` in its own environment. The program has the engine's name, if `program` is empty; `runner`
-    is that of `run` where it is another one.
+    `stores`: the engine has a store of images; otherwise an image is a file. `run` needs `variables` in its own
+    environment. `program` is the engine's program (default: its name), `runner` the program of `run` if it is another.
     """
 
     name: str
@@ -59,28 +58,28 @@ class Engine:
     run: Callable[[Plan], list[str]]
     pull: Callable[[str, str], list[str]]  # takes an image's name, and the file to write it to
     variables: Callable[[Plan], dict[str, str]] = lambda plan: {}
-    reach: Callable[[str], list[str]] | None = None  # asks the registry for an image's manifest
+    reach: Callable[[str], list[str]] | None = None  # queries the registry for an image's manifest
     room: list[str] = field(default_factory=list)  # prints the folder of its store
-    remove: Callable[[str], list[str]] | None = None  # ends and removes a container; None: it is a process of ours
+    remove: Callable[[str], list[str]] | None = None  # ends and removes a container; None: it is a child process
     program: str = ""
     runner: str = ""
 
     @property
     def programs(self) -> tuple[str, str]:
-        """What is asked about images, and what runs them."""
+        """The program that answers about images, and the one that runs them."""
         own = self.program or self.name
         return own, self.runner or own
 
 
 def docker_run(plan: Plan) -> list[str]:
-    # The quotes are docker's: without them a comma would begin another setting than the devices.
+    # docker needs the quotes: without them a comma would begin another setting.
     gpus = ["--gpus", f'"device={",".join(plan.gpus)}"'] if plan.gpus else []
     return ["run", *common(plan), *gpus, *end(plan)]
 
 
 def podman_run(plan: Plan) -> list[str]:
     gpus = [word for uuid in plan.gpus for word in ("--device", f"nvidia.com/gpu={uuid}")]
-    # Without root the user's own id would be another one outside.
+    # Without root, the user's id in the container would be another one outside.
     users = ["--userns", "keep-id"] if os.getuid() else []
     return ["run", *common(plan), "--security-opt", "label=disable", *users, *gpus, *end(plan)]
 
@@ -88,22 +87,22 @@ def podman_run(plan: Plan) -> list[str]:
 def common(plan: Plan) -> list[str]:
     """The options that docker and podman share.
 
-    Its standard input is the launcher's rope: when it is let go, the container ends
+    The container ends when its standard input closes, as when the launcher dies
     (tracking/jobs/worker_command/guard.py).
     """
     user = plan.user or f"{os.getuid()}:{os.getgid()}"
     shm = ["--ipc", "host"] if plan.shm == "host" else ["--shm-size", plan.shm]
-    # NCCL registers memory, and CUDA's libraries have large stacks; as NVIDIA's images ask for.
+    # NCCL registers memory, and CUDA's libraries have large stacks. NVIDIA recommends both for its images.
     limits = ["--ulimit", "memlock=-1", "--ulimit", "stack=67108864"] if plan.gpus else []
     mounts = [word for mount in plan.mounts for word in ("--volume", mount.words)]
     env = [word for name, value in plan.env.items() for word in ("--env", f"{name}={value}")]
-    void = [] if plan.gpus else ["--env", "NVIDIA_VISIBLE_DEVICES=void"]  # a default runtime of NVIDIA's adds all GPUs
+    void = [] if plan.gpus else ["--env", "NVIDIA_VISIBLE_DEVICES=void"]  # NVIDIA's runtime would add all GPUs
     own = ["--rm", "--interactive", "--name", plan.name, "--pull", "never", "--log-driver", "none"]
     return [*own, "--network", "host", "--user", user, *shm, *limits, *mounts, *env, *void]
 
 
 def end(plan: Plan) -> list[str]:
-    """The user's options after ours, so that they win; an image's own entry point is left out."""
+    """The end of a command line: the user's options after ours, so that they win; without the image's entry point."""
     return [*plan.options, "--entrypoint", plan.command[0], plan.image, *plan.command[1:]]
 
 
@@ -114,9 +113,9 @@ def apptainer_exec(plan: Plan) -> list[str]:
 
 
 def apptainer_variables(plan: Plan) -> dict[str, str]:
-    """Through variables, since its option --env splits values at commas; singularity's name is read by both.
+    """Variables that set the container's environment, since the option --env splits values at commas.
 
-    HOME cannot be set.
+    Both apptainer and singularity read this name. HOME cannot be set.
     """
     env = {**plan.env, **visible(plan)}
     return {f"SINGULARITYENV_{name}": value for name, value in env.items() if name != "HOME"}
@@ -137,9 +136,9 @@ def enroot_variables(plan: Plan) -> dict[str, str]:
 
 
 def pyxis_run(plan: Plan) -> list[str]:
-    """A step of the job that this process is in, on this node and beside the step that it is in.
+    """A step of this process's Slurm job, on this node and beside the current step.
 
-    pyxis would give the container every variable that srun exports, and have the image's own win.
+    By default pyxis passes every variable that srun exports, and the image's own values win.
     """
     names = ",".join(enroot_variables(plan))
     mounts = ",".join(f"{mount.source}:{mount.target}:{'rw' if mount.writable else 'ro'}" for mount in plan.mounts)
@@ -151,7 +150,7 @@ def pyxis_run(plan: Plan) -> list[str]:
 
 
 def visible(plan: Plan) -> dict[str, str]:
-    """What shows a container these GPUs where the engine has no option for them."""
+    """The variable that shows a container these GPUs, for engines without an option for it."""
     return {"NVIDIA_VISIBLE_DEVICES": ",".join(plan.gpus) or "void"}
 
 
@@ -196,7 +195,7 @@ ENGINES = {engine.name: engine for engine in (DOCKER, PODMAN, APPTAINER, SINGULA
 
 
 def enroot_uri(image: str) -> str:
-    """enroot has a # between the registry and the image's name: docker://nvcr.io#nvidia/pytorch:24.01-py3."""
+    """The image's name for enroot, with # after the registry: docker://nvcr.io#nvidia/pytorch:24.01-py3."""
     host, slash, name = image.removeprefix(PREFIX).partition("/")
     registry = slash and ("." in host or ":" in host) and host != "docker.io"
     return f"{PREFIX}{host}#{name}" if registry else f"{PREFIX}{name if host == 'docker.io' else host + slash + name}"

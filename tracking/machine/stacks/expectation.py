@@ -1,4 +1,4 @@
-"""What a worker must find, from what its stack declares, and whether it did."""
+"""The versions that a worker must find by its stack's declaration, and the check that it did."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from conf.schema import ConfigError, StackConfig
 from tracking.machine.environment import fingerprint
 
-# The wheels of the libraries whose version a worker asks of the library itself.
+# Wheels of libraries that report their own version.
 LIBRARIES = {"cudnn": r"nvidia-cudnn-cu\d+", "nccl": r"nvidia-nccl-cu\d+"}
-DIGITS = 3  # cuDNN and NCCL tell three parts of their version; a wheel's fourth counts its builds
+DIGITS = 3  # cuDNN and NCCL report three parts of their version; a wheel's fourth counts builds
 
 
 def expected(stack: StackConfig) -> dict[str, str]:
-    """Versions by fingerprint key: those declared, under what `stack.expect` says itself."""
+    """The expected versions by fingerprint key, from the declaration, overridden by `stack.expect`."""
     versions = {"torch": stack.torch} if stack.torch else {}
     if stack.kind == "uv" and stack.python and re.fullmatch(r"[\d.]+", stack.python):
         versions["python"] = stack.python
@@ -26,8 +26,8 @@ def expected(stack: StackConfig) -> dict[str, str]:
 
 
 def check_promise(stack: StackConfig, facts: dict[str, Any]) -> None:
-    """Raises ConfigError where the fingerprint's facts are not what the stack promises."""
+    """Raise ConfigError if the fingerprint differs from the expected versions."""
     if mismatches := fingerprint.mismatches(facts, expected(stack)):
         raise ConfigError(
-            f"stack={stack.name}: {'; '.join(mismatches)}. Use a stack that has it, or correct stack.expect"
+            f"stack={stack.name}: {'; '.join(mismatches)}. Next: give a stack that has it, or correct stack.expect"
         )

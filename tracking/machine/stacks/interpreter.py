@@ -1,4 +1,4 @@
-"""A stack's Python, asked what it holds before anything is trained with it."""
+"""Probes a stack's Python for its versions and packages before a training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tracking.machine.environment import Sources
 
 OLDEST, NEWEST = (3, 10), (3, 14)
 PROBE_SEC = 60.0
-# What the worker of every training of ours imports.
+# Imports of every worker of ours.
 NEEDED = ("torch", "pytorch-lightning", "numpy", "PyYAML")
 PROBE = """
 import glob, json, platform, re, sys
@@ -49,10 +49,9 @@ print(json.dumps({"python": platform.python_version(), "machine": platform.machi
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python that a worker can run on, and the versions in it; `cuda` is what its torch is built for.
+    """A Python for a worker, with its versions; `cuda` is that of its torch.
 
-    `compat` says that the file system holds a compatibility library of a newer driver, as images do, and `sources`
-    where its torch lies.
+    `compat`: the file system has a compatibility library for older drivers, as in images. `sources`: its torch's.
     """
 
     path: str
@@ -65,12 +64,12 @@ class Interpreter:
 
     @property
     def isolates(self) -> bool:
-        """Whether -P is there: not before 3.11."""
+        """Whether it has the option -P, since 3.11."""
         return two_parts(self.python) >= (3, 11)
 
     @property
     def runs_us(self) -> bool:
-        """Whether our own code runs on it."""
+        """Whether our code runs on it."""
         return OLDEST <= two_parts(self.python) <= NEWEST
 
     def __str__(self) -> str:
@@ -79,14 +78,14 @@ class Interpreter:
 
 
 def needed_by(config: RunConfig) -> tuple[str, ...]:
-    """The packages that a stack's Python needs for a run: for a program only what starts it."""
+    """The packages that a run needs in its stack's Python; for a program, only those that start it."""
     if not config.is_program():
         return NEEDED
     return ("torch",) if config.program.launch == "torchrun" else ()
 
 
 def needs(configs: Iterable[RunConfig]) -> dict[str, tuple[str, ...]]:
-    """By stack, the packages that its Python needs for all of these runs."""
+    """The packages that these runs need in each stack's Python, by stack."""
     by_stack: dict[str, tuple[str, ...]] = {}
     for config in configs:
         name = config.stack.name
@@ -95,13 +94,13 @@ def needs(configs: Iterable[RunConfig]) -> dict[str, tuple[str, ...]]:
 
 
 def probe(stack: StackConfig, path: str, needed: Sequence[str] = NEEDED) -> Interpreter:
-    """Ask the Python at `path`. Raises ConfigError for none, and for one that cannot do what is needed of it.
+    """The Python at `path`. Raises ConfigError if it is missing, does not answer, or lacks a needed package.
 
     The worker of a program does not run on it, so a program's Python may have any version.
     """
     key = f"stack={stack.name}: stack.python={path}"
     if not Path(path).is_file():
-        raise ConfigError(f"{key}: no such file; give the path of a Python, as venv/bin/python")
+        raise ConfigError(f"{key}: no such file. Next: give the path of a Python, as venv/bin/python")
     answer = ask(key, path)
     if set(needed) == set(NEEDED):
         check_version(key, answer)
@@ -113,17 +112,17 @@ def two_parts(version: str) -> tuple[int, ...]:
 
 
 def check_version(key: str, answer: dict[str, Any]) -> None:
-    """Raise ConfigError for a Python that no worker runs on."""
+    """Raise ConfigError for a Python on which a worker cannot run."""
     if not OLDEST <= two_parts(answer["python"]) <= NEWEST:
         allowed = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
-        raise ConfigError(f"{key}: is Python {answer['python']}; a worker runs on {allowed}: give another")
+        raise ConfigError(f"{key}: is Python {answer['python']}. Allowed: {allowed}. Next: give another Python")
 
 
 def checked(key: str, path: str, answer: dict[str, Any], install: str, needed: Sequence[str]) -> Interpreter:
-    """The Python of PROBE's answer; `install` begins the command that installs what is missing. Raises ConfigError."""
+    """The Python of PROBE's answer. `install` begins the command that installs packages. Raises ConfigError."""
     packages: dict[str, str | None] = answer["packages"]
     if missing := [name for name in needed if packages[name] is None]:
-        raise ConfigError(f"{key}: lacks {', '.join(missing)}; install: {install} {' '.join(missing)}")
+        raise ConfigError(f"{key}: lacks {', '.join(missing)}. Next: {install} {' '.join(missing)}")
     torch, lightning = packages["torch"], packages["pytorch-lightning"]
     folder, tag = answer.get("torch_folder"), answer.get("tag")
     sources = Sources(Path(folder), tag) if folder and tag else None
@@ -131,7 +130,7 @@ def checked(key: str, path: str, answer: dict[str, Any], install: str, needed: S
 
 
 def ask(key: str, path: str) -> dict[str, Any]:
-    """The answer of PROBE. Raises ConfigError where there is none."""
+    """The answer of PROBE. Raises ConfigError without an answer."""
     try:
         done = subprocess.run(
             [path, "-c", PROBE, *NEEDED], capture_output=True, text=True, timeout=PROBE_SEC, stdin=subprocess.DEVNULL
@@ -139,11 +138,12 @@ def ask(key: str, path: str) -> dict[str, Any]:
         answer = json.loads(done.stdout) if done.returncode == 0 else None
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise ConfigError(
-            f"{key}: does not answer as a Python does ({redact(str(error))[:200]}); give another"
+            f"{key}: does not answer as a Python does ({redact(str(error))[:200]}). Next: give another"
         ) from None
     if not isinstance(answer, dict) or "python" not in answer:
         words = " ".join(done.stderr.split())[-200:]
         raise ConfigError(
-            f"{key}: does not answer as a Python does (exit code {done.returncode}: {redact(words)}); give another"
+            f"{key}: does not answer as a Python does (exit code {done.returncode}: {redact(words)}). Next: give"
+            " another"
         )
     return answer

@@ -1,4 +1,4 @@
-"""Stacks of a sweep that cannot run here, where the jobs of the others run all the same: `sweep.run_others`."""
+"""Stacks of a sweep that cannot run here, while the jobs of other stacks run: `sweep.run_others`."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tracking.record import Journal, run_folder
 
 
 class RefusedStacks:
-    """Which stacks cannot run here, and why. Without `sweep.run_others` one of them refuses the whole launch."""
+    """The stacks that cannot run here, with reasons. Without `sweep.run_others` one of them refuses the launch."""
 
     def __init__(self, config: RunConfig, gpus: Sequence[Any]) -> None:
         self._tolerates, self._gpus = config.sweep.run_others, gpus
         self._verdicts: dict[str, Verdict] = {}
-        self.why: dict[str, str] = {}  # by stack
+        self.why: dict[str, str] = {}  # reasons by stack
 
     def judged(self, verdicts: Sequence[Verdict]) -> None:
-        """Take the verdicts of all stacks. Raises ConfigError where none of them can run, or not all need to."""
+        """Take the verdicts of all stacks. Raises ConfigError if one, or with `sweep.run_others` all, cannot run."""
         self._verdicts = {verdict.stack: verdict for verdict in verdicts}
         self.why = {verdict.stack: verdict.error for verdict in verdicts if verdict.error}
         if not self._tolerates or len(self.why) == len(self._verdicts):
             check_verdicts(verdicts)
 
     def make(self, configs: Sequence[RunConfig], say: Callable[[str], None]) -> None:
-        """Make what the others need; what cannot be made is refused too. Raises ConfigError as `judged` does."""
+        """Make the environments of the other stacks. Those that cannot be made are refused too, as in `judged`."""
         stacks = {config.stack.name: config.stack for config in configs if config.stack.name not in self.why}
         needed = needs(configs)
         if not self._tolerates:
@@ -53,7 +53,7 @@ class RefusedStacks:
     def check(self, config: RunConfig, folder: Path) -> None:
         """Raise ConfigError for a job of a stack that cannot run here.
 
-        Its run is told what it would have run on, so that a report can name the combination that is missing.
+        Its run gets tags of the missing environment, so that a report can name the missing combination.
         """
         name = config.stack.name
         if name not in self.why:
@@ -64,7 +64,7 @@ class RefusedStacks:
         raise ConfigError(self.why[name])
 
     def _tags(self, config: RunConfig) -> dict[str, str]:
-        """The driver and the GPUs that are here, and the CUDA that the stack declares."""
+        """The driver and GPUs of this machine, and the CUDA that the stack declares."""
         verdict, names = self._verdicts.get(config.stack.name), [gpu.name for gpu in config.chosen(self._gpus)]
         tags = {
             "env.driver": nvml.driver_version() if names else None,

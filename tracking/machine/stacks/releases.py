@@ -1,8 +1,8 @@
-"""What PyTorch's wheels need of a machine: the driver for their CUDA, and a GPU that they hold code for.
+"""The requirements of PyTorch's wheels: the driver for their CUDA, and the GPUs that they have code for.
 
-Sources: NVIDIA's CUDA Compatibility guide (minimum drivers); the CUDA that the wheels of the default index are built
-with, and the architectures in them, as `torch.version.cuda` and `torch._C._cuda_getArchFlags()` of 2.6.0, 2.9.1, 2.11.0
-and 2.15.0 say. A release that is not in the table is not judged: it is tried.
+Sources: NVIDIA's CUDA Compatibility guide (minimum drivers); `torch.version.cuda` and `torch._C._cuda_getArchFlags()`
+of 2.6.0, 2.9.1, 2.11.0 and 2.15.0 (CUDA and architectures of the default index's wheels). A release that is not in the
+table is tried without a check.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# CUDA's major version: the oldest driver branch that runs its minor versions.
+# The oldest driver branch that runs all minor versions, by CUDA's major version.
 MIN_DRIVER = {13: 580, 12: 525, 11: 450, 10: 410}
 BLACKWELL, BLACKWELL_DRIVER = 10.0, 570  # compute capability, and the first driver that knows it
 FORWARD_COMPATIBILITY = (
-    "a data-centre GPU can also run it through the package cuda-compat (forward compatibility), which is not assumed"
+    "a data-centre GPU can also run it with the package cuda-compat (forward compatibility), which is not assumed"
 )
 
 
 @dataclass(frozen=True)
 class Release:
-    """A minor release of PyTorch as its wheels are; `capabilities` holds None where nobody looked."""
+    """CUDA and GPU architectures of a minor release's wheels; `capabilities` is None if they are not known."""
 
     cuda: str
     capabilities: tuple[float, ...] | None = None
@@ -43,7 +43,7 @@ TORCH = {
 
 
 def release(torch: str) -> Release | None:
-    """The release of a version of torch such as 2.11.0; None for one that is not in the table."""
+    """The release of a version such as 2.11.0; None if it is not in the table."""
     match = re.match(r"(\d+\.\d+)", torch)
     return TORCH.get(match[1]) if match else None
 
@@ -57,5 +57,5 @@ def min_driver(cuda: str, capability: float | None = None) -> int | None:
 
 
 def holds(capabilities: tuple[float, ...], capability: float) -> bool:
-    """Whether code for these architectures runs on a GPU of this compute capability: that of its major version does."""
+    """Whether code for these architectures runs on a GPU: for its major version, and not newer than the GPU."""
     return any(int(built) == int(capability) and built <= capability for built in capabilities)

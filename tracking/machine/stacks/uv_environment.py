@@ -1,7 +1,7 @@
-"""Environments that uv makes from what a stack declares: once, kept in the cache under a digest of the declaration.
+"""Environments that uv makes from a stack's declaration, once, kept in the cache under a digest of the declaration.
 
-CACHE/stacks/DIGEST/  env/ the environment; requirements.in, overrides.txt what was asked; requirements.txt what it
-                      came to; build.log uv's words; complete.json written last, without which it is never used
+CACHE/stacks/DIGEST/  env/ the environment; requirements.in, overrides.txt the declaration; requirements.txt the
+                      installed versions; build.log uv's output; complete.json written last, without which it is unused
 CACHE/stacks/DIGEST.lock  held while it is made, so that two sweeps make it once
 """
 
@@ -26,17 +26,17 @@ from tracking.base.secrets import redact
 from tracking.machine.environment import cache, distrust, is_trusted, private_folder
 from tracking.record import documents
 
-FORMAT = 1  # part of the digest: another one makes every environment anew
-# What every worker needs beside torch. What a workload needs (torchvision, Pillow) the stack declares.
+FORMAT = 1  # part of the digest: a change makes every environment anew
+# Needs of every worker beside torch. The stack declares those of workloads (torchvision, Pillow).
 BASE = ("pytorch-lightning>=2.5", "nvidia-ml-py>=12.560", "numpy", "pyyaml")
-UNTOLD = ("setuptools",)  # what Triton up to PyTorch 2.6 imports on a GPU, and does not ask for
-ROOM_BYTES = 9 * 10**9  # PyTorch with its CUDA libraries, unpacked (5 to 7 GB measured), and the archives meanwhile
-MAX_WORDS = 600  # characters of the resolver's words in an error
+UNDECLARED = ("setuptools",)  # Triton up to PyTorch 2.6 imports it on a GPU without requiring it
+ROOM_BYTES = 9 * 10**9  # PyTorch with its CUDA libraries, unpacked (5 to 7 GB measured), and temporary archives
+MAX_WORDS = 600  # characters of the resolver's output in an error
 
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment that is whole."""
+    """A complete environment."""
 
     digest: str
     python: Path
@@ -46,7 +46,7 @@ class Environment:
 
 
 def declared(stack: StackConfig) -> dict[str, Any]:
-    """All that decides what is installed; without PyTorch, what is asked for alone."""
+    """Everything that decides what is installed; without PyTorch, only the stack's own requirements."""
     base = [f"torch=={stack.torch}", *BASE, *undeclared(stack.torch)] if stack.torch else []
     return {
         "format": FORMAT,
@@ -59,20 +59,20 @@ def declared(stack: StackConfig) -> dict[str, Any]:
 
 
 def undeclared(torch: str) -> tuple[str, ...]:
-    """What this version of torch needs beside what it asks for."""
+    """Requirements that this version of torch does not declare."""
     match = re.match(r"(\d+)\.(\d+)", torch)
-    return UNTOLD if match and (int(match[1]), int(match[2])) <= (2, 6) else ()
+    return UNDECLARED if match and (int(match[1]), int(match[2])) <= (2, 6) else ()
 
 
 def summary(stack: StackConfig) -> str:
-    """What is installed, in a few words."""
+    """The main content of the environment, as text."""
     content = declared(stack)
     parts = [
         f"Python {content['python']}",
         *content["requirements"],
         *(f"override {line}" for line in content["overrides"]),
     ]
-    return ", ".join(part for part in parts if part not in (*BASE, *UNTOLD))
+    return ", ".join(part for part in parts if part not in (*BASE, *UNDECLARED))
 
 
 def digest(stack: StackConfig) -> str:
@@ -84,7 +84,7 @@ def root() -> Path:
 
 
 def find(stack: StackConfig) -> Environment | None:
-    """The stack's environment, if it is there, whole, and made by nobody else."""
+    """The stack's environment; None if it is missing, incomplete, or another user may have written it."""
     return read(root() / digest(stack))
 
 
@@ -103,7 +103,7 @@ def ready(stack: StackConfig) -> bool:
 
 
 def unused(stacks: Iterable[StackConfig]) -> list[str]:
-    """The digests of what is in the cache, whole or not, and of none of these stacks."""
+    """The digests of environments in the cache, complete or not, that these stacks do not use."""
     used = {digest(stack) for stack in stacks if stack.kind == "uv"}
     return [folder.name for folder in sorted(root().glob("*/")) if folder.name not in used]
 
@@ -112,30 +112,30 @@ def find_uv(stack: StackConfig) -> str:
     """The path of uv. Raises ConfigError."""
     if path := shutil.which("uv"):
         return path
-    raise ConfigError(f"stack={stack.name}: stack.kind=uv needs uv, which is not on the PATH; pip install uv")
+    raise ConfigError(f"stack={stack.name}: stack.kind=uv needs uv, which is not on the PATH. Next: pip install uv")
 
 
 def resolve(stack: StackConfig) -> str:
-    """The requirements that the declaration comes to; nothing is installed. Raises ConfigError where there are none."""
+    """The resolved requirements, without installing them. Raises ConfigError if they do not resolve."""
     uv = find_uv(stack)
     with tempfile.TemporaryDirectory() as scratch:
         command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python", interpreter(stack)]
-        asked, *options = requirements(stack, Path(scratch))
-        done = subprocess.run([*command, asked, *options], capture_output=True, text=True, cwd=scratch)
+        file, *options = requirements(stack, Path(scratch))
+        done = subprocess.run([*command, file, *options], capture_output=True, text=True, cwd=scratch)
     if done.returncode:
         raise cannot(stack, "does not resolve", done.stderr)
     return done.stdout
 
 
 def to_fetch(stack: StackConfig) -> str:
-    """Words on a Python that is not here, which uv can only try to fetch; nothing where it is here."""
+    """A note on a Python that is not here, which uv will try to fetch; empty if it is here."""
     find = [find_uv(stack), "python", "find", "--no-project", "--no-python-downloads", interpreter(stack)]
     here = not stack.python or subprocess.run(find, capture_output=True).returncode == 0
     return "" if here else f"; Python {stack.python} is not here, and uv has to fetch it"
 
 
 def make(stack: StackConfig) -> Environment:
-    """The stack's environment, made where it is not there. Raises ConfigError; what is half made is never used."""
+    """The stack's environment, made if missing. An incomplete one is never used. Raises ConfigError."""
     from filelock import FileLock
 
     folder = root() / digest(stack)
@@ -143,32 +143,32 @@ def make(stack: StackConfig) -> Environment:
     try:
         private_folder(folder.parent.name)
         with FileLock(f"{folder}.lock"):
-            if there := read(folder):
-                return there
+            if existing := read(folder):
+                return existing
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            with ExitStack() as unless_whole:  # What is half made would take the room that it lacked.
-                unless_whole.callback(shutil.rmtree, folder, ignore_errors=True)
+            with ExitStack() as unless_complete:  # A partial one would use the disk space that was short.
+                unless_complete.callback(shutil.rmtree, folder, ignore_errors=True)
                 environment = build(stack, uv, folder)
-                unless_whole.pop_all()
+                unless_complete.pop_all()
             return environment
     except OSError as error:
         raise ConfigError(
-            f"stack={stack.name}: its environment cannot be made in {folder.parent}: {error}; set TIMETRIAL_CACHE to a"
-            " folder with room that you can write to"
+            f"stack={stack.name}: its environment cannot be made in {folder.parent}: {error}. Next: set TIMETRIAL_CACHE"
+            " to a folder with free space that you can write to"
         ) from error
 
 
 def build(stack: StackConfig, uv: str, folder: Path) -> Environment:
     started = time.monotonic()
     env = folder / "env"
-    asked, *options = requirements(stack, folder)
+    file, *options = requirements(stack, folder)
     for command in (
         [uv, "venv", "--no-project", "--python", interpreter(stack), str(env)],
-        [uv, "pip", "install", "--python", str(env / "bin/python"), "-r", asked, *options],
+        [uv, "pip", "install", "--python", str(env / "bin/python"), "-r", file, *options],
     ):
         with (folder / "build.log").open("w") as log:
-            # In a folder of its own: where a user stands may be a project, whose settings uv would follow.
+            # Not in the user's current folder, which may be a project whose settings uv would follow.
             done = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder)
         if done.returncode:
             raise cannot(stack, "cannot be made", (folder / "build.log").read_text(errors="replace"))
@@ -179,21 +179,21 @@ def build(stack: StackConfig, uv: str, folder: Path) -> Environment:
     facts = {"declared": declared(stack), "build_sec": time.monotonic() - started, "size_bytes": size}
     documents.write_json(folder / "complete.json", facts)
     if (environment := read(folder)) is None:
-        why = distrust(folder) or "its files went away"
+        reason = distrust(folder) or "its files were removed"
         raise ConfigError(
-            f"stack={stack.name}: its environment is not used, since {why}; uv links files from its own cache: set"
-            " UV_CACHE_DIR to a folder of your own"
+            f"stack={stack.name}: its environment is not used, since {reason}. uv links files from its own cache. Next:"
+            " set UV_CACHE_DIR to a folder of your own"
         )
     return environment
 
 
 def interpreter(stack: StackConfig) -> str:
-    """What uv is told of the Python: the version or path that is declared, or this one."""
+    """The Python for uv: the declared version or path, else this interpreter."""
     return stack.python or sys.executable
 
 
 def requirements(stack: StackConfig, folder: Path) -> list[str]:
-    """Write the files of what is declared; the path of the requirements, and uv's other options."""
+    """Write the declared requirements to files. Returns the path of the requirements, then uv's other options."""
     content = declared(stack)
     documents.write_text(folder / "requirements.in", "".join(f"{line}\n" for line in content["requirements"]))
     documents.write_text(folder / "overrides.txt", "".join(f"{line}\n" for line in content["overrides"]))
@@ -203,10 +203,10 @@ def requirements(stack: StackConfig, folder: Path) -> list[str]:
 
 
 def cannot(stack: StackConfig, what: str, words: str) -> ConfigError:
-    """uv's words, shortened, and the declaration."""
-    said = " ".join(re.sub(r"[^\x20-\x7e]+", " ", redact(words)).split())
+    """The error with uv's output, shortened, and the declaration."""
+    output = " ".join(re.sub(r"[^\x20-\x7e]+", " ", redact(words)).split())
     return ConfigError(
-        f"stack={stack.name}: {what} ({summary(stack)}): {said[max(0, said.find('error:')) :][:MAX_WORDS]}"
+        f"stack={stack.name}: {what} ({summary(stack)}): {output[max(0, output.find('error:')) :][:MAX_WORDS]}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether a stack can run here, judged before anything is built: what it needs, what was found, and the verdict."""
+"""Judges whether a stack can run here, before anything is built: needs, findings and a verdict."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tracking.machine.stacks.interpreter import NEEDED
 if TYPE_CHECKING:
     from rich.table import Table
 
-FITTING = "stack=torch2_9"  # Of the stacks that are shipped, old drivers run this one.
+FITTING = "stack=torch2_9"  # the shipped stack that old drivers run
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A row of the table that dry_run and doctor show; `error` is empty where the stack can run.
+    """A row of the table in dry_run and doctor; `error` is empty if the stack can run.
 
-    `cuda` is what its torch is built for, where that is known.
+    `cuda` is that of its torch, if known.
     """
 
     stack: str
@@ -41,8 +41,8 @@ class Verdict:
 
 
 def verdict_table(verdicts: Sequence[Verdict]) -> Table:
-    """The verdicts for a terminal."""
-    from rich.table import Table  # Only here: a worker's environment need not have it.
+    """The verdicts as a table for a terminal."""
+    from rich.table import Table  # Only here: a worker's environment may lack it.
 
     shown = Table(title="stacks", title_justify="left")
     for heading in ("stack", "needs", "found", "verdict"):
@@ -55,11 +55,11 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Table:
 def judge(
     stack: StackConfig, gpus: Sequence[nvml.Gpu], resolve: bool = True, needed: Sequence[str] = NEEDED
 ) -> Verdict:
-    """Judge a stack for a run on these GPUs ([] for the CPU) that needs these packages of it.
+    """Judge a stack for a run on these GPUs ([] for the CPU) that needs these packages in it.
 
-    With `resolve`, ask uv or a registry if it can be had.
+    With `resolve`, query uv or a registry whether it is available.
     """
-    facts = f"driver {nvml.driver_version() or 'unknown'}" if gpus else "no GPU asked for"
+    facts = f"driver {nvml.driver_version() or 'unknown'}" if gpus else "no GPU requested"
     needs, cuda = KINDS.get(stack.kind, stack.kind), None
     try:
         check_keys(stack, needed)
@@ -76,9 +76,7 @@ def judge(
                 uv_environment.resolve(stack)
                 facts += f", which resolves{uv_environment.to_fetch(stack)}"
         if stack.kind == "container" and container_images.find(stack) is None:
-            check_room(
-                stack, container_images.store(stack), container_images.ROOM_BYTES, "remove images that nobody needs"
-            )
+            check_room(stack, container_images.store(stack), container_images.ROOM_BYTES, "remove unused images")
             facts += ", which can be" if resolve and container_images.check_reach(stack) else ""
     except ConfigError as error:
         return Verdict(stack.name, needs, facts, str(error), cuda)
@@ -101,29 +99,29 @@ REQUIRED = {"python": "python", "uv": "torch"}
 
 
 def check_keys(stack: StackConfig, needed: Sequence[str] = NEEDED) -> None:
-    """Raise ConfigError for a kind that is none, a key that it needs, and a key that has no effect with it."""
+    """Raise ConfigError for an unknown kind, a missing key, and a key without effect."""
     if stack.kind not in KEYS:
-        raise ConfigError(f"stack.kind={stack.kind}: allowed: {', '.join(KEYS)}")
+        raise ConfigError(f"stack.kind={stack.kind}: no such kind. Allowed: {', '.join(KEYS)}")
     default = StackConfig()
     for key in (*KEYS["uv"], "container"):
         if getattr(stack, key) != getattr(default, key) and key not in KEYS[stack.kind]:
-            raise ConfigError(f"stack.{key}: has no effect with stack.kind={stack.kind}; leave it out")
+            raise ConfigError(f"stack.{key}: has no effect with stack.kind={stack.kind}. Next: leave it out")
     required = REQUIRED.get(stack.kind)
     if required and not getattr(stack, required) and (required != "torch" or "torch" in needed):
-        raise ConfigError(f"stack={stack.name}: stack.kind={stack.kind} needs stack.{required}; give it")
+        raise ConfigError(f"stack={stack.name}: stack.kind={stack.kind} needs stack.{required}. Next: give it")
     if stack.kind == "container":
         container.check_container(stack)
 
 
 def versions(stack: StackConfig, needed: Sequence[str]) -> tuple[str | None, str | None, str]:
-    """torch and its CUDA where they are known and needed, and what is there of the stack. Raises ConfigError."""
+    """Versions of torch and its CUDA, if known and needed, and what exists of the stack. Raises ConfigError."""
     if stack.kind == "container":
         return image_versions(stack, needed)
     if stack.kind == "uv":
         release = releases.release(stack.torch) if stack.torch else None
-        there = uv_environment.find(stack)
-        own = stack.index is not None  # wheels from elsewhere may be built for another CUDA
-        return stack.torch, release.cuda if release and not own else None, "made" if there else "not made yet"
+        made = uv_environment.find(stack)
+        has_index = stack.index is not None  # Wheels of another index may be built for another CUDA.
+        return stack.torch, release.cuda if release and not has_index else None, "made" if made else "not made yet"
     if stack.kind == "python":
         assert stack.python is not None
         python = interpreter.probe(stack, stack.python, needed)
@@ -134,7 +132,7 @@ def versions(stack: StackConfig, needed: Sequence[str]) -> tuple[str | None, str
 
 
 def image_versions(stack: StackConfig, needed: Sequence[str]) -> tuple[str | None, str | None, str]:
-    """As `versions`, of an image: what is in it, once it is here. Raises ConfigError for one that no worker runs in."""
+    """`versions` for a container's image, once it is here. Raises ConfigError if a worker cannot run in it."""
     engine, image = container_images.version(stack), container_images.find(stack)
     if image is None:
         container_images.check_name(stack)
@@ -144,12 +142,12 @@ def image_versions(stack: StackConfig, needed: Sequence[str]) -> tuple[str | Non
     words = f"{engine}, image {image.digest or image.run}, {python}"
     if "torch" not in needed:
         return None, None, words
-    # Forward compatibility is what such an image brings its own driver's library for.
+    # Such an image has its own driver library, for forward compatibility with older drivers.
     return python.torch, None if python.compat else python.cuda, words
 
 
 def native_cuda() -> str | None:
-    """The CUDA of this Python's torch, read from its file: importing it takes seconds."""
+    """The CUDA of this Python's torch, read from its file, since importing it takes seconds."""
     path = Path(str(metadata.distribution("torch").locate_file("torch/version.py")))
     lines = path.read_text().splitlines() if path.exists() else []
     values = [line.partition("=")[2].strip() for line in lines if line.startswith("cuda")]
@@ -157,34 +155,34 @@ def native_cuda() -> str | None:
 
 
 def check_driver(stack: StackConfig, torch: str, cuda: str, gpus: Sequence[nvml.Gpu]) -> None:
-    """Raise ConfigError where the driver is too old for this CUDA, or the wheel holds no code for a GPU."""
+    """Raise ConfigError if the driver is too old for this CUDA, or the wheel has no code for a GPU."""
     driver, release = nvml.driver_version(), releases.release(torch)
     for gpu in gpus:
         capability = gpu.compute_capability
         least = releases.min_driver(cuda, capability)
         if driver is not None and least is not None and int(driver.split(".")[0]) < least:
-            other = f"; take {FITTING}, or" if stack.kind == "native" else ": take a stack of an older CUDA, or"
+            other = f"give {FITTING}" if stack.kind == "native" else "give a stack with an older CUDA"
             raise ConfigError(
                 f"stack={stack.name}: CUDA {cuda} of torch {torch} needs driver {least} or later, and this is"
-                f" {driver}{other} install a newer driver ({releases.FORWARD_COMPATIBILITY})"
+                f" {driver}. Next: {other}, or install a newer driver ({releases.FORWARD_COMPATIBILITY})"
             )
-        wheel = stack.index is None and stack.kind != "container"  # others may be built for more GPUs or fewer
+        wheel = stack.index is None and stack.kind != "container"  # Other builds may be for other GPUs.
         built = release.capabilities if release and wheel else None
         if built and capability is not None and not releases.holds(built, capability):
             held = ", ".join(map(str, built))
             raise ConfigError(
-                f"stack={stack.name}: torch {torch} holds no code for GPU {gpu.index} ({gpu.name}, compute capability"
-                f" {capability}), only for {held}; take a stack with another torch"
+                f"stack={stack.name}: torch {torch} has no code for GPU {gpu.index} ({gpu.name}, compute capability"
+                f" {capability}), only for {held}. Next: give a stack with another torch"
             )
 
 
 def check_room(stack: StackConfig, folder: Path, needed_bytes: int, remedy: str) -> None:
-    """Raise ConfigError where the disk that a stack is kept on has no room for it."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    free = shutil.disk_usage(there).free
+    """Raise ConfigError if the disk has no room for a stack."""
+    place = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(place).free
     if free < needed_bytes:
         elsewhere = ", or set TIMETRIAL_CACHE" if folder.is_relative_to(cache()) else ""
         raise ConfigError(
-            f"stack={stack.name}: making it takes up to {needed_bytes / 1e9:.0f} GB, and {there} has"
-            f" {free / 1e9:.1f} GB left; make room ({remedy}){elsewhere}"
+            f"stack={stack.name}: needs up to {needed_bytes / 1e9:.0f} GB, and {place} has"
+            f" {free / 1e9:.1f} GB left. Next: make room ({remedy}){elsewhere}"
         )

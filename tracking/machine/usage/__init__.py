@@ -1,6 +1,6 @@
-"""What happens on the machine while a run computes there: how busy its parts are, and who else uses them.
+"""Samples the machine while a run computes there: utilisation, and co-tenants.
 
-It is sampled beside the worker, never in it. A sensor that fails is left out of the sample.
+Samples are taken beside the worker, never in it. A sensor that fails is left out of the sample.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who else computes where a run does: other processes on its cores and GPUs make it slow, and it cannot tell.
+"""Finds co-tenants of a run: other processes on its cores and GPUs, which slow it down unnoticed.
 
-A run's own processes are its launcher, all that this has started, and the sessions that those have opened. Who shares
-the launcher's terminal or process group may be another run.
+A run's own processes are its launcher, the launcher's descendants, and the sessions that these have opened. Processes
+in the launcher's terminal or process group may belong to another run.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pathlib import Path
 from tracking.machine.environment import nvml, processes
 
 Process = processes.Process
-CPU_THRESHOLD = 0.10  # share of the cores that the run could have had; below it, a desktop or a monitor
-NAMED = 3  # processes that are named
-NAMED_CORES = 0.05  # mean use of those, at least
+CPU_THRESHOLD = 0.10  # share of the run's cores; less may be a desktop or a monitor
+NAMED = 3  # most processes that are named
+NAMED_CORES = 0.05  # least mean use of a named process
 
-# Of GPUs given by UUID the processes that compute on them, by the index that nvidia-smi prints.
+# From GPU UUIDs to the pids that compute on them, by nvidia-smi's index.
 ComputeProcesses = Callable[[Sequence[str]], Mapping[int, Sequence[int]]]
 
 
 class CoTenants:
-    """Watches from its making on, which is to be before the run's worker starts; `tag` says what was found so far.
+    """Watches for co-tenants. Create it before the run's worker starts. `tag` describes those found so far.
 
-    A process that has one of `marks` among the words of its command is the run's too, with all that it has started.
-    `known` is what the caller knows of them. `proc`, `launcher`, `clock` and `compute_processes` are for tests.
+    A process with one of `marks` in its command line belongs to the run, with its descendants. `known` describes
+    co-tenants that the caller knows. `proc`, `launcher`, `clock` and `compute_processes` are for tests.
     """
 
     def __init__(
@@ -46,58 +46,58 @@ class CoTenants:
         self._quota = processes.quota() if proc == Path("/proc") else math.inf
         self._marks = set(marks)
         self._known = known
-        self.roots: set[int] = set()  # processes that are the run's too, with all that they have started
-        self._marked: dict[tuple[int, int], bool] = {}  # by a process's number and start
-        self._sessions: set[int] = set()  # those that the run has opened
-        self._used: dict[str, float] = {}  # seconds of CPU of each foreign process, by name
+        self.roots: set[int] = set()  # further pids of the run, with their descendants
+        self._marked: dict[tuple[int, int], bool] = {}  # by pid and start
+        self._sessions: set[int] = set()  # sessions that the run has opened
+        self._used: dict[str, float] = {}  # CPU seconds of foreign processes, by name
         self._watched_sec = self._taken_sec = self._stolen_sec = 0.0
-        self._gpus: dict[int, dict[int, str]] = {}  # by the GPU's index: the names of foreign processes, by number
+        self._gpus: dict[int, dict[int, str]] = {}  # names of foreign processes by pid, by the GPU's index
         self._before: tuple[float, float, float, float, dict[int, Process]] | None = None
         self._already = {pid for pids in self._on_gpus().values() for pid in pids}
-        with suppress(OSError, ValueError):  # a machine that does not tell: nothing will be found
+        with suppress(OSError, ValueError):  # Without /proc nothing will be found.
             self.sample()
 
     @property
     def cores(self) -> float:
-        """The cores that the run can have, of the CPUs that it may use and the quota of its container."""
+        """The cores available to the run, by its CPU affinity and its container's quota."""
         return min(len(self._cpus), self._quota)
 
     def sample(self) -> dict[str, float]:
-        """The shares of the run's cores that it and others had since the sample before.
+        """The shares of the run's cores that the run and others used since the last sample.
 
-        `run_cpu_percentage`, `neighbours_cpu_percentage`, and `run_busiest_process_cores` of the process of the run
-        that computed most; who else computes on its GPUs is noted, too. Raises OSError where there is no /proc.
+        `run_cpu_percentage`, `neighbours_cpu_percentage`, and `run_busiest_process_cores` of the run's busiest process.
+        Foreign processes on its GPUs are noted. Raises OSError without /proc.
         """
-        there = processes.running(self._proc)
-        ours = self._ours(there)
-        self._note_gpus(there, ours)
+        running = processes.running(self._proc)
+        ours = self._ours(running)
+        self._note_gpus(running, ours)
         now, (busy, stolen) = self._clock(), processes.parse_cpu_sec((self._proc / "stat").read_text(), self._cpus)
-        own = sum(there[pid].total_sec for pid in ours if pid in there)
-        before, self._before = self._before, (now, busy, stolen, own, there)
+        own = sum(running[pid].total_sec for pid in ours if pid in running)
+        before, self._before = self._before, (now, busy, stolen, own, running)
         if before is None or now <= before[0]:
             return {}
         if self._marks and own < before[3]:
-            return {}  # a container has ended, and took along what it had computed since: it would seem another's
-        visible = self._visible(before[4], there, ours)
+            return {}  # A container has ended. Its CPU time since the last sample would count as foreign.
+        visible = self._visible(before[4], running, ours)
         others = min(len(self._cpus) * (now - before[0]), max(0.0, (busy - before[1]) - max(0.0, own - before[3])))
         taken = self._cpu_sec_taken(others, visible, now - before[0])
         self._watched_sec += now - before[0]
         self._taken_sec += taken
         self._stolen_sec += stolen - before[2]
-        there_were = self.cores * (now - before[0])
-        used = max(0.0, own - before[3])  # less than nothing where a process of the run's has ended
-        shares = {"run_cpu_percentage": used / there_were, "neighbours_cpu_percentage": taken / there_were}
+        available = self.cores * (now - before[0])
+        used = max(0.0, own - before[3])  # negative after the end of a process of the run
+        shares = {"run_cpu_percentage": used / available, "neighbours_cpu_percentage": taken / available}
         percentages = {key: 100 * min(1.0, share) for key, share in shares.items()}
-        return percentages | {"run_busiest_process_cores": self._busiest(before[4], there, ours) / (now - before[0])}
+        return percentages | {"run_busiest_process_cores": self._busiest(before[4], running, ours) / (now - before[0])}
 
     def tag(self) -> str:
-        """Who took more than may be passed over: `cpu: 93 % of 2 cores (stress); gpu 0: 1 process`; empty for nobody.
+        """Co-tenants above the threshold: `cpu: 93 % of 2 cores (stress); gpu 0: 1 process`; empty without any.
 
-        It may be asked while another thread samples.
+        It may be called while another thread samples.
         """
         takers = [self._known] if self._known else []
-        have = self.cores * self._watched_sec
-        share = min(1.0, (self._taken_sec + self._stolen_sec) / have) if have else 0.0
+        available = self.cores * self._watched_sec
+        share = min(1.0, (self._taken_sec + self._stolen_sec) / available) if available else 0.0
         if share > CPU_THRESHOLD:
             names = self._names()
             if self._stolen_sec > self._taken_sec:
@@ -111,18 +111,18 @@ class CoTenants:
         return "; ".join(takers)
 
     def _names(self) -> list[str]:
-        """Of the foreign processes that computed most, the names."""
+        """The names of the foreign processes that computed most."""
         most = sorted(self._used.items(), key=lambda item: -item[1])[:NAMED]
         return [name for name, sec in most if sec > NAMED_CORES * self._watched_sec]
 
-    def _ours(self, there: dict[int, Process]) -> set[int]:
-        """The run's own processes; and the kernel's threads, which work for all."""
-        marked = [pid for pid, process in there.items() if self._marks and self._is_marked(process)]
-        ours = processes.descendants(there, [self._launcher, *self.roots, *marked])
-        own = there[self._launcher].session if self._launcher in there else 0
-        self._sessions |= {there[pid].session for pid in ours if pid in there} - {own}
-        ours |= {process.pid for process in there.values() if process.session in self._sessions}
-        return ours if self._contained else ours | processes.descendants(there, [processes.KERNEL])
+    def _ours(self, running: dict[int, Process]) -> set[int]:
+        """The pids of the run, and of the kernel's threads, which work for all."""
+        marked = [pid for pid, process in running.items() if self._marks and self._is_marked(process)]
+        ours = processes.descendants(running, [self._launcher, *self.roots, *marked])
+        own = running[self._launcher].session if self._launcher in running else 0
+        self._sessions |= {running[pid].session for pid in ours if pid in running} - {own}
+        ours |= {process.pid for process in running.values() if process.session in self._sessions}
+        return ours if self._contained else ours | processes.descendants(running, [processes.KERNEL])
 
     def _is_marked(self, process: Process) -> bool:
         key = (process.pid, process.started)
@@ -130,19 +130,19 @@ class CoTenants:
             self._marked[key] = not self._marks.isdisjoint(processes.words(self._proc, process.pid))
         return self._marked[key]
 
-    def _note_gpus(self, there: dict[int, Process], ours: set[int]) -> None:
+    def _note_gpus(self, running: dict[int, Process], ours: set[int]) -> None:
         for index, pids in self._on_gpus().items():
             for pid in pids:
-                # In a container the driver's numbers may be those outside; who was there before the worker is foreign.
-                foreign = pid in self._already if self._contained else pid in there and pid not in ours
+                # In a container the driver's pids may be the host's. Processes from before the worker are foreign.
+                foreign = pid in self._already if self._contained else pid in running and pid not in ours
                 if foreign:
-                    name = "" if self._contained else there[pid].name
+                    name = "" if self._contained else running[pid].name
                     self._gpus.setdefault(index, {})[pid] = name
 
-    def _visible(self, before: dict[int, Process], there: dict[int, Process], ours: set[int]) -> float:
-        """Seconds of CPU of the foreign processes that can be seen, since the sample before."""
+    def _visible(self, before: dict[int, Process], running: dict[int, Process], ours: set[int]) -> float:
+        """CPU seconds of visible foreign processes since the last sample."""
         total = 0.0
-        for pid, process in there.items():
+        for pid, process in running.items():
             earlier = before.get(pid)
             if pid in ours or (earlier and earlier.started != process.started):
                 continue
@@ -152,21 +152,21 @@ class CoTenants:
         return total
 
     def _cpu_sec_taken(self, others: float, visible: float, sec: float) -> float:
-        """Seconds of CPU that the run could have had, and others had.
+        """CPU seconds that others took from the run.
 
-        Where a quota leaves fewer cores than there are, those who are in the same container use it up; those outside
-        take away only what is over when all cores are busy.
+        With a quota below the number of cores, processes in the same container use up the quota. Those outside take
+        from the run only if all cores are busy.
         """
         if self._quota >= len(self._cpus):
             return others
         sharing = min(visible, others) if self._contained else 0.0
         return sharing + max(0.0, others - sharing - (len(self._cpus) - self._quota) * sec)
 
-    def _busiest(self, before: dict[int, Process], there: dict[int, Process], ours: set[int]) -> float:
-        """Seconds of CPU of the process of the run that computed most since the sample before."""
+    def _busiest(self, before: dict[int, Process], running: dict[int, Process], ours: set[int]) -> float:
+        """CPU seconds of the run's busiest process since the last sample."""
         used = []
-        for pid in ours - processes.descendants(there, [processes.KERNEL]):
-            if process := there.get(pid):
+        for pid in ours - processes.descendants(running, [processes.KERNEL]):
+            if process := running.get(pid):
                 earlier = before.get(pid)
                 same = earlier is not None and earlier.started == process.started
                 used.append(process.cpu_sec - (earlier.cpu_sec if earlier and same else 0.0))
@@ -175,12 +175,12 @@ class CoTenants:
     def _on_gpus(self) -> Mapping[int, Sequence[int]]:
         try:
             return self._compute_processes(self._uuids) if self._uuids else {}
-        except Exception:  # no driver, or one that does not tell, by whatever exception: nobody is known
+        except Exception:  # without a driver, or without an answer; various exceptions
             return {}
 
 
 def compute_processes_of(uuids: Sequence[str]) -> dict[int, list[int]]:
-    """Of GPUs given by UUID the processes that compute on them, by index. Raises ImportError and what NVML raises."""
+    """The pids that compute on these GPUs, by index. Raises ImportError and NVMLError."""
     import pynvml
 
     pids_by_gpu: dict[int, list[int]] = {}

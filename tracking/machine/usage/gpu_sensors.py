@@ -1,6 +1,6 @@
-"""What the sensors of one GPU say: those of MLflow's GPUMonitor, GPM where it has it, its buses, and what slowed it.
+"""The sensors of one GPU: those of MLflow's GPUMonitor, GPM if supported, buses, and causes of low clocks.
 
-A sensor raises NVMLError where it fails.
+A sensor that fails raises NVMLError.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 from tracking.machine.environment import gpm, nvml
 from tracking.machine.usage.sensors import Rates, Sensor
 
-ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink field that sums the links (nvml.h, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX)
-# What slows a GPU's clock, by NVML's bit for each reason (nvml.h, nvmlClocksEventReason*).
+ALL_LINKS = 0xFFFFFFFF  # scope for the sum over NVLinks (nvml.h, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX)
+# Causes of a lowered clock, with NVML's bits (nvml.h, nvmlClocksEventReason*).
 THROTTLED = {"power": 0x04 | 0x80, "thermal": 0x20 | 0x40}
 
 
 def gpu_sensors(uuid: str, rates: Rates) -> dict[str, Sensor]:
-    """The sensors of one GPU. Raises NVMLError for an unknown UUID, ImportError where pynvml is missing."""
+    """The sensors of one GPU. Raises NVMLError for an unknown UUID, and ImportError without pynvml."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -34,7 +34,7 @@ def gpu_sensors(uuid: str, rates: Rates) -> dict[str, Sensor]:
     }
     metrics = gpm.opened(pynvml, handle)
     if metrics is not None:
-        # One reading for all; NVML would measure PCIe over the 20 ms that each call of its own waits.
+        # One reading has all of them. NVML's own call for PCIe would wait 20 ms.
         return made | {f"{gpu} GPM": lambda: {f"{gpu}_{name}": value for name, value in metrics.read().items()}}
     return made | {
         f"{gpu} PCIe": lambda: _pcie(pynvml, handle, gpu),
@@ -51,7 +51,7 @@ def _memory(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
 
 
 def _utilization(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
-    """The share of time in which a kernel ran."""
+    """The share of time with a running kernel."""
     return {f"{gpu}_utilization_percentage": pynvml.nvmlDeviceGetUtilizationRates(handle).gpu}
 
 
@@ -60,46 +60,46 @@ def _power(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
 
 
 def _power_of_limit(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
-    """The power as a share of the limit that is enforced, which not every GPU has."""
+    """The power as a share of the enforced limit, which some GPUs lack."""
     used, limit = pynvml.nvmlDeviceGetPowerUsage(handle), pynvml.nvmlDeviceGetEnforcedPowerLimit(handle)
     return {f"{gpu}_power_usage_percentage": round(100 * used / limit, 1)}
 
 
 def _clock(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
-    """The clock of the multiprocessors now, as a share of the highest that they have."""
+    """The current clock of the multiprocessors, as a share of the highest one."""
     now = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
     most = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
     return {f"{gpu}_sm_clock_percentage": round(100.0 * now / most, 2)}
 
 
 def _throttled(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
-    """100 for each cause that keeps the clock down now, and 0 else, so that means are shares of the time."""
+    """100 for each cause that lowers the clock now, else 0, so that means are shares of the time."""
     try:
         reasons = int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-    except pynvml.NVMLError_FunctionNotFound:  # drivers before 535 have it under its former name
+    except pynvml.NVMLError_FunctionNotFound:  # the former name, in drivers before 535
         reasons = int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
     return {f"{gpu}_{cause}_throttled_percentage": 100.0 * bool(reasons & bits) for cause, bits in THROTTLED.items()}
 
 
 def _link(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
-    """What the PCIe link has of its lanes and rate, of the most that GPU and slot could have."""
+    """The current lanes and rate of the PCIe link, as a share of the most that GPU and slot support."""
     now, most = (
         getattr(pynvml, f"nvmlDeviceGet{which}PcieLinkWidth")(handle)
-        * 2.0 ** getattr(pynvml, f"nvmlDeviceGet{which}PcieLinkGeneration")(handle)  # each is twice as fast
+        * 2.0 ** getattr(pynvml, f"nvmlDeviceGet{which}PcieLinkGeneration")(handle)  # each generation doubles the rate
         for which in ("Curr", "Max")
     )
     return {f"{gpu}_pcie_link_percentage": round(100.0 * now / most, 2)}
 
 
 def _errors_since_now(pynvml: Any, handle: Any, gpu: str) -> Sensor:
-    """Errors of the GPU's memory since this call, corrected ones too."""
+    """A sensor for the GPU's memory errors since its first reading, including corrected ones."""
 
     def total() -> int:
         kinds = (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
         counter = pynvml.NVML_VOLATILE_ECC
         return sum(int(pynvml.nvmlDeviceGetTotalEccErrors(handle, kind, counter)) for kind in kinds)
 
-    before: list[int] = []  # It is asked first within `since`: a GPU may not tell.
+    before: list[int] = []  # filled within `since`, since a GPU may not support it
 
     def since() -> dict[str, float]:
         errors = total()
@@ -111,7 +111,7 @@ def _errors_since_now(pynvml: Any, handle: Any, gpu: str) -> Sensor:
 
 
 def _pcie(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
-    """PCIe traffic in MB/s, which NVML measures over the 20 ms that each call waits."""
+    """PCIe traffic in MB/s. NVML measures it for 20 ms in each call."""
     return {
         f"{gpu}_pcie_{direction}_megabytes_per_sec": pynvml.nvmlDeviceGetPcieThroughput(handle, counter) / 1e3
         for direction, counter in (
@@ -122,7 +122,7 @@ def _pcie(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
 
 
 def _nvlink_megabytes(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
-    """Payload over all NVLinks since the driver started; nothing where the GPU has none."""
+    """Payload over all NVLinks since the driver started, in MB; empty without NVLinks."""
     directions = {
         "receive": pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
         "transmit": pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,

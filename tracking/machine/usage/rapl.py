@@ -1,6 +1,6 @@
-"""The energy of a host's processors and their memory, by RAPL's counters (Linux, Documentation/power/powercap).
+"""The energy of a host's processors and memory, from RAPL's counters (Linux, Documentation/power/powercap).
 
-Since Linux 5.10 only root may read them by default. What they leave out are disks, fans, network and power supplies.
+Since Linux 5.10 only root may read them by default. They do not cover disks, fans, network and power supplies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ POWERCAP = Path("/sys/class/powercap")
 
 @dataclass
 class Counter:
-    """A zone's microjoules, which begin again at 0 behind `most`."""
+    """A zone's counter in microjoules, which wraps to 0 after `most`."""
 
     path: Path
     most: int
@@ -29,10 +29,10 @@ class Counter:
 
 
 def counters(root: Path = POWERCAP) -> list[Counter]:
-    """One for each processor, and for its memory where that has its own; empty where there are none.
+    """A counter for each processor, and for its memory if that has one; empty without RAPL.
 
-    A zone within a processor counts once, with its processor. Raises OSError where they may not be read, ValueError for
-    what is none.
+    A zone within a processor counts once, with its processor. Raises OSError without permission, and ValueError for
+    malformed files.
     """
     zones = [zone for zone in sorted(root.glob("intel-rapl:*")) if _is_counted(zone)]
     paths = [(zone / "energy_uj", int((zone / "max_energy_range_uj").read_text())) for zone in zones]
@@ -40,7 +40,7 @@ def counters(root: Path = POWERCAP) -> list[Counter]:
 
 
 def joules(zones: list[Counter]) -> dict[str, float]:
-    """Those of all zones since they were first read; empty where there are none."""
+    """The joules of all zones since they were first read; empty without zones."""
     return {"host_joules": sum(zone.read() for zone in zones) / 1e6} if zones else {}
 
 

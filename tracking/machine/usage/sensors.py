@@ -1,7 +1,7 @@
-"""What system metrics are read from: psutil, NVML and /sys, under the keys of MLflow's own collectors where it has any.
+"""Sensors of system metrics, from psutil, NVML and /sys, with the keys of MLflow's collectors if it has any.
 
-Those collectors are not imported: MLflow takes 1.7 s of a core, beside a worker that starts.
-A sensor raises what psutil, /sys or NVML raise where it fails.
+Those collectors are not imported, since MLflow's import takes 1.7 s of a core, beside a starting worker.
+A sensor that fails raises the exceptions of psutil, /sys or NVML.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ class Rates:
         self._before: dict[str, tuple[float, Mapping[str, float]]] = {}
 
     def per_sec(self, name: str, counters: Mapping[str, float]) -> dict[str, float]:
-        """The rate of each counter since the call before under this name; none at the first call, nor for a counter
-        that is new or went back (a device that was reset)."""
+        """The rates of counters since the last call with this name.
+
+        Empty at the first call. Counters that are new or went back (after a reset of the device) are left out.
+        """
         now = self._clock()
         then, before = self._before.get(name, (now, {}))
         self._before[name] = (now, counters)
@@ -38,10 +40,10 @@ class Rates:
 
 
 def disk_megabytes() -> dict[str, float]:
-    import psutil  # In these functions only: a worker's environment need not have it.
+    import psutil  # In these functions only: a worker's environment may lack it.
 
     counters = psutil.disk_io_counters()
-    if counters is None:  # a machine without disks, as some containers see it
+    if counters is None:  # without disks, as in some containers
         return {}
     return {"disk_read_megabytes": counters.read_bytes / 1e6, "disk_write_megabytes": counters.write_bytes / 1e6}
 
@@ -57,7 +59,7 @@ def network_megabytes() -> dict[str, float]:
 
 
 def disk_space(path: Path) -> dict[str, float]:
-    """The metrics of MLflow's DiskMonitor, which knows no disk but the root's."""
+    """The metrics of MLflow's DiskMonitor, for the disk of `path` rather than the root's."""
     import psutil
 
     usage = psutil.disk_usage(str(path))
@@ -79,11 +81,10 @@ def infiniband_megabytes(root: Path) -> dict[str, float]:
 
 
 def network_files_megabytes(mountstats: Path) -> dict[str, float]:
-    """What this machine's mounts of NFS read from their servers and wrote to them since they were mounted.
+    """Megabytes read from and written to NFS servers since the mounts were made; empty without NFS.
 
-    Counters of disks do not see it. The fifth and sixth number of a mount's line `bytes:` (Linux, fs/nfs/iostat.h).
-    A file system that is mounted in several places, as containers do it, shows its counters at each and counts once.
-    Nothing where no NFS is mounted.
+    Disk counters do not include them. They are the fifth and sixth number of a mount's line `bytes:` (Linux,
+    fs/nfs/iostat.h). A file system mounted in several places, as in containers, counts once.
     """
     devices = mounted_devices(mountstats.with_name("mountinfo"))
     totals: dict[str, list[str]] = {}
@@ -101,7 +102,7 @@ def network_files_megabytes(mountstats: Path) -> dict[str, float]:
 
 
 def mounted_devices(mountinfo: Path) -> dict[str, str]:
-    """By place, the number of the file system that is mounted there (proc_pid_mountinfo(5)); none without the file."""
+    """The device number of each mounted file system by place (proc_pid_mountinfo(5)); empty without the file."""
     if not mountinfo.exists():
         return {}
     mounts = [line.split() for line in mountinfo.read_text().splitlines()]
@@ -109,7 +110,7 @@ def mounted_devices(mountinfo: Path) -> dict[str, str]:
 
 
 def processor_and_cache() -> dict[str, float]:
-    """The share of the busiest core since the call before, which a mean over cores hides, and the page cache."""
+    """Utilisation of the busiest core since the last call, which a mean over cores hides, and the page cache."""
     import psutil
 
     return {
@@ -119,7 +120,7 @@ def processor_and_cache() -> dict[str, float]:
 
 
 def processor_and_memory() -> dict[str, float]:
-    """The metrics of MLflow's CPUMonitor; the processor's share is that since the call before."""
+    """The metrics of MLflow's CPUMonitor. CPU utilisation is that since the last call."""
     import psutil
 
     memory = psutil.virtual_memory()
@@ -131,6 +132,6 @@ def processor_and_memory() -> dict[str, float]:
 
 
 def network_since_now() -> Sensor:
-    """The metrics of MLflow's NetworkMonitor: megabytes since this call."""
+    """A sensor with the metrics of MLflow's NetworkMonitor: megabytes since this call."""
     before = network_megabytes()
     return lambda: {key: value - before[key] for key, value in network_megabytes().items()}

@@ -1,7 +1,7 @@
-"""System metrics of this machine: its sensors, asked at an interval, and the journal of what they say.
+"""Samples the sensors of this machine at an interval and journals the values.
 
-Sampled in the supervisor's process, beside the worker: a thread in the worker would steal the interpreter from the
-training. A sensor that fails is left out of the sample, and the next sample asks it again.
+It runs in the supervisor's process, since a thread in the worker would slow down the training's interpreter. A sensor
+that fails is left out of the sample, and tried again in the next one.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ MOUNTSTATS = Path("/proc/self/mountstats")
 
 
 class SystemMetrics:
-    """Samples the machine and the GPUs given by UUID. `sample` raises nothing; `failures` says what is left out.
+    """Samples the machine and the GPUs with these UUIDs. `sample` does not raise; `failures` has the failed sensors.
 
-    The disk is the one that holds `disk_path`. Keys of GPUs carry NVML's index, as nvidia-smi prints it; a MIG device
-    that of its GPU. With `neighbours`, their share of the CPU is sampled too. With `node`, keys begin with system/NODE/
-    as MLflow writes them for multi-node runs.
+    The disk is that of `disk_path`. Keys of GPUs have nvidia-smi's index; a MIG device has that of its GPU. With
+    `neighbours`, co-tenants' share of the CPU is sampled too. With `node`, keys begin with system/NODE/, as MLflow
+    writes them for multi-node runs.
     """
 
     def __init__(
         self, gpu_uuids: list[str], disk_path: Path, node: str = "", infiniband: Path = INFINIBAND,
         mountstats: Path = MOUNTSTATS, neighbours: CoTenants | None = None, powercap: Path = rapl.POWERCAP,
     ) -> None:  # fmt: skip
-        self.failures: dict[str, str] = {}  # by sensor: what it said last
+        self.failures: dict[str, str] = {}  # last error by sensor
         self._prefix = f"{quantities.SYSTEM}{node}/" if node else quantities.SYSTEM
         self._rates = sensors.Rates()
         self._sensors: dict[str, sensors.Sensor] = {
@@ -55,29 +55,29 @@ class SystemMetrics:
         self._add("energy of the host", lambda: {"energy of the host": partial(rapl.joules, rapl.counters(powercap))})
         for uuid in gpu_uuids:
             self._add(uuid, partial(gpu_sensors, uuid, self._rates))
-        self.sample()  # rates and the CPU's share are of the time since the sample before
+        self.sample()  # The first sample begins the interval of rates and CPU utilisation.
 
     def sample(self) -> dict[str, float]:
-        """The metrics now, by MLflow key; megabytes are 1e6 bytes, rates are means since the sample before."""
+        """The current metrics by MLflow key. Megabytes are 1e6 bytes, rates are means since the last sample."""
         values: dict[str, float] = {}
         for name, sensor in self._sensors.items():
             try:
                 values.update(sensor())
-            except Exception as error:  # psutil, /sys and NVML raise what they like; the other sensors go on
+            except Exception as error:  # psutil, /sys and NVML raise various exceptions
                 self.failures[name] = f"{type(error).__name__}: {error}"
         return {self._prefix + key: float(value) for key, value in values.items()}
 
     def _add(self, name: str, make: Callable[[], dict[str, sensors.Sensor]]) -> None:
         try:
             self._sensors |= make()
-        except Exception as error:  # no driver, no such GPU
+        except Exception as error:  # such as a missing driver or GPU
             self.failures[name] = f"{type(error).__name__}: {error}"
 
 
 class SystemMetricsThread:
-    """Journals a sample every `interval_sec` until closed; the step is the sample's number, from `first_step` on.
+    """Journals a sample every `interval_sec` until closed. The step is the sample's number, from `first_step` on.
 
-    A run that ends before its first sample has one, of its whole time.
+    A run that ends before its first sample gets one at its end, over its whole time.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class SystemMetricsThread:
         return self
 
     def close(self) -> None:
-        """Stop sampling. Nothing is written to the journal afterwards, even where a sensor hangs."""
+        """Stop sampling. Nothing is written to the journal afterwards, even if a sensor hangs."""
         self._closing.set()
         self._thread.join(timeout=1.0)
         with self._writing:

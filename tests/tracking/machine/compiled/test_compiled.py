@@ -155,7 +155,7 @@ def test_where_nothing_was_compiled_there_is_nothing_to_export(tmp_path: Path, t
 def test_a_torn_file_is_refused_and_leaves_nothing(file: Path, there: Folders, kept: float) -> None:
     content = file.read_bytes()
     file.write_bytes(content[: int(kept * len(content))])
-    with pytest.raises(ValueError, match=r"is damaged|is no export"):
+    with pytest.raises(ValueError, match=r"is damaged|is not an export"):
         import_file(file, there, HERE, trust=False)
     assert not held(there)
 
@@ -242,7 +242,7 @@ def test_a_member_that_comes_twice_is_refused(file: Path, there: Folders) -> Non
 )  # fmt: skip
 def test_names_that_lead_elsewhere_are_refused(file: Path, there: Folders, name: str) -> None:
     remade(file, lambda manifest: manifest["files"].update({name: [0, "0" * 64]}))
-    with pytest.raises(ValueError, match=r"is no export of compiled steps: .* is no file of a compiler"):
+    with pytest.raises(ValueError, match=r"is not an export of compiled code: .* is not a file of a compiler"):
         import_file(file, there, HERE, trust=True)
     assert not held(there)
 
@@ -266,7 +266,7 @@ def test_another_manifest_is_refused(file: Path, there: Folders, manifest: Any) 
     with zipfile.ZipFile(file, "w") as archive:
         for name in (contents.MANIFEST, contents.SIGNATURE):
             archive.writestr(name, json.dumps(manifest))
-    with pytest.raises(ValueError, match="is no export of compiled steps: "):
+    with pytest.raises(ValueError, match="is not an export of compiled code: "):
         import_file(file, there, HERE, trust=True)
 
 
@@ -288,7 +288,7 @@ def test_what_is_no_export_at_all_is_refused(tmp_path: Path, there: Folders) -> 
         import_file(tmp_path / "text", there, HERE, trust=False)
     with zipfile.ZipFile(tmp_path / "zip", "w") as archive:
         archive.writestr("x", b"")
-    with pytest.raises(ValueError, match=r"is no export of compiled steps: manifest.json is missing"):
+    with pytest.raises(ValueError, match=r"is not an export of compiled code: manifest.json is missing"):
         import_file(tmp_path / "zip", there, HERE, trust=False)
     (tmp_path / "link").symlink_to(tmp_path / "zip")
     with pytest.raises(OSError, match="is a link"):

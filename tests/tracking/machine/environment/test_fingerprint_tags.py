@@ -87,7 +87,7 @@ def test_a_version_that_is_not_as_expected_is_told_with_both() -> None:
         "stack.expect.torch: expected 2.11, found 2.110.0+cu130",
         "stack.expect.cuda: expected 13.0, found none",
     ]
-    with pytest.raises(ConfigError, match=r"stack\.expect\.pytorch: no such key; allowed here: torch, cuda"):
+    with pytest.raises(ConfigError, match=r"stack\.expect\.pytorch: no such key\. Allowed: torch, cuda"):
         mismatches(facts, {"pytorch": "2.11"})
 
 

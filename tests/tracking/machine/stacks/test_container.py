@@ -46,7 +46,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
         (boxed(engine="lxc"), ["stack.container.engine=lxc", "docker, podman, apptainer, singularity, enroot"]),
         (boxed(user="me"), ["stack.container.user=me", "UID:GID"]),
         (boxed(shm="much"), ["stack.container.shm=much", "16g"]),
-        (boxed(image="--privileged"), ["no image's name"]),
+        (boxed(image="--privileged"), ["not an image's name"]),
         (boxed(mounts=["data"]), ["stack.container.mounts: data", "OUTSIDE[:INSIDE[:rw]]"]),
         (boxed(mounts=["/no/such/data"]), ["/no/such/data is not there"]),
         (replace(STACK, requirements=["x"]), ["stack.requirements", "no effect with stack.kind=container"]),
@@ -64,7 +64,7 @@ def test_an_engine_that_is_not_installed_is_named_with_those_that_are(
     monkeypatch.setenv("PATH", str(engine.folder))
     refused = judge(boxed(engine="apptainer"), []).error
     assert "stack.container.engine=apptainer: is not installed" in refused
-    assert "take one that is here: docker, podman" in refused
+    assert "give an installed one: docker, podman" in refused
 
 
 def test_an_engine_of_slurms_needs_a_job(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -74,9 +74,9 @@ def test_an_engine_of_slurms_needs_a_job(engine: FakeEngine, monkeypatch: pytest
     assert "stack.container.engine=pyxis: enroot is not installed" in judge(stack, []).error
     engine.install("enroot", "srun")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert "engine=pyxis: runs in a job of Slurm's alone; give cluster=slurm" in judge(stack, []).error
+    assert "engine=pyxis: runs only in a Slurm job. Next: give cluster=slurm" in judge(stack, []).error
     planned = container.plan(stack, container_images.Image("/trainer.sqsh", None), "n", ["python3"])
-    with pytest.raises(ConfigError, match="in a job of Slurm's alone"):
+    with pytest.raises(ConfigError, match="only in a Slurm job"):
         container.command(stack, planned)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     container.check_container(stack)
@@ -107,7 +107,7 @@ def test_the_verdict_says_what_the_image_is_and_holds(engine: FakeEngine, monkey
         ({"version": 1}, ["podman does not answer", "Cannot connect to the daemon"]),
         ({"answer": None, "probe": 125}, ["exit code 125: the engine could not start the container", "fake cannot"]),
         ({"answer": None, "probe": 126}, ["exit code 126", "another architecture"]),
-        ({"answer": None, "probe": 127}, ["exit code 127: the image holds no such command", "stack.python"]),
+        ({"answer": None, "probe": 127}, ["exit code 127: the image has no such command", "stack.python"]),
         ({"answer": {**ANSWER, "packages": {**ANSWER["packages"], "torch": None}}}, ["lacks torch", "in the image"]),
         (
             {"answer": {**ANSWER, "packages": {**ANSWER["packages"], "pytorch-lightning": None}}},
@@ -141,7 +141,7 @@ def test_an_image_for_a_program_needs_a_python_and_none_of_our_packages(engine: 
     assert said[-1].endswith(f"Python 3.11.7, {IMAGE['Digest']}")
     container._known.clear()
     engine.tell(image=IMAGE, answer={**bare, "python": "3.8.1"})
-    assert "is Python 3.8.1; a worker runs on 3.10 to 3.14" in judge(STACK, [], needed=()).error
+    assert "is Python 3.8.1. Allowed: 3.10 to 3.14" in judge(STACK, [], needed=()).error
 
 
 @pytest.mark.slow

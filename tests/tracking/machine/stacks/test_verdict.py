@@ -48,7 +48,7 @@ def test_the_default_environment_names_the_stack_to_take_on_an_old_driver(monkey
 
 
 def test_a_gpu_that_no_code_is_built_for_is_refused() -> None:
-    assert "holds no code for GPU 0 (Tesla K80, compute capability 3.7)" in judged(OLD, K80).error
+    assert "has no code for GPU 0 (Tesla K80, compute capability 3.7)" in judged(OLD, K80).error
     assert "570" in judged(OLD, B200).error  # the driver is asked first
     assert judged(StackConfig("mine", "uv", torch="2.6.0", index="http://wheels"), K80).error == "", "others' wheels"
 
@@ -96,7 +96,7 @@ def test_uv_that_is_not_there_is_told_how_to_install(monkeypatch: pytest.MonkeyP
 def test_a_refused_stack_does_not_hide_those_that_can_run() -> None:
     configs = [RunConfig(stack=stack, gpus=1) for stack in (OLD, NEW)]
     verdicts = [judged(config.stack, H100) for config in configs]
-    with pytest.raises(ConfigError, match=r"stack=new.*Of this sweep can run: stack=old"):
+    with pytest.raises(ConfigError, match=r"stack=new.*These can run: stack=old"):
         check_verdicts(verdicts)
 
 
