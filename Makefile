@@ -1,32 +1,32 @@
-# `make check` and `make quick` set up what they need. The others run in the environment that `uv sync` makes.
+# `make check` and `make quick` set up their environment. The others run in the one that `uv sync` makes.
 
 .PHONY: check exhaustive quick test docs chaos
 
-# Half of the tests' time is spent on waiting for servers and processes, so four share two cores.
+# Tests spend half of their time waiting for servers and processes, so four workers share two cores.
 WORKERS = 4
 LONG_TO_COMPILE = hydra, matplotlib.pyplot, mlflow.server, pytorch_lightning, scipy.stats, torchvision, torch._dynamo
 RUN = uv run --no-sync
 BEGAN := $(shell date +%s)
-# The folder where pip puts uv for a user who is not root.
+# pip installs uv here for a user other than root.
 export PATH := $(PATH):$(HOME)/.local/bin
 
-check:  ## everything that has to pass before a change goes in, with all of its set-up
+check:  ## all checks and tests that a change must pass, with their set-up
 	.ci/set-up
 	$(RUN) ruff check
 	$(RUN) ruff format --check
-# Python compiles what several test processes would each compile, while one core is busy with the checks.
+# Bytecode is compiled once for all test processes, while the other core runs mypy.
 	PYTHONPYCACHEPREFIX=$(CURDIR)/.bytecode_cache $(RUN) python -W ignore -c 'import $(LONG_TO_COMPILE)' & \
 		$(RUN) mypy; failed=$$?; wait; exit $$failed
-	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict  # with --quiet it would count no warnings
-# A file stays with its fixtures; files with slow tests come first (tests/conftest.py).
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict  # with --quiet it would ignore warnings
+# The tests of a file share fixtures, so they stay in one worker. Files with slow tests come first (tests/conftest.py).
 	$(RUN) pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 30 -m "not exhaustive"
 	@echo "All passed, in $$(( ($$(date +%s) - $(BEGAN)) / 60 )) minutes with the set-up."
 
-exhaustive:  ## the tests that `make check` leaves out for their time: further cases of what others show
+exhaustive:  ## further cases, which `make check` leaves out because of their time
 	.ci/set-up
 	$(RUN) pytest -n $(WORKERS) --dist loadfile -m exhaustive
 
-quick:  ## an answer while you work: all that needs no process, server, training or compiler; mypy runs beside it
+quick:  ## tests without processes, servers, trainings and compilers, for use while you work; mypy runs beside them
 	.ci/set-up quick
 	$(RUN) ruff check
 	$(RUN) ruff format --check
@@ -36,11 +36,11 @@ quick:  ## an answer while you work: all that needs no process, server, training
 test:
 	uv run pytest
 
-docs:  ## write docs/configuration.md anew from conf/, and build the site into site/
+docs:  ## generate docs/configuration.md from conf/, and build the site into site/
 	uv run python -m docs.generate_configuration
 	NO_MKDOCS_2_WARNING=1 uv run --group docs mkdocs build --strict
 
 MINUTES = 30
 
-chaos:  ## real launches, a fault for each, and everything counted: make chaos MINUTES=30 [SEED=7]
+chaos:  ## real launches with a fault in each: make chaos MINUTES=30 [SEED=7]
 	uv run python -m tests.chaos $(MINUTES) $(if $(SEED),--seed $(SEED))

@@ -1,7 +1,7 @@
-"""Builds the wheel: all that a clone has in several packages becomes parts of the one package `timetrial`.
+"""Builds the wheel, in which a clone's packages become parts of the one package `timetrial`.
 
-Nothing named `conf` or `tracking` may land among a user's packages, who may have their own. So the wheel's sources say
-`from timetrial.conf import ...` where the clone's say `from conf import ...`; other lines are as they are here.
+Users may have their own packages `conf` or `tracking`, so the wheel must not install these names. Its sources have
+`from timetrial.conf import ...` in place of `from conf import ...`. Other lines are unchanged.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE = "timetrial"
-PARTS = ("conf", "tracking", "trainers", "launch")  # What is imported under a name of its own in a clone.
+PARTS = ("conf", "tracking", "trainers", "launch")  # top-level names in a clone
 
 
 class OnePackage(BuildHookInterface[Any]):
-    """Writes the package into a folder of its own, from which hatchling takes it."""
+    """Writes the package into a temporary folder for hatchling."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Raises RuntimeError for an editable installation, whose files would be the clone's as they are."""
+        """Write the package. Raises RuntimeError for an editable installation, which would use unchanged files."""
         if version == "editable":
-            raise RuntimeError("an editable installation is not possible: in a clone run launch.py, or install a wheel")
+            raise RuntimeError("an editable installation is not supported. Next: run launch.py, or install a wheel")
         self._folder = Path(tempfile.mkdtemp())
         write_package(Path(self.root), self._folder)
         build_data["force_include"][str(self._folder)] = PACKAGE
@@ -36,10 +36,10 @@ class OnePackage(BuildHookInterface[Any]):
 
 
 def write_package(root: Path, target: Path) -> None:
-    """Make of the clone at `root` the package's content in the folder `target`."""
+    """Write the package's content, from the clone at `root`, into the folder `target`."""
     sources = [path for part in PARTS for path in (root / part).rglob("*")] + [root / "launch.py"]
     pairs = [(path, path.relative_to(root)) for path in sources]
-    # tracking/base/installation.py reads the version beside conf, here as in a clone.
+    # tracking/base/installation.py reads the version from the file beside conf, as in a clone.
     pairs += [(path, path.relative_to(root / PACKAGE)) for path in (root / PACKAGE).rglob("*")]
     pairs.append((root / "pyproject.toml", Path("pyproject.toml")))
     for path, relative in pairs:
@@ -52,8 +52,10 @@ def write_package(root: Path, target: Path) -> None:
 
 
 def installed(source: bytes, path: Path) -> bytes:
-    """The source with our packages imported from `timetrial`; a line stays a line. Raises ValueError for an import
-    that would then bind another name."""
+    """The source with our packages imported from `timetrial`, line by line.
+
+    Raises ValueError for an import that would then bind another name.
+    """
     lines = source.splitlines(keepends=True)
     tree = ast.parse(source)
     for node in ast.walk(tree):
@@ -70,12 +72,12 @@ def installed(source: bytes, path: Path) -> bytes:
 
 
 def plain_import(node: ast.Import, tree: ast.Module, path: Path) -> str:
-    """What `import X` is in the package, where it has to make the same name known."""
+    """The statement in the package that binds the same name as `import X` in a clone. Raises ValueError."""
     name = node.names[0].name
     top, _, inner = name.partition(".")
     used = any(isinstance(part, ast.Name) and part.id == top for part in ast.walk(tree))
     if len(node.names) > 1 or (inner and used and not node.names[0].asname):
-        raise ValueError(f"{path}:{node.lineno}: write `from X import Y`, which the build can move to {PACKAGE}")
+        raise ValueError(f"{path}:{node.lineno}: cannot be moved to {PACKAGE}. Next: write `from X import Y`")
     return f"import {PACKAGE}.{name}" if inner else f"from {PACKAGE} import {name}"
 
 
@@ -84,7 +86,7 @@ def is_ours(module: str) -> bool:
 
 
 def commit(root: Path) -> dict[str, Any]:
-    """`commit` and `dirty` of the repository at `root`; {} where there is none, as in an unpacked source archive."""
+    """`commit` and `dirty` of the repository at `root`; {} without a repository, as in an unpacked source archive."""
 
     def git(*words: str) -> str:
         done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True)

@@ -1,7 +1,6 @@
-"""python -m deploy.compose_init HOST_NAME: the passwords and the certificate for deploy/compose.yaml.
+"""python -m deploy.compose_init HOST_NAME: make the passwords and the certificate for deploy/compose.yaml.
 
-Writes deploy/.env with generated passwords and, where there is none, a certificate that signs itself. What is there
-already is kept.
+Writes generated passwords to deploy/.env, and a self-signed certificate if there is no other. Existing values are kept.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ GENERATED = ("ADMIN_PASSWORD", "DATABASE_PASSWORD", "FLASK_SECRET_KEY", "S3_ACCE
 
 def main(argv: list[str] | None = None, folder: Path = FOLDER) -> int:
     parser = argparse.ArgumentParser(prog="python -m deploy.compose_init", description=__doc__)
-    parser.add_argument("host_name", help="by which users call the server")
+    parser.add_argument("host_name", help="name by which users reach the server")
     arguments = parser.parse_args(argv)
     path = folder / ".env"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -34,7 +33,7 @@ def main(argv: list[str] | None = None, folder: Path = FOLDER) -> int:
     except ServerError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{path} and {tls}: ready; docker compose -f {folder / 'compose.yaml'} up -d --build")
+    print(f"{path} and {tls}: ready. Next: docker compose -f {folder / 'compose.yaml'} up -d --build")
     return 0
 
 

@@ -1,9 +1,9 @@
-"""timetrial measures the time to accuracy of trainings. One's own code imports from here (docs/api.md).
+"""timetrial measures the time to accuracy of trainings. Your own code imports from here (docs/api.md).
 
-    from timetrial import TimeTrial, time_trial                what tracks a training of one's own
-    from timetrial import TrialModule, Workload, digits        what a workload of one's own is made of
+    from timetrial import TimeTrial, time_trial                track your own training
+    from timetrial import TrialModule, Workload, digits        write your own workload
 
-A name is imported when it is asked for, so that `import timetrial` costs nothing. All other modules are internal.
+Names are imported on first use, so that `import timetrial` is quick. All other modules are internal.
 """
 
 from __future__ import annotations

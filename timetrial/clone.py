@@ -1,7 +1,7 @@
-"""In a clone, `timetrial.trainers` and its like are the packages beside this one, under a second name.
+"""In a clone, makes `conf`, `tracking` and `trainers` importable as `timetrial.conf` and so on, too.
 
-Both names give the same module, and so the same classes. What a user writes with the longer one works in a clone as
-well as where timetrial is installed.
+Both names give the same module, and so the same classes. Code with the longer name works in a clone and with an
+installed timetrial.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PACKAGES = ("conf", "tracking", "trainers")
 
 
 class SecondName(MetaPathFinder, Loader):
-    """Finds `timetrial.X` as X, for our packages and all in them."""
+    """Imports `timetrial.X` as X, for our packages and their modules."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -29,7 +29,7 @@ class SecondName(MetaPathFinder, Loader):
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(spec.name.partition(".")[2])
-        spec.loader_state = module.__spec__  # The import system is about to replace it.
+        spec.loader_state = module.__spec__  # The import system replaces it before `exec_module`.
         return module
 
     def exec_module(self, module: ModuleType) -> None:
@@ -38,6 +38,6 @@ class SecondName(MetaPathFinder, Loader):
 
 
 def lead_to_its_packages() -> None:
-    """Have Python ask here first: else it would find a package's modules in its folder, and load them once more."""
+    """Put the finder first: else Python would find a package's modules in its folder, and load them a second time."""
     if not any(isinstance(finder, SecondName) for finder in sys.meta_path):
         sys.meta_path.insert(0, SecondName())

@@ -1,4 +1,4 @@
-"""The command `timetrial`: `timetrial run` is launch.py, the others are those of `python -m tracking`."""
+"""The command `timetrial`: `timetrial run` is launch.py, other commands are those of `python -m tracking`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ NAME = "timetrial" if PREFIX else "python -m timetrial"
 
 
 def main() -> int:
-    """The exit code, which is that of launch.py or of the command."""
+    """Run launch.py or a command. Returns its exit code."""
     if sys.argv[1:2] != ["run"]:
         return commands.main(prog=NAME, others=[RUN])
-    sys.argv[:2] = [f"{NAME} run"]  # Hydra's messages name it.
-    import launch  # Not above, because the other commands need no Hydra.
+    sys.argv[:2] = [f"{NAME} run"]  # the program's name in Hydra's messages
+    import launch  # Only here, because the other commands do not need Hydra.
 
     return launch.main()

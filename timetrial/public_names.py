@@ -1,4 +1,4 @@
-"""The public names: what one's own code imports from `timetrial`, and the modules that hold them."""
+"""The public names that users import from `timetrial`, with their modules."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from tracking.base import installation
 
 MODULES = {
-    # A training of one's own
+    # Your own training
     "TimeTrial": "tracking.lightning",
     "time_trial": "tracking.lightning",
     "Trial": "tracking.api",
     "HuggingFaceTimeTrial": "tracking.api",
     "KerasTimeTrial": "tracking.api",
-    # A workload of one's own
+    # Your own workload
     "TrialModule": "trainers.workload",
     "Workload": "trainers.workload",
     "ConfusionCounter": "trainers.ops.confusion.matrix",
@@ -39,12 +39,12 @@ MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """What `timetrial` calls for a name that it has not imported yet. Raises AttributeError for an unknown one."""
+    """Import a public name of `timetrial` on first use. Raises AttributeError for an unknown name."""
     if name not in MODULES:
-        raise AttributeError(f"module 'timetrial' has no attribute {name!r}; it has {', '.join(MODULES)}")
+        raise AttributeError(f"module 'timetrial' has no attribute {name!r}. It has: {', '.join(MODULES)}")
     return getattr(importlib.import_module(installation.module(MODULES[name])), name)
 
 
 def __dir__() -> list[str]:
-    """What `dir(timetrial)` lists, for a shell's completion."""
+    """The public names, for `dir(timetrial)` and a shell's completion."""
     return list(MODULES)

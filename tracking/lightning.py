@@ -1,10 +1,10 @@
-"""What one's own training script imports.
+"""The names that a user's training script imports.
 
 from tracking.lightning import TimeTrial
 trainer = pl.Trainer(..., callbacks=[TimeTrial(target={"val_acc": 0.9})])
 
 from tracking.lightning import time_trial
-with time_trial(target={"accuracy": 0.9}) as trial:  # in a loop of one's own
+with time_trial(target={"accuracy": 0.9}) as trial:  # in your own loop
 """
 
 from __future__ import annotations

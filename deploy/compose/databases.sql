@@ -1,2 +1,2 @@
--- Beside the database `tracking`, which the image makes: that of users and permissions.
+-- The database of users and permissions; the image makes `tracking` itself.
 CREATE DATABASE auth;

@@ -1,4 +1,4 @@
-"""Exit code 0 where MLflow answers on its socket."""
+"""Exits with 0 if MLflow answers on its socket, else with 1."""
 
 import socket
 import sys

@@ -1,14 +1,14 @@
-"""What stands before MLflow's own permissions, within its server: the `authorization_function` of its basic-auth app.
+"""The `authorization_function` of MLflow's basic-auth app: checks every request before MLflow's own permissions.
 
-MLflow calls it with every request that is not public, before it looks at permissions, administrators' too. It refuses
+MLflow calls it for every request that is not public, including administrators'. It refuses
 
-- who has no user and password, in words, and who has tried too many wrong ones (`failures`);
-- every route that is not open (`routes`), and those of administrators to everybody else: MLflow shows all teams and
-  their permissions to any user who has a permission on anything;
-- an artifact location that a client has chosen, and a path of artifacts that is in no experiment. MLflow would read and
-  write there with the rights and the keys of the server.
+- requests without user and password, and users with too many wrong passwords (`failures`);
+- every route that is not open (`routes`), and administrators' routes to other users: MLflow shows all teams and their
+  permissions to any user with a permission on anything;
+- an artifact location chosen by a client, and an artifact path outside of all experiments. MLflow would read and write
+  there with the rights and keys of the server.
 
-Requests are read by MLflow's own functions, so that spelling or encoding one in another way changes nothing.
+Requests are parsed by MLflow's own functions, so that another spelling or encoding makes no difference.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 __all__ = ["answer", "authenticate", "identify"]
 
-# A service has a folder of its own for temporary files; all its processes share this one.
+# The service has its own folder for temporary files, which all its processes share.
 _failures = Failures(Path(os.environ.get("TMPDIR", tempfile.gettempdir())) / "wrong-passwords.sqlite")
-# Attempts for a user follow one another, else as many as there are threads would be tried before the first is counted.
-# A right password takes its time once a minute, and then none.
+# Attempts for a user are tried one after another. Otherwise each thread could try one before the first is counted. A
+# right password is compared slowly once a minute, and then cached.
 _in_turn = [threading.Lock() for _ in range(64)]
 
 
 def authenticate() -> Authorization | Response:
-    """The sender of Flask's current request, or the answer that refuses it."""
+    """The sender of Flask's current request, or a refusal."""
     from flask import Response, g
 
-    if "guarded" not in g:  # MLflow asks several times
+    if "guarded" not in g:  # MLflow calls this several times
         g.guarded = identify()
         if not isinstance(g.guarded, Response):
             g.guarded = _refuse_place(g.guarded.username or "") or g.guarded
@@ -48,20 +48,20 @@ def authenticate() -> Authorization | Response:
 
 
 def identify() -> Authorization | Response:
-    """The sender, by user and password alone; or the answer to who has none that is right."""
+    """The sender, by user and password; or a refusal."""
     from flask import Response, request
     from mlflow.server.auth import authenticate_request_basic_auth
 
-    given = request.authorization
-    user, password = (given.username, given.password) if given and given.type == "basic" else (None, None)
+    sent = request.authorization
+    user, password = (sent.username, sent.password) if sent and sent.type == "basic" else (None, None)
     if not user or password is None or "\0" in user + password:
-        return answer(401, "UNAUTHENTICATED", "give a user and a password (HTTP Basic); tokens are not known here")
-    # From the proxy, which nobody but the server's own user can go around: the operator's commands do.
+        return answer(401, "UNAUTHENTICATED", "give a user and a password (HTTP Basic); tokens are not supported")
+    # Set by the proxy. Only the server's own user can bypass it; the operator's commands do.
     address = request.headers.get("X-Forwarded-For", "")
     with _in_turn[hash((user, address)) % len(_in_turn)]:
         if address and (wait := _failures.wait_sec(user, address)):
-            said = f"too many wrong passwords for {user} from {address}; none is looked at for {wait} s"
-            return answer(429, "REQUEST_LIMIT_EXCEEDED", said, {"Retry-After": str(wait)})
+            message = f"too many wrong passwords for {user} from {address}. Next: try again in {wait} s"
+            return answer(429, "REQUEST_LIMIT_EXCEEDED", message, {"Retry-After": str(wait)})
         sender = authenticate_request_basic_auth()
         if isinstance(sender, Response) and address:
             _failures.add(user, address)
@@ -69,27 +69,27 @@ def identify() -> Authorization | Response:
 
 
 def _refuse_place(sender: str) -> Response | None:
-    """The answer to a request for what is closed, to others' accounts, or for a place that no client may name."""
+    """The refusal of a closed route, of another user's account, and of a place that clients may not name; else None."""
     from flask import request
 
     rule = request.url_rule.rule if request.url_rule else ""
     kind = needed(request.method, rule)
     if kind is None:
-        said = "this server keeps runs; what else MLflow can do is switched off (docs/server.md, Users and teams)"
-        return answer(403, "PERMISSION_DENIED", f"{request.method} {request.path}: {said}")
+        reason = "switched off: this server only keeps runs (docs/server.md, Users and teams)"
+        return answer(403, "PERMISSION_DENIED", f"{request.method} {request.path}: {reason}")
     if (kind == ADMIN or (kind == SELF and not _names(sender))) and not _is_administrator(sender):
         return answer(403, "PERMISSION_DENIED", f"{request.method} {request.path}: only an administrator may do this")
     if rule.endswith("/mlflow/experiments/create") and _chooses_location():
-        said = "artifact_location: this server chooses where artifacts are kept; leave it out"
-        return answer(400, "INVALID_PARAMETER_VALUE", said)
+        message = "artifact_location: this server chooses where artifacts are kept. Next: leave it out"
+        return answer(400, "INVALID_PARAMETER_VALUE", message)
     if "/mlflow-artifacts/" in rule and not _in_an_experiment():
-        said = "give a path that begins with an experiment's id"
-        return answer(403, "PERMISSION_DENIED", f"{request.path}: {said}")
+        reason = "not a path of an experiment. Next: give one that begins with an experiment's id"
+        return answer(403, "PERMISSION_DENIED", f"{request.path}: {reason}")
     return None
 
 
 def _names(sender: str) -> bool:
-    """Whether the request is about the sender's own account."""
+    """Whether the request names the sender's own account."""
     from mlflow.exceptions import MlflowException
     from mlflow.server.auth import _get_request_param
 
@@ -106,13 +106,13 @@ def _is_administrator(sender: str) -> bool:
 
 
 def _chooses_location() -> bool:
-    """Whether what MLflow will read from the request has a location, or cannot be read."""
+    """Whether the request, as MLflow will parse it, has a location or is malformed."""
     from mlflow.protos.service_pb2 import CreateExperiment
     from mlflow.server.handlers import _get_request_message
 
     try:
         return bool(_get_request_message(CreateExperiment()).HasField("artifact_location"))
-    except Exception:  # whatever a malformed body raises there
+    except Exception:  # A malformed body may raise anything.
         return True
 
 
@@ -121,15 +121,15 @@ def _in_an_experiment() -> bool:
     from mlflow.exceptions import MlflowException
     from mlflow.utils.uri import validate_path_is_safe
 
-    asked = (request.view_args or {}).get("artifact_path", request.args.get("path", ""))
-    try:  # As sent, too: permissions may not know a number that is spelt otherwise (%201, 01).
-        return all(re.match(r"(0|[1-9][0-9]*)(/|$)", path) for path in (asked, validate_path_is_safe(asked)))
+    sent = (request.view_args or {}).get("artifact_path", request.args.get("path", ""))
+    try:  # Also as sent: permissions may not recognise an id in another spelling (%201, 01).
+        return all(re.match(r"(0|[1-9][0-9]*)(/|$)", path) for path in (sent, validate_path_is_safe(sent)))
     except MlflowException:
         return False
 
 
 def answer(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:
-    """An answer in the form of MLflow's own errors, which its clients show."""
+    """An answer in the form of MLflow's errors, which its clients show."""
     from flask import jsonify
 
     answer: Response = jsonify(error_code=code, message=message)

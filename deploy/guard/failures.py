@@ -1,4 +1,4 @@
-"""How often a password was wrong, from which address and for which user; shared by the processes of a server."""
+"""Counts wrong passwords by address and user, for all processes of a server."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 
 WINDOW_SEC = 60.0
-MAX_PER_USER = 10  # wrong passwords for one user from one address, within the window
-MAX_PER_ADDRESS = 100  # for all users together: many people may share an address
+MAX_PER_USER = 10  # wrong passwords for one user from one address within the window
+MAX_PER_ADDRESS = 100  # for all users together, since many people may share an address
 
 
 class Failures:
-    """Rows of a small SQLite file, since one process would see only its share of the attempts.
+    """Wrong passwords in a small SQLite file, since each process sees only its share of the attempts.
 
-    A file that cannot be used lets everybody try: a full disk must not lock a team out.
+    Without a usable file nobody is refused: a full disk must not lock a team out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,7 +31,7 @@ class Failures:
         self._ask("INSERT INTO failures VALUES (?, ?, ?)", now, user, network(address))
 
     def wait_sec(self, user: str, address: str) -> int:
-        """For how long no password of this user is looked at from this address; 0 where one is."""
+        """Seconds until the next attempt for this user from this address is allowed; 0 if it is allowed now."""
         now, place = time.time(), network(address)
         rows = self._ask("SELECT at, user FROM failures WHERE place = ? AND at > ?", place, now - WINDOW_SEC)
         mine = sorted(at for at, name in rows if name == user)
@@ -51,14 +51,14 @@ class Failures:
 
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=1, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA synchronous = OFF")  # what a crash loses is a minute's count
+        connection.execute("PRAGMA synchronous = OFF")  # a crash loses at most a minute's count
         connection.execute("CREATE TABLE IF NOT EXISTS failures (at REAL, user TEXT, place TEXT)")
         connection.execute("CREATE INDEX IF NOT EXISTS by_place ON failures (place, at)")
         return connection
 
 
 def network(address: str) -> str:
-    """Whose address it is: of IPv6 the first 64 bits, which is what one customer is given (RFC 6177)."""
+    """The network of one customer: an IPv4 address, or the first 64 bits of an IPv6 address (RFC 6177)."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -1,8 +1,8 @@
-"""An ASGI check in front of MLflow: who is not known sends no large body.
+"""An ASGI check in front of MLflow: unknown senders cannot send large bodies.
 
-MLflow reads the body of most requests into memory before it asks for a password. uvicorn with the option
-`--http deploy.guard.gate:Gate` asks first where the body is large or its length is not given. Only an artifact may be
-of any size: MLflow writes it to disk as it comes.
+MLflow reads the body of most requests into memory before it checks the password. With uvicorn's option
+`--http deploy.guard.gate:Gate` the password is checked first if the body is large or of unknown length. Only artifacts
+may have any size, since MLflow streams them to disk.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
-MAX_UNKNOWN_BYTES = 64 * 1024  # from anybody
-MAX_IN_MEMORY_BYTES = 16 * 1024**2  # from a user; MLflow takes 1 MB of metrics at once
+MAX_UNKNOWN_BYTES = 64 * 1024  # limit for unknown senders
+MAX_IN_MEMORY_BYTES = 16 * 1024**2  # limit for users; MLflow takes 1 MB of metrics at once
 UPLOAD = re.compile(r"/(ajax-)?api/2\.0/mlflow-artifacts/artifacts/")
 LINGER_SEC = 5.0
 
 
 class Gate(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """uvicorn's own protocol, whose application is behind the check."""
+    """uvicorn's protocol with the check before its application."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -55,14 +55,14 @@ def _header(scope: Message, name: bytes) -> str | None:
 
 
 def _length(scope: Message) -> int:
-    """The length of the body in bytes; -1 where it is not given. uvicorn has refused what is no number."""
+    """The length of the body in bytes; -1 if it is not given. uvicorn has refused malformed numbers."""
     if _header(scope, b"transfer-encoding") is not None:
         return -1
     return int(_header(scope, b"content-length") or 0)
 
 
 def _refusal(scope: Message) -> Response | None:
-    """The answer to who is not known, and to what would be read into memory and is too large for it."""
+    """The refusal of an unknown sender, and of a body that is too large for memory; else None."""
     from mlflow.server import app
 
     from deploy.guard import answer, identify
@@ -76,17 +76,17 @@ def _refusal(scope: Message) -> Response | None:
             return None
         length = _length(scope)
         if length < 0:
-            return answer(HTTPStatus.LENGTH_REQUIRED, "INVALID_PARAMETER_VALUE", "give the length of what you send")
+            return answer(HTTPStatus.LENGTH_REQUIRED, "INVALID_PARAMETER_VALUE", "the length of the body is missing")
         if length > MAX_IN_MEMORY_BYTES:
-            said = f"{length} bytes are too many; only artifacts may have more than {MAX_IN_MEMORY_BYTES}"
-            return answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "INVALID_PARAMETER_VALUE", said)
+            message = f"{length} bytes are too many. Allowed, except for artifacts: {MAX_IN_MEMORY_BYTES}"
+            return answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "INVALID_PARAMETER_VALUE", message)
     return None
 
 
 async def _refuse(response: Response, receive: Receive, send: Send) -> None:
-    """Answer at once, whole, and end the connection; what was sent already is thrown away.
+    """Answer at once and end the connection. The body is discarded.
 
-    A socket closed with something unread would have the proxy lose the answer. So the proxy closes it, or time does.
+    If the socket were closed with unread data, the proxy would lose the answer. So the proxy closes it, or a timeout.
     """
     response.headers["Connection"] = "close"
     headers = [(name.lower().encode(), value.encode()) for name, value in response.headers]

@@ -1,22 +1,22 @@
-"""Every route of MLflow's server: who may use it, or that this server has it switched off.
+"""Every route of MLflow's server: who may use it, or that it is switched off.
 
-A route that stands nowhere here is closed, so that a new version of MLflow opens nothing by itself. A test lists the
-routes of the installed version, and fails until somebody has put a new one into its table.
+Unlisted routes are closed, so that a new version of MLflow opens nothing by itself. A test compares the routes of the
+installed version with the tables, and fails for a new one.
 """
 
 from __future__ import annotations
 
 import re
 
-# What a user needs for it. MLflow itself looks after permissions, the guard after accounts; a test asks every route as
-# users with more and with less.
+# What a route requires. MLflow checks permissions, the guard checks accounts. A test requests every route as users with
+# more and with fewer rights.
 ANYBODY = "anybody"  # without a password
-USER = "user"  # any user; what is shown is what the user may see
-READ, EDIT, MANAGE = "READ", "EDIT", "MANAGE"  # Permissions on the experiment.
-SELF = "oneself"  # the user whom the request names, or an administrator
+USER = "user"  # any user; MLflow shows only what the user may see
+READ, EDIT, MANAGE = "READ", "EDIT", "MANAGE"  # permission on the experiment
+SELF = "oneself"  # the user named in the request, or an administrator
 ADMIN = "administrator"
 
-# `/ajax-api/` of the pages and `/api/` of the clients are the same to all of it, and written `api/` here.
+# `/ajax-api/` (pages) and `/api/` (clients) have the same rules, and are written `api/` here.
 OPEN = {
     ANYBODY: """
         GET  /health
@@ -110,9 +110,9 @@ OPEN = {
     """,
 }
 
-# Switched off for everybody. Each can do one of these: name a place where the server then reads or writes, have the
-# server call an address, keep a secret of a user's, or run something. Or it is of MLflow's for models and language
-# models, which no run needs and whose permissions nothing here has tested. An entry closes what begins with it.
+# Switched off for everybody. Each could make the server read or write a chosen place, call an address, store a user's
+# secret, or run something; or it belongs to MLflow's features for models and language models, which runs do not need
+# and whose permissions are not tested here. An entry closes all routes with this prefix.
 CLOSED = (
     "api/2.0/mlflow/registered-models/",
     "api/2.0/mlflow/model-versions/",
@@ -162,16 +162,16 @@ NEEDED = _table()
 
 
 def written(rule: str) -> str:
-    """A rule of MLflow's as it is written here; FastAPI's `{name:path}` as Flask's `<path:name>`."""
+    """An MLflow rule in the form of these tables; FastAPI's `{name:path}` becomes Flask's `<path:name>`."""
     rule = re.sub(r"\{(\w+):path\}", r"<path:\1>", rule)
     return re.sub(r"^/(ajax-)?api/", "api/", rule)
 
 
 def needed(method: str, rule: str) -> str | None:
-    """What a user needs for a route; None where it is closed. HEAD is GET without the body."""
+    """The requirement of a route; None if it is closed. HEAD counts as GET."""
     return NEEDED.get(("GET" if method == "HEAD" else method, written(rule)))
 
 
 def closed(rule: str) -> bool:
-    """Whether it was decided that a route is closed, rather than that it is new."""
+    """Whether a route is in CLOSED, rather than unlisted."""
     return written(rule).startswith(tuple(CLOSED))

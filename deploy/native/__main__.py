@@ -1,6 +1,6 @@
-"""python -m deploy.native: a tracking server of a team, of Debian's PostgreSQL and nginx, and MLflow with users.
+"""python -m deploy.native: a team's tracking server: Debian's PostgreSQL and nginx, and MLflow with users.
 
-No root, no containers and no systemd are needed. docs/server.md says how it is used.
+It needs neither root nor containers nor systemd. See docs/server.md.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ FOLDERS = ("sockets", "logs", "nginx", "backups", "artifacts", "tmp")
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m deploy.native", description=__doc__)
     top.add_argument("--home", type=Path, default=settings.default_home(), help="the server's folder (%(default)s)")
-    top.add_argument("--uri", help="for users, teams and permissions of a server elsewhere: https://HOST:PORT")
+    top.add_argument("--uri", help="https://HOST:PORT of another server, to manage its users, teams and permissions")
     commands = top.add_subparsers(dest="command", required=True)
     add = commands.add_parser
 
-    init = add("init", help="make a server, or change its settings; secrets and data that exist are kept")
-    init.add_argument("--name", action="append", dest="names", help="host name that users call; may be repeated")
-    init.add_argument("--listen", help="ADDRESS:PORT of the TLS proxy (127.0.0.1:8443: this machine alone)")
+    init = add("init", help="make a server, or change its settings; existing secrets and data are kept")
+    init.add_argument("--name", action="append", dest="names", help="host name of the server; may be repeated")
+    init.add_argument("--listen", help="ADDRESS:PORT of the TLS proxy (127.0.0.1:8443: only this machine)")
     init.add_argument("--artifacts", help="folder, or s3://BUCKET/PREFIX with its keys in HOME/server.env")
     init.add_argument("--default-permission", choices=settings.PERMISSIONS, help="of all users on all experiments")
-    init.add_argument("--workers", type=int, help="processes of MLflow (one a core, 2 to 8)")
-    init.add_argument("--certificate", type=Path, help="PEM; without it, one that signs itself")
-    init.add_argument("--key", type=Path, help="PEM, of the certificate")
-    init.add_argument("--run-as", metavar="USER", help="for root: who runs the server (mlflow, made if need be)")
-    init.add_argument("--python", help="interpreter that has MLflow (the one that runs this)")
+    init.add_argument("--workers", type=int, help="number of MLflow processes (one for each core, 2 to 8)")
+    init.add_argument("--certificate", type=Path, help="PEM file (a self-signed certificate)")
+    init.add_argument("--key", type=Path, help="PEM file with the certificate's key")
+    init.add_argument("--run-as", metavar="USER", help="for root: user of the server (mlflow, created if missing)")
+    init.add_argument("--python", help="interpreter with MLflow (the current one)")
 
-    add("start", help="start what is not running")
-    add("stop", help="stop all of it")
-    add("status", help="a line a service; exit code 1 where one is down")
-    add("run", help="start, and start again whatever ends, until told to stop: for systemd")
+    add("start", help="start services that are down")
+    add("stop", help="stop all services")
+    add("status", help="show each service; exit code 1 if one is down")
+    add("run", help="start all services, and restart those that end: for systemd")
 
     account_commands.add(commands)
 
-    save = add("backup", help="databases, artifacts on disk, secrets, into a folder; the server works on")
+    save = add("backup", help="save databases, artifacts on disk and secrets to a folder, while the server runs")
     save.add_argument("folder", nargs="?", type=Path, help="(HOME/backups/<time>)")
     save.add_argument("--without-artifacts", action="store_true")
     load = add("restore", help="make a server from a backup, and start it")
     load.add_argument("folder", type=Path)
-    load.add_argument("--overwrite", action="store_true", help="in place of the server that is there")
-    load.add_argument("--run-as", metavar="USER", help="for root: who runs the server")
-    load.add_argument("--python", help="interpreter that has MLflow (the one that runs this)")
-    add("upgrade", help="bring the databases to the installed MLflow's schema, after a backup")
+    load.add_argument("--overwrite", action="store_true", help="replace an existing server")
+    load.add_argument("--run-as", metavar="USER", help="for root: user of the server")
+    load.add_argument("--python", help="interpreter with MLflow (the current one)")
+    add("upgrade", help="make a backup, then migrate the databases to the installed MLflow's schema")
     return top
 
 
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(backup.back_up(server, arguments.folder, not arguments.without_artifacts))
         return 0
     if arguments.command == "upgrade":
-        print(f"upgraded; the databases as they were: {backup.upgrade(server)}")
+        print(f"upgraded; backup of the former databases: {backup.upgrade(server)}")
         return status(server)
     password = settings.load_secrets(arguments.home)["admin_password"]
     return account_commands.run(accounts.over_socket(server.mlflow.socket, password), arguments)
@@ -119,9 +119,9 @@ def init(arguments: argparse.Namespace) -> int:
     for name in FOLDERS:
         settings.private_folder(home / name)
     if certificate.ensure(config):
-        print(f"{home}/tls/certificate.pem is a new one, for the new names: copy it to the users' machines")
+        print(f"{home}/tls/certificate.pem is new, for the new names. Next: copy it to the users' machines")
     Server(config).database.initialise()
-    print(f"{home}: ready; python -m deploy.native --home {home} start")
+    print(f"{home}: ready. Next: python -m deploy.native --home {home} start")
     return 0
 
 
@@ -133,7 +133,7 @@ def restore(arguments: argparse.Namespace) -> int:
         settings.private_folder(config.home / name)
     server = Server(config)
     for path in backup.restore(server, folder):
-        print(f"what was there before: {path}")
+        print(f"the former content was moved to {path}")
     server.start()
     return status(server)
 

@@ -13,37 +13,39 @@ from deploy.native.settings import ServerError, load_secrets, write_private
 
 
 def add(commands: Any) -> None:
-    """Add them to a parser's commands (argparse's own class for these is not public)."""
-    for name, text in (("add-user", "make a user"), ("set-password", "give a user another password")):
+    """Add the commands to a parser's subparsers (argparse's class for these is not public)."""
+    for name, text in (("add-user", "make a user"), ("set-password", "change a user's password")):
         command = commands.add_parser(name, help=f"{text}, and print the password once")
         command.add_argument("user")
-        command.add_argument("--password-stdin", action="store_true", help="read it instead of generating it")
-    commands.choices["add-user"].add_argument("--admin", action="store_true", help="may do everything")
+        command.add_argument(
+            "--password-stdin", action="store_true", help="read the password instead of generating one"
+        )
+    commands.choices["add-user"].add_argument("--admin", action="store_true", help="make an administrator")
     commands.add_parser("remove-user", help="delete a user; their runs stay").add_argument("user")
     commands.add_parser("add-team", help="make a team").add_argument("team")
     commands.add_parser("remove-team", help="delete a team; its members stay users").add_argument("team")
-    for name, text in (("join", "put users into a team"), ("leave", "take users out of a team")):
+    for name, text in (("join", "add users to a team"), ("leave", "remove users from a team")):
         command = commands.add_parser(name, help=text)
         command.add_argument("team")
         command.add_argument("users", nargs="+", metavar="user")
-    for name, text in (("grant", "permission on an experiment"), ("revoke", "take a permission back")):
+    for name, text in (("grant", "give a permission on an experiment"), ("revoke", "remove a permission")):
         command = commands.add_parser(name, help=text)
         who = command.add_mutually_exclusive_group(required=True)
         who.add_argument("--team")
         who.add_argument("--user")
         if name == "grant":
             command.add_argument("permission", choices=GRANTABLE)
-        command.add_argument("experiment", help="its name; it is made where it does not exist; '*' = all")
-    commands.add_parser("users", help="users, teams and their permissions")
+        command.add_argument("experiment", help="name, created if missing; '*' = all")
+    commands.add_parser("users", help="list users, teams and their permissions")
 
 
 def run(accounts: Accounts, arguments: argparse.Namespace) -> int:
     command = arguments.command
     if command in ("add-user", "set-password"):
-        given = sys.stdin.readline().rstrip("\n") if arguments.password_stdin else None
+        typed = sys.stdin.readline().rstrip("\n") if arguments.password_stdin else None
         admin = {"admin": arguments.admin} if command == "add-user" else {}
-        password = getattr(accounts, command.replace("-", "_"))(arguments.user, given, **admin)
-        print("" if given else password, end="" if given else "\n")
+        password = getattr(accounts, command.replace("-", "_"))(arguments.user, typed, **admin)
+        print("" if typed else password, end="" if typed else "\n")
         if command == "set-password" and arguments.user == "admin" and not arguments.uri:
             keep_admin_password(arguments.home, password)
     elif command == "remove-user":
@@ -60,7 +62,7 @@ def run(accounts: Accounts, arguments: argparse.Namespace) -> int:
     elif command == "users":
         print("\n".join(accounts.table()))
     else:
-        raise ServerError(f"{command}: is of a server on this machine; leave --uri out")
+        raise ServerError(f"{command}: works only for a server on this machine. Next: leave --uri out")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Back up and restore: both databases, the artifacts on disk, and what the server needs to be itself again."""
+"""Backs up and restores a server: both databases, artifacts on disk, settings, secrets and certificate."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from deploy.native.postgresql import DATABASES, ROLE
 from deploy.native.services import Server
 from deploy.native.settings import ServerError, Settings, find_postgresql, load
 
-IDENTITY = ("settings.json", "secrets.json", "server.env", "tls")  # what of HOME makes a server itself
+IDENTITY = ("settings.json", "secrets.json", "server.env", "tls")  # files in HOME
 ARTIFACTS = "artifacts.tar"
 MANIFEST = "manifest.json"
 
 
 def back_up(server: Server, target: Path | None = None, with_artifacts: bool = True) -> Path:
-    """Write a backup while the server works on, and return its folder, which is not there before it is complete.
+    """Write a backup while the server runs. Returns its folder, which appears only when it is complete.
 
-    The databases are dumped before the artifacts are copied: what a dumped run refers to is in the copy.
+    The databases are dumped before the artifacts are copied, so that the copy has all artifacts of the dumped runs.
     """
     settings = server.settings
     target = target or settings.home / "backups" / time.strftime("%Y%m%d-%H%M%S")
     if target.exists():
-        raise ServerError(f"{target}: exists already")
+        raise ServerError(f"{target}: exists already. Next: give another folder")
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True, mode=0o700)
@@ -42,7 +42,7 @@ def back_up(server: Server, target: Path | None = None, with_artifacts: bool = T
                 archive.add(settings.home / name, name)
     folder = settings.artifact_folder
     if with_artifacts and folder is not None and folder.exists():
-        # tar's own program: it goes on where a file grows or vanishes under it, and says so with exit code 1.
+        # The program tar, since it continues if a file grows or vanishes, with exit code 1.
         done = subprocess.run(["tar", "-cf", partial / ARTIFACTS, "-C", folder, "."], capture_output=True, text=True)
         if done.returncode > 1:
             raise ServerError(f"tar: {done.stderr.strip()[-1000:]}")
@@ -62,31 +62,32 @@ def back_up(server: Server, target: Path | None = None, with_artifacts: bool = T
 
 
 def verify(backup: Path) -> None:
-    """Raises ServerError where a backup is not as it was written."""
+    """Raise ServerError if a backup is damaged."""
     try:
         manifest = json.loads((backup / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ServerError(f"{backup}: no backup: there is no {MANIFEST}") from None
+        raise ServerError(f"{backup}: not a backup, since {MANIFEST} is missing. Next: give another folder") from None
     for name, digest in manifest["sha256"].items():
         if not (backup / name).exists() or sha256(backup / name) != digest:
-            raise ServerError(f"{backup / name}: is not what was written; take another backup")
+            raise ServerError(f"{backup / name}: is damaged. Next: give another backup")
 
 
 def restore_identity(home: Path, backup: Path, overwrite: bool, python: str | None = None) -> Settings:
-    """Settings, secrets and certificate, before anything is started. Raises ServerError where a server is there.
+    """Restore settings, secrets and certificate, before anything is started. Returns the settings.
 
-    `python` is the interpreter that has MLflow; by default that of the server that was there, else this one.
+    `python` is the interpreter with MLflow; default: that of the former server, else this one. Raises ServerError if
+    there is a server already, unless `overwrite`.
     """
     verify(backup)
     here = load(home) if (home / "settings.json").exists() else None
     if here is not None and not overwrite:
-        raise ServerError(f"{home}: holds a server; --overwrite puts the backup in its place")
+        raise ServerError(f"{home}: has a server already. Next: --overwrite, to replace it by the backup")
     if here is not None:
         Server(here).stop()
-    # tar's own program: Python's asks for a filter since 3.12, and has none in Debian's 3.11.2.
+    # The program tar: Python's tarfile requires a filter since 3.12, which Debian's 3.11.2 lacks.
     subprocess.run(["tar", "--no-same-owner", "-xf", backup / "identity.tar", "-C", home], check=True)
     settings = load(home)
-    # What belongs to this machine rather than to the data.
+    # These settings belong to this machine, not to the data.
     settings.python = python or (here.python if here else sys.executable)
     settings.postgresql_bin = find_postgresql()
     settings.save()
@@ -94,9 +95,9 @@ def restore_identity(home: Path, backup: Path, overwrite: bool, python: str | No
 
 
 def restore(server: Server, backup: Path) -> list[Path]:
-    """Make the databases and artifacts those of a backup; PostgreSQL is left running.
+    """Restore databases and artifacts from a backup, and leave PostgreSQL running.
 
-    What was there before is moved aside, not deleted; returns where to.
+    Former data is moved aside, not deleted. Returns where it is.
     """
     folder = server.settings.artifact_folder
     with_artifacts = (backup / ARTIFACTS).exists() and folder is not None
@@ -119,7 +120,7 @@ def moved_aside(path: Path) -> Path | None:
 
 
 def upgrade(server: Server) -> Path:
-    """Bring both databases to the schema of the installed MLflow, after a backup, whose folder is returned."""
+    """Make a backup, then migrate both databases to the installed MLflow's schema. Returns the backup's folder."""
     settings = server.settings
     server.database.start()
     backup = back_up(server, with_artifacts=False)
@@ -135,7 +136,7 @@ def upgrade(server: Server) -> Path:
         done = subprocess.run(argv, env=environ, capture_output=True, text=True, cwd=settings.home)
         if done.returncode:
             words = done.stderr.strip()[-2000:]
-            raise ServerError(f"{' '.join(command[:3])} failed; {backup} has the databases as they were:\n{words}")
+            raise ServerError(f"{' '.join(command[:3])} failed. Next: restore {backup}, the former databases:\n{words}")
     server.start()
     return backup
 

@@ -1,4 +1,4 @@
-"""The TLS certificate: the operator's, or one that signs itself."""
+"""The TLS certificate: the operator's, or a self-signed one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from pathlib import Path
 
 from deploy.native.settings import ServerError, Settings, private_folder, write_private
 
-DAYS = 825  # the longest that some clients accept
+DAYS = 825  # the longest lifetime that all clients accept
 OUR_SUBJECT = "tracking server"
 
 
 def install(home: Path, certificate: Path | None, key: Path | None) -> None:
-    """Copy the operator's certificate and key into HOME/tls: before root becomes somebody who cannot read them."""
+    """Copy the operator's certificate and key into HOME/tls, before root becomes a user who cannot read them.
+
+    Raises ServerError.
+    """
     if (certificate is None) != (key is None):
-        raise ServerError("--certificate and --key: give both or neither")
+        raise ServerError("--certificate or --key: one of them is missing. Next: give both or neither")
     if certificate is not None and key is not None:
         folder = private_folder(home / "tls")
         write_private(folder / "certificate.pem", certificate.read_text(encoding="utf-8"))
@@ -23,9 +26,9 @@ def install(home: Path, certificate: Path | None, key: Path | None) -> None:
 
 
 def ensure(settings: Settings) -> bool:
-    """Make a certificate that signs itself where there is none, or where the one made here is not for all the names.
+    """Make a self-signed certificate if there is none, or if the one made here lacks a name.
 
-    Returns whether there was another before, which the users' machines trust.
+    Returns whether it replaces another one, which the users' machines trust.
     """
     folder = private_folder(settings.home / "tls")
     path = folder / "certificate.pem"
@@ -42,13 +45,13 @@ def is_for(certificate: Path, name: str) -> bool:
 
 
 def shown(certificate: Path, *options: str) -> str:
-    """What openssl says of a certificate."""
+    """openssl's output about a certificate."""
     command = ["openssl", "x509", "-noout", *options, "-in", str(certificate)]
     return subprocess.run(command, capture_output=True, text=True).stdout
 
 
 def sign_itself(names: list[str], folder: Path) -> None:
-    """A certificate for these names and the loopback address; clients trust it by its file."""
+    """Make a self-signed certificate for these names and the loopback address. Clients trust it by its file."""
     subjects = ["IP:127.0.0.1", *(f"{'IP' if is_address(name) else 'DNS'}:{name}" for name in names)]
     (folder / "key.pem").touch(mode=0o600)
     done = subprocess.run(

@@ -1,7 +1,7 @@
-"""python -m deploy.native.confine FOLDER... -- COMMAND...: a command that can write in these folders only.
+"""python -m deploy.native.confine FOLDER... -- COMMAND...: run a command that can write only in these folders.
 
-By Landlock, which needs no root: the kernel refuses to make, change, move and delete files elsewhere. That holds for
-the command and all that it starts, for good. docs.kernel.org/userspace-api/landlock.html; Linux 5.13 or later.
+It uses Landlock, which does not need root: the kernel refuses to create, change, move and delete files elsewhere, for
+the command and all its descendants. docs.kernel.org/userspace-api/landlock.html; Linux 5.13 or later.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import stat
 import sys
 from pathlib import Path
 
-CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the numbers of the system calls, on every architecture
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # numbers of the system calls on every architecture
 PATH_BENEATH = 1
 PR_SET_NO_NEW_PRIVS = 38
 WRITE_FILE, TRUNCATE, REFER = 1 << 1, 1 << 14, 1 << 13
@@ -34,12 +34,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def version() -> int:
-    """Landlock's version in this kernel; 0 where there is none."""
+    """Landlock's version in this kernel; 0 without Landlock."""
     return max(0, int(_libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1)))
 
 
 def write_only_in(folders: list[Path]) -> None:
-    """Confine this process. Raises OSError where a folder is missing, or the kernel has no Landlock."""
+    """Confine this process. Raises OSError if a folder is missing, or if the kernel has no Landlock."""
     known = version()
     rights = WRITE_FILE | CHANGES | (REFER if known >= 2 else 0) | (TRUNCATE if known >= 3 else 0)
     rules = _Ruleset(rights)

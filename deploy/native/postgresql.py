@@ -1,4 +1,4 @@
-"""A PostgreSQL of the server's own: on a Unix socket in a private folder, on no port."""
+"""The server's own PostgreSQL, on a Unix socket in a private folder, without a port."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deploy.native.settings import ServerError, Settings, load_secrets, private_
 
 DATABASES = ("tracking", "auth")
 ROLE, SUPERUSER = "mlflow", "postgres"
-START_TIMEOUT_SEC = 300  # it reads its log first where it has crashed
+START_TIMEOUT_SEC = 300  # after a crash it first replays its log
 
 CONFIGURATION = """
 # Written by python -m deploy.native init
@@ -46,9 +46,11 @@ class PostgreSQL:
         return self.data.exists() and self._server("pg_ctl", "-D", str(self.data), "status").returncode == 0
 
     def start(self) -> None:
-        """Start it; does nothing where it runs. Raises ServerError where there is no database, rather than make one."""
+        """Start it if it is down. Raises ServerError if the database is missing."""
         if not self.data.exists():
-            raise ServerError(f"{self.data}: the database is missing: restore a backup, or make an empty one with init")
+            raise ServerError(
+                f"{self.data}: the database is missing. Next: restore a backup, or make an empty database with init"
+            )
         if not self.running():
             self._start(self.data)
 
@@ -57,12 +59,12 @@ class PostgreSQL:
             self._checked(self._server("pg_ctl", "-D", str(self.data), "-m", "fast", "-w", "stop"))
 
     def sql(self, statement: str, database: str = "postgres", role: str = SUPERUSER) -> str:
-        """Run a statement and return its rows, columns apart by |."""
+        """Run a statement and return its rows, with | between columns."""
         options = ("-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1")
         return self.client("psql", *options, "-U", role, "-d", database, input=statement).strip()
 
     def client(self, program: str, *arguments: str, **options: Any) -> str:
-        """Run one of PostgreSQL's client programs and return its output. Raises ServerError with its words."""
+        """Run a PostgreSQL client program and return its output. Raises ServerError with its error."""
         command = [self._program(program), "-h", str(self.socket), "-w", *arguments]
         environ = {**os.environ, **self.environment}
         done: subprocess.CompletedProcess[str] = subprocess.run(
@@ -76,13 +78,13 @@ class PostgreSQL:
         self.sql(f'CREATE DATABASE "{database}" OWNER {ROLE}')
 
     def initialise(self) -> None:
-        """Make an empty database where there is none."""
+        """Make an empty database if there is none."""
         if self.data.exists():
             return
         private_folder(self.folder)
         self._give_to_user(self.folder)
         private_folder(self.socket)
-        unfinished = self.folder / "data.new"  # moved to its place when it is ready
+        unfinished = self.folder / "data.new"  # renamed when it is ready
         shutil.rmtree(unfinished, ignore_errors=True)
         passwords = self.folder / "superuser-password"
         write_private(passwords, self._secrets["superuser_password"])
@@ -90,7 +92,7 @@ class PostgreSQL:
         login = ("-U", SUPERUSER, f"--pwfile={passwords}")
         self._checked(self._server("initdb", "-D", str(unfinished), *login, *options))
         passwords.unlink()
-        # For each worker, SQLAlchemy may open 15 connections to either database, and keeps some in reserve.
+        # SQLAlchemy may open 15 connections for each worker to either database, and keeps some in reserve.
         text = CONFIGURATION.format(socket=self.socket, connections=40 * self._settings.workers + 20)
         with (unfinished / "postgresql.conf").open("a") as file:
             file.write(text)
@@ -110,12 +112,12 @@ class PostgreSQL:
         self._checked(self._server("pg_ctl", "-D", str(data), *wait, "-l", log, "start"), log)
 
     def _server(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run one of PostgreSQL's server programs, as a user that it accepts."""
+        """Run a PostgreSQL server program, as a user that it accepts."""
         user = self._user()
         options: dict[str, Any] = {}
         if user.pw_uid != os.geteuid():
             options = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-        # Files, not pipes: the server keeps its starter's output open for as long as it lives.
+        # A file, not pipes, since the server keeps the output of its starter open as long as it lives.
         with (self.folder / "pg_ctl.log").open("w+") as output:
             done = subprocess.run(
                 [self._program(program), *arguments], stdout=output, stderr=output, cwd="/", umask=0o077, **options
@@ -124,13 +126,15 @@ class PostgreSQL:
             return subprocess.CompletedProcess(done.args, done.returncode, "", output.read())
 
     def _user(self) -> pwd.struct_passwd:
-        """PostgreSQL refuses to run as root, and then runs as the user of Debian's package."""
+        """The user of the server programs: this one; for root, whom PostgreSQL refuses, that of Debian's package."""
         if os.geteuid() != 0:
             return pwd.getpwuid(os.geteuid())
         try:
             return pwd.getpwnam("postgres")
         except KeyError:
-            raise ServerError("PostgreSQL does not run as root, and there is no user postgres: --run-as USER") from None
+            raise ServerError(
+                "PostgreSQL does not run as root, and there is no user postgres. Next: give --run-as USER"
+            ) from None
 
     def _give_to_user(self, path: Path) -> None:
         if os.geteuid() == 0:
@@ -139,11 +143,11 @@ class PostgreSQL:
     def _program(self, name: str) -> str:
         path = Path(self._settings.postgresql_bin or "-") / name
         if not path.exists():
-            raise ServerError("PostgreSQL is not installed; on Debian: apt-get install postgresql")
+            raise ServerError("PostgreSQL is not installed. Next, on Debian: apt-get install postgresql")
         return str(path)
 
     @staticmethod
     def _checked(done: subprocess.CompletedProcess[str], log: str = "") -> None:
         if done.returncode:
             words = done.stderr.strip()[-2000:]
-            raise ServerError(f"{Path(done.args[0]).name} failed: {words}{f'; see {log}' if log else ''}")
+            raise ServerError(f"{Path(done.args[0]).name} failed: {words}{f'. Next: see {log}' if log else ''}")

@@ -1,4 +1,4 @@
-"""A service as a group of processes that is found again, and ended as a whole, whatever has become of its first."""
+"""A service as a process group, which is found again and ended as a whole, even after its first process has ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STOP_TIMEOUT_SEC = 30
 
 
 class ProcessGroup:
-    """`file` keeps the number of the group and when its first process was started, in clock ticks since boot."""
+    """A process group; `file` keeps its number and the start of its first process, in clock ticks since boot."""
 
     def __init__(self, file: Path, log: Path) -> None:
         self._file = file
@@ -32,7 +32,7 @@ class ProcessGroup:
         return process
 
     def first(self) -> int:
-        """The number of the first process; 0 where it has ended."""
+        """The pid of the first process; 0 if it has ended."""
         group, started = self._read()
         with suppress(OSError):
             if group and start_time(group) == started:
@@ -40,7 +40,7 @@ class ProcessGroup:
         return 0
 
     def stop(self) -> None:
-        """End every process of the group, kindly first."""
+        """End every process of the group, by SIGTERM, then by SIGKILL."""
         group, started = self._read()
         for signum in (signal.SIGTERM, signal.SIGKILL) if group else ():
             for pid in members(group, started):
@@ -58,21 +58,21 @@ class ProcessGroup:
 
 
 def members(group: int, started: int) -> Iterator[int]:
-    """Our processes of a group, all of which began with or after its first: the number may be another group's now."""
+    """This user's processes in a group that began with or after its first one, since the number may be reused."""
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
             pid = int(path.name)
             with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)  # A child of this process would stay a zombie.
+                os.waitpid(pid, os.WNOHANG)  # else a child of this process would stay a zombie
             ours = path.stat().st_uid == os.geteuid() and int(stat(pid)[2]) == group
             if ours and start_time(pid) >= started:
                 yield pid
 
 
 def start_time(pid: int) -> int:
-    """When a process was started, in clock ticks since boot: with its number, it names the process for good.
+    """The start of a process in clock ticks since boot, which is unique together with the pid.
 
-    Raises OSError where there is none; a zombie counts as none.
+    Raises OSError if the process has ended, also for a zombie.
     """
     fields = stat(pid)
     if fields[0] == "Z":
@@ -81,7 +81,7 @@ def start_time(pid: int) -> int:
 
 
 def stat(pid: int) -> list[str]:
-    """The fields of proc(5)'s stat from the third on: state, parent, group, session, ..."""
+    """The fields of /proc/PID/stat from the third on: state, parent, group, session, ..."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 

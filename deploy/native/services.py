@@ -1,4 +1,4 @@
-"""The three services of a server, in the order in which they start: PostgreSQL, MLflow, nginx."""
+"""The three services of a server, in the order of their start: PostgreSQL, MLflow, nginx."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from deploy.native.settings import (
     write_private,
 )
 
-START_TIMEOUT_SEC = 300  # MLflow makes or checks its tables first
+START_TIMEOUT_SEC = 300  # MLflow first creates or checks its tables
 REPOSITORY = Path(__file__).parent.parent.parent
 TEMPLATE = REPOSITORY / "deploy/nginx.conf.template"
 
@@ -31,8 +31,8 @@ default_permission = {default_permission}
 database_uri = {uri}
 admin_username = admin
 authorization_function = deploy.guard:authenticate
-# A password is compared with its slow hash once a minute, not with every request: that would take more of the
-# server's cores than all else. So a changed password or a deleted user may work on for a minute.
+# A password is compared with its slow hash once a minute, not at every request, which would be the server's largest
+# load. So a former password or a deleted user may work for another minute.
 auth_cache_ttl_seconds = 60
 """
 
@@ -54,7 +54,7 @@ http {{
 
 
 class UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket: to MLflow itself, past the proxy."""
+    """HTTP over a Unix socket, directly to MLflow, bypassing the proxy."""
 
     def __init__(self, path: Path, timeout: float = 60) -> None:
         super().__init__("localhost", timeout=timeout)
@@ -76,7 +76,7 @@ class MLflow:
         self._group = ProcessGroup(settings.home / "sockets/mlflow.pid", settings.home / "logs/mlflow.log")
 
     def running(self) -> bool:
-        """Whether it answers."""
+        """Whether MLflow answers."""
         connection = UnixConnection(self.socket, timeout=10)
         try:
             connection.request("GET", "/health")
@@ -89,7 +89,7 @@ class MLflow:
     def start(self) -> None:
         if self.running():
             return
-        self.stop()  # one that hangs
+        self.stop()  # it may hang
         ini = self._settings.home / "auth.ini"
         uri = self._database.uri("auth").replace("%", "%%")
         write_private(ini, AUTH_INI.format(default_permission=self._settings.default_permission, uri=uri))
@@ -101,14 +101,14 @@ class MLflow:
         if not self.running():
             words = self._group.log.read_text(errors="replace")[-1500:]
             self.stop()
-            raise ServerError(f"MLflow did not start:\n{words}\n(all of it in {self._group.log})")
+            raise ServerError(f"MLflow did not start:\n{words}\nNext: see {self._group.log}")
 
     def stop(self) -> None:
         self._group.stop()
         self.socket.unlink(missing_ok=True)
 
     def confined(self) -> list[str]:
-        """Its command, so that it writes nowhere but where it has to, whatever a client makes of it."""
+        """MLflow's command, confined so that it can write only to its own folders, even if a client misuses it."""
         folders = [self.socket.parent, self._temporary, *filter(None, [self._settings.artifact_folder])]
         return [self._settings.python, "-m", "deploy.native.confine", *map(str, folders), "--", *self.command()]
 
@@ -131,11 +131,11 @@ class MLflow:
             **self._database.environment,
             "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *filter(None, [inherited.get("PYTHONPATH")])]),  # the guard
             "TMPDIR": str(self._temporary),
-            "MLFLOW_BACKEND_STORE_URI": self._database.uri("tracking"),  # not an argument, which all users can see
+            "MLFLOW_BACKEND_STORE_URI": self._database.uri("tracking"),  # not an argument, which all users could see
             "MLFLOW_AUTH_CONFIG_PATH": str(ini),
-            "MLFLOW_AUTH_ADMIN_PASSWORD": self._secrets["admin_password"],  # read at the first start alone
+            "MLFLOW_AUTH_ADMIN_PASSWORD": self._secrets["admin_password"],  # only read at the first start
             "MLFLOW_FLASK_SERVER_SECRET_KEY": self._secrets["flask_secret_key"],
-            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # seven processes that a tracking server does without
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # seven processes that a tracking server does not need
             "MLFLOW_DISABLE_TELEMETRY": "true",
             **server_environment(self._settings.home),
         }
@@ -148,11 +148,11 @@ class Nginx:
         self._group = ProcessGroup(settings.home / "nginx/group.pid", settings.home / "logs/nginx.log")
 
     def running(self) -> bool:
-        """Whether its first process runs; its workers go on without it, but with an old configuration."""
+        """Whether its first process runs. Workers would go on without it, but with an old configuration."""
         return bool(self._group.first())
 
     def start(self) -> None:
-        """Start it; where it runs, have it read its configuration and certificate again."""
+        """Start nginx, or let it reload its configuration and certificate."""
         self._configure()
         command = self._command()
         tried = subprocess.run([*command, "-t"], capture_output=True, text=True, cwd="/", umask=0o077)
@@ -161,7 +161,7 @@ class Nginx:
         if self.running():
             os.kill(self._group.first(), signal.SIGHUP)
             return
-        self._group.stop()  # workers whose first process was killed
+        self._group.stop()  # workers that outlived their first process
         process = self._group.start(command, os.environ, Path("/"))
         wait_until(lambda: self._listens() or process.poll() is not None, START_TIMEOUT_SEC)
         if not self._listens() or process.poll() is not None:
@@ -205,7 +205,7 @@ class Nginx:
 
 
 class Server:
-    """The three together."""
+    """The three services together."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

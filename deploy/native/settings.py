@@ -1,10 +1,10 @@
-"""What a server is: its folder, its settings and its secrets, and the user that all of it belongs to.
+"""The folder of a server: its settings, its secrets, and the user who owns it.
 
-HOME/settings.json    names, address, artifacts, default permission, workers: what `init` was told
+HOME/settings.json    the settings of `init`: names, address, artifacts, default permission, workers
 HOME/secrets.json     generated passwords and keys, mode 0600
-HOME/server.env       NAME=VALUE lines for MLflow's environment, such as the keys of an S3 address, mode 0600
+HOME/server.env       NAME=VALUE lines for MLflow's environment, such as S3 keys, mode 0600
 HOME/database/        PostgreSQL's data, socket and log
-HOME/artifacts/       artifacts, where they are kept on disk
+HOME/artifacts/       artifacts, if they are kept on disk
 HOME/tls/             certificate.pem, key.pem
 HOME/{sockets,logs,nginx,backups,tmp}/
 """
@@ -23,13 +23,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 PERMISSIONS = ("READ", "NO_PERMISSIONS")
-SERVICE_USER = "mlflow"  # made where root starts a server and names nobody else
-SOCKET_PATH_MAX = 100  # bytes; the kernel takes 107 (unix(7)), and PostgreSQL adds a name to the folder
+SERVICE_USER = "mlflow"  # default user of a server that root makes
+SOCKET_PATH_MAX = 100  # bytes; the kernel allows 107 (unix(7)), and PostgreSQL appends a name to the folder
 MODULES = ("mlflow", "flask_wtf", "psycopg")
 
 
 class ServerError(Exception):
-    """Something that the operator has to put right; the message says what."""
+    """A problem that the operator has to fix; the message says what to do."""
 
 
 def default_home() -> Path:
@@ -44,10 +44,10 @@ def machine_names() -> list[str]:
 @dataclass
 class Settings:
     home: Path
-    names: list[str] = field(default_factory=machine_names)  # what users call the server; they stand in the certificate
-    listen: str = "127.0.0.1:8443"  # where nginx listens; nothing else does on a port
+    names: list[str] = field(default_factory=machine_names)  # host names of the server, also in the certificate
+    listen: str = "127.0.0.1:8443"  # address of nginx, the only port of the server
     artifacts: str = ""  # a folder or s3://BUCKET/PREFIX; empty = HOME/artifacts
-    default_permission: str = "READ"  # what every user may do with every experiment
+    default_permission: str = "READ"  # of every user on every experiment
     workers: int = field(default_factory=lambda: max(2, min(8, os.cpu_count() or 2)))
     python: str = sys.executable
     postgresql_bin: str = field(default_factory=lambda: find_postgresql())
@@ -58,7 +58,7 @@ class Settings:
 
     @property
     def artifact_folder(self) -> Path | None:
-        """Where artifacts are on this machine's disk; None where they are elsewhere."""
+        """The folder of artifacts on this machine's disk; None if they are elsewhere."""
         return None if "://" in self.artifacts_destination else Path(self.artifacts_destination)
 
     @property
@@ -76,41 +76,41 @@ class Settings:
 
 
 def load(home: Path) -> Settings:
-    """The settings of a server that `init` made. Raises ServerError where there is none."""
+    """The settings of a server. Raises ServerError if `init` has not made one."""
     try:
         content = json.loads((home / "settings.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ServerError(
-            f"{home}: no server here; make one with: python -m deploy.native --home {home} init"
-        ) from None
+        raise ServerError(f"{home}: no server here. Next: python -m deploy.native --home {home} init") from None
     return Settings(home=home, **content)
 
 
 def check_settings(settings: Settings) -> None:
-    """Raises ServerError for settings that cannot work."""
+    """Raise ServerError for settings that cannot work."""
     longest = settings.home / "database/socket/.s.PGSQL.5432"
     if len(os.fsencode(longest)) > SOCKET_PATH_MAX:
-        raise ServerError(f"{settings.home}: too long a path for a Unix socket; choose a --home of up to 70 characters")
+        raise ServerError(f"--home {settings.home}: too long for a Unix socket. Allowed: up to 70 characters")
     if settings.default_permission not in PERMISSIONS:
-        raise ServerError(f"--default-permission {settings.default_permission}: give {' or '.join(PERMISSIONS)}")
+        raise ServerError(
+            f"--default-permission {settings.default_permission}: no such permission. Allowed: {', '.join(PERMISSIONS)}"
+        )
     address, _, port = settings.listen.rpartition(":")
     if not address or not port.isdecimal():
-        raise ServerError(f"--listen {settings.listen}: give ADDRESS:PORT, such as 0.0.0.0:8443")
+        raise ServerError(f"--listen {settings.listen}: not an address. Allowed: ADDRESS:PORT, such as 0.0.0.0:8443")
     if not settings.names:
-        raise ServerError("--name: give at least one host name")
+        raise ServerError("--name: is missing. Next: give at least one host name")
     if shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None:
-        raise ServerError("nginx is not installed; on Debian: apt-get install nginx")
+        raise ServerError("nginx is not installed. Next, on Debian: apt-get install nginx")
     program = "import importlib.util as u, sys; sys.exit(' '.join(m for m in sys.argv[1:] if not u.find_spec(m)) or 0)"
     answer = subprocess.run([settings.python, "-c", program, *MODULES], capture_output=True, text=True)
     if answer.returncode:
         raise ServerError(
-            f"{settings.python} lacks {answer.stderr.strip()}; install them with:"
-            f" {settings.python} -m pip install -r deploy/requirements.txt"
+            f"{settings.python} lacks {answer.stderr.strip()}. Next: {settings.python} -m pip install -r"
+            " deploy/requirements.txt"
         )
 
 
 def find_postgresql() -> str:
-    """The folder of PostgreSQL's newest programs, as Debian keeps them or on the PATH; empty where there are none."""
+    """The folder of the newest PostgreSQL's programs, in Debian's place or on the PATH; empty if not installed."""
     versions = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if (path / "initdb").exists()]
     if versions:
         return str(max(versions, key=lambda path: int(path.parent.name)))
@@ -119,7 +119,7 @@ def find_postgresql() -> str:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, at once and whole; it belongs to the owner of its folder."""
+    """Write atomically a file that only its owner may read. It belongs to the owner of its folder."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.touch(mode=0o600)
     temporary.write_text(text, encoding="utf-8")
@@ -135,14 +135,14 @@ def private_folder(path: Path) -> Path:
 
 
 def belong(path: Path) -> None:
-    """Give what root has made to the owner of the folder that it is in."""
+    """Give a file that root has made to the owner of its folder."""
     if os.geteuid() == 0:
         around = path.parent.stat()
         os.chown(path, around.st_uid, around.st_gid)
 
 
 def load_secrets(home: Path) -> dict[str, str]:
-    """The server's secrets; those that are missing are generated and kept."""
+    """The server's secrets. Missing ones are generated and kept."""
     path = home / "secrets.json"
     stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     names = ("admin_password", "database_password", "superuser_password", "flask_secret_key")
@@ -154,7 +154,7 @@ def load_secrets(home: Path) -> dict[str, str]:
 
 
 def server_environment(home: Path) -> dict[str, str]:
-    """What server.env says; lines that are empty or begin with # say nothing."""
+    """The variables in server.env. Empty lines and those that begin with # are skipped."""
     path = home / "server.env"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     pairs = [line.partition("=") for line in lines if line.strip() and not line.lstrip().startswith("#")]
@@ -162,23 +162,25 @@ def server_environment(home: Path) -> dict[str, str]:
 
 
 def make_home(home: Path, user: str | None) -> None:
-    """Make the server's folder, which then belongs to `user`; root makes the user where it does not exist.
+    """Make the server's folder for `user`. Root also creates a missing user.
 
-    Raises ServerError where the folder belongs to another user already.
+    Raises ServerError if the folder belongs to another user.
     """
     if os.geteuid() == 0:
         user = user or (owner(home).pw_name if home.exists() else SERVICE_USER)
         if user not in {entry.pw_name for entry in pwd.getpwall()}:
             subprocess.run(["useradd", "--system", "--user-group", "--home-dir", str(home), user], check=True)
     elif user not in (None, pwd.getpwuid(os.geteuid()).pw_name):
-        raise ServerError(f"--run-as {user}: only root can choose another user")
+        raise ServerError(f"--run-as {user}: only root can choose another user. Next: leave it out")
     wanted = pwd.getpwnam(user) if user else pwd.getpwuid(os.geteuid())
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     if home.stat().st_uid != wanted.pw_uid and any(home.iterdir()):
-        raise ServerError(f"{home}: belongs to {owner(home).pw_name}, not to {wanted.pw_name}")
+        raise ServerError(
+            f"{home}: belongs to {owner(home).pw_name}, not to {wanted.pw_name}. Next: give another --home"
+        )
     if os.geteuid() == 0:
         os.chown(home, wanted.pw_uid, wanted.pw_gid)
-    # PostgreSQL refuses to run as root; where all else does, its user has to get through to its own folder.
+    # If the server runs as root, PostgreSQL's own user must be able to enter the folder.
     home.chmod(0o711 if wanted.pw_uid == 0 else 0o700)
 
 
@@ -187,9 +189,9 @@ def owner(home: Path) -> pwd.struct_passwd:
 
 
 def become_owner(home: Path, python: str, command: str, arguments: list[str]) -> None:
-    """Where root calls, go on as the user whom the server belongs to: start this `command` anew as that user.
+    """As root, execute this `command` again as the server's owner.
 
-    Raises ServerError where that user cannot run the interpreter.
+    Raises ServerError if that user cannot run the interpreter.
     """
     if os.geteuid() != 0 or not home.exists() or owner(home).pw_uid == 0:
         return
@@ -203,6 +205,6 @@ def become_owner(home: Path, python: str, command: str, arguments: list[str]) ->
     except OSError as error:
         makes = command in ("init", "restore")
         raise ServerError(
-            f"{user.pw_name} cannot run {python} ({error.strerror}): give {'' if makes else 'init '}--python an"
+            f"{user.pw_name} cannot run {python} ({error.strerror}). Next: give {'' if makes else 'init '}--python an"
             f" interpreter outside of other users' home folders{', or --run-as a user who can run this one' * makes}"
         ) from None

@@ -136,7 +136,7 @@ def test_a_team_edits_its_experiment_and_others_only_read_it(
     by_alice = team_server.run(*elsewhere, env=team_server.credentials("alice", passwords["alice"]))
     assert "only an administrator may do this" in by_alice.stderr
     refusal = team_server.run("join", "nlp", "bob").stderr
-    assert "no such team; there are: " in refusal
+    assert "no such team. Allowed: " in refusal
     assert "vision" in refusal
     team_server.command("set-password", "bob", "--password-stdin", input="a longer password\n")
     as_user("bob", "a longer password").search_experiments()
@@ -146,10 +146,10 @@ def test_a_team_edits_its_experiment_and_others_only_read_it(
 
 def test_what_cannot_be_is_said(team_server: TeamServer, tmp_path: Path) -> None:
     for words, said in {
-        ("init", "--listen", "8443"): "give ADDRESS:PORT",
+        ("init", "--listen", "8443"): "Allowed: ADDRESS:PORT",
         ("init", "--certificate", "nowhere.pem"): "give both or neither",
         ("grant", "--user", "nobody-such", "EDIT", "detectors"): "not found",
-        ("add-user", "admin"): "admin: is a user already; set-password admin",
+        ("add-user", "admin"): "admin: is a user already. Next: set-password admin",
     }.items():
         done = team_server.run(*words)
         assert done.returncode == 1
@@ -160,7 +160,7 @@ def test_what_cannot_be_is_said(team_server: TeamServer, tmp_path: Path) -> None
     assert elsewhere.returncode == 1
     assert "no server here" in elsewhere.stderr
     long = team_server.run("init", *(("--run-as", "root") if os.geteuid() == 0 else ()), home=tmp_path / ("x" * 100))
-    assert "too long a path" in long.stderr
+    assert "too long for a Unix socket" in long.stderr
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +236,7 @@ def test_a_server_is_restored_from_its_backup_alone(
     supervisor.terminate()
     assert supervisor.wait(HANGS_SEC) == 0
     assert team_server.run("status").stdout.count("down") == 3
-    assert "holds a server" in team_server.run("restore", str(backup)).stderr
+    assert "has a server already" in team_server.run("restore", str(backup)).stderr
 
     shutil.rmtree(team_server.home)
     assert "no server here" in team_server.run("start").stderr
@@ -258,6 +258,6 @@ def test_a_server_is_restored_from_its_backup_alone(
     with (backup / "tracking.dump").open("r+b") as file:
         file.seek(1000)
         file.write(b"?")
-    assert "is not what was written" in team_server.run("restore", str(backup), "--overwrite").stderr
+    assert "is damaged" in team_server.run("restore", str(backup), "--overwrite").stderr
     wait_for(lambda: team_server.run("status").returncode == 0)
     assert content(team_server) == before

@@ -72,7 +72,7 @@ def test_each_public_name_is_there_documented_and_typed(monkeypatch: pytest.Monk
     for name in MODULES:
         if importlib.util.find_spec(NEEDS.get(name, "torch")) is not None:
             assert getattr(timetrial, name)
-    with pytest.raises(AttributeError, match="it has TimeTrial, time_trial"):
+    with pytest.raises(AttributeError, match="It has: TimeTrial, time_trial"):
         timetrial.Unknown  # noqa: B018  # pyright: ignore
 
 

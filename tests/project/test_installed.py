@@ -224,13 +224,13 @@ def test_imports_move_and_nothing_else_does(source: str, written: str) -> None:
 
 @pytest.mark.parametrize("source", ["import os, conf", "import tracking.record\ntracking.run.f()"])
 def test_an_import_that_would_bind_another_name_is_refused(source: str) -> None:
-    with pytest.raises(ValueError, match=r"^x.py:1: write `from X import Y`"):
+    with pytest.raises(ValueError, match=r"^x.py:1: .*write `from X import Y`"):
         hatch_build.installed(source.encode(), Path("x.py"))
 
 
 def test_an_editable_installation_is_refused_with_what_to_do_instead() -> None:
     hook: Any = object.__new__(hatch_build.OnePackage)
-    with pytest.raises(RuntimeError, match=r"in a clone run launch\.py, or install a wheel"):
+    with pytest.raises(RuntimeError, match=r"run launch\.py, or install a wheel"):
         hook.initialize("editable", {})
 
 
@@ -242,7 +242,7 @@ def test_in_a_clone_both_names_give_one_module() -> None:
         assert spec.name == name
     assert timetrial.Workload is importlib.import_module("trainers.workload").Workload
     assert installation.SEARCH_FOLDER == ROOT
-    with pytest.raises(AttributeError, match=r"it has .*Workload"):
+    with pytest.raises(AttributeError, match=r"It has: .*Workload"):
         timetrial.__getattr__("Worklaod")
 
 

@@ -1,7 +1,7 @@
-"""The installed package, for a Python that must not see what is installed beside it.
+"""Leads to the installed package, for a Python that must not see the other packages beside it.
 
-A worker may run on another Python, with another torch. Its search path then names the folder that this package lies in
-(tracking/base/installation.py), and modules are found where they are, two folders up.
+A worker may run on another Python, with another torch. Its search path then has this package's folder
+(tracking/base/installation.py), and modules are found two folders up.
 """
 
 from __future__ import annotations

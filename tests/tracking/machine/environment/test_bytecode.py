@@ -73,6 +73,6 @@ def test_bytecode_of_another_user_is_not_executed_and_that_is_said(
     (cache() / "bytecode/theirs.pyc").touch()
     os.chown(cache() / "bytecode/theirs.pyc", 54_321, 54_321)
     assert bytecode_variables(FORBIDDEN, sources) == {}
-    assert "theirs.pyc belongs to user 54321; remove it" in capsys.readouterr().err
+    assert "theirs.pyc belongs to user 54321. Next: remove it" in capsys.readouterr().err
     cache().chmod(0o777)
     assert bytecode_variables(FORBIDDEN, sources) == {}

@@ -84,7 +84,7 @@ def test_a_cache_that_others_can_write_to_is_refused_with_the_next_step(root: Pa
     root.mkdir()
     root.chmod(mode)
     with pytest.raises(
-        ConfigError, match=rf"others can write to .*\(mode 1?77[57]\): `chmod 700 {root}`; .*TIMETRIAL_CACHE"
+        ConfigError, match=rf"others can write to .*\(mode 1?77[57]\): `chmod 700 {root}`.*TIMETRIAL_CACHE"
     ):
         check_cache()
     with pytest.raises(PermissionError, match="others can write"):
@@ -102,7 +102,7 @@ def test_a_user_s_cache_that_others_can_enter_is_refused_and_one_of_root_s_is_no
         give_away(root)
         monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
     with pytest.raises(
-        ConfigError, match=rf"others can enter .*\(mode {mode:o}\): `chmod 700 {root}`; .*TIMETRIAL_CACHE"
+        ConfigError, match=rf"others can enter .*\(mode {mode:o}\): `chmod 700 {root}`.*TIMETRIAL_CACHE"
     ):
         check_cache()
     with pytest.raises(PermissionError, match="others can enter"):
@@ -191,7 +191,7 @@ def test_an_entry_of_another_user_is_not_used_and_that_is_said(root: Path, capsy
     assert is_trusted(root / "stacks/env/not-there")
     give_away(root / "stacks/env")
     assert not is_trusted(root / "stacks/env/bin/python")
-    assert f"stacks/env belongs to user {STRANGER}; remove it" in capsys.readouterr().err
+    assert f"stacks/env belongs to user {STRANGER}. Next: remove it" in capsys.readouterr().err
 
 
 def test_a_mode_counts_where_others_get_to_the_file(above: Path) -> None:
@@ -208,7 +208,7 @@ def test_compiled_steps_of_another_user_are_refused(root: Path) -> None:
     step = private_folder("compiled", "inductor") / "step.py"
     step.touch()
     give_away(step)
-    with pytest.raises(ConfigError, match=f"step.py belongs to user {STRANGER}; remove {root / 'compiled'}: steps are"):
+    with pytest.raises(ConfigError, match=f"step.py belongs to user {STRANGER}. Next: remove {root / 'compiled'}; its"):
         check_cache()
 
 

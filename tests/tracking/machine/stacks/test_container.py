@@ -41,14 +41,14 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
 @pytest.mark.parametrize(
     ("stack", "words"),
     [
-        (boxed(engine=None), ["needs stack.container.engine"]),
-        (boxed(image=None), ["needs stack.container.image"]),
+        (boxed(engine=None), ["stack.container.engine is missing"]),
+        (boxed(image=None), ["stack.container.image is missing"]),
         (boxed(engine="lxc"), ["stack.container.engine=lxc", "docker, podman, apptainer, singularity, enroot"]),
         (boxed(user="me"), ["stack.container.user=me", "UID:GID"]),
         (boxed(shm="much"), ["stack.container.shm=much", "16g"]),
         (boxed(image="--privileged"), ["not an image's name"]),
         (boxed(mounts=["data"]), ["stack.container.mounts: data", "OUTSIDE[:INSIDE[:rw]]"]),
-        (boxed(mounts=["/no/such/data"]), ["/no/such/data is not there"]),
+        (boxed(mounts=["/no/such/data"]), ["/no/such/data does not exist"]),
         (replace(STACK, requirements=["x"]), ["stack.requirements", "no effect with stack.kind=container"]),
         (replace(STACK, kind="native"), ["stack.container", "no effect with stack.kind=native"]),
     ],

@@ -81,7 +81,7 @@ def test_its_runs_are_combinations_that_a_report_misses_with_why(tmp_path: Path)
     ((*combination, why),) = table.rows
     assert combination == ["535.9", "13.2", H100]
     assert str(why).startswith(
-        "failed: bad_input (stack=new: CUDA 13.2 of torch 2.15.0 needs driver 580 or later, and this is 535.9:"
+        "failed: bad_input (stack=new: CUDA 13.2 of torch 2.15.0 needs driver 580 or later, and this is 535.9. Next:"
     )
     assert str(why).count("needs driver") == 1
     assert audit(made.plain(), [tmp_path]).differences == []

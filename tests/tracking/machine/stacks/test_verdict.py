@@ -43,7 +43,7 @@ def test_the_default_environment_names_the_stack_to_take_on_an_old_driver(monkey
     monkeypatch.setattr("tracking.machine.stacks.verdict.native_cuda", lambda: "13.2")
     refused = judged(StackConfig("native"), H100).error
     assert "needs driver 580" in refused
-    name = refused.partition("take stack=")[2].partition(",")[0]
+    name = refused.partition("give stack=")[2].partition(",")[0]
     assert judged(declared()[name], H100).error == ""
 
 
