@@ -103,7 +103,7 @@ class StackConfig:
     kind: str = "native"
     # python: the interpreter's path; uv: its version or path, default: this one's; container: its path in the image
     python: str | None = None
-    # uv: PyTorch's version, without which it is for programs alone; container: the version that the image must hold
+    # uv: PyTorch's version, not needed for programs; container: the version that the image must have
     torch: str | None = None
     container: ContainerConfig = field(default_factory=ContainerConfig)
     requirements: list[str] = field(default_factory=list)  # uv: packages of its workloads beside torch and Lightning

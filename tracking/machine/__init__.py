@@ -1,4 +1,1 @@
-"""The machine of a run: what it is, how busy it is, and which software stacks it can run.
-
-Three rooms: `environment`, `usage` and `stacks`.
-"""
+"""The machine of a run, in four rooms: `environment`, `usage`, `stacks` and `compiled`."""

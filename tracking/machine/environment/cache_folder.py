@@ -161,12 +161,14 @@ def compiler_folders(environ: Mapping[str, str]) -> dict[str, Path]:
         try:
             written_by_others.check_tree(folder, written_by_others.check_way(folder))
         except written_by_others.OthersWriteError as why:
-            raise ConfigError(f"{folder}: not used, since {why}; remove it: steps are compiled anew") from None
+            raise ConfigError(
+                f"{folder}: not used, since {why}. Next: remove it; its code is then compiled anew"
+            ) from None
     return folders
 
 
 def inductor_folder(environ: Mapping[str, str]) -> Path:
-    """Where PyTorch of a process with these variables keeps what it compiles. Raises KeyError, OSError."""
+    """The folder of PyTorch's compiled code in a process with these variables. Raises KeyError and OSError."""
     return Path(environ[INDUCTOR]) if environ.get(INDUCTOR) else _inductors_own()
 
 

@@ -11,11 +11,11 @@ A fingerprint is a plain dict for JSON. A value that cannot be measured is left 
     used         the GPUs in use: index name uuid memory_bytes; [] on a CPU; left out if they are not known
     topology     class (of the GPUs in use; see tracking.machine.environment.topology) links cpu_affinity numa_node
     software     driver driver_cuda (newest CUDA of that driver) kernel_driver (of the kernel's module) cuda_driver
-                 (newest CUDA of the driver's library that a program gets: another than driver_cuda where a
-                 compatibility library shadows it) nvml (why it shows none of the driver's GPUs) python packages
-                 {name: version}; and, where torch has been imported, as loaded: torch cuda cudnn nccl, libraries
-                 {name: path} as mapped, loaded (their versions, in words), framework (`pytorch 2.11.0`); of a program
-                 what its Python holds, also jax and tensorflow, and none of these where it is not known
+                 (newest CUDA of the driver library that a program loads; it differs from driver_cuda if a
+                 compatibility library shadows it) nvml (why NVML shows no GPU) python packages {name: version}; if
+                 torch is imported, as loaded: torch cuda cudnn nccl, libraries {name: path} as mapped, loaded (their
+                 versions as text), framework (`pytorch 2.11.0`); for a program, the packages of its Python, also jax
+                 and tensorflow, if known
     host         node kernel os architecture cpu sockets cores threads usable_threads numa_nodes memory_bytes
                  container image
     git          commit branch dirty diff diff_truncated untracked, of the repository of the script or program, else of

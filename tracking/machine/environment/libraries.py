@@ -1,9 +1,9 @@
 """The CUDA libraries, drivers and frameworks that a process has really loaded, from its memory map.
 
-What torch says it was built with, what a wheel installed and what the dynamic linker found can be three things: a
-system's library or one of LD_LIBRARY_PATH comes before a wheel's, and an image's compatibility library before the
-driver's own. A process maps a framework's own libraries once it imports it, so no hook and no import of ours is
-needed. Packages of pure Python, such as Keras, Flax and Lightning, map nothing: the framework below them is named.
+The version that torch was built with, the wheel's version and the loaded one can differ: libraries of the system or in
+LD_LIBRARY_PATH precede those of wheels, and an image's compatibility library precedes the driver's. A process maps a
+framework's libraries when it imports it, so neither a hook nor an import of ours is needed. Packages of pure Python,
+such as Keras, Flax and Lightning, map no library; the framework below them is named.
 """
 
 from __future__ import annotations
