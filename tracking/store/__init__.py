@@ -1,1 +1,1 @@
-"""MLflow: the tracking server (`server`), and the mirror of run folders to it (`mirror`)."""
+"""MLflow: the tracking server (`server`), and the mirror of run folders to it (`mirror`). The worker imports neither."""
