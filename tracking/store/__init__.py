@@ -1,1 +1,1 @@
-"""MLflow: the tracking server (`server`), and the mirror of run folders to it (`mirror`). The worker imports neither."""
+"""MLflow: the tracking server (`server`), and the mirror of run folders to it (`mirror`). No worker imports them."""
