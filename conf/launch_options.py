@@ -52,10 +52,12 @@ class ClusterConfig:
 class ProfileConfig:
     """The profile of a run, recorded once its clock has stopped; of a program while it trains."""
 
-    steps: int = 0  # number of traced training steps; profile=true is profile.steps=20
+    steps: int = 0  # number of traced training steps; profile=true is profile.steps=20, of a program profile.seconds
     seed: int | None = None  # trace only a sweep's runs of this seed
     trace_megabytes: float = 200.0  # largest trace of a rank, uncompressed; fewer steps are traced to stay below it
     file: str | None = None  # a program's own trace (Chrome's JSON, .gz too), as '{run_dir}/trace/**/*.json.gz'
+    seconds: float = 5.0  # how long CUPTI traces a program
+    after_sec: float = 30.0  # when it begins: seconds since the program's training began
     nvtx: bool = False  # for Nsight Systems: mark epochs, steps, data, exchange and evaluation in the whole training
 
 

@@ -256,7 +256,7 @@ def test_which_gpus_a_cluster_gives_is_not_asked_for() -> None:
         (["profile.trace_megabytes=50"], "profile.trace_megabytes=50.0: has no effect without profile=true"),
         (
             ["model=program", "program.command=true", "profile.steps=3"],
-            "timetrial cannot trace a program. Next: give profile.file=",
+            "the steps of a program are not known",
         ),
     ],
 )

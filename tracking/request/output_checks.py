@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 
-from conf.launch_options import AlertConfig, ProfileConfig
+from conf.launch_options import PROFILE_STEPS, AlertConfig, ProfileConfig
 from conf.schema import SAVE_MODEL, ConfigError, RunConfig
 from tracking.request import program_command
 
@@ -35,12 +35,14 @@ def check_profile(config: RunConfig) -> None:
     profile = config.profile
     if profile.steps < 0:
         raise ConfigError(f"profile.steps={profile.steps}: must be 0 (no profile) or more; profile=true is 20")
-    if profile.trace_megabytes <= 0:
-        raise ConfigError(f"profile.trace_megabytes={profile.trace_megabytes:g}: must be above 0")
-    for key in ("seed", "trace_megabytes"):
-        value = getattr(profile, key)
-        if not (profile.steps or profile.file) and value != getattr(ProfileConfig, key):
-            raise ConfigError(f"profile.{key}={value}: has no effect without profile=true. Next: give both, or neither")
+    for key in ("trace_megabytes", "seconds", "after_sec"):
+        if (number := getattr(profile, key)) <= 0:
+            raise ConfigError(f"profile.{key}={number:g}: must be above 0")
+    cupti = profile.steps and config.is_program()
+    for key, read in {"seed": True, "trace_megabytes": True, "seconds": cupti, "after_sec": cupti}.items():
+        value, needed = getattr(profile, key), "profile=true" + ("" if read is True else " of a program")
+        if not (read and (profile.steps or profile.file)) and value != getattr(ProfileConfig, key):
+            raise ConfigError(f"profile.{key}={value}: has no effect without {needed}. Next: give both, or neither")
     if profile.nvtx and (config.is_program() or not config.on_gpu()):
         raise ConfigError(
             "profile.nvtx=true: marks a workload's training on GPUs only. Next: give gpus=1, or leave it out"
@@ -48,10 +50,7 @@ def check_profile(config: RunConfig) -> None:
     if profile.file is not None:
         check_trace_file(config, profile.file)
     elif profile.steps and config.is_program():
-        raise ConfigError(
-            f"profile.steps={profile.steps}: timetrial cannot trace a program. Next: give profile.file=, the program's"
-            " own trace, or leave it out"
-        )
+        check_cupti(config)
 
 
 def check_trace_file(config: RunConfig, file: str) -> None:
@@ -63,6 +62,19 @@ def check_trace_file(config: RunConfig, file: str) -> None:
     if config.profile.steps:
         raise ConfigError(f"profile.file={file}: has no effect with profile=true. Next: leave one out")
     program_command.filled(file, "profile.file", dict.fromkeys(program_command.PLACEHOLDERS, ""))
+
+
+def check_cupti(config: RunConfig) -> None:
+    if config.profile.steps != int(PROFILE_STEPS["true"]):
+        raise ConfigError(
+            f"profile.steps={config.profile.steps}: the steps of a program are not known. Next: give profile=true, and"
+            " profile.seconds"
+        )
+    if not config.on_gpu():
+        raise ConfigError(
+            "profile=true: CUPTI traces a program's kernels on GPUs. Next: give gpus=1, or profile.file=, the program's"
+            " own trace"
+        )
 
 
 def check_alert(alert: AlertConfig) -> None:

@@ -85,6 +85,20 @@ def test_a_program_is_refused_nothing_that_it_needs_and_its_params_are_what_is_k
             [RUN[1], "profile.file='{rundir}/t'"],
             r"profile\.file=\{rundir\}/t: \{rundir\} has no value. Allowed: .*\{run_dir\}",
         ),
+        (
+            [RUN[1], "gpus=1", "profile.steps=5"],
+            r"profile\.steps=5: the steps of a program are not known.*profile\.seconds",
+        ),
+        (
+            [RUN[1], "gpus=0", "profile.steps=20"],
+            r"profile=true: CUPTI traces .* on GPUs\. Next: give gpus=1, or profile",
+        ),
+        ([RUN[1], "gpus=1", "profile.steps=20", "profile.seconds=0"], "profile.seconds=0: must be above 0"),
+        ([RUN[1], "profile.file=t.json", "profile.seconds=9"], "has no effect without profile=true of a program"),
+        (
+            ["model=vgg", "profile.steps=5", "profile.after_sec=9"],
+            "after_sec=9.0: has no effect without profile=true of",
+        ),
         ([RUN[1], "profile.file=t.json", "profile.trace_megabytes=0"], "trace_megabytes=0: must be above 0"),
         (["model=vgg", "profile.file=t.json"], r"profile\.file=t\.json: has no effect with model=vgg.*profile=true"),
         ([RUN[1], "gpus=9"], "gpus=9: 8 visible"),

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from conf.schema import RunConfig
 from tracking.base import installation
+from tracking.jobs.program import program_cupti
 from tracking.machine.environment import processes
 from tracking.request import program_command
 
@@ -79,6 +80,10 @@ def environment(
     count = config.num_gpus()
     own["CUDA_VISIBLE_DEVICES"] = ",".join((shown or list(map(str, range(count))))[:count])
     own["TIMETRIAL_JOURNAL"] = str(run_dir.absolute() / JOURNAL)
+    if program_cupti.asked(config):
+        hook = str(program_cupti.folder_of(run_dir))
+        own[program_cupti.VARIABLE] = hook
+        own["PYTHONPATH"] = os.pathsep.join(filter(None, [hook, own.get("PYTHONPATH", "")]))
     if config.program.launch == "torchrun":  # As our own worker has it.
         threads = max(1, len(os.sched_getaffinity(0)) // config.processes_per_node())
         own.setdefault("OMP_NUM_THREADS", str(threads))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.schema import RunConfig
-from tracking.jobs.program import process
+from tracking.jobs.program import process, program_cupti
 from tracking.jobs.program.moments import Moment
 from tracking.measure import kernels
 from tracking.record import Journal, documents
@@ -25,7 +25,8 @@ def write(config: RunConfig, run_dir: Path, log: Journal, began: Moment) -> None
     log.event("profile_start")
     said: dict[str, Any]
     try:
-        paths = written(config, run_dir, began)
+        cupti = program_cupti.asked(config)
+        paths = program_cupti.traces(config, run_dir) if cupti else written(config, run_dir, began)
         profile = profile_of(config, paths)
         keep(paths[0], run_dir)
         said = {"num_steps": profile.num_steps, "notes": list(profile.notes)}
@@ -35,6 +36,7 @@ def write(config: RunConfig, run_dir: Path, log: Journal, began: Moment) -> None
     with suppress(OSError):  # The disk is full.
         kernels.write(run_dir, profile)
         log.event("profile_stop", **said)
+    kernels.remove_scratch(run_dir)
 
 
 def written(config: RunConfig, run_dir: Path, began: Moment) -> list[Path]:

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 from conf import schema
-from tracking.jobs.program import process, program_outcome, program_profile, program_python
+from tracking.jobs.program import process, program_cupti, program_outcome, program_profile, program_python
 from tracking.jobs.program.listener import Listener, uuids_of
 from tracking.jobs.program.moments import Moment, now
 from tracking.jobs.program.stamper import PIPE_BYTES, Stamper
@@ -103,7 +103,10 @@ def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: 
 
     A search has no use for what a run does beyond its target: there its program is ended, and that is a success.
     """
+    tracing = program_cupti.Signal(config, run_dir) if program_cupti.asked(config) else None
     try:
+        if tracing:
+            program_cupti.prepare(run_dir)
         program = process.start(config, run_dir, python)
     except OSError as error:
         word = process.command(config, run_dir)[0]
@@ -122,6 +125,8 @@ def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: 
         else:  # It has closed its output, and goes on.
             with suppress(subprocess.TimeoutExpired):
                 program.wait(POLL_SEC)
+        if tracing:
+            tracing.tick(listener.account.started)
         if listener.due():
             listener.look(process.descendants())
             process.reap(program.pid)

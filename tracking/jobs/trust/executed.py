@@ -66,7 +66,7 @@ HARMLESS = (
     "cluster.kind", "cluster.partition", "cluster.account", "cluster.qos", "cluster.constraint", "cluster.time",
     "cluster.mem", "cluster.cpus_per_node", "cluster.exclusive", "cluster.jobs_at_once", "cluster.max_requeues",
     "cluster.warn_sec", "cluster.poll_sec", "alert.timeout_sec", "profile.steps", "profile.seed",
-    "profile.trace_megabytes", "profile.nvtx", "gpus", "nodes",
+    "profile.trace_megabytes", "profile.nvtx", "profile.seconds", "profile.after_sec", "gpus", "nodes",
     "node_rank", "rendezvous_timeout_sec", "detach", "cpu_processes", "seed", "target", "target_set", "stop_at_target",
     "max_epochs", "batch_size", "global_batch_size", "limit_train_batches", "compile", "overlap_grad_reduce",
     "strategy", "log_every_n_steps", "checkpoint_every_epochs", "checkpoint_every_steps", "save_model", "log_model",

@@ -1,0 +1,86 @@
+"""ResNet-50 in PyTorch and in JAX on one GPU: rates, and the kernels that both run, told by three profilers.
+
+    python benchmarks/steps/framework_kernels.py                       # on a GPU
+    python benchmarks/steps/framework_kernels.py --parts own --print   # only the commands of a part
+
+This Python has to hold torch, jax with CUDA, flax, optax and, for the part `cupti`, cupti-python. `timed` compares the
+frameworks, each as it comes and compiled. `own` traces ten steps by each framework's own profiler, and `cupti` three
+seconds by CUPTI. It prints a report, what `diff --kernels` says of each pair of traces, and why a run has no profile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tracking.record import run_folder
+
+PARTS = ("timed", "own", "cupti")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--frameworks", default="pytorch,jax")
+    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--size", default="full")
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs-frameworks"))
+    parser.add_argument("--print", action="store_true", dest="only_print")
+    asked = parser.parse_args()
+    for part in asked.parts.split(","):
+        runs = asked.runs_dir.absolute() / part
+        shown(launch(part, asked, runs), asked.only_print)
+        folders = ["RUNS"] if asked.only_print else [str(folder) for folder in run_folders(runs)]
+        reader = ["report", "--by", "env.framework,program"] if part == "timed" else ["diff", "--kernels"]
+        shown([sys.executable, "-m", "tracking", *reader, *folders, "--from-folders", "--runs-dir", str(runs)],
+              asked.only_print)  # fmt: skip
+
+
+def shown(command: list[str], only_print: bool) -> None:
+    print("$", shlex.join(command), flush=True)
+    if not only_print:
+        subprocess.run(command, cwd=ROOT, env=environment(), check=False)
+
+
+def run_folders(runs: Path) -> list[Path]:
+    return sorted(path.parent for path in runs.rglob(run_folder.RUN) if (path.parent / run_folder.CONFIG).exists())
+
+
+def environment() -> dict[str, str]:
+    """The commands run `python`, which is this one; JAX takes no more of the GPU than it needs."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {**os.environ, "PATH": path, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+def launch(part: str, asked: argparse.Namespace, runs: Path) -> list[str]:
+    """The sweep of a part, over both frameworks."""
+    epochs = asked.epochs * (6 if part == "cupti" else 1)  # CUPTI is to find it training
+    options = f"--size {asked.size} --batch-size {asked.batch_size} --precision {asked.precision} --epochs {epochs}"
+    script = f"{sys.executable} resnet50_{{stack}}.py {options}"
+    of_part = {
+        "timed": ["program.command=" + ",".join(f"'{script} --compile {each}'" for each in ("true", "false"))],
+        "own": [
+            f"program.command={script} --trace {{run_dir}}/trace", "profile.file={run_dir}/trace/**/*.json.gz",
+            "profile.trace_megabytes=2000",
+        ],
+        "cupti": [f"program.command={script}", "profile=true", "profile.after_sec=60", "profile.seconds=3"],
+    }[part]  # fmt: skip
+    return [
+        sys.executable, "launch.py", "--config-dir", "docs/examples/frameworks", "-m", "model=resnet50_frameworks",
+        f"stack.name={asked.frameworks}", f"gpus={asked.gpus}", f"precision={asked.precision}", f"runs_dir={runs}",
+        "tracking.offline=true", *of_part,
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
