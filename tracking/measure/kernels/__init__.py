@@ -1,7 +1,7 @@
-"""What the steps of a training spent their time in: the kernels of a trace by time and class, and the gaps between.
+"""Where the steps of a training spent their time: a trace's kernels by time and class, and the gaps between them.
 
-A trace is what PyTorch's profiler writes, in the Trace Event Format that Perfetto shows. Everything here is computed
-from that document, so it holds for a GPU that is not here. On a CPU the innermost operators stand for kernels.
+PyTorch's profiler writes a trace in the Trace Event Format, which Perfetto shows. Everything is computed from this
+document alone, without the GPU. On a CPU, the innermost operators take the place of kernels.
 """
 
 from __future__ import annotations

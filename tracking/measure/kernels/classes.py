@@ -1,9 +1,9 @@
 """The class of a kernel, by its name and by the phase of the step in which it was launched.
 
-Names are those of cuBLAS (`nvjet_`, `*gemm*`), cuDNN (`*xmma_fprop*`, `cudnn::`), CUTLASS, NCCL (`ncclDevKernel_*`),
-PyTorch's own kernels (`at::native::*`), and Inductor's, which begin with `triton_` and go on with a kind (`poi`
-pointwise, `red` and `per` reductions, `tem` templates) and the operators that are fused in it. On a CPU they are
-operators' (`aten::*`). The first rule that fits decides; what fits none is `other`.
+Names come from cuBLAS (`nvjet_`, `*gemm*`), cuDNN (`*xmma_fprop*`, `cudnn::`), CUTLASS, NCCL (`ncclDevKernel_*`),
+PyTorch (`at::native::*`) and Inductor. Inductor's names are `triton_`, a kind (`poi` pointwise, `red` and `per`
+reductions, `tem` templates) and the fused operators. On a CPU the names are operators' (`aten::*`). The first matching
+rule decides; without a match the class is `other`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CLASSES = {
     "reduction": "reductions",
     OTHER: "all else",
 }
-# What moves data without computing has words of computing in its name, too: nchwToNhwc of a convolution.
+# Copies come first, since their names may hold words of computing, such as nchwToNhwc of a convolution.
 RULES = [
     (name, re.compile(pattern, re.IGNORECASE))
     for name, pattern in (
@@ -43,7 +43,7 @@ RULES = [
         (
             "matrix product",
             r"gemm|gemv|nvjet|cutlass|cublas|splitk|xmma|^triton_tem_"
-            r"|^_(there_and_back|to_rows|to_weight)$"  # NCF's, of which products are most
+            r"|^_(there_and_back|to_rows|to_weight)$"  # NCF's, mostly products
             r"|^aten::(mm|bmm|addmm|baddbmm|matmul|linear|dot|mv)$|mkldnn_linear",
         ),
         ("reduction", r"^triton_(red|per)_|reduce|softmax|^aten::(sum|mean|max|min|amax|amin|argmax|all|any|norm)$"),
@@ -58,7 +58,7 @@ RULES = [
 
 
 def class_of(name: str, phase: str) -> str:
-    """One of CLASSES. Collectives are that in any phase; what else is launched in the optimizer's step is its own."""
+    """One of CLASSES: collectives in any phase, `optimizer` for all else in the optimizer's step, else by name."""
     if RULES[0][1].search(name):
         return COLLECTIVE
     if phase == OPTIMIZER:

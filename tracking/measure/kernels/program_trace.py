@@ -1,8 +1,8 @@
-"""A trace that a program wrote itself, read: Kineto's of PyTorch, XLA's of JAX and TensorFlow, or CUPTI's records.
+"""Read a trace that a program wrote itself: Kineto's of PyTorch, XLA's of JAX and TensorFlow, or CUPTI's records.
 
-All are Chrome's trace events. Kineto names kernels by a category. In XLA's they are on the threads "Stream #N" of the
-processes "/device:GPU:N", beside derived threads such as "XLA Ops" that show the same time once more. A host launches
-kernels long before they run, so all kernels of a trace count, from the first one's begin to the last one's end.
+All hold Chrome's trace events. Kineto marks kernels by a category. XLA puts them on the threads "Stream #N" of the
+processes "/device:GPU:N", beside derived threads such as "XLA Ops" that repeat the same time. A host launches kernels
+long before they run, so all kernels of a trace count, from the first one's start to the last one's end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ XLA_EVENTS = 1_000_000  # XLA writes no more events
 
 
 def load(path: Path, most_bytes: float) -> Mapping[str, Any]:
-    """The document of a file, packed or not. Raises ValueError for what is no trace, is torn or too large; OSError."""
+    """The document of a file, packed or not. Raises OSError, and ValueError for a torn or large file, or no trace."""
     with path.open("rb") as file:
         packed = file.read(2) == GZIP
     try:
@@ -40,22 +40,22 @@ def load(path: Path, most_bytes: float) -> Mapping[str, Any]:
     if len(content) > most_bytes:
         raise ValueError(
             f"{path}: is larger than profile.trace_megabytes={most_bytes / 1e6:g} unpacked; trace fewer steps, or give"
-            " more"
+            " a larger value"
         )
     try:
         document = json.loads(content)
     except ValueError as error:
         raise ValueError(
-            f"{path}: is torn, or no JSON ({error}); let the program end its trace before it exits"
+            f"{path}: is torn, or not JSON ({error}); let the program end its trace before it exits"
         ) from None
     events = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
-        raise ValueError(f"{path}: holds no traceEvents; give a trace of torch.profiler or of jax.profiler")
+        raise ValueError(f"{path}: holds no traceEvents; give a trace of torch.profiler or jax.profiler")
     return {"traceEvents": events}
 
 
 def summary_of(document: Mapping[str, Any]) -> tuple[Summary, list[str]]:
-    """A step's figures, and what is to be known of them. Raises ValueError for a trace without kernels."""
+    """The figures of a step, and notes on them. Raises ValueError for a trace without kernels."""
     try:
         return _summary_of(document["traceEvents"])
     except (KeyError, TypeError, AttributeError) as error:
@@ -68,9 +68,9 @@ def _summary_of(events: Sequence[Mapping[str, Any]]) -> tuple[Summary, list[str]
     if not devices:
         if any(str(event.get("name")).startswith(STEP) for event in complete):
             return summarize(parse({"traceEvents": complete})), [
-                "no kernel of a GPU is in the trace: operators of the CPU"
+                "no kernel of a GPU is in the trace: the rows are operators of the CPU"
             ]
-        raise ValueError("no kernel of a GPU is in the trace; trace the GPU's activities, too, while the training runs")
+        raise ValueError("no kernel of a GPU is in the trace; also trace the GPU's activities, while the training runs")
     first = min(devices)
     kernels = [_kernel(event) for event in devices[first]]
     window = Span("kernels", min(each.begin for each in kernels), max(each.end for each in kernels))
@@ -79,19 +79,19 @@ def _summary_of(events: Sequence[Mapping[str, Any]]) -> tuple[Summary, list[str]
     num_steps = _num_steps(complete)
     trace = Trace(True, window, num_steps or 1, kernels, phases=[], main=[])
     length = f"{(window.end - window.begin) / 1e3:,.4g} ms"
-    notes = [] if num_steps else [f"the trace marks no steps: what is said of a step is of the whole, {length}"]
-    notes += [f"of {len(devices)} GPUs the first"] if len(devices) > 1 else []
+    notes = [] if num_steps else [f"the trace marks no steps: the whole trace, {length}, counts as one step"]
+    notes += [f"only the first of {len(devices)} GPUs is shown"] if len(devices) > 1 else []
     if len(complete) >= XLA_EVENTS:
         notes.append(
             "the trace has a million events, the most that XLA writes: kernels may be missing; trace fewer steps"
         )
-    return replace(summarize(trace), gaps=[]), notes  # What the host did meanwhile is not known of XLA's.
+    return replace(summarize(trace), gaps=[]), notes  # XLA's traces do not show the host's activity
 
 
 def _devices(
     events: Sequence[Mapping[str, Any]], complete: Sequence[Mapping[str, Any]]
 ) -> dict[int, list[Mapping[str, Any]]]:
-    """The kernels and copies of each GPU, by its number."""
+    """The kernels and copies of each GPU, by the GPU's number."""
     processes: dict[Any, int] = {}
     streams = set()
     for event in events:
@@ -121,13 +121,13 @@ def _kernel(event: Mapping[str, Any]) -> Kernel:
 
 
 def _num_steps(complete: Sequence[Mapping[str, Any]]) -> int:
-    """The steps that the trace marks: torch.profiler's by name, those of StepTraceAnnotation by a number."""
+    """The number of marked steps: torch.profiler's by name, StepTraceAnnotation's by number."""
     named = {event["name"] for event in complete if str(event["name"]).startswith(STEP)}
     return len(named or {event["args"]["step_num"] for event in complete if "step_num" in event.get("args", {})})
 
 
 def demangled(name: str) -> str:
-    """A kernel's name as C++ has it, where it is given as the linker has it, as by CUPTI."""
+    """A kernel's C++ name, from a linker's name as CUPTI gives it; other names stay as they are."""
     if not name.startswith("_Z"):
         return name
     with suppress(OSError, AttributeError):

@@ -53,9 +53,9 @@ def _init_parts(history: Sequence[Record], launch_sec: float, sums: dict[str, fl
 
 
 def _waited_to_be_forked(history: Sequence[Record]) -> float:
-    """Seconds in which another run's worker imported what this one was then forked with.
+    """Seconds that the run waited for the server's imports before its worker was forked.
 
-    The run for which the server was started has the server's import in its own journal.
+    The run that started the server has these imports in its own journal, so they are not added again.
     """
     init, forked, importing = (first(history, key) for key in ("init_start", "forked", "import_start"))
     if init is None or forked is None or (importing and importing.clock_sec < forked.clock_sec):

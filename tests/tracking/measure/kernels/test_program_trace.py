@@ -61,7 +61,7 @@ def test_of_xlas_trace_the_streams_kernels_count_once() -> None:
 
 def test_of_several_gpus_it_is_the_first_and_without_steps_the_whole() -> None:
     summary, notes = program_trace.summary_of(of_xla(gpus=2, num_steps=1))
-    assert notes == ["of 2 GPUs the first"]
+    assert notes == ["only the first of 2 GPUs is shown"]
     assert sum(row["calls"] for row in summary.kernels) == 3
     events = [each for each in of_xla()["traceEvents"] if each.get("name") != "train"]
     summary, notes = program_trace.summary_of({"traceEvents": events})
@@ -112,7 +112,7 @@ def test_what_is_no_trace_is_refused_with_its_reason(tmp_path: Path) -> None:
     whole = json.dumps(of_xla()).encode()
     packed = gzip.compress(whole)
     refusals = {
-        "cut.json": (whole[:-9], "is torn, or no JSON"),
+        "cut.json": (whole[:-9], "is torn, or not JSON"),
         "cut.json.gz": (packed[:-20], "is torn: "),
         "bad.json.gz": (packed[:20] + b"\0\0\0\0" + packed[24:], "is torn: "),
         "other.json": (b'{"a": 1}', "holds no traceEvents"),
