@@ -43,7 +43,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
     """File and words of every command in README and docs."""
     for path in DOCS:
         for language, block in FENCE.findall(path.read_text(encoding="utf-8")):
-            for line in block.splitlines() if language in ("bash", "sh") else ():
+            for line in block.replace("\\\n", " ").splitlines() if language in ("bash", "sh") else ():
                 for command in re.split(r"&&", line):
                     if words := shlex.split(command, comments=True):
                         yield name(path), words

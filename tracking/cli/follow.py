@@ -82,10 +82,10 @@ def folder_of(name: str | None, runs_dir: Path) -> Path:
     from tracking.record import files, run_folder
 
     if name is None:
-        found = files.folders(runs_dir, run_folder.RUN) if runs_dir.is_dir() else []
-        if not found:
+        folders = files.folders(runs_dir, run_folder.RUN) if runs_dir.is_dir() else []
+        if not folders:
             raise Refused(f"{runs_dir}: no run found. Next: give the folder of a run or a sweep, or --runs-dir")
-        return max(found, key=lambda path: path.name).resolve()
+        return max(folders, key=lambda path: path.name).resolve()
     for path in (Path(name), runs_dir / name):
         if files.exists(path / run_folder.RUN):
             return path.resolve()

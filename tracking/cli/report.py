@@ -158,7 +158,7 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
         runs = store.find(arguments.selectors, lambda number: progress.update(reading, completed=number))
         progress.update(reading, total=len(runs), completed=len(runs))
         rest = progress.add_task("files, histories and figures", total=None)
-        found = runs
+        selected = runs
         runs, left_out = (runs, "") if arguments.with_neighbours else confounding.comparable(runs)
         by = axes_with(base, arguments.by, runs) if base else arguments.by
         made = report.make(
@@ -169,7 +169,7 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
     made.warnings += [left_out] if left_out else []
     kept = {run.id for run in runs}
     made.with_neighbours = arguments.with_neighbours
-    made.left_out += [(run, report.SHARED_MACHINE) for run in found if run.id not in kept]
+    made.left_out += [(run, report.SHARED_MACHINE) for run in selected if run.id not in kept]
     return made
 
 

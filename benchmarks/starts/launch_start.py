@@ -1,6 +1,6 @@
 """How long `launch.py` takes from the command to its worker's start, and from Ctrl-C to its end, of two checkouts.
 
-    python -m benchmarks.overhead.launch_start OTHER_CHECKOUT --rounds 10
+    python -m benchmarks.starts.launch_start OTHER_CHECKOUT --rounds 10
 
 By turns, this checkout and the other one start the same run, which is stopped as soon as its journal has `init_start`.
 Both use this interpreter and have their bytecode compiled by a start that is not counted.

@@ -1,6 +1,6 @@
 """How long a run takes to its first data where Python keeps no bytecode, with the workers' in the cache and without.
 
-    python -m benchmarks.overhead.bytecode_starts --rounds 3
+    python -m benchmarks.starts.bytecode_starts --rounds 3
 
 By turns, a CNN trains a step on digits on a CPU, under PYTHONDONTWRITEBYTECODE. `without` names a folder that holds
 nothing, in `stack.env`, so nothing is kept. `first` is one start with an empty cache, which fills it. `imports` is

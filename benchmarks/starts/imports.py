@@ -1,6 +1,6 @@
 """What a worker and its launcher import, beside each other, largest first: `python -X importtime` of a real run.
 
-    python -m benchmarks.overhead.imports --models vgg ncf maskrcnn --rounds 3
+    python -m benchmarks.starts.imports --models vgg ncf maskrcnn --rounds 3
 
 A launch of each model trains a step on a CPU. Its launcher's imports are those of its first process, up to its end; its
 worker's are those of all its processes. Milliseconds are a package's own, without what it imports, the median of the

@@ -1,6 +1,6 @@
 """What a sweep of short jobs takes where its workers are forked, beside a checkout in which each starts anew.
 
-    python -m benchmarks.overhead.sweep_starts OTHER_CHECKOUT --rounds 3 --jobs 6
+    python -m benchmarks.starts.sweep_starts OTHER_CHECKOUT --rounds 3 --jobs 6
 
 By turns, this checkout and the other one run the same sweep, with this interpreter. A sweep of two jobs that is not
 counted compiles the bytecode of each. Printed are the wall time of the command, the CPU time of all its processes, and

@@ -1,6 +1,6 @@
 """How long runs take from the command to the first data, with nothing compiled and after others, part by part.
 
-    python -m benchmarks.overhead.starts --models resnet50 maskrcnn --gpus 1 2 --rounds 3 --out starts.json
+    python -m benchmarks.starts.starts --models resnet50 maskrcnn --gpus 1 2 --rounds 3 --out starts.json
 
 A round of a model begins with an empty folder of compiled steps. Then runs follow each other:
 

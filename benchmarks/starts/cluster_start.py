@@ -1,6 +1,6 @@
 """How long a job of Slurm's takes from its submission to our worker's start, and to its first step, beside others.
 
-    python -m benchmarks.overhead.cluster_start --repeats 5 --nodes 1      # starts a Slurm of two nodes on this host
+    python -m benchmarks.starts.cluster_start --repeats 5 --nodes 1      # starts a Slurm of two nodes on this host
 
 By turns, on as many nodes:
 

@@ -1,0 +1,1 @@
+"""Benchmarks of what a run waits for before its first step."""
