@@ -62,24 +62,24 @@ class Best:
 
 def best_of(settings: Sequence[Setting], pairs: Sequence[Comparison], key: str) -> Best | None:
     """The best of the settings with values of this metric; None without any. `pairs` are all their comparisons."""
-    there = with_values(settings, key)
-    if not there:
+    with_value = with_values(settings, key)
+    if not with_value:
         return None
-    num_tested = sum(setting.measured(key).n > 1 for setting in there)
+    num_tested = sum(setting.measured(key).n > 1 for setting in with_value)
     significant = [
         (pair.better.name, pair.worse.name)
         for pair in pairs
         if pair.p is not None and corrected(pair.p, num_tested) < ALPHA
     ]
-    names = candidates([setting.name for setting in there], significant)
-    may_be_best = [setting for setting in there if setting.name in names] or there
+    names = candidates([setting.name for setting in with_value], significant)
+    may_be_best = [setting for setting in with_value if setting.name in names] or with_value
     num_led = Counter(pair.better.name for pair in pairs)
     leader = max(may_be_best, key=lambda setting: num_led[setting.name])
     pairs_of_leader = [pair for pair in pairs if leader.name in (pair.better.name, pair.worse.name)]
     p_values = [pair.p if pair.better.name == leader.name else 1.0 for pair in pairs_of_leader]
     tested = [p for p in p_values if p is not None]
     return Best(
-        there, leader, may_be_best, num_tested,
+        with_value, leader, may_be_best, num_tested,
         min(pairs_of_leader, key=lambda pair: _distance(pair, leader), default=None),
         corrected(max(tested), num_tested) if tested and len(tested) == len(pairs_of_leader) else None,
         _bounds(leader, pairs_of_leader, key, one_sided_level(num_tested)),
@@ -95,15 +95,17 @@ def _distance(pair: Comparison, leader: Setting) -> tuple[bool, float, float]:
 def _bounds(leader: Setting, pairs: Sequence[Comparison], key: str, level: float) -> tuple[float, float] | None:
     others = [pair.worse if pair.better.name == leader.name else pair.better for pair in pairs]
     factors = [factor_bounds(leader, other, key, level) for other in others]
-    there = [bounds for bounds in factors if bounds is not None]
-    return lead_bounds(there) if there and len(there) == len(factors) else None
+    known = [bounds for bounds in factors if bounds is not None]
+    return lead_bounds(known) if known and len(known) == len(factors) else None
 
 
 def best(task: Task, key: str) -> Setting | None:
     """The setting that leads by this metric, significantly or not."""
-    there = with_values(task.settings, key)
-    pairs = [compared(first, second, key) for place, first in enumerate(there) for second in there[place + 1 :]]
-    leading = best_of(there, pairs, key)
+    with_value = with_values(task.settings, key)
+    pairs = [
+        compared(first, second, key) for place, first in enumerate(with_value) for second in with_value[place + 1 :]
+    ]
+    leading = best_of(with_value, pairs, key)
     return leading.leader if leading else None
 
 
