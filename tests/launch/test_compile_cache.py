@@ -69,7 +69,7 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_after_an_import_into_empty_folders_nothing_is_compiled(machines: list[Machine], tmp_path: Path) -> None:
     first, second = machines
     code, _, errors = first.cache("--export", str(tmp_path / "early"))
-    assert (code, "refused: nothing was compiled yet" in errors) == (2, True)
+    assert (code, "refused: no compiled code found" in errors) == (2, True)
     cold = first.run()
     assert compiled(cold)["num_compiled"] > 0
     metrics = cold.result["metrics"]

@@ -85,7 +85,7 @@ def test_an_image_that_is_gone_when_its_turn_comes_fails_its_job_and_the_sweep_g
     assert launched.code == 2, launched.output
     failures = [json.loads((folder / "result.json").read_text())["failure"] for folder in launched.folders]
     assert len(failures) == 3
-    assert ["is not here any more" in each["message"] for each in failures] == [False, True, True]
+    assert ["was removed from this machine" in each["message"] for each in failures] == [False, True, True]
 
 
 def test_a_dry_run_shows_the_container_and_makes_nothing(tmp_path: Path) -> None:

@@ -63,5 +63,5 @@ def test_a_name_of_ours_is_refused_before_anything_is_trained(tmp_path: Path) ->
     failure = launched.result["failure"]
     assert failure["kind"] == "bad_input"
     assert "self.log('time/to_accuracy_sec')" in failure["message"]
-    assert "give it another one, such as train/<name>" in failure["message"]
+    assert "give another one, such as train/<name>" in failure["message"]
     assert curve(launched, "train/loss") == []

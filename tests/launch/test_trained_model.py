@@ -131,4 +131,4 @@ def test_the_best_of_what_is_not_evaluated_is_refused(tmp_path: Path) -> None:
     synthetic = ("model=ssd", "dataset=synthetic", "gpus=0", "batch_size=1", "tracking.offline=true")
     launched = launch(tmp_path, *synthetic, "save_model=best")
     assert launched.code == 2
-    assert "save_model=best: dataset=synthetic is not evaluated" in launched.result["failure"]["message"]
+    assert "save_model=best: dataset=synthetic has nothing to evaluate on" in launched.result["failure"]["message"]

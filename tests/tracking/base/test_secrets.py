@@ -28,14 +28,14 @@ from tracking.record.journal import Journal
 from tracking.record.worker_log import LINE_BYTES, WorkerLog
 
 REFUSED = {
-    "stack.env.HF_TOKEN=hf-secret-4711": "export HF_TOKEN in the environment instead",
-    "+stack.env.http_proxy=http://me:secret-4711@proxy": "stack.env.http_proxy: holds a secret",
+    "stack.env.HF_TOKEN=hf-secret-4711": "export HF_TOKEN in the environment; the worker inherits it",
+    "+stack.env.http_proxy=http://me:secret-4711@proxy": "stack.env.http_proxy=***: contains a secret",
     "tracking.uri=https://me:secret-4711@localhost": "MLFLOW_TRACKING_PASSWORD",
     "tracking.uri=https://secret-4711@localhost": "MLFLOW_TRACKING_PASSWORD",
     "tracking.uri='postgresql://localhost/db?password=secret-4711'": "MLFLOW_TRACKING_PASSWORD",
-    "dataset.path=s3://key:secret-4711@host/data": "dataset.path: holds a secret",
-    "+model.hparams.api_key=secret-4711": "model.hparams.api_key: holds a secret",
-    "instance.source=$WANDB_API_KEY": "instance.source: holds a secret",
+    "dataset.path=s3://key:secret-4711@host/data": "dataset.path=***: contains a secret",
+    "+model.hparams.api_key=secret-4711": "model.hparams.api_key=***: contains a secret",
+    "instance.source=$WANDB_API_KEY": "instance.source=***: contains a secret",
 }
 
 

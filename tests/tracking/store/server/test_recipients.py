@@ -222,5 +222,5 @@ def test_the_option_takes_no_password(tmp_path: Path, capsys: pytest.CaptureFixt
     folder = make_folder(tmp_path, "https://a.example.org")
     assert parser.execute(["sync", "--to", "https://me:Pa55word@b.example.org", str(folder)]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("refused: --to: holds a password")
+    assert said.startswith("refused: --to=***: contains a password")
     assert "Pa55word" not in said
