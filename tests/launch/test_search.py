@@ -119,7 +119,7 @@ def test_two_objectives_are_typed_without_quotes_and_have_an_answer_each(tmp_pat
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("search.objective=time,speed",), "search.objective=time,speed: no such objective. Allowed: time, cost, energy"),
+        (("search.objective=time,speed",), "search.objective=time,speed: no such objective. Allowed: time, cost"),
         (("search.budget=20 parsecs",), "search.budget=20 parsecs"),
         (("model.optimizer.lr=interval(1,0.1)",), "give the lower end first"),
         (("seed=1,2",), "seed cannot be an axis of a search"),
