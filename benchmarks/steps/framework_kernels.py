@@ -3,9 +3,10 @@
     python benchmarks/steps/framework_kernels.py                       # on a GPU
     python benchmarks/steps/framework_kernels.py --parts own --print   # only the commands of a part
 
-This Python has to hold torch, jax with CUDA, flax, optax and, for the part `cupti`, cupti-python. `timed` compares the
+This Python has to hold torch, jax with CUDA, flax, optax and, for `cupti` and `both`, cupti-python. `timed` compares the
 frameworks, each as it comes and compiled. `own` traces ten steps by each framework's own profiler, and `cupti` three
-seconds by CUPTI. It prints a report, what `diff --kernels` says of each pair of traces, and why a run has no profile.
+seconds by CUPTI. In `both` the program has traced itself before: it should keep its profile, and the run say so. The
+script prints a report, what `diff --kernels` says of each pair of traces, and why a run has no profile.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from tracking.record import run_folder
 
-PARTS = ("timed", "own", "cupti")
+PARTS = ("timed", "own", "cupti", "both")
 
 
 def main() -> None:
@@ -64,16 +65,18 @@ def environment() -> dict[str, str]:
 
 def launch(part: str, asked: argparse.Namespace, runs: Path) -> list[str]:
     """The sweep of a part, over both frameworks."""
-    epochs = asked.epochs * (6 if part == "cupti" else 1)  # CUPTI is to find it training
+    epochs = asked.epochs * (6 if part in ("cupti", "both") else 1)  # CUPTI is to find it training
     options = f"--size {asked.size} --batch-size {asked.batch_size} --precision {asked.precision} --epochs {epochs}"
     script = f"{sys.executable} resnet50_{{stack}}.py {options}"
+    by_cupti = ["profile=true", "profile.after_sec=60", "profile.seconds=3"]
     of_part = {
         "timed": ["program.command=" + ",".join(f"'{script} --compile {each}'" for each in ("true", "false"))],
         "own": [
             f"program.command={script} --trace {{run_dir}}/trace", "profile.file={run_dir}/trace/**/*.json.gz",
             "profile.trace_megabytes=2000",
         ],
-        "cupti": [f"program.command={script}", "profile=true", "profile.after_sec=60", "profile.seconds=3"],
+        "cupti": [f"program.command={script}", *by_cupti],
+        "both": [f"program.command={script} --trace {{run_dir}}/trace", *by_cupti],
     }[part]  # fmt: skip
     return [
         sys.executable, "launch.py", "--config-dir", "docs/examples/frameworks", "-m", "model=resnet50_frameworks",

@@ -13,7 +13,7 @@ import pytest
 
 from conf.launch_options import ProfileConfig, ProgramConfig
 from conf.schema import PROGRAM, ModelConfig, PrecisionConfig, RunConfig
-from tests.support.commands import HANGS_SEC
+from tests.support.commands import HANGS_SEC, ROOT
 from tracking.jobs.program import process, program_cupti, program_profile
 from tracking.jobs.program.moments import now
 from tracking.measure import kernels
@@ -138,6 +138,26 @@ def test_kernels_of_a_program_become_its_profile(config: RunConfig, prepared: Pa
     assert profile.first["step_ms"] == pytest.approx(0.6)
     assert (profile.software, profile.traces) == ({"program": "CUPTI"}, [kernels.trace_name(0)])
     assert not list(prepared.glob(f"{kernels.SCRATCH}*"))
+
+
+@pytest.mark.slow
+def test_the_worker_starts_the_hook_and_says_when_to_begin(config: RunConfig, prepared: Path) -> None:
+    told = PROGRAM_TEXT[: PROGRAM_TEXT.index("with open")] + PROGRAM_TEXT[PROGRAM_TEXT.index("while not") :]
+    (prepared / "t.py").write_text(f"print('go, acc 0.5', flush=True)\n{told}")
+    config.program = ProgramConfig(f"{sys.executable} t.py libcuda.so.1", cwd=str(prepared), start="^go")
+    config.program.metrics = {"eval/accuracy": r"acc (\S+)"}
+    folder = prepared / "run"
+    folder.mkdir()
+    run_folder.write_config(folder, config)
+    path = os.pathsep.join([str(ROOT), str(prepared / "packages")])
+    done = subprocess.run(
+        [sys.executable, "-m", "tracking.jobs.program.worker", str(folder)], cwd=prepared, timeout=HANGS_SEC,
+        env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    (stopped,) = (event for event in journal.events(folder / run_folder.JOURNAL) if event.key == "profile_stop")
+    assert stopped.values["num_steps"] == 1
+    assert kernels.read((folder / kernels.PROFILE).read_text()).first["kernels"][0]["name"] == "at::native::fill(int)"
 
 
 @pytest.mark.slow
