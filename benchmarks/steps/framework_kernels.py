@@ -3,10 +3,14 @@
     python benchmarks/steps/framework_kernels.py                       # on a GPU
     python benchmarks/steps/framework_kernels.py --parts own --print   # only the commands of a part
 
-This Python has to hold torch, jax with CUDA, flax, optax and, for `cupti` and `both`, cupti-python. `timed` compares the
-frameworks, each as it comes and compiled. `own` traces ten steps by each framework's own profiler, and `cupti` three
-seconds by CUPTI. In `both` the program has traced itself before: it should keep its profile, and the run say so. The
-script prints a report, what `diff --kernels` says of each pair of traces, and why a run has no profile.
+This Python has to hold torch, jax with CUDA, flax, optax and, for `cupti` and `both`, cupti-python.
+
+| part | what |
+|---|---|
+| `timed` | compares the frameworks, each as it comes and compiled |
+| `own` | traces ten steps by each framework's own profiler, and compares the kernels |
+| `cupti` | traces three seconds by CUPTI, and compares the kernels |
+| `both` | the program traces itself before CUPTI is to: it should keep its profile, and the run say so |
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ def framework_words(folders: Mapping[str, str]) -> str:
 
 def installed_framework(packages: Mapping[str, str]) -> str | None:
     """The framework of a Python with these packages; None without one, and with several, since any may be in use."""
-    found = [name for name in FRAMEWORKS if any(_installs(name, package) for package in packages)]
-    return framework(found[0], packages) if len(found) == 1 else None
+    installed = [name for name in FRAMEWORKS if any(_installs(name, package) for package in packages)]
+    return framework(installed[0], packages) if len(installed) == 1 else None
 
 
 def framework(name: str, packages: Mapping[str, str]) -> str:
