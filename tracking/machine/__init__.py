@@ -1,1 +1,4 @@
-"""The machine of a run, in four rooms: `environment`, `usage`, `stacks` and `compiled`."""
+"""The machine of a run: what it is and how busy, and what it can run.
+
+Rooms: `environment`, `usage`, `stacks` and `compiled`.
+"""
