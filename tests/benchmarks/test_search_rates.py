@@ -54,12 +54,17 @@ def test_the_tables_have_a_row_for_each_cell_and_way_and_a_search_that_is_stored
 
 
 @pytest.mark.slow
-def test_a_search_from_an_earlier_one_has_a_row_beside_one_from_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.exhaustive
+def test_a_search_from_an_earlier_one_has_a_row_beside_one_from_nothing_and_is_stored(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["search_from.py", "--searches", "2"])
-    assert search_from.main() == 0
-    assert [line.split(" | ")[0] for line in capsys.readouterr().out.splitlines()[2:]] == [
-        "| nothing",
-        "| the best before",
-    ]
+    store, tables = tmp_path / "from.jsonl", []
+    for _ in range(2):
+        monkeypatch.setattr(sys, "argv", ["search_from.py", "--searches", "2", "--store", str(store)])
+        assert search_from.main() == 0
+        tables.append(capsys.readouterr().out)
+        assert len(store.read_text().splitlines()) == 2
+    assert tables[0] == tables[1]
+    rows = [line.strip("| ").split(" | ")[:2] for line in tables[0].splitlines()[2:]]
+    searched = ("on other GPUs", "with its optimum elsewhere", "another model")
+    assert rows == [[each, way] for each in searched for way in search_from.WAYS]

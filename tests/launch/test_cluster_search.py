@@ -44,9 +44,12 @@ def test_a_search_in_the_queue_is_gone_on_with_after_ctrl_c_and_after_its_launch
     for row in trials:
         if row["phase"] == "decide":
             blocks.setdefault(row["block"], []).append(span_ms(sweep / row["folder"]))
-    assert any(len(spans) > 1 for spans in blocks.values()), "both learning rates are as good"
-    for spans in blocks.values():
-        assert max(submitted for submitted, _ in spans) < min(ended for _, ended in spans), "a block is in the queue"
+    together = [
+        max(submitted for submitted, _ in spans) < min(ended for _, ended in spans)
+        for spans in blocks.values()
+        if len(spans) > 1  # both learning rates are as good
+    ]
+    assert any(together), "a block is in the queue, but for one in which the launcher was killed"
     scripts = [(folder / "job.sbatch").read_text() for folder in again.folders]
     assert all("#SBATCH --exclusive\n" in script for script in scripts)
 
