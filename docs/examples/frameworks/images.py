@@ -32,7 +32,8 @@ SIZES = {
 }
 
 
-def options(description: str) -> argparse.Namespace:
+def options(description: str, compiled: str) -> argparse.Namespace:
+    """What both programs are asked; `compiled` is the framework as it comes."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--seed", type=int, default=1)
@@ -40,7 +41,7 @@ def options(description: str) -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
-    parser.add_argument("--compile", choices=("true", "false"), default="true", help="false: an operator at a time")
+    parser.add_argument("--compile", choices=("true", "false"), default=compiled, help="false: an operator at a time")
     parser.add_argument("--trace", help="folder for a trace of ten steps, by the framework's own profiler")
     return parser.parse_args()
 

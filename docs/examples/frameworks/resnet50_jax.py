@@ -82,7 +82,7 @@ def functions(model: ResNet, optimizer: optax.GradientTransformation, compiled: 
 
 
 def main() -> None:
-    asked = data.options("ResNet-50 in JAX")
+    asked = data.options("ResNet-50 in JAX", compiled="true")
     size, batch_size = data.SIZES[asked.size], asked.batch_size
     x, y, held_out, answers = (jax.device_put(array) for array in data.dataset(size))
     model = ResNet(size, jnp.bfloat16 if asked.precision == "bf16" else jnp.float32)

@@ -64,7 +64,7 @@ def accuracy(
 
 
 def main() -> None:
-    asked = data.options("ResNet-50 in PyTorch")
+    asked = data.options("ResNet-50 in PyTorch", compiled="false")
     size, batch_size = data.SIZES[asked.size], asked.batch_size
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(asked.seed)
