@@ -1,5 +1,5 @@
-"""Datasets, a module or a package each, and what they are made of: order, decoding, prefetching, cutting.
+"""Datasets, one module or package each, and their parts: order, decoding, prefetching, cropping.
 
-`types` says what a dataset has to answer. A dataset knows no model: how one wants its images cut is given to it as a
-view.
+`loading.types` defines the interface of a dataset. A dataset does not depend on a model: the model passes a view, which
+says how it wants its images cropped.
 """

@@ -1,7 +1,4 @@
-"""Cut a rectangle out of every image of a batch, resize it and flip it, in one kernel on a GPU.
-
-And the rectangles that classifiers are trained and evaluated on.
-"""
+"""Crops, resizes and flips every image of a batch, in one kernel on a GPU, and chooses the crops of classifiers."""
 
 from __future__ import annotations
 
@@ -13,30 +10,30 @@ import torch
 from tracking.base import old_paths
 from trainers.data.jpeg import Decoded
 
-CPU_CHUNK = 4  # images; more, and what eager mode holds in between falls out of the processor's caches
+CPU_CHUNK = 4  # images; with more, eager mode's intermediate tensors do not fit into the processor's caches
 
-# Random crops as in C. Szegedy et al. 2014, arXiv:1409.4842: least share of the image's area, width over height.
-MIN_AREA = 0.08
-ASPECT = (3 / 4, 4 / 3)
+# Random crops are those of C. Szegedy et al. 2014, arXiv:1409.4842.
+MIN_AREA = 0.08  # least share of the image's area
+ASPECT = (3 / 4, 4 / 3)  # width over height
 NUM_TRIALS = 10
-NUM_DRAWS = 2 * NUM_TRIALS + 3  # uniform random numbers that an image's crop takes
+NUM_DRAWS = 2 * NUM_TRIALS + 3  # uniform random numbers for an image's crop
 
 
 @dataclass(frozen=True)
 class SquareView:
-    """Squares, as classifiers see them: random crops for training, the middle of each image for evaluation."""
+    """Square crops for classifiers: random ones for training, the centre of each image for evaluation."""
 
-    image_size: int = 224  # pixels, the square's side
-    eval_resize: int = 256  # pixels, to which an image's shorter side is resized before its middle is cut out
-    min_crop_area: float = MIN_AREA  # share of a training image that its crop shows at least
+    image_size: int = 224  # pixels, side of the square
+    eval_resize: int = 256  # pixels, size of an image's shorter side before its centre is cropped
+    min_crop_area: float = MIN_AREA  # least share of a training image that its crop shows
 
 
 def random_crops(draws: np.ndarray, sizes: np.ndarray, min_area: float = MIN_AREA) -> tuple[np.ndarray, np.ndarray]:
-    """Rectangles float32 [n, 4] of random area, shape and place, and flips bool [n], of images of `sizes` [n, 2].
+    """Return crops float32 [n, 4] of random area, shape and place, and flips bool [n], for images of `sizes` [n, 2].
 
-    `draws` holds NUM_DRAWS numbers in 0 to 1 an image. Areas are `min_area` to 1 of the image's. The first of the
-    trials that fits into its image is taken; if none does, the middle of the image, as much of it as has an allowed
-    shape.
+    `draws` holds NUM_DRAWS numbers from 0 to 1 for each image. A crop's area is `min_area` to 1 of the image's. The
+    first trial that fits into the image is taken. If no trial fits, the crop is the largest one of an allowed shape in
+    the centre.
     """
     height, width = sizes[:, 0].astype(np.float64), sizes[:, 1].astype(np.float64)
     area = (min_area + (1 - min_area) * draws[:, :NUM_TRIALS]) * (height * width)[:, None]
@@ -54,7 +51,7 @@ def random_crops(draws: np.ndarray, sizes: np.ndarray, min_area: float = MIN_ARE
 
 
 def centre_crops(sizes: np.ndarray, resize: int, crop: int) -> np.ndarray:
-    """What a square of `crop` pixels shows in the middle once the shorter side is `resize` pixels: float32 [n, 4]."""
+    """Return the central crops, float32 [n, 4], that fill `crop` pixels once the shorter side has `resize` pixels."""
     side = sizes.min(axis=1, keepdims=True) * (crop / resize)
     middle = sizes[:, ::-1] / 2
     return np.concatenate([middle - side / 2, middle + side / 2], axis=1).astype(np.float32)
@@ -63,18 +60,18 @@ def centre_crops(sizes: np.ndarray, resize: int, crop: int) -> np.ndarray:
 def crop_resize(
     decoded: Decoded, crops: torch.Tensor, flips: torch.Tensor, out_sizes: torch.Tensor, canvas: tuple[int, int]
 ) -> torch.Tensor:
-    """The rectangles `crops` of the images, resized to `out_sizes`, at the top left of an otherwise black canvas.
+    """Crop images, resize them to `out_sizes`, and place them at the top left of a black canvas.
 
     `crops` is float32 [n, 4], x0 y0 x1 y1 in pixels of the source; `flips` is bool [n], left to right; `out_sizes` is
-    int64 [n, 2], height and width, within `canvas` (height, width). All on the device of `decoded`. Returns uint8
+    int64 [n, 2], height and width, within `canvas` (height, width). All are on the device of `decoded`. Returns uint8
     [n, 3, height, width] with channels_last strides.
 
-    Bilinear where it enlarges. Where it shrinks, an output pixel is the mean of 2x2 bilinear samples, so far apart that
-    they blur as Pillow's filter of the same name does; from 1.27 source pixels an output pixel on, they are the middles
-    of its quarters. Pixel centres lie at halves; beyond the image its border is repeated.
+    Enlarging is bilinear. Shrinking averages 2x2 bilinear samples for each output pixel, at such distances that they
+    blur like Pillow's bilinear filter; from 1.27 source pixels per output pixel on, they are the centres of its
+    quarters. Pixel centres are at halves; beyond the image its border is repeated.
     """
     if decoded.pixels.is_cuda:
-        from trainers.data import crop_triton  # Triton comes with PyTorch for GPUs only
+        from trainers.data import crop_triton  # Only PyTorch for GPUs includes Triton.
 
         return crop_triton.crop_resize(decoded, crops, flips, out_sizes, canvas)
     arguments = (decoded.offsets, decoded.sizes, decoded.interleaved, crops, flips, out_sizes)
@@ -84,7 +81,7 @@ def crop_resize(
 
 
 def _gather(pixels: torch.Tensor, per_image: tuple[torch.Tensor, ...], canvas: tuple[int, int]) -> torch.Tensor:
-    """On the CPU, uint8 [n, 3, height, width]: every output value gathers its 4x4 neighbours from the flat buffer."""
+    """Crop on the CPU: every output value gathers its 4x4 neighbours from the flat buffer; uint8 [n, 3, h, w]."""
     offsets, sizes, interleaved, crops, flips, out_sizes = per_image
     upright = torch.zeros_like(flips)
     rows, row_weights = _taps(crops[:, 1], crops[:, 3], upright, out_sizes[:, 0], sizes[:, 0], canvas[0])
@@ -101,7 +98,7 @@ def _gather(pixels: torch.Tensor, per_image: tuple[torch.Tensor, ...], canvas: t
         line = torch.zeros(())
         for column, column_weight in zip(columns, column_weights, strict=True):
             index = row + column
-            # index_select: in eager mode ten times as fast as pixels[index]
+            # In eager mode index_select is ten times as fast as pixels[index].
             line = line + pixels.index_select(0, index.flatten()).view(index.shape).float() * column_weight
         total = total + line * row_weight
     return (total + 0.5).to(torch.uint8)  # rounds to nearest
@@ -115,7 +112,7 @@ def _taps(
     size: torch.Tensor,
     length: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The four source positions of every output pixel along one axis, int64, and their weights: [4, n, length].
+    """Return the four source positions of every output pixel along one axis, int64, and their weights: [4, n, length].
 
     Weights are zero from `out_size` on. `start`, `stop`, `flips`, `out_size` and `size` are [n].
     """
@@ -124,7 +121,7 @@ def _taps(
     place = torch.where(flips[:, None], out_size[:, None] - 1 - place, place)
     scale = ((stop - start) / out_size)[:, None]
     middle = start[:, None] + (place + 0.5) * scale - 0.5
-    apart = torch.minimum(((scale.square() - 1) / 6).clamp(min=0).sqrt(), scale / 4)  # the variance of Pillow's
+    apart = torch.minimum(((scale.square() - 1) / 6).clamp(min=0).sqrt(), scale / 4)  # variance of Pillow's filter
     positions, weights = [], []
     for centre in (middle - apart, middle + apart):
         low = centre.floor()

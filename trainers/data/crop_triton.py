@@ -1,4 +1,4 @@
-"""The GPU's side of trainers.data.crop: one kernel, whatever the images' sizes, that starts compiled in a second."""
+"""The GPU kernel of trainers.data.crop: one kernel for all image sizes, which compiles in a second."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import triton.language as tl
 
 from trainers.data.jpeg import Decoded
 
-BLOCK = 256  # output values of one program, all of one row
+BLOCK = 256  # output values of a program, all in one row
 
 
 @triton.jit
@@ -30,7 +30,7 @@ def _cut(  # type: ignore[no-untyped-def]
     shown = column < tl.where(row < out_height, out_width, 0)
     by_pixel = tl.load(interleaved + image) != 0
     pixel_step = tl.where(by_pixel, 3, 1)
-    # A large image has more than 2**31 bytes.
+    # int64, because a large image has more than 2**31 bytes.
     plane = source_height.to(tl.int64) * source_width
     start = pixels + tl.load(offsets + image) + channel * tl.where(by_pixel, 1, plane)
     total = tl.zeros([BLOCK], tl.float32)
@@ -55,7 +55,7 @@ def _cut(  # type: ignore[no-untyped-def]
 def crop_resize(
     decoded: Decoded, crops: torch.Tensor, flips: torch.Tensor, out_sizes: torch.Tensor, canvas: tuple[int, int]
 ) -> torch.Tensor:
-    """As trainers.data.crop.crop_resize, for contiguous tensors on a GPU."""
+    """Compute trainers.data.crop.crop_resize for contiguous tensors on a GPU."""
     height, width = canvas
     out = torch.empty(len(crops), height, width, 3, dtype=torch.uint8, device=crops.device)
     grid = (len(crops), height, triton.cdiv(width * 3, BLOCK))

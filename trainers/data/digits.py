@@ -1,7 +1,7 @@
-"""Handwritten digits, 8x8 pixels: the 1,797 samples of UCI's optical recognition data that scikit-learn brings along.
+"""Handwritten digits, 8x8 pixels: the 1,797 samples of UCI's optical recognition data that scikit-learn includes.
 
-Source: E. Alpaydin and C. Kaynak, 1998, https://doi.org/10.24432/C50P49 (its test set). Small enough to train on a
-CPU in under a minute, and there without any download.
+Source: E. Alpaydin and C. Kaynak, 1998, https://doi.org/10.24432/C50P49 (its test set). The data train on a CPU in
+under a minute and need no download.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NUM_EVAL = 288  # a fifth of the rest
 
 
 def digits() -> ImageData:
-    """Raises ConfigError where scikit-learn's file is missing; reads it when the first batch is asked for."""
+    """Return the dataset; its file is read at the first batch. Raises ConfigError if scikit-learn's file is missing."""
     path = digits_file()
 
     def read(source: Source) -> Arrays:
@@ -43,10 +43,10 @@ def digits() -> ImageData:
 
 
 def digits_file() -> Path:
-    """The file inside scikit-learn, found without importing it, which takes seconds."""
+    """Return the path of scikit-learn's file, without importing scikit-learn, which takes seconds."""
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:
-        raise ConfigError("dataset=digits: reads a file of scikit-learn, which this Python lacks; install scikit-learn")
+        raise ConfigError("dataset=digits: its file is part of scikit-learn, which is missing; install scikit-learn")
     path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
     if not path.is_file():
         raise ConfigError(f"dataset=digits: {path} is missing; reinstall scikit-learn")
@@ -54,9 +54,9 @@ def digits_file() -> Path:
 
 
 def read_digits(path: Path) -> Arrays:
-    """Images uint8 [1797, 8, 8] and labels int64 [1797].
+    """Return images uint8 [1797, 8, 8] and labels int64 [1797].
 
-    The file counts 0 to 16 dark pixels of a 4x4 block; 255 / 16 of that, rounded, uses a byte's range.
+    The file counts 0 to 16 dark pixels in a 4x4 block; the counts are scaled to the range of a byte.
     """
     try:
         table = np.loadtxt(path, delimiter=",")

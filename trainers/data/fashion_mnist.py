@@ -19,13 +19,13 @@ from trainers.data.idx import read_idx
 from trainers.data.images import Arrays, ImageData, Source
 
 MIRROR = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
-MD5 = {  # The dataset's README gives these of the gzipped files.
+MD5 = {  # of the gzipped files, from the dataset's README
     "train-images-idx3-ubyte": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
     "train-labels-idx1-ubyte": "25c81989df183df01b3e8a0aad5dffbe",
     "t10k-images-idx3-ubyte": "bef4ecab320f06d8554ea6380940ec79",
     "t10k-labels-idx1-ubyte": "bb300cfdad3c16e7a12a480ee83cd310",
 }
-NUM_TRAIN = 60_000  # A fifth of them is held out for validation.
+NUM_TRAIN = 60_000  # A fifth is held out for validation.
 NUM_TEST = 10_000
 IMAGE_SIZE = (28, 28)
 CLASS_NAMES = (
@@ -36,9 +36,9 @@ TIMEOUT_SEC = 60.0
 
 
 def fashion_mnist(path: str = "data/fashion_mnist", download: bool = False) -> ImageData:
-    """The dataset in folder `path`. Checks that the files are there; reads them when the first batch is asked for.
+    """Return the dataset in folder `path`. Its files are checked for now and read at the first batch.
 
-    Raises ConfigError where files are missing and `download` is off, or where they cannot be fetched.
+    Raises ConfigError if files are missing and `download` is off, or if they cannot be downloaded.
     """
     folder = Path(path).expanduser()
     missing = [name for name in MD5 if find(folder, name) is None]
@@ -47,9 +47,9 @@ def fashion_mnist(path: str = "data/fashion_mnist", download: bool = False) -> I
     elif missing:
         names = ", ".join(f"{name}.gz" for name in missing)
         raise ConfigError(
-            f"dataset.path={path}: the folder {folder.resolve()} lacks {names} (or the same unpacked, without .gz);"
-            f" put the files from {MIRROR} there, set dataset.path to the folder that has them,"
-            " or, where this machine may, fetch them with dataset.download=true"
+            f"dataset.path={path}: {folder.resolve()} lacks {names} (or the same unpacked, without .gz); set"
+            f" dataset.path to the folder with these files, download them with dataset.download=true, or copy them"
+            f" there from {MIRROR}"
         )
 
     def read(source: Source) -> Arrays:
@@ -71,45 +71,45 @@ def fashion_mnist(path: str = "data/fashion_mnist", download: bool = False) -> I
 
 
 def find(folder: Path, name: str) -> Path | None:
-    """The file of that name, unpacked or gzipped."""
+    """Return the file of that name, unpacked or gzipped; None if it is missing."""
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
 def _path(folder: Path, name: str) -> Path:
-    # A file that has gone since the factory found it is named with .gz, and read_idx reports it.
+    # If the file has disappeared meanwhile, read_idx reports the name with .gz.
     return find(folder, name) or folder / f"{name}.gz"
 
 
 def fetch_missing(folder: Path) -> None:
-    """Download what is missing. Of the processes that start together, one fetches and the others wait for it."""
+    """Download missing files; one of several processes downloads, and the others wait for it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / ".lock", fallback_to_soft=False):
             for name, md5 in MD5.items():
                 if find(folder, name) is None:
                     _fetch(MIRROR + f"{name}.gz", md5, folder / f"{name}.gz")
-    except (OSError, http.client.HTTPException) as error:  # urllib's errors are OSErrors
+    except (OSError, http.client.HTTPException) as error:  # urllib's errors are OSErrors.
         raise ConfigError(
-            f"dataset.download=true: {MIRROR} to {folder.resolve()} failed ({error}); let this machine reach it, or"
-            f" copy the files {', '.join(f'{name}.gz' for name in MD5)} into dataset.path={folder} yourself"
+            f"dataset.download=true: downloading {MIRROR} to {folder.resolve()} failed ({error}); let this machine"
+            f" reach it, or copy {', '.join(f'{name}.gz' for name in MD5)} into dataset.path={folder} yourself"
         ) from error
 
 
 def _fetch(url: str, md5: str, target: Path) -> None:
-    """Download to a file of another name and rename it once it is whole and right."""
+    """Download to a temporary file, and rename it once it is complete and its digest is right."""
     with urllib.request.urlopen(url, timeout=TIMEOUT_SEC) as response:
         content = response.read()
     digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if digest != md5:
         raise ConfigError(
             f"dataset.download=true: {url} has MD5 {digest} ({len(content)} bytes), expected {md5};"
-            " something on the way changed it: try again, or copy the file into dataset.path yourself"
+            " try again, or copy the file into dataset.path yourself"
         )
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        Path(temporary).chmod(0o644)  # mkstemp's 0600 would lock out whoever shares the folder
+        Path(temporary).chmod(0o644)  # With mkstemp's 0600 other users of the folder could not read it.
         Path(temporary).replace(target)
     finally:
         Path(temporary).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """The IDX file format of MNIST and its successors: http://yann.lecun.com/exdb/mnist/ ("the IDX file format").
 
-Big-endian: two zero bytes, one byte of type (8: unsigned byte), one byte with the number of dimensions, one uint32 a
-dimension, then the values in C order.
+It is big-endian: two zero bytes, one byte of type (8: unsigned byte), one byte with the number of dimensions, one
+uint32 for each dimension, then the values in C order.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ NEXT_STEP = "replace the file by the original"
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """Read a file of unsigned bytes, gzipped where its name ends in .gz: uint8 [*shape], writable.
+    """Return the values of a file of unsigned bytes, gzipped if its name ends in .gz: uint8 [*shape], writable.
 
-    Raises ConfigError, naming the file, what was found and what was expected, where it is anything else.
+    Raises ConfigError, naming the file and what was expected, for any other content.
     """
     content = _content(path)
     magic = bytes((0, 0, UNSIGNED_BYTE, len(shape)))
@@ -53,5 +53,5 @@ def _content(path: Path) -> bytes:
         return raw
     try:
         return gzip.decompress(raw)
-    except (OSError, EOFError, zlib.error) as error:  # no gzip file; cut off; damaged
-        raise ConfigError(f"{path}: is damaged or cut off at {len(raw)} bytes ({error}); {NEXT_STEP}") from error
+    except (OSError, EOFError, zlib.error) as error:  # not gzip, truncated, damaged
+        raise ConfigError(f"{path}: is damaged or truncated at {len(raw)} bytes ({error}); {NEXT_STEP}") from error

@@ -1,7 +1,7 @@
-"""Images in folders that name their class, `train/<class>/*.JPEG` and `val/<class>/*.JPEG`, as ImageNet comes.
+"""Images in folders named after their class, `train/<class>/*.JPEG` and `val/<class>/*.JPEG`, as in ImageNet.
 
-The files are read, decoded and cut while the device works on earlier batches. Crops are drawn per place in the global
-batch, so that they, too, do not depend on the number of processes.
+Files are read, decoded and cropped while the device trains on earlier batches. Crops are drawn by place in the global
+batch, so they do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from trainers.data.reading.image_limit import MAX_IMAGE_PIXELS
 if TYPE_CHECKING:
     from trainers.data.loading.types import Batch, Shard
 
-# Crops float32 [n, 4] and flips bool [n], for a step's images of these sizes, int64 [n, 2].
+# Returns crops float32 [n, 4] and flips bool [n] for a step's images of these sizes, int64 [n, 2].
 Cutter = Callable[[int, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def imagenet(
     path: str, decode: str = "auto", num_threads: int | None = None, max_image_pixels: int = MAX_IMAGE_PIXELS
 ) -> ImageFolderData:
-    """ImageNet, or any other set of this layout, in folder `path`. Raises ConfigError where it is not whole.
+    """Return ImageNet, or another set of this layout, in folder `path`. Raises ConfigError if files are missing.
 
     Source: O. Russakovsky et al. 2014, arXiv:1409.0575; 1,281,167 training and 50,000 validation images.
     """
@@ -43,14 +43,14 @@ def imagenet(
 def shapes(
     size: int = 4000, path: str | None = None, decode: str = "auto", num_threads: int | None = None
 ) -> ImageFolderData:
-    """Drawn shapes on textured grounds, `size` training images; drawn into a cache the first time."""
+    """Return drawn shapes on textured backgrounds, `size` training images; the first use draws them into a cache."""
     from trainers.data.shapes import ensure
 
     return ImageFolderData("shapes", *load_index(str(ensure("classification", size, path))), decode, num_threads)
 
 
 class ImageFolderData:
-    """Implements trainers.data.loading.types.ClassificationData and Viewable: images are cut as a SquareView says.
+    """Implements trainers.data.loading.types.ClassificationData and Viewable: a SquareView defines the crops.
 
     Batches hold images uint8 [n, 3, height, width] with channels_last strides, and labels int64 [n].
     """
@@ -81,8 +81,8 @@ class ImageFolderData:
         return data
 
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
-        """One generated batch, cut out of noise: so that the compiler sees that part, too, before the clock starts."""
-        rng = np.random.RandomState(0)  # its own: warming up must not move the run's random numbers
+        """Return one batch cropped from noise, so that the crop's kernel, too, is compiled before the clock starts."""
+        rng = np.random.RandomState(0)  # a separate generator, so that warming up does not change the run's
         decoded = generated(batch_size, device)
         draws = rng.random_sample((batch_size, NUM_DRAWS))
         batch = {
@@ -103,12 +103,12 @@ class ImageFolderData:
         return None
 
     def version(self) -> str:
-        """Of the files' names and labels, and of what the manifest of drawn ones says; no image is read again."""
+        """Return a digest of the files' names and labels, and of the manifest of drawn images; no image is read."""
         parts = [(index.files, index.labels, index.class_names) for index in (self.train, self.val)]
         return digest([*parts[0], *parts[1], manifest(self.train.folder.parent)])
 
     def reader(self, shard: Shard) -> JpegReader:
-        """One for training and evaluation; making it sets up the device's decoder, which takes a while."""
+        """Return the reader that training and evaluation share; making it initialises the device's decoder."""
         if self._reader is None:
             num_threads = self.num_threads
             if num_threads is None:
@@ -117,7 +117,7 @@ class ImageFolderData:
         return self._reader
 
     def load(self, reader: JpegReader, index: FolderIndex, steps: np.ndarray, cutter: Cutter) -> Iterator[Batch]:
-        """The images and labels of the samples, int64 [steps, n]: the part of each batch that comes from the files."""
+        """Yield images and labels of the samples, int64 [steps, n]: what a batch takes from the files."""
         for step, decoded in enumerate(reader.read_ahead(map(index.paths, steps))):
             images = self._cut(decoded, *cutter(step, decoded.host_sizes))
             yield {"images": images, "labels": to_device(index.labels[steps[step]], reader.device)}
@@ -130,7 +130,7 @@ class ImageFolderData:
 
 
 class TrainLoader(Positioned):
-    """One process's share of the training images, as `TrainOrder` has it, each cut and flipped at random."""
+    """One process's share of the training images, in `TrainOrder`, cropped and flipped at random."""
 
     def __init__(self, data: ImageFolderData, batch_size: int, seed: int, shard: Shard) -> None:
         self.data, self.shard = data, shard
@@ -145,7 +145,7 @@ class TrainLoader(Positioned):
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[Batch]:
-        # Generators: Lightning calls iter() while it sets up, and nothing may be read before the first next().
+        # A generator, because Lightning calls iter() during setup and nothing may be read before the first next().
         return prefetch(self._batches(), self.shard.device)
 
     def _batches(self) -> Iterator[Batch]:
@@ -160,12 +160,12 @@ class TrainLoader(Positioned):
 
     def _draws(self, epoch: int, step: int) -> np.ndarray:
         rng = np.random.RandomState([self.order.seed, epoch, step])
-        # The whole global batch's, of which this process takes its own.
+        # Draw for the whole global batch, and take this process's part.
         return rng.random_sample((self.order.batch_size, self.shard.world_size, NUM_DRAWS))[:, self.shard.rank]
 
 
 class EvalLoader:
-    """One process's share of the validation images, as `EvalOrder` has it: the middle of each."""
+    """One process's share of the validation images, in `EvalOrder`, cropped to the centre."""
 
     def __init__(self, data: ImageFolderData, batch_size: int, shard: Shard) -> None:
         self.data, self.shard = data, shard
@@ -176,7 +176,7 @@ class EvalLoader:
         return len(self.order)
 
     def set_epoch(self, epoch: int) -> None:
-        """The order is always the same."""
+        """Do nothing: the order is the same in all epochs."""
 
     def __iter__(self) -> Iterator[Batch]:
         return prefetch(self._batches(), self.shard.device)

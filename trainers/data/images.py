@@ -1,7 +1,7 @@
-"""Image data that fits into device memory: read once, when the first batch is asked for, and served from the device.
+"""Image data that fits into the device's memory: read once, at the first batch, and served from the device.
 
-A batch costs two gathers on the device and nothing of the host: no copy, no worker process, no synchronisation.
-Shapes never change, so one compiled graph serves a whole run; what fills up the last batch has weight zero.
+A batch takes two gathers on the device, and no copy, worker process or synchronisation on the host. Shapes never
+change, so one compiled graph serves a whole run; padding of the last batch has weight zero.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from trainers.data.loading.version import digest
 if TYPE_CHECKING:
     from trainers.data.loading.types import Batch, Shard
 
-Source = Literal["train", "test"]  # what a dataset's files hold
-Part = Literal["train", "eval", "test"]  # eval is split off the train source
+Source = Literal["train", "test"]  # sets in a dataset's files
+Part = Literal["train", "eval", "test"]  # "eval" is split off the "train" source
 # Images uint8 [n, height, width] and integer labels [n].
 Arrays = tuple[np.ndarray, np.ndarray]
 
@@ -40,9 +40,8 @@ class Samples:
 class ImageData:
     """Grey-scale images in memory; implements trainers.data.loading.types.ClassificationData.
 
-    The sizes are declared, so that lengths are known without reading; `read("train")` returns `num_train + num_eval`
-    samples and `read("test")` returns `num_test` (0: there is no test set). Reading checks what was declared and
-    raises ConfigError where it does not hold.
+    Sizes are declared, so that lengths are known without reading. `read("train")` returns `num_train + num_eval`
+    samples, and `read("test")` returns `num_test` (0 for no test set). Reading raises ConfigError for other sizes.
     """
 
     name: str
@@ -56,7 +55,7 @@ class ImageData:
     _cache: dict[tuple[Part, torch.device], Samples] = field(default_factory=dict, repr=False, compare=False)
 
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
-        """One generated full batch. Has a generator of its own: warming up must not move the run's random numbers."""
+        """Return one generated full batch, from a separate generator: warming up must not change the run's."""
         generator = torch.Generator().manual_seed(0)
         shape = (batch_size, 1, *self.image_size)
         images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
@@ -79,7 +78,7 @@ class ImageData:
         return EvalLoader(self, "test", self.num_test, batch_size, shard) if self.num_test else None
 
     def samples(self, part: Part, device: torch.device) -> Samples:
-        """The part on the device; the first call reads the files, which is the first touch of the data."""
+        """Return a part of the data on the device; the first call reads the files."""
         if (part, device) not in self._cache:
             for name, (images, labels) in self._read_parts("test" if part == "test" else "train").items():
                 self._cache[name, device] = Samples(
@@ -89,7 +88,7 @@ class ImageData:
         return self._cache[part, device]
 
     def version(self) -> str:
-        """Of the images and labels that were trained and evaluated on."""
+        """Return a digest of the images and labels that were trained and evaluated on."""
         read = {part: samples for (part, _), samples in self._cache.items() if part != "test"}
         return digest(
             tensor.cpu().numpy() for part in sorted(read) for tensor in (read[part].images, read[part].labels)
@@ -108,26 +107,26 @@ class ImageData:
         expected = (num_samples, *self.image_size)
         if images.dtype != np.uint8 or images.shape != expected or labels.shape != expected[:1]:
             raise ConfigError(
-                f"dataset={self.name}: the {source} set holds images {images.dtype} {list(images.shape)} and labels"
+                f"dataset={self.name}: the {source} set has images {images.dtype} {list(images.shape)} and labels"
                 f" {list(labels.shape)}, expected uint8 {list(expected)} and {list(expected[:1])};"
                 " put the dataset's original files in place"
             )
         if labels.min() < 0 or labels.max() >= self.num_classes:
             raise ConfigError(
-                f"dataset={self.name}: the {source} set's labels run from {labels.min()} to {labels.max()}, expected 0"
+                f"dataset={self.name}: the {source} set has labels from {labels.min()} to {labels.max()}, expected 0"
                 f" to {self.num_classes - 1}; put the dataset's original files in place"
             )
 
 
 def split(num_samples: int, num_held_out: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the samples kept and held out: the same in every run, whatever its seed, so that runs compare."""
-    # RandomState's streams are frozen (NEP 19): the split is the same under any stack's NumPy.
+    """Return indices of the samples kept and held out, the same for every seed, so that runs can be compared."""
+    # RandomState's streams are frozen (NEP 19), so every NumPy gives the same split.
     order = np.random.RandomState(0).permutation(num_samples)
     return np.sort(order[num_held_out:]), np.sort(order[:num_held_out])
 
 
 class TrainLoader(Positioned):
-    """One process's share of the shuffled training samples, as `TrainOrder` has it."""
+    """One process's share of the shuffled training samples, in `TrainOrder`."""
 
     def __init__(self, data: ImageData, batch_size: int, seed: int, shard: Shard) -> None:
         self.data, self.shard = data, shard
@@ -142,7 +141,7 @@ class TrainLoader(Positioned):
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[Batch]:
-        # A generator: Lightning calls iter() while it sets up, and nothing may be read before the first next().
+        # A generator, because Lightning calls iter() during setup and nothing may be read before the first next().
         samples = self.data.samples("train", self.shard.device)
         indices = self._to_device(torch.from_numpy(self.order.indices(self.epoch)))
         last = len(self) - 1
@@ -158,13 +157,13 @@ class TrainLoader(Positioned):
     def _to_device(self, indices: torch.Tensor) -> torch.Tensor:
         if self.shard.device.type != "cuda":
             return indices
-        if self._pinned is None:  # once, since pinning takes milliseconds; a copy from elsewhere waits for the device
+        if self._pinned is None:  # Once, because pinning takes milliseconds. Unpinned copies wait for the device.
             self._pinned = torch.empty_like(indices, pin_memory=True)
         return self._pinned.copy_(indices).to(self.shard.device, non_blocking=True)
 
 
 class EvalLoader:
-    """One process's share of a fixed part of the data, as `EvalOrder` has it."""
+    """One process's share of a fixed part of the data, in `EvalOrder`."""
 
     def __init__(self, data: ImageData, part: Part, num_samples: int, batch_size: int, shard: Shard) -> None:
         self.data, self.part, self.shard = data, part, shard
@@ -174,13 +173,13 @@ class EvalLoader:
         return len(self.order)
 
     def set_epoch(self, epoch: int) -> None:
-        """The order is always the same."""
+        """Do nothing: the order is the same in all epochs."""
 
     def __iter__(self) -> Iterator[Batch]:
         samples = self.data.samples(self.part, self.shard.device)
         batch_size, last = self.order.batch_size, self.order.num_samples - 1
         for step in range(len(self)):
-            # order.indices() of this step, made on the device
+            # This step's part of order.indices(), computed on the device.
             index = torch.arange(batch_size, device=self.shard.device).add_(self.order.first + step * batch_size)
             index.clamp_(max=last)
             yield {

@@ -1,13 +1,13 @@
-"""Positions of games that a model plays against itself: no files, and nothing there before the first generation.
+"""Positions of games that a model plays against itself: there are no files, and no data before the first generation.
 
-A batch for training, of B positions:
+A training batch of B positions has:
 
     planes    float32 [B, 17, N, N]
     policies  float32 [B, N*N + 1], shares of a search's visits
-    outcomes  float32 [B], 1 where the player to move won, else -1
+    outcomes  float32 [B], 1 if the player to move won, else -1
     weights   float32 [B], 1 / B
 
-A batch for evaluation has `cases`, int64 [K]: the numbers of this process's games and positions, all in one batch.
+The single evaluation batch has `cases`, int64 [K]: the numbers of this process's games and positions.
 """
 
 from __future__ import annotations
@@ -25,32 +25,30 @@ if TYPE_CHECKING:
     from trainers.data.loading.types import Batch, Shard
 
 
-DRAWN = 200  # what random numbers are for; games and matches of the same seed and generation use smaller numbers
+DRAWN = 200  # key of random numbers; games and matches of the same seed and generation use smaller keys
 
 
 class Source(Protocol):
-    """Where the positions of a generation come from."""
+    """The source of a generation's positions."""
 
     def sample(self, number: int, *key: int) -> dict[str, Any]:
-        """So many positions, as in a batch; they follow from the key and from what has been played."""
+        """Return `number` positions, as in a batch; the key and the games played determine them."""
         ...
 
 
 @dataclass(frozen=True)
 class PlayView:
-    """What a model makes of the data: N, its positions, how many of them a generation trains on, how many cases an
-    evaluation has, and tags that name its networks."""
+    """What the model defines of the data."""
 
-    board: int
+    board: int  # N
     source: Source
-    examples: int
-    num_cases: int
-    facts: Callable[[], dict[str, str]] = dict
+    examples: int  # positions that a generation trains on
+    num_cases: int  # of an evaluation
+    facts: Callable[[], dict[str, str]] = dict  # tags that identify the networks
 
 
 class SelfPlayData:
-    """Implements Data, Viewable and Recorded of trainers.data.loading.types; before a model has its view there are no
-    batches."""
+    """Implements Data, Viewable and Recorded of trainers.data.loading.types; without a model's view it has no data."""
 
     name = "selfplay"
 
@@ -60,7 +58,7 @@ class SelfPlayData:
     @property
     def view(self) -> PlayView:
         if self._view is None:
-            raise ConfigError(f"dataset={self.name}: is played by the model itself; train model=minigo on it")
+            raise ConfigError(f"dataset={self.name}: the model has to play it itself; give model=minigo")
         return self._view
 
     @property
@@ -74,7 +72,7 @@ class SelfPlayData:
         return self.view.facts()
 
     def write_record(self, run_dir: Path) -> None:
-        """The tags say all."""
+        """Do nothing: the tags hold all facts."""
 
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
         size, generator = self.view.board, torch.Generator().manual_seed(0)
@@ -96,8 +94,7 @@ class SelfPlayData:
 
 
 class PositionLoader:
-    """A generation's batches. Each process draws from its own games, so that a generation's number of samples is that
-    of all its processes."""
+    """A generation's batches. Each process draws from its own games; `examples` counts all processes."""
 
     def __init__(self, view: PlayView, batch_size: int, seed: int, shard: Shard) -> None:
         self._view, self._batch_size, self._seed, self._shard = view, batch_size, seed, shard
@@ -116,7 +113,7 @@ class PositionLoader:
 
 
 class CaseLoader:
-    """One batch: the cases of this process."""
+    """A loader of one batch with the cases of this process."""
 
     def __init__(self, num_cases: int, shard: Shard) -> None:
         self._num_cases, self._shard = num_cases, shard
@@ -125,7 +122,7 @@ class CaseLoader:
         return 1
 
     def set_epoch(self, epoch: int) -> None:
-        """An evaluation is the same at every epoch."""
+        """Do nothing: an evaluation is the same in all epochs."""
 
     def __iter__(self) -> Iterator[Batch]:
         cases = torch.arange(self._shard.rank, self._num_cases, self._shard.world_size, device=self._shard.device)

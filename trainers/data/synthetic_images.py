@@ -1,4 +1,4 @@
-"""Generated images for classifiers, on the device: to measure the device without reading and decoding."""
+"""Images for classifiers, generated on the device, to measure it without reading and decoding."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trainers.data.loading.synthetic_loader import SyntheticLoader
 if TYPE_CHECKING:
     from trainers.data.loading.types import Batch, Shard
 
-NUM_CLASSES = 1000  # ImageNet's
+NUM_CLASSES = 1000  # as in ImageNet
 
 
 def synthetic(size: int = 51_200, num_classes: int = NUM_CLASSES) -> SyntheticImages:
-    """Noise and random labels, `size` images an epoch. There is no accuracy, and so no evaluation."""
+    """Return noise with random labels, `size` images an epoch, without an evaluation."""
     for option, value in (("size", size), ("num_classes", num_classes)):
         if value < 1:
             raise ConfigError(f"dataset.{option}={value}: must be 1 or more")
@@ -27,7 +27,7 @@ def synthetic(size: int = 51_200, num_classes: int = NUM_CLASSES) -> SyntheticIm
 
 
 class SyntheticImages:
-    """Implements ClassificationData and Viewable of trainers.data.loading.types: squares of a SquareView's size."""
+    """Implements ClassificationData and Viewable of trainers.data.loading.types; a SquareView sets the size."""
 
     name = "synthetic"
     view = SquareView()
@@ -49,8 +49,8 @@ class SyntheticImages:
         return [self.batch(batch_size, device, 0)]
 
     def batch(self, batch_size: int, device: torch.device, seed: int) -> Batch:
-        """Images uint8 [n, 3, height, width], channels_last, labels int64 [n] and equal weights float32 [n]."""
-        generator = torch.Generator(device).manual_seed(seed)  # its own: the run's random numbers must not move
+        """Return images uint8 [n, 3, height, width], channels_last, labels int64 [n] and equal weights float32 [n]."""
+        generator = torch.Generator(device).manual_seed(seed)  # separate from the run's generator
         shape = (batch_size, *self.image_size, 3)
         images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator, device=device)
         return {

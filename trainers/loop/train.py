@@ -19,7 +19,7 @@ from conf.dataset_options import DatasetConfig
 from conf.schema import RunConfig
 from tracking.measure.training import EvaluationPlan, MeasuringCallback, node_spread, summary, throughput
 from tracking.record import Journal, attempts, checkpoints, journal, node_records, run_folder
-from trainers.data.loading.epoch_teller import told_epochs
+from trainers.data.loading.epoch_teller import with_epochs
 from trainers.loop import ddp, evaluation_times, export_model, precision, saving
 from trainers.loop.batch_size import checked_train_samples, num_eval_samples
 from trainers.loop.build import make_data, make_module
@@ -70,7 +70,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     trainer = make_trainer(config, strategy(config, shard, environment, log), plan, callback, eval_loader is not None)
     # A barebones Trainer refuses these callbacks in its constructor, so they are added afterwards.
     trainer.callbacks += [*([best] if best else []), *([saves] if interval else [])]  # type: ignore[attr-defined]
-    fit_loaders = told_epochs(train_loader), told_epochs(eval_loader)
+    fit_loaders = with_epochs(train_loader), with_epochs(eval_loader)
     trainer.fit(module, *fit_loaders, ckpt_path=checkpoint_to_resume(run_dir, callback), weights_only=True)
 
     weights = whole_weights(module, log is not None) if config.save_model == "final" else {}

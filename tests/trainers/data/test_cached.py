@@ -54,7 +54,7 @@ def test_arrays_that_are_not_whole_are_made_anew_and_that_is_said(
         file.write_bytes(content)
     assert not capsys.readouterr().err
     assert int(arrays(2)["small"][0]) == 2
-    assert "not whole, and made anew" in capsys.readouterr().err
+    assert "it is made anew" in capsys.readouterr().err
     assert int(arrays(3)["large"][-1]) == 2
     assert not capsys.readouterr().err
 
@@ -74,7 +74,7 @@ def test_a_folder_in_the_cache_that_is_not_whole_is_made_anew_and_that_is_said(
     (root / "file").write_text("torn")
     assert not capsys.readouterr().err
     assert cached_folder("set-v1", "set", None, make, trouble) == root
-    assert f"{root}: not used, since file has changed; made anew" in capsys.readouterr().err
+    assert f"{root}: is not used, because file has changed; it is made anew" in capsys.readouterr().err
     assert (root / "file").read_text() == "whole"
     assert {path.name for path in root.parent.iterdir()} == {"set-v1", ".set-v1.lock"}
 
@@ -103,7 +103,7 @@ def test_a_maker_that_hangs_is_not_waited_for_for_ever(
         root = cached_folder("set-v1", "set", None, make, trouble)
     assert trouble(root) == ""
     assert begun.is_dir()
-    assert "another process has been at work for 0.1 s; not waiting" in capsys.readouterr().err
+    assert "another process has held its lock for 0.1 s; not waiting" in capsys.readouterr().err
     assert (int(arrays(4)["small"][0]), int(arrays(5)["small"][0])) == (4, 4)
 
 

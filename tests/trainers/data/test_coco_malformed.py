@@ -179,8 +179,8 @@ SHORT = rle([0, 100])
         ({"iscrowd": 2}, "has the iscrowd 2, expected 0 or 1"),
         ({"bbox": ["1", "2", "3", "4"]}, r"has the bbox \['1', .*expected four finite numbers"),
         ({"bbox": [1, 2, 3, 10**400]}, "expected four finite numbers up to 1,000,000"),
-        ({"area": None}, "has the area None, expected pixels"),
-        ({"area": -4.0}, r"has the area -4.0, expected pixels"),
+        ({"area": None}, "has the area None, expected a number of pixels"),
+        ({"area": -4.0}, r"has the area -4.0, expected a number of pixels"),
     ],
 )
 def test_what_an_evaluation_would_come_upon_is_refused_with_the_annotations_id(

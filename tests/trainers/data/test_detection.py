@@ -241,7 +241,7 @@ def test_an_image_of_another_size_than_annotated_is_refused(tmp_path: Path) -> N
 def test_splits_of_other_categories_are_refused(tmp_path: Path) -> None:
     describe(tmp_path, "train2017", [Picture(LYING, SOME)])
     describe(tmp_path, "val2017", [Picture(LYING, SOME)], categories=(2, 9, 10))
-    with pytest.raises(ConfigError, match=r"train2017\.json and .*val2017\.json have other categories; use two files"):
+    with pytest.raises(ConfigError, match=r"train2017\.json and .*val2017\.json have different categories"):
         small(tmp_path)
 
 

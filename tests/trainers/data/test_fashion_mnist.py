@@ -105,7 +105,7 @@ LABELS = np.zeros(NUM_TRAIN, np.uint8)
         ("train-images-idx3-ubyte", idx(np.zeros((50, 28, 28), np.uint8))[:-1], "holds 39215 bytes, expected 39216"),
         ("train-images-idx3-ubyte", idx(np.zeros((50, 28, 28), np.uint8)) + b"x", "holds 39217 bytes, expected 39216"),
         ("train-labels-idx1-ubyte", idx(LABELS[:-1]), r"holds \[49\] values \(count first\), expected \[50\]"),
-        ("train-labels-idx1-ubyte", idx(LABELS + 10), "labels run from 10 to 10, expected 0 to 9"),
+        ("train-labels-idx1-ubyte", idx(LABELS + 10), "labels from 10 to 10, expected 0 to 9"),
     ],
 )
 def test_a_wrong_file_is_named_with_what_was_found(folder: Path, name: str, content: bytes, message: str) -> None:
@@ -120,7 +120,7 @@ def test_a_wrong_file_is_named_with_what_was_found(folder: Path, name: str, cont
 def test_a_damaged_archive_is_named(folder: Path, damage) -> None:
     path = folder / "train-images-idx3-ubyte.gz"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ConfigError, match=r"train-images-idx3-ubyte\.gz: is damaged or cut off"):
+    with pytest.raises(ConfigError, match=r"train-images-idx3-ubyte\.gz: is damaged or truncated"):
         first_batch(folder)
 
 

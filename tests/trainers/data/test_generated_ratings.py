@@ -105,5 +105,5 @@ def test_they_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("size", [0, -5, 999, 19_861_771])
 def test_a_size_that_cannot_be_is_refused(size: int) -> None:
-    with pytest.raises(ConfigError, match=rf"dataset\.size={size}: give from 1000 to 19861770"):
+    with pytest.raises(ConfigError, match=rf"dataset\.size={size}: must be 1000 to 19861770"):
         ratings(size)

@@ -56,25 +56,25 @@ def test_a_digest_is_of_the_games_and_not_of_what_else_files_say(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("(;SZ[9]KM[7.5];B[aa];W[b", r"game.sgf: torn at character 22, near '\[b'"),
-        ("(;SZ[9]KM[7.5];B[aa];W[bb]", "torn after 3 nodes of game 1: a parenthesis is open"),
-        ("(;SZ[9]KM[7.5];B[aa]) ;W[bb]", "stands outside of a game"),
+        ("(;SZ[9]KM[7.5];B[aa];W[b", r"game.sgf: is damaged at character 22, near '\[b'"),
+        ("(;SZ[9]KM[7.5];B[aa];W[bb]", "is truncated after 3 nodes of game 1: a parenthesis is open"),
+        ("(;SZ[9]KM[7.5];B[aa]) ;W[bb]", "outside of a game"),
         ("no game", "no game of Go"),
         ("", "no game of Go"),
-        ("(;SZ[19]KM[7.5];B[aa])", "game 1: is played on 19x19; this needs 9x9"),
+        ("(;SZ[19]KM[7.5];B[aa])", "game 1: is played on 19x19; give games on 9x9"),
         ("(;KM[7.5];B[aa])", "is played on 19x19"),
         ("(;SZ[9:8]KM[7.5];B[aa])", r"SZ=\['9:8'\]"),
         ("(;SZ[9]KM[7];B[aa])", r"game.sgf, game 1: komi=7: must end in .5"),
         ("(;SZ[9]KM[much];B[aa])", r"KM=\['much'\]"),
-        ("(;SZ[9]KM[7.5]GN[x];B[aa];W[aa])", "game.sgf, game x, move 2: A9 is illegal: a stone lies there"),
-        ("(;SZ[9]KM[7.5];B[ba];W[ii];B[ab];W[aa])", "move 4: A9 is illegal: suicide, or a position"),
-        ("(;SZ[9]KM[7.5];B[];W[];B[aa])", "move 3: A9 is illegal: both have passed before"),
-        ("(;SZ[9]KM[7.5];B[];W[];B[])", "move 3: pass is illegal: both have passed before"),
-        ("(;SZ[9]KM[7.5];B[aa];W[jj])", r"move 2: W\[jj\] lies on no board of 9x9"),
-        ("(;SZ[9]KM[7.5];B[a])", r"move 1: B\[a\] lies on no board"),
-        ("(;SZ[9]KM[7.5];B[aa];B[bb])", r"move 2: B\[bb\] is not the turn of B"),
-        ("(;SZ[9]KM[7.5]AB[aa][bb];W[cc])", "has stones that were set up"),
-        ("(;GM[2]SZ[9]KM[7.5];B[aa])", r"GM\[2\] is another game"),
+        ("(;SZ[9]KM[7.5]GN[x];B[aa];W[aa])", "game.sgf, game x, move 2: A9 is illegal: the point has a stone"),
+        ("(;SZ[9]KM[7.5];B[ba];W[ii];B[ab];W[aa])", "move 4: A9 is illegal: suicide, or a repeated position"),
+        ("(;SZ[9]KM[7.5];B[];W[];B[aa])", "move 3: A9 is illegal: both players have passed"),
+        ("(;SZ[9]KM[7.5];B[];W[];B[])", "move 3: pass is illegal: both players have passed"),
+        ("(;SZ[9]KM[7.5];B[aa];W[jj])", r"move 2: W\[jj\] is outside of a board of 9x9"),
+        ("(;SZ[9]KM[7.5];B[a])", r"move 1: B\[a\] is outside of a board"),
+        ("(;SZ[9]KM[7.5];B[aa];B[bb])", r"move 2: B\[bb\], but it is not B's turn"),
+        ("(;SZ[9]KM[7.5]AB[aa][bb];W[cc])", "sets up stones"),
+        ("(;GM[2]SZ[9]KM[7.5];B[aa])", r"GM\[2\], which is not Go"),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_file_and_move(tmp_path: Path, text: str, message: str) -> None:
@@ -88,14 +88,14 @@ def test_a_ko_taken_back_at_once_is_named(tmp_path: Path) -> None:
     record = "".join(f";{'BW'[turn % 2]}[{point}]" for turn, point in enumerate(moves))
     game = f"(;SZ[9]KM[7.5]{record}"
     assert len(read(written(tmp_path, f"{game})"))[0].moves) == 9
-    with pytest.raises(ConfigError, match="move 10: B8 is illegal: suicide, or a position that has been before"):
+    with pytest.raises(ConfigError, match="move 10: B8 is illegal: suicide, or a repeated position"):
         read(written(tmp_path, f"{game};W[bb])"))
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing.sgf: cannot be read \(No such file"):
         read(tmp_path / "nothing.sgf")
-    with pytest.raises(ConfigError, match=r"holds no \*.sgf"):
+    with pytest.raises(ConfigError, match=r"has no \*.sgf"):
         read(tmp_path)
 
 

@@ -211,32 +211,32 @@ BAD = {
     ),
     "no class": (
         lambda root: [shutil.rmtree(root / "train" / name) for name in COUNTS["train"]],
-        r"train holds no class",
+        r"train has no class",
     ),
     "loose images": (
         lambda root: write(root / "val" / "ILSVRC2012_val_00000001.JPEG", picture(8, 8)),
-        r"val holds images that are in no class \(ILSVRC2012_val_00000001\.JPEG.*1 in all\)",
+        r"val has images outside of class folders \(ILSVRC2012_val_00000001\.JPEG.*1 in all\)",
     ),
-    "empty class": (lambda root: remove_contents(root / "train" / "Bee"), r"train/Bee holds no image"),
-    "empty class in val": (lambda root: remove_contents(root / "val" / "cat"), r"val/cat holds no image"),
+    "empty class": (lambda root: remove_contents(root / "train" / "Bee"), r"train/Bee has no image"),
+    "empty class in val": (lambda root: remove_contents(root / "val" / "cat"), r"val/cat has no image"),
     "class that links to itself": (lambda root: (root / "train" / "eel").symlink_to("eel"), r"train/eel: .*links"),
     "class that links to its folder": (
         lambda root: (root / "train" / "eel").symlink_to("."),
-        r"train/eel holds no image",
+        r"train/eel has no image",
     ),
     "part that links to itself": (lambda root: linked_to_itself(root / "val"), r"lacks val"),
     "root that links to itself": (lambda root: linked_to_itself(root), r"there is no (such )?folder"),
     "an image of another kind": (
         lambda root: (root / "train" / "ant" / "3.TIF").write_bytes(b"II*"),
-        r"train/ant holds images that are not read \(3\.TIF and so on, 1 in all\); convert them to",
+        r"train/ant has images of formats that are not read \(3\.TIF and so on, 1 in all\); convert them to",
     ),
     "images of a class in a folder": (
         lambda root: write(root / "train" / "ant" / "more" / "0.jpg", picture(8, 8)),
-        r"train/ant holds images in a folder of its own \(more\)",
+        r"train/ant has images in a subfolder \(more\)",
     ),
     "class of val only": (
         lambda root: write(root / "val" / "dog" / "0.jpg", picture(8, 8)),
-        r"val/dog is a class that .*train has no folder of",
+        r"val/dog is a class without a folder in .*train",
     ),
 }
 

@@ -152,13 +152,13 @@ def test_an_example_batch_looks_like_a_real_one_and_leaves_the_random_state_alon
         (
             np.zeros((7, 4, 4), np.uint8),
             np.zeros(7, int),
-            r"holds images uint8 \[7, 4, 4\].*expected uint8 \[8, 4, 4\]",
+            r"has images uint8 \[7, 4, 4\].*expected uint8 \[8, 4, 4\]",
         ),
         (np.zeros((8, 4, 5), np.uint8), np.zeros(8, int), r"\[8, 4, 5\]"),
         (np.zeros((8, 4, 4), np.float32), np.zeros(8, int), "float32"),
         (np.zeros((8, 4, 4), np.uint8), np.zeros(9, int), r"labels \[9\]"),
-        (np.zeros((8, 4, 4), np.uint8), np.arange(8) + 3, "labels run from 3 to 10, expected 0 to 9"),
-        (np.zeros((8, 4, 4), np.uint8), np.arange(8) - 1, "labels run from -1 to 6"),
+        (np.zeros((8, 4, 4), np.uint8), np.arange(8) + 3, "labels from 3 to 10, expected 0 to 9"),
+        (np.zeros((8, 4, 4), np.uint8), np.arange(8) - 1, "labels from -1 to 6"),
     ],
 )
 def test_data_that_is_not_as_declared_is_refused(images: np.ndarray, labels: np.ndarray, message: str) -> None:

@@ -89,7 +89,7 @@ def test_users_of_few_ratings_are_left_out(tmp_path: Path) -> None:
         ("1,2.5,3,4", "is not"),
         ("1,2,3,", "is not"),
         ("1,\xff,3,4", "is not"),
-        ("-1,2,3,4", "user -1 is out of range; ids are from 0 to 2147483647"),
+        ("-1,2,3,4", "user -1 is out of range; ids must be 0 to 2147483647"),
         ("1,3000000000,3,4", "item 3000000000 is out of range"),
         ("1,99999999999999999999,3,4", "is not"),
         ("1,2,3,4,5", "'1,2,3,4,5' is not"),
@@ -123,9 +123,9 @@ def test_a_rating_that_is_there_twice_is_refused_with_both_lines(tmp_path: Path)
     ("text", "words"),
     [
         (["userId,rating,movieId,timestamp"], r"ratings\.csv:1: the header must be userId,movieId,rating,timestamp"),
-        (lines("ratings.csv", []), "ratings.csv: holds no rating"),
-        (lines("ratings.csv", rows()[:19]), r"no user has 20 ratings or more \(\d+ at most\), so that nothing is left"),
-        (lines("ratings.csv", [(1, 2, "5", 3)]), r"no user has 20 ratings or more \(1 at most\)"),
+        (lines("ratings.csv", []), "ratings.csv: has no rating"),
+        (lines("ratings.csv", rows()[:19]), r"no user has 20 ratings or more \(the most are \d+\), so nothing is left"),
+        (lines("ratings.csv", [(1, 2, "5", 3)]), r"no user has 20 ratings or more \(the most are 1\)"),
         (b"", r"ratings\.csv:1: the header must be"),
     ],
 )
@@ -135,10 +135,12 @@ def test_a_file_without_a_test_set_is_refused(tmp_path: Path, text: list[str] | 
 
 
 def test_a_folder_without_ratings_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"dataset\.path=.*holds none of them; .*ratings\.csv, ratings\.dat, u\.data"):
+    with pytest.raises(
+        ConfigError, match=r"dataset\.path=.*has no file of ratings; .*ratings\.csv, ratings\.dat, u\.data"
+    ):
         movielens(str(tmp_path))
     write(tmp_path, lines("u.data", rows()), "u.data")
-    with pytest.raises(ConfigError, match=r"holds ratings\.csv and u\.data; set dataset\.path to"):
+    with pytest.raises(ConfigError, match=r"has ratings\.csv and u\.data; set dataset\.path to"):
         movielens(write(tmp_path, lines("ratings.csv", rows())))
 
 

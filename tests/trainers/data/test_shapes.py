@@ -211,11 +211,11 @@ def test_a_folder_for_classification_has_all_classes_whatever_wrote_the_files(
 @pytest.mark.slow
 def test_other_annotations_than_the_reference_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(generated_files.REFERENCE["classification"], "annotations", "another")
-    with pytest.raises(ConfigError, match="instead of another"):
+    with pytest.raises(ConfigError, match="expected another"):
         ensure("classification", 2, str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == [".shapes-v1-classification-2.lock"]
 
 
 def test_a_size_without_training_images_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="at least 1"):
+    with pytest.raises(ConfigError, match="must be 1 or more training images"):
         ensure("detection", 0, str(tmp_path))

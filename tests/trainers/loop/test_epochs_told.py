@@ -12,7 +12,7 @@ import torch
 
 from tests.trainers.loop import test_positions
 from tests.trainers.processes import CPU
-from trainers.data.loading.epoch_teller import told_epochs
+from trainers.data.loading.epoch_teller import with_epochs
 from trainers.data.loading.types import Shard
 from trainers.loop import train
 
@@ -62,7 +62,7 @@ def fitted(
         logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
         num_sanity_val_steps=0,
     )  # fmt: skip
-    trainer.fit(module, told_epochs(loader), told_epochs(held_out), ckpt_path=checkpoint, weights_only=True)
+    trainer.fit(module, with_epochs(loader), with_epochs(held_out), ckpt_path=checkpoint, weights_only=True)
     return module
 
 
@@ -103,7 +103,7 @@ def test_ratings_have_another_order_and_other_negatives_in_each_epoch(tmp_path: 
 def test_lightning_reaches_every_loader_of_ours_by_itself(tmp_path: Path, kind: str) -> None:
     loader = of_kind(kind, tmp_path)
     assert loader.sampler is loader
-    assert told_epochs(loader) is loader
+    assert with_epochs(loader) is loader
 
 
 class Own:
@@ -185,9 +185,9 @@ def test_a_loaders_own_sampler_still_hears_of_it() -> None:
 
 def test_what_has_no_epochs_is_left_as_it_is() -> None:
     batches = [1, 2]
-    assert told_epochs(batches) is batches
-    assert told_epochs(None) is None
+    assert with_epochs(batches) is batches
+    assert with_epochs(None) is None
 
 
 def test_a_run_hands_its_loaders_on_so() -> None:
-    assert train.told_epochs is told_epochs
+    assert train.with_epochs is with_epochs

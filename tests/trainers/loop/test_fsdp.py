@@ -16,7 +16,7 @@ from conf.schema import ConfigError
 from tests.support.composing import composed
 from tests.trainers.models.test_gpt import language, model
 from tests.trainers.processes import CPU
-from trainers.data.loading.epoch_teller import told_epochs
+from trainers.data.loading.epoch_teller import with_epochs
 from trainers.data.loading.types import Shard
 from trainers.data.selfplay import SelfPlayData
 from trainers.loop import ddp, fsdp
@@ -69,7 +69,7 @@ def trained(shard: Shard, way: str, saved: Path | None = None, goes_on: Path | N
         limit_val_batches=0, barebones=True, use_distributed_sampler=False,
     )  # fmt: skip
     trainer.callbacks.append(noted)  # type: ignore[attr-defined]
-    loader = told_epochs(data.train_loader(TOKENS // shard.world_size, 1, shard))
+    loader = with_epochs(data.train_loader(TOKENS // shard.world_size, 1, shard))
     trainer.fit(module, loader, ckpt_path=goes_on, weights_only=True)
     weights = {name: whole.clone() for name, whole in sharded.whole(module.state_dict(), True).items()}
     return torch.stack(noted.losses), weights, part_kept(module)

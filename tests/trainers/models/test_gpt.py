@@ -337,7 +337,7 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], words: str) -> None:
                   " dataset.sequence_length=16; give a multiple, such as 16"),
         (64, 160, "model.hparams.micro_batch_size=64: does not divide a device's batch of 160 tokens; give a divisor"
                   " of it, such as 32"),
-        (64, 100, "batch_size=100: counts a device's tokens, and a sequence has 16"),
+        (64, 100, "batch_size=100: is in tokens, and not a multiple of dataset.sequence_length=16"),
     ],
 )  # fmt: skip
 def test_a_batch_that_no_micro_batches_make_up_is_refused(micro: int, batch: int, words: str) -> None:

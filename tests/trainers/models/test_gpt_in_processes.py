@@ -16,7 +16,7 @@ from pytorch_lightning.strategies import Strategy
 from tests.trainers.models.test_gpt import language, model
 from tests.trainers.processes import ALONE, CPU
 from trainers.data.language import LanguageData
-from trainers.data.loading.epoch_teller import told_epochs
+from trainers.data.loading.epoch_teller import with_epochs
 from trainers.data.loading.types import Shard
 from trainers.loop import ddp
 from trainers.models.gpt import LanguageModel
@@ -40,7 +40,7 @@ def trained(strategy: Strategy, data: LanguageData, shard: Shard) -> tuple[Langu
             strategy=strategy, accelerator="cpu", devices=1, num_nodes=shard.world_size, max_epochs=1,
             limit_train_batches=STEPS, limit_val_batches=0, barebones=True, use_distributed_sampler=False,
         )  # fmt: skip
-        trainer.fit(module, told_epochs(data.train_loader(TOKENS // shard.world_size, 1, shard)))
+        trainer.fit(module, with_epochs(data.train_loader(TOKENS // shard.world_size, 1, shard)))
     return module, sizes
 
 

@@ -1,4 +1,4 @@
-"""What is made once and kept: arrays and folders of files. Of processes that start together one makes them."""
+"""A cache of arrays and folders of files. If several processes need an entry at once, one of them makes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named arrays in $TIMETRIAL_CACHE (default: $XDG_CACHE_HOME/timetrial, else ~/.cache/timetrial)."""
+"""Caches named arrays in $TIMETRIAL_CACHE (default: $XDG_CACHE_HOME/timetrial, else ~/.cache/timetrial)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from trainers.data.cached.turn import turn
 
 Arrays = dict[str, np.ndarray]
 
-MAPPED_BYTES = 1 << 20  # arrays from this size on are mapped into memory, and so shared by a machine's processes
-SIZES = "sizes.json"  # The bytes of each file, written last: a lost or shortened file shows.
+MAPPED_BYTES = 1 << 20  # Arrays of this size and more are memory-mapped, so a machine's processes share them.
+SIZES = "sizes.json"  # size of each file; written last, so that missing or truncated files are detected
 
 
 def cached_arrays(room: str, files: Sequence[Path], settings: str, version: int, make: Callable[[], Arrays]) -> Arrays:
-    """What `make()` returns, from the cache's folder `room`, or into it where it can be written.
+    """Return the arrays of `make()`, from the cache's folder `room` if they are there; else make and cache them.
 
-    It is made anew where one of the files that it is made of has another size or time, or `version` of `make` changes,
-    and where what is kept is damaged or can be another user's, which is said. `settings` say what else it depends on;
-    it may depend on no file. Of processes that ask at once one makes it; the others wait, for turn.WAIT_SEC at most.
+    They are made anew if one of `files` has another size or time, if `version` of `make` or `settings` change, or if
+    the cached ones are damaged or another user could have written them. `files` may be empty. If several processes need
+    the arrays at once, one makes them and the others wait, for up to turn.WAIT_SEC. If the cache cannot be written, the
+    arrays are not cached.
     """
     stats = [file.stat() for file in files]
     state = "-".join([str(version), *(f"{stat.st_size}-{stat.st_mtime_ns}" for stat in stats)])
-    if len(files) > 1:  # The name would be too long otherwise.
+    if len(files) > 1:  # Otherwise the name would be too long.
         state = hashlib.sha256(state.encode()).hexdigest()[:16]
     source = hashlib.sha256("|".join([*map(str, files), settings]).encode()).hexdigest()[:16]
     parts = (room, f"{files[0].stem if files else 'made'}-{source}")
@@ -43,9 +44,9 @@ def cached_arrays(room: str, files: Sequence[Path], settings: str, version: int,
         try:
             private_folder(*parts)
             lock = stack.enter_context(turn(parent / ".lock"))
-        except OSError:  # There is no place that can be written or locked.
+        except OSError:  # The cache cannot be written or locked.
             return make()
-        if (arrays := _load(parent / state)) is not None:  # by a process whose turn was before
+        if (arrays := _load(parent / state)) is not None:  # Another process has made them meanwhile.
             return arrays
         arrays = make()
         saved = lock is not None and _save(arrays, parent / state)
@@ -53,25 +54,25 @@ def cached_arrays(room: str, files: Sequence[Path], settings: str, version: int,
 
 
 def _load(folder: Path) -> Arrays | None:
-    """Arrays that `_save` wrote; None where there are none, where they are damaged, or where others can have."""
+    """Return arrays that `_save` wrote; None if they are missing, damaged, or could be another user's."""
     if not is_trusted(folder) or not folder.exists():
         return None
     try:
         sizes = json.loads((folder / SIZES).read_text())
-        there = {file.name: file.stat().st_size for file in folder.glob("*.npy")}
-        if not sizes or there != sizes:
-            raise ValueError(f"it holds {there}, expected {sizes}")
+        actual = {file.name: file.stat().st_size for file in folder.glob("*.npy")}
+        if not sizes or actual != sizes:
+            raise ValueError(f"it holds {actual}, expected {sizes}")
         return {
             name.removesuffix(".npy"): np.load(folder / name, mmap_mode="r" if size >= MAPPED_BYTES else None)
             for name, size in sizes.items()
         }
     except (OSError, ValueError, EOFError) as error:
-        print(f"{folder}: not whole, and made anew ({error})", file=sys.stderr)
+        print(f"{folder}: is damaged ({error}); it is made anew", file=sys.stderr)
         return None
 
 
 def _save(arrays: Arrays, folder: Path) -> bool:
-    """Write all arrays, or none, in place of those of an earlier state of the same file."""
+    """Write all arrays or none, replace those of an earlier state, and return whether that worked."""
     try:
         with tempfile.TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as name:
             temporary = Path(name) / "arrays"
@@ -80,7 +81,7 @@ def _save(arrays: Arrays, folder: Path) -> bool:
                 with (temporary / f"{key}.npy").open("wb") as file:
                     np.save(file, array, allow_pickle=False)
                     file.flush()
-                    os.fsync(file.fileno())  # A machine that fails must not leave the name without the content.
+                    os.fsync(file.fileno())  # After a power failure there must be no name without its content.
             sizes = {file.name: file.stat().st_size for file in temporary.iterdir()}
             (temporary / SIZES).write_text(json.dumps(sizes))
             for stale in folder.parent.iterdir():

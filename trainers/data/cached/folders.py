@@ -1,4 +1,4 @@
-"""A folder of files that are made once: in the user's cache, or in a folder that the user names."""
+"""Caches folders of generated files, in the user's cache or in a folder that the user names."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ def cached_folder(
     name: str, what: str, path: str | None, make: Callable[[Path, int | None], None], trouble: Callable[[Path], str],
     elsewhere: str = ELSEWHERE,
 ) -> Path:  # fmt: skip
-    """The folder `name` in `path`, else in the cache; `make` fills it where it is missing.
+    """Return the folder `name` in `path`, or in the cache without a `path`; if it is missing, `make` fills it.
 
-    Of processes that ask at once one makes it; the others wait, for turn.WAIT_SEC at most. `make` gets an empty folder,
-    which is renamed once it is whole, and a descriptor that keeps the others waiting, or None. `trouble` says in words
-    what is wrong with a whole one. Then one in the cache is made anew, as one that others can have written is, and that
-    is said. One in `path` is the user's, and left alone. `elsewhere` says how to choose another place.
+    If several processes need it at once, one makes it and the others wait, for up to turn.WAIT_SEC. `make` gets an
+    empty folder, which is renamed once it is complete, and a descriptor that keeps the others waiting, or None.
 
-    Raises ConfigError where it cannot be written, and for one in `path` that is not as it was made.
+    `trouble` describes damage to a complete folder, or returns an empty text. A damaged folder in the cache is made
+    anew with a message, as is one that another user could have written. A folder in `path` belongs to the user and is
+    not changed. `elsewhere` says how to choose another place.
+
+    Raises ConfigError if the folder cannot be written, and for a damaged one in `path`.
     """
     parent = Path(path).expanduser() if path else cache()
     root = parent / name
     wrong = _wrong(root, path, trouble)
     if path and wrong:
         raise ConfigError(
-            f"dataset.path={parent}: the generated {what} in {root} is damaged: {wrong}; delete the folder, and it is"
+            f"dataset.path={parent}: the generated {what} in {root} is damaged: {wrong}; delete the folder to have it"
             " made again"
         )
     if root.exists() and not wrong:
@@ -43,38 +45,37 @@ def cached_folder(
         with turn(parent / f".{name}.lock") as lock:
             wrong = _wrong(root, path, trouble)  # Another process may have made it in the meantime.
             if wrong:
-                print(f"{root}: not used, since {wrong}; made anew", file=sys.stderr, flush=True)
+                print(f"{root}: is not used, because {wrong}; it is made anew", file=sys.stderr, flush=True)
             if wrong or not root.exists():
                 _make(root, lock, make)
     except OSError as error:
         key = f"dataset.path={path}" if elsewhere == ELSEWHERE else "cache"
         raise ConfigError(
-            f"{key}: the generated {what} cannot be written to {root} ({error}); {elsewhere} that has room and can be"
-            " written"
+            f"{key}: the generated {what} cannot be written to {root} ({error}); {elsewhere} with room and write access"
         ) from error
     if not path and (why := distrust(root)):
         raise ConfigError(
-            f"cache: the generated {what} is not used, since {why}; remove it, or {elsewhere} of your own"
+            f"cache: the generated {what} is not used, because {why}; remove it, or {elsewhere} of your own"
         )
     return root
 
 
 def _wrong(root: Path, path: str | None, trouble: Callable[[Path], str]) -> str:
-    """Why a folder that is there cannot be used; empty where it can, and where there is none."""
+    """Return why an existing folder cannot be used; empty if it can be used or does not exist."""
     if not path and (why := distrust(root)):
         return why
     return trouble(root) if root.exists() else ""
 
 
 def _make(root: Path, lock: int | None, make: Callable[[Path, int | None], None]) -> None:
-    # Without its turn this process must not touch what the other one makes, which may take as long again.
+    # Without the lock this process must not touch the other one's partial folder, which may still be in the making.
     partial = root.with_name(f".{root.name}.{'partial' if lock is not None else os.getpid()}")
     stale = root.with_name(f".{root.name}.stale-{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)  # Whoever began it has ended, or it would hold the lock.
+    shutil.rmtree(partial, ignore_errors=True)  # Its maker has ended, else it would hold the lock.
     partial.mkdir()
     try:
         make(partial, lock)
-        if root.exists():  # What is made anew is the same to the last bit, so who reads it now goes on reading.
+        if root.exists():  # The new files are identical, so processes that read the old ones can continue.
             root.rename(stale)
         partial.rename(root)
     finally:

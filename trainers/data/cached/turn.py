@@ -1,4 +1,4 @@
-"""Whose turn it is to make what several processes want: one makes it, and the others wait."""
+"""A lock for processes that need the same cache entry: one makes it, and the others wait."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# Two busy cores have drawn 18,000 images for 13 minutes. Processes of a group wait half an hour for each other (gloo).
+# Two busy cores took 13 minutes to draw 18,000 images. gloo's processes wait half an hour for each other.
 WAIT_SEC = 1200.0
 POLL_SEC = 0.05
 
 
 @contextmanager
 def turn(lock: Path) -> Iterator[int | None]:
-    """The descriptor of the file `lock`, held by this process alone; None where another held it for WAIT_SEC.
+    """Lock the file `lock` and yield its descriptor; yield None if another process held it for WAIT_SEC.
 
-    The kernel releases it when its holder has ended, and each process that the holder passed it to. So a killed maker
-    stops nobody. Raises OSError where the file cannot be opened or locked.
+    The kernel releases the lock when its holder, and each process that inherited it, has ended, so a killed maker does
+    not block others. Raises OSError if the file cannot be opened or locked.
     """
     with lock.open("w") as file:
         deadline = time.monotonic() + WAIT_SEC
         while not (held := _locked(file.fileno())) and time.monotonic() < deadline:
             time.sleep(POLL_SEC)
         if not held:
-            print(f"{lock.parent}: another process has been at work for {WAIT_SEC:g} s; not waiting", file=sys.stderr)
+            print(f"{lock.parent}: another process has held its lock for {WAIT_SEC:g} s; not waiting", file=sys.stderr)
         yield file.fileno() if held else None
 
 

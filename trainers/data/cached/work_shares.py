@@ -1,7 +1,7 @@
-"""Work in several processes, a share for each. What they make must not depend on how many there are.
+"""Splits work over several processes, a share for each. The result must not depend on the number of processes.
 
-They are new processes, because this one may be a fork, or have a CUDA context, which must not be forked. Threads would
-wait for each other at the interpreter's lock, for memory and in BLAS.
+The processes are started anew, because this one may be a fork or have a CUDA context, which must not be forked. Threads
+would wait for each other at the interpreter's lock, in memory allocation and in BLAS.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ Item = TypeVar("Item")
 
 
 def num_shares(amount: int, worth_a_process: int) -> int:
-    """How many processes an amount of work is worth, of this process's cores at most."""
+    """Return how many processes an amount of work is worth, up to the number of this process's cores."""
     return min(len(os.sched_getaffinity(0)), -(-amount // worth_a_process))
 
 
 def in_shares(module: str, arguments: Sequence[str], num: int, lock: int | None = None) -> list[bytes]:
-    """What `python -m module *arguments --share k/num` prints, for each k of 0 to num - 1; all run at once.
+    """Run `python -m module *arguments --share k/num` for each k from 0 to num - 1 at once; return what they print.
 
-    They keep the descriptor `lock`, so that it stays locked until the last of them has ended, even if this process is
-    killed. Raises OSError where one ended with CANNOT_WRITE, with its words, and RuntimeError where one failed.
+    The processes inherit the descriptor `lock`, so it stays locked until the last of them has ended, even if this
+    process is killed. Raises OSError with the error text of a process that exited with CANNOT_WRITE, and RuntimeError
+    for one that failed otherwise.
     """
     command = [sys.executable, "-P", "-m", module, *arguments]
     paths = [str(installation.SEARCH_FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -44,7 +45,7 @@ def in_shares(module: str, arguments: Sequence[str], num: int, lock: int | None 
         return [_printed(process) for process in processes]
     finally:
         for process in processes:
-            process.kill()  # nothing where it has ended
+            process.kill()  # no effect on an ended process
             if process.stderr and not process.stderr.closed:
                 process.communicate()
 
@@ -55,21 +56,21 @@ def _printed(process: subprocess.Popen[bytes]) -> bytes:
     if process.returncode == CANNOT_WRITE:
         raise OSError(words)
     if process.returncode:
-        raise RuntimeError(f"a process that makes a share ended with {process.returncode}: {words}")
+        raise RuntimeError(f"a process for a share of the work ended with exit code {process.returncode}: {words}")
     return output
 
 
 def share_parser(description: str) -> argparse.ArgumentParser:
-    """A parser of `--share k/num`, as two numbers, for the module that `in_shares` runs."""
+    """Return a parser of `--share k/num`, as two numbers, for the module that `in_shares` runs."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--share", type=lambda text: tuple(map(int, text.split("/"))), default=(0, 1))
     return parser
 
 
-def while_wanted(items: Iterable[Item]) -> Iterator[Item]:
-    """The items, as long as the process lives that started this one; then this one exits."""
+def while_parent_lives(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield the items while the parent process lives; exit once it has ended."""
     parent = os.getppid()
     for item in items:
         if os.getppid() != parent:
-            sys.exit("the process that wanted this share has ended")
+            sys.exit("the process that started this share has ended")
         yield item

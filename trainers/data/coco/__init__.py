@@ -1,4 +1,4 @@
-"""COCO's annotations as an index of arrays, and COCO's metrics computed over any number of processes."""
+"""COCO's annotations as an index of arrays, and COCO's metrics over any number of processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""COCO's annotation files (https://cocodataset.org/#format-data) as arrays, checked on the way."""
+"""Reads COCO's annotation files (https://cocodataset.org/#format-data) into arrays, and checks them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from trainers.data.coco.outlines import FARTHEST, OutlineError, outline_edges
 from trainers.data.reading.image_limit import above_limit
 
 PARTS = ("images", "annotations", "categories")
-MAX_SIDE = 65_535  # pixels, what a JPEG file can have; the pixels of an image are then below 2**32, as its masks need
-MAX_AREA = 1e10  # pixels², where COCO's protocol ends
+MAX_SIDE = 65_535  # pixels, the limit of JPEG; it keeps an image below 2**32 pixels, which masks need
+MAX_AREA = 1e10  # pixels², the limit of COCO's protocol
 
 
 def read_annotations(path: Path, masks: bool, max_image_pixels: int) -> dict[str, np.ndarray]:
-    """The arrays of `trainers.data.coco.index.CocoIndex` by their names, and `notes` on what was left out.
+    """Return the arrays of `trainers.data.coco.index.CocoIndex` by name, and `notes` on objects left out.
 
-    Images are sorted by id, labels follow the sorted category ids, objects lie in the file's order within an image.
-    Left out are boxes without area or outside of their image, and with `masks` also objects without an outline
-    (crowds need none). Raises ConfigError, naming the file, the item and its id, where the file is anything else than
-    COCO's, also where only an evaluation would come upon it.
+    Images are sorted by id, labels follow the sorted category ids, and objects keep the file's order within an image.
+    Objects are left out if their box has no area or is outside of the image, and with `masks` also without an outline
+    (crowds need no outline). Raises ConfigError, naming the file, the item and its id, for anything that is not COCO's
+    format, even if only an evaluation would use it.
     """
     content = read_json(path)
     images, annotations, categories = (Items.of(path, content, part) for part in PARTS)
@@ -58,26 +58,26 @@ def read_annotations(path: Path, masks: bool, max_image_pixels: int) -> dict[str
 
 
 def _check_ids(annotations: Items) -> None:
-    """Ids may be left out; which of two annotations with the same one is meant cannot be told."""
+    """Check that ids, which may be missing, are whole numbers and unique."""
     first: dict[Any, int] = {}
     for position, item in enumerate(annotations.items):
         if "id" not in item:
             continue
         if type(item["id"]) is not int:
-            annotations.refuse(position, "has an id that is no whole number")
+            annotations.refuse(position, "has an id that is not a whole number")
         if first.setdefault(item["id"], position) != position:
-            annotations.refuse(position, f"has the id of annotations[{first[item['id']]}], expected one of its own")
+            annotations.refuse(position, f"has the id of annotations[{first[item['id']]}], expected a unique one")
 
 
 def _check_areas(annotations: Items) -> None:
     for position, item in enumerate(annotations.items):
         area = item.get("area", 0)
         if not is_number(area, 0, MAX_AREA):
-            annotations.refuse(position, f"has the area {area!r}, expected pixels: a number from 0 to {MAX_AREA:g}")
+            annotations.refuse(position, f"has the area {area!r}, expected a number of pixels from 0 to {MAX_AREA:g}")
 
 
 def _crowds(annotations: Items) -> np.ndarray:
-    """Which are crowds, bool [n]; what does not say so is none."""
+    """Return which annotations are crowds, bool [n]; without `iscrowd` an annotation is not a crowd."""
     values = [item.get("iscrowd", 0) for item in annotations.items]
     for position, value in enumerate(values):
         if type(value) not in (int, bool) or value not in (0, 1):
@@ -86,7 +86,7 @@ def _crowds(annotations: Items) -> np.ndarray:
 
 
 def _sizes(images: Items, max_image_pixels: int) -> np.ndarray:
-    """Height and width, int64 [n, 2]."""
+    """Return height and width, int64 [n, 2]."""
     sizes = np.stack([images.integers(key) for key in ("height", "width")], axis=1)
     if (bad := (sizes <= 0).any(axis=1) | (sizes > MAX_SIDE).any(axis=1)).any():
         first = int(np.argmax(bad))
@@ -98,21 +98,21 @@ def _sizes(images: Items, max_image_pixels: int) -> np.ndarray:
 
 
 def _boxes(annotations: Items, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes clipped to their images, float32 [n, 4] x0 y0 x1 y1, and which have an area, bool [n]."""
+    """Return boxes clipped to their images, float32 [n, 4] x0 y0 x1 y1, and which have an area, bool [n]."""
     values = annotations.values("bbox")
     try:
-        given = np.array(values)  # This keeps the file's type: words would become numbers on the way to float64.
+        raw = np.array(values)  # This keeps the file's type: float64 would turn text into numbers.
     except ValueError:
-        given = np.zeros(0)
-    if given.shape != (len(values), 4) or given.dtype.kind not in "if" or not (np.abs(given) <= FARTHEST).all():
+        raw = np.zeros(0)
+    if raw.shape != (len(values), 4) or raw.dtype.kind not in "if" or not (np.abs(raw) <= FARTHEST).all():
         first, box = next((at, box) for at, box in enumerate(values) if not _is_box(box))
         expected = f"four finite numbers up to {FARTHEST:,}: x, y, width, height"
         annotations.refuse(first, f"has the bbox {box!r}, expected {expected}")
-    given = given.astype(np.float64)
+    raw = raw.astype(np.float64)
     limits = sizes[:, [1, 0]]
-    low, high = given[:, :2], given[:, :2] + given[:, 2:]
+    low, high = raw[:, :2], raw[:, :2] + raw[:, 2:]
     boxes = np.concatenate([np.clip(low, 0, limits), np.clip(high, 0, limits)], axis=1).astype(np.float32)
-    sides = np.minimum(given[:, 2:], boxes[:, 2:] - boxes[:, :2])
+    sides = np.minimum(raw[:, 2:], boxes[:, 2:] - boxes[:, :2])
     return boxes, sides.min(axis=1) > 0
 
 
@@ -121,7 +121,7 @@ def _is_box(box: Any) -> bool:
 
 
 def _edges(annotations: Items, crowd: np.ndarray, sizes: np.ndarray, masks: bool) -> tuple[np.ndarray, np.ndarray]:
-    """As `outline_edges`; without `masks` nothing has any."""
+    """Return what `outline_edges` returns; without `masks` there are no edges."""
     if not masks:
         return np.zeros((0, 4), np.float32), np.zeros(len(crowd) + 1, np.int64)
     outlines = annotations.values("segmentation")
@@ -132,10 +132,10 @@ def _edges(annotations: Items, crowd: np.ndarray, sizes: np.ndarray, masks: bool
 
 
 def _edges_of(objects: np.ndarray, edges: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the edges of each of `objects` start, int64 [n + 1], and these edges one object after the other."""
+    """Return the starts of the edges of each of `objects`, int64 [n + 1], and these edges, object by object."""
     counts = np.diff(starts)[objects]
-    own_starts = _starts(counts)
-    return own_starts, edges[np.arange(own_starts[-1]) + np.repeat(starts[objects] - own_starts[:-1], counts)]
+    new_starts = _starts(counts)
+    return new_starts, edges[np.arange(new_starts[-1]) + np.repeat(starts[objects] - new_starts[:-1], counts)]
 
 
 def _starts(counts: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Average precision of detections by COCO's protocol (https://cocodataset.org/#detection-eval), over all processes."""
+"""Average precision by COCO's protocol (https://cocodataset.org/#detection-eval), over all processes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from trainers.data.coco.overlaps import MAX_DETECTIONS, IouType, Objects, silent
 
 PREFIX: dict[IouType, str] = {"bbox": "box", "segm": "mask"}
 EVERY_AREA = [0.0, 1e10]  # pixels²
-LISTED = ("images", "scores", "labels", "areas")  # what is known of detections, beside their overlaps
-MAX_EVALUATORS = 8  # processes: each is one more gathering for all
+LISTED = ("images", "scores", "labels", "areas")  # columns of detections that are gathered with their overlaps
+MAX_EVALUATORS = 8  # processes that evaluate classes; each needs another gather from all processes
 T = TypeVar("T")
 
 
 class DetectionEvaluator:
-    """Collects the detections of this process's images and evaluates them together with those of all others."""
+    """Collects the detections of this process's images, and evaluates them together with those of all processes."""
 
     def __init__(self, index: CocoIndex, iou_types: Sequence[IouType] = ("bbox",)) -> None:
         assert set(iou_types) <= set(PREFIX), iou_types
@@ -42,11 +42,11 @@ class DetectionEvaluator:
         labels: np.ndarray,
         masks: Sequence[bytes] | None = None,
     ) -> None:
-        """Add K detections, in any order; all those of an image by the same process.
+        """Add K detections, in any order; one process has to add all detections of an image.
 
-        image_index: int64 [K], positions in the dataset's index. boxes: float32 [K, 4] x0 y0 x1 y1 in the image's own
-        pixels. scores: float32 [K]. labels: int64 [K], from 1 on. masks: K compressed run lengths of COCO's, for segm.
-        Raises FloatingPointError, naming the image, where a box or score is not finite: no place in an order is its.
+        image_index: int64 [K], positions in the dataset's index. boxes: float32 [K, 4] x0 y0 x1 y1 in the image's
+        pixels. scores: float32 [K]. labels: int64 [K], from 1 on. masks: K compressed run lengths in COCO's format, for
+        segm. Raises FloatingPointError, naming the image, if a box or a score is not finite and cannot be ranked.
         """
         assert len(image_index) == len(boxes) == len(scores) == len(labels)
         self._check_finite(image_index, boxes, scores)
@@ -67,24 +67,24 @@ class DetectionEvaluator:
             raise FloatingPointError(
                 f"{self.index.annotations}: image {self.index.image_ids[image]} ({self.index.file_names[image]}) has a"
                 f" detection with the score {scores[at]:g} and the box {boxes[at].tolist()}, expected finite numbers;"
-                " most often the learning rate is too high: give a lower model.optimizer.lr; in place of"
-                " fp16, precision=bf16 holds larger numbers"
+                " most often the learning rate is too high: give a lower model.optimizer.lr; with precision=fp16, give"
+                " precision=bf16, which holds larger numbers"
             )
 
     def compute(self) -> dict[str, float]:
-        """The average precision over IoUs of 0.5 to 0.95, and at 0.5, of boxes and masks, on every process; empties.
+        """Return the average precision over IoUs of 0.5 to 0.95, and at 0.5, on every process; drop the detections.
 
-        `box_map` and `box_map_50` for bbox, `mask_map` and `mask_map_50` for segm; 0 where there are no detections,
-        and absent where no object counts: crowds alone can be neither found nor missed.
-        A collective call: every process measures overlaps of its own images, and then evaluates some of the classes.
+        The keys are `box_map` and `box_map_50` for bbox, `mask_map` and `mask_map_50` for segm. Without detections the
+        values are 0. Without objects that count the keys are absent: crowds alone can be neither found nor missed.
+        A collective call: every process measures overlaps of its images, and then evaluates some of the classes.
         """
         with _without_collector():
             detections = self._take()
             if not any(_from_all(len(detections["images"]))) and not self.index.crowd.all():
                 return {name: 0.0 for iou_type in self.iou_types for name in _names(iou_type)}
-            own = [self._evaluate(detections, iou_type, turn) for turn, iou_type in enumerate(self.iou_types)]
+            results = [self._evaluate(detections, iou_type, turn) for turn, iou_type in enumerate(self.iou_types)]
             metrics: dict[str, float] = {}
-            for iou_type, *parts in zip(self.iou_types, *_from_all(own), strict=True):
+            for iou_type, *parts in zip(self.iou_types, *_from_all(results), strict=True):
                 joined = {label: values for part in parts for label, values in part.items()}
                 precision = np.stack([joined[label] for label in sorted(joined)], axis=2)
                 for name, values in zip(_names(iou_type), (precision, precision[0]), strict=True):
@@ -93,14 +93,14 @@ class DetectionEvaluator:
         return metrics
 
     def _evaluate(self, detections: dict[str, Any], iou_type: IouType, turn: int) -> dict[int, np.ndarray]:
-        """The precision of this process's classes by label, each float64 [IoUs, recalls]; a collective call."""
+        """Return the precision of this process's classes by label, each float64 [IoUs, recalls]. A collective call."""
         rank, world_size = _rank_and_world_size()
         num_shares = min(world_size, MAX_EVALUATORS)
-        if iou_type == "segm":  # No mask's area is out of the protocol's range, as that of a box turned over is.
+        if iou_type == "segm":  # Masks' areas are always in the protocol's range; that of an inverted box may not be.
             detections = detections | {"areas": np.zeros(len(detections["areas"]))}
         mine: list[Any] | None = None
         for share in range(num_shares):
-            # Kinds take turns, so that the most frequent class's boxes and masks are not the same process's.
+            # `turn` shifts the shares, so that different processes evaluate boxes and masks of the most frequent class.
             part = _chosen(detections, (detections["labels"] + turn) % num_shares == share)
             part = {key: part[key] for key in LISTED} | {"overlaps": self._objects.overlaps(part, iou_type)}
             mine = _gathered_on(share, part) or mine
@@ -111,7 +111,7 @@ class DetectionEvaluator:
         return dict(zip(labels, np.moveaxis(precision, 2, 0), strict=True))
 
     def _take(self) -> dict[str, Any]:
-        """What was added, by image, label and falling score."""
+        """Return and drop the detections, sorted by image, label and descending score."""
         images = np.concatenate([np.zeros(0, np.int64), *self._images])
         scores = np.concatenate([np.zeros(0), *self._scores])
         labels = np.concatenate([np.zeros(0, np.int64), *self._labels])
@@ -130,7 +130,7 @@ class DetectionEvaluator:
 
 
 class OverlapEvaluation(COCOeval_faster):
-    """Evaluates overlaps that are measured already. It takes them for boxes', for which it prepares nothing."""
+    """Evaluates overlaps that were measured before, as if they were boxes', for which the library prepares nothing."""
 
     def __init__(
         self, objects: Objects, detections: list[dict[str, Any]], overlaps: dict[tuple[int, int], np.ndarray]
@@ -138,12 +138,12 @@ class OverlapEvaluation(COCOeval_faster):
         super().__init__(objects.coco, None, "bbox", print_function=silent)
         self._detections, self._overlaps = detections, overlaps
         self.gt_dataset = objects.dataset
-        # The other areas and numbers of detections have no part in what is reported.
+        # Other ranges of areas and numbers of detections are not reported.
         self.params.areaRng, self.params.areaRngLbl = [EVERY_AREA], ["all"]
         self.params.maxDets = [MAX_DETECTIONS]
 
     def _prepare(self) -> None:
-        """What remains of the library's way here, which goes through objects and detections many times."""
+        """Replace the library's preparation, which loops over objects and detections many times, by the needed part."""
         for detection in self._detections:
             self.dt_dataset.append_ref(detection["image_id"], detection["category_id"], detection)
         self._nonempty_iou_pairs = set(self._overlaps)
@@ -153,9 +153,9 @@ class OverlapEvaluation(COCOeval_faster):
 
 
 def evaluate(parts: list[dict[str, Any]], objects: Objects, labels: list[int]) -> np.ndarray:
-    """The precision of classes, float64 [IoUs, recalls, classes]; -1 for those without objects.
+    """Return the precision of classes, float64 [IoUs, recalls, classes]; -1 for classes without objects.
 
-    parts: what each process found in its images of these classes, what is LISTED and `overlaps`.
+    parts: from each process, its detections of these classes, with the columns LISTED and `overlaps`.
     """
     overlaps: dict[tuple[int, int], np.ndarray] = {}
     for part in parts:
@@ -187,7 +187,7 @@ def _names(iou_type: IouType) -> tuple[str, str]:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """The collector would go through millions of new dicts again and again, and free none."""
+    """Disable the garbage collector: it would scan millions of new dicts again and again without freeing any."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -198,14 +198,14 @@ def _without_collector() -> Iterator[None]:
 
 
 def _rank_and_world_size() -> tuple[int, int]:
-    """This process's rank and the number of processes."""
+    """Return this process's rank and the number of processes."""
     if not (dist.is_available() and dist.is_initialized()):
         return 0, 1
     return dist.get_rank(), dist.get_world_size()
 
 
 def _from_all(own: T) -> list[T]:
-    """What every process has, in their order."""
+    """Return every process's value, by rank."""
     _, world_size = _rank_and_world_size()
     gathered = [own] * world_size
     if world_size > 1:
@@ -214,7 +214,7 @@ def _from_all(own: T) -> list[T]:
 
 
 def _gathered_on(receiver: int, own: T) -> list[T] | None:
-    """What every process has, in their order, on the receiver, and None on the others."""
+    """Return every process's value, by rank, on the receiver; None on the others."""
     rank, world_size = _rank_and_world_size()
     if world_size == 1:
         return [own]

@@ -1,4 +1,4 @@
-"""The fields of an annotation file, read with refusals that name the file, the item, its id and the field."""
+"""Reads the fields of an annotation file; errors name the file, the item, its id and the field."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def refuse(path: Path, reason: str) -> NoReturn:
 
 
 def read_json(path: Path) -> Any:
-    """What the file holds. Raises ConfigError where it cannot be read."""
+    """Return the content of a JSON file. Raises ConfigError if it cannot be read."""
     collecting = gc.isenabled()
-    gc.disable()  # the collector would go through millions of new lists and dicts again and again, and free none
+    gc.disable()  # It would scan millions of new lists and dicts again and again without freeing any.
     try:
         return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:  # decoding errors are ValueErrors
+    except (OSError, ValueError, RecursionError) as error:  # Decoding errors are ValueErrors.
         refuse(path, f"cannot be read as JSON ({error})")
     finally:
         if collecting:
@@ -33,12 +33,12 @@ def read_json(path: Path) -> Any:
 
 
 def is_number(value: Any, low: float, high: float) -> bool:
-    return type(value) in (int, float) and low <= value <= high  # NaN is neither
+    return type(value) in (int, float) and low <= value <= high  # False for NaN
 
 
 @dataclass(frozen=True)
 class Items:
-    """A part of an annotation file: n objects with keys. All methods raise ConfigError for what cannot be."""
+    """A part of an annotation file: n objects with keys. All methods raise ConfigError for invalid content."""
 
     path: Path
     part: str  # images | annotations | categories
@@ -50,7 +50,7 @@ class Items:
             refuse(path, f"lacks the list `{part}`")
         items = content[part]
         if not isinstance(items, list) or not items:
-            refuse(path, f"`{part}` is {'empty' if isinstance(items, list) else 'no list'}")
+            refuse(path, f"`{part}` is {'empty' if isinstance(items, list) else 'not a list'}")
         for position, item in enumerate(items):
             if type(item) is not dict:
                 refuse(path, f"{part}[{position}] is a {type(item).__name__}, not an object with keys")
@@ -75,7 +75,7 @@ class Items:
         return values
 
     def integers(self, key: str) -> np.ndarray:
-        """int64 [n]."""
+        """Return the items' values of a key, int64 [n]."""
         values = self.values(key)
         for position, value in enumerate(values):
             if type(value) is not int or abs(value) >= 2**53:
@@ -83,7 +83,7 @@ class Items:
         return np.array(values, np.int64)
 
     def ids(self) -> np.ndarray:
-        """int64 [n], each once."""
+        """Return the items' ids, int64 [n]; they must be unique."""
         ids = self.integers("id")
         unique, counts = np.unique(ids, return_counts=True)
         if len(unique) < len(ids):
@@ -91,11 +91,11 @@ class Items:
         return ids
 
     def positions(self, key: str, part: str, known: np.ndarray) -> np.ndarray:
-        """Where among the ids of another part, int64 sorted, that of each item is: int64 [n]."""
+        """Return the position of each item's id among the sorted ids of another part: int64 [n]."""
         ids = self.integers(key)
         positions = np.minimum(np.searchsorted(known, ids), len(known) - 1)
         unknown = known[positions] != ids
         if unknown.any():
             first = int(np.argmax(unknown))
-            self.refuse(first, f"has the {key} {ids[first]}, which is none of `{part}`")
+            self.refuse(first, f"has the {key} {ids[first]}, which is not in `{part}`")
         return positions

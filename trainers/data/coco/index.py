@@ -1,4 +1,4 @@
-"""COCO's object detection datasets of 2014 and 2017, and datasets of one's own in the same layout and format.
+"""COCO's object detection datasets of 2014 and 2017, and other datasets in the same layout and format.
 
 Source: T.-Y. Lin et al. 2014, arXiv:1405.0312, https://cocodataset.org/#download. The folder holds
 `annotations/instances_train2017.json` and `annotations/instances_val2017.json`, and the images in `train2017` and
@@ -23,36 +23,36 @@ from trainers.data.reading.image_limit import MAX_IMAGE_PIXELS
 
 Split = Literal["train", "val"]
 
-FORMAT = 2  # the cached arrays' version; raise it when what `read_annotations` returns or refuses changes
-NUM_NAMED = 3  # missing images that an error names
+FORMAT = 2  # version of the cached arrays; raise it when `read_annotations` returns or refuses something else
+NUM_NAMED = 3  # number of missing images that an error names
 
 
 @dataclass(frozen=True)
 class CocoIndex:
-    """What one split holds: N images, M objects and E edges of their outlines. Boxes and outlines are in pixels."""
+    """One split: N images, M objects and E edges of their outlines. Boxes and outlines are in pixels."""
 
-    folder: Path  # the images'
+    folder: Path  # of the images
     annotations: Path  # the JSON file
     image_ids: np.ndarray  # int64 [N], sorted
     file_names: np.ndarray  # str [N]
     sizes: np.ndarray  # int32 [N, 2] height, width
     object_start: np.ndarray  # int64 [N + 1]: image i has the objects object_start[i] to object_start[i + 1]
-    boxes: np.ndarray  # float32 [M, 4] x0 y0 x1 y1, inside the image, of some area
+    boxes: np.ndarray  # float32 [M, 4] x0 y0 x1 y1, within the image, with an area above 0
     labels: np.ndarray  # int64 [M], 1 to the number of classes
-    crowd: np.ndarray  # bool [M]: a group of objects that is not to be learnt from
+    crowd: np.ndarray  # bool [M]: a group of objects, not used for training
     edge_start: np.ndarray  # int64 [M + 1]: object m has the edges edge_start[m] to edge_start[m + 1]
-    edges: np.ndarray  # float32 [E, 4] x0 y0 x1 y1, directed; non-zero winding is inside. Crowds have none
+    edges: np.ndarray  # float32 [E, 4] x0 y0 x1 y1, directed; non-zero winding is inside. Crowds have no edges.
     class_names: tuple[str, ...]
     class_ids: tuple[int, ...]  # COCO's id of label l is class_ids[l - 1]
-    notes: tuple[str, ...]  # what was left out
+    notes: tuple[str, ...]  # on objects left out
 
     def paths(self, images: np.ndarray) -> list[str]:
-        """The files of the images, int64 [n], positions in the index."""
+        """Return the files of images, int64 [n] positions in the index."""
         start = f"{self.folder}{os.sep}"
         return [start + name for name in self.file_names[images].tolist()]
 
     def trainable(self) -> np.ndarray:
-        """Positions of the images with at least one object that is no crowd, int64, sorted."""
+        """Return the positions of images with an object that is not a crowd, int64, sorted."""
         image = np.repeat(np.arange(len(self.image_ids)), np.diff(self.object_start))
         return np.flatnonzero(np.bincount(image[~self.crowd], minlength=len(self.image_ids)))
 
@@ -64,12 +64,12 @@ def load_index(
     masks: bool = True,
     max_image_pixels: int = MAX_IMAGE_PIXELS,
 ) -> CocoIndex:
-    """The index of one split of the dataset in folder `path`; without `masks` nothing has edges.
+    """Return the index of one split of the dataset in folder `path`; without `masks` there are no edges.
 
     The annotations are parsed once and cached in $TIMETRIAL_CACHE (default: $XDG_CACHE_HOME/timetrial, else
-    ~/.cache/timetrial); processes that start together wait for the one that parses. Raises ConfigError where files
-    are missing or are not COCO's, where an image has more than `max_image_pixels`, or where `year` is needed to tell
-    which are meant.
+    ~/.cache/timetrial); one of several processes parses, and the others wait. Raises ConfigError for missing files, for
+    files in another format, for an image of more than `max_image_pixels`, and if the folder has several years and
+    `year` is None.
     """
     folder, annotations = locate(path, split, year)
     arrays: dict[str, Any] = dict(
@@ -86,7 +86,7 @@ def load_index(
 
 
 def locate(path: str, split: Split, year: int | None) -> tuple[Path, Path]:
-    """The folder of the split's images and its annotation file. Raises ConfigError where they are not there."""
+    """Return the split's folder of images and its annotation file. Raises ConfigError if they are missing."""
     root = resolved(path)
     layout = "annotations/instances_train2017.json, annotations/instances_val2017.json, train2017/ and val2017/"
     next_step = f"set dataset.path to a folder that holds {layout} (or the same of another year)"
@@ -98,9 +98,9 @@ def locate(path: str, split: Split, year: int | None) -> tuple[Path, Path]:
     if not years:
         raise ConfigError(f"dataset.path={path}: {root} has no annotations/instances_{split}YEAR.json; {next_step}")
     if year is None and len(years) > 1:
-        raise ConfigError(f"dataset.year: {root} holds the years {years}; set dataset.year to one of them")
+        raise ConfigError(f"dataset.year: {root} has the years {years}; set dataset.year to one of them")
     if year is not None and year not in years:
-        raise ConfigError(f"dataset.year={year}: {root} holds the years {years}; set dataset.year to one of them")
+        raise ConfigError(f"dataset.year={year}: {root} has the years {years}; set dataset.year to one of them")
     name = f"{split}{years[0] if year is None else year}"
     folder, annotations = root / name, root / "annotations" / f"instances_{name}.json"
     missing = [str(what.relative_to(root)) for what in (annotations, folder) if not what.exists()]
@@ -110,11 +110,11 @@ def locate(path: str, split: Split, year: int | None) -> tuple[Path, Path]:
 
 
 def _check_images(index: CocoIndex) -> None:
-    """Raises ConfigError where images are not there. One look at the folder is enough, unless it has folders."""
+    """Raise ConfigError if images are missing. The folder is listed once; only files in subfolders are looked up."""
     with os.scandir(index.folder) as entries:
-        there = {entry.name for entry in entries}
+        existing = {entry.name for entry in entries}
     names: list[str] = index.file_names.tolist()
-    missing = [name for name in names if name not in there and not ("/" in name and (index.folder / name).is_file())]
+    missing = [name for name in names if name not in existing and not ("/" in name and (index.folder / name).is_file())]
     if missing:
         some = ", ".join(missing[:NUM_NAMED]) + (", ..." if len(missing) > NUM_NAMED else "")
         raise ConfigError(

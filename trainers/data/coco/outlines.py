@@ -1,8 +1,8 @@
-"""Outlines of objects as directed edges, from COCO's polygons and run-length encodings.
+"""Converts outlines of objects, COCO's polygons and run-length encodings, into directed edges.
 
-Formats: https://cocodataset.org/#format-data. A polygon is [x0, y0, x1, y1, ...] in pixels, an object has one or more
-of them. A run-length encoding counts pixels column by column, alternately outside and inside, as a list of numbers or
-compressed to a string.
+Formats: https://cocodataset.org/#format-data. A polygon is [x0, y0, x1, y1, ...] in pixels; an object has one or more
+polygons. A run-length encoding counts pixels column by column, alternately outside and inside, as a list of numbers or
+as a compressed string.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 MIN_POINTS = 3
-MAX_DIGITS = 7  # digits of five bits in a compressed run: images have less than 2**32 pixels
-FARTHEST = 1_000_000  # pixels: drawing takes memory by an edge's length, whether or not it lies inside of the image
+MAX_DIGITS = 7  # 5-bit digits in a compressed run: images have less than 2**32 pixels
+FARTHEST = 1_000_000  # pixels; drawing takes memory proportional to an edge's length, even outside of the image
 
 
 class OutlineError(ValueError):
-    """An outline that is none; `position` is the object's in the list."""
+    """An invalid outline; `position` is the object's in the list."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(reason)
@@ -28,14 +28,14 @@ class OutlineError(ValueError):
 def outline_edges(
     outlines: list[Any], sizes: np.ndarray, crowd: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The edges of n outlines: float32 [E, 4] x0 y0 x1 y1 in pixels, and where each one's begin, int64 [n + 1].
+    """Return the edges of n outlines, float32 [E, 4] x0 y0 x1 y1 in pixels, and the start of each, int64 [n + 1].
 
-    The parts of an outline go round in the same direction, so that the non-zero winding rule fills their union. Parts
-    of fewer than three points enclose nothing and are left out; None and what is left with no part have no edges.
-    Edges of a run-length encoding are the vertical ones only: those along rows cross no row. Crowds have no edges, but
-    an evaluation draws them: they are checked as all are.
+    All parts of an outline have the same direction, so that the non-zero winding rule fills their union. Parts of fewer
+    than three points enclose nothing and are left out. None, and an outline without parts, has no edges. A run-length
+    encoding has vertical edges only: horizontal ones cross no row. Crowds have no edges, but are checked like all
+    others, because an evaluation draws them.
 
-    sizes: int [n, 2] height and width of the image that each lies in. crowd: bool [n]; without it none is. Raises
+    sizes: int [n, 2], height and width of each outline's image. crowd: bool [n]; None for no crowds. Raises
     OutlineError.
     """
     crowd = np.zeros(len(outlines), bool) if crowd is None else crowd
@@ -48,7 +48,7 @@ def outline_edges(
             continue
         runs = _run_lengths(outline, sizes[position], position)
         if crowd[position]:
-            continue  # Crowds have thousands of runs, which would take long to draw.
+            continue  # Crowds have thousands of runs, which take long to draw.
         pieces.append(_run_edges(runs, sizes[position]))
         piece_owners.append(np.full(len(pieces[-1]), position))
     edges, owners = np.concatenate(pieces), np.concatenate(piece_owners)
@@ -59,25 +59,25 @@ def outline_edges(
 
 
 def _polygon_edges(polygons: list[list[Any]]) -> tuple[np.ndarray, np.ndarray]:
-    """Edges float32 [E, 4] and the position of the object that each belongs to, int64 [E]."""
+    """Return edges float32 [E, 4] and the position of each edge's object, int64 [E]."""
     parts, owners = _parts(polygons)
     lengths = np.fromiter(map(len, parts), np.int64, len(parts))
     if set(map(type, chain.from_iterable(parts))) - {int, float}:
-        raise OutlineError(_first_without_numbers(parts, owners), "a polygon that holds something that is no number")
+        raise OutlineError(_first_without_numbers(parts, owners), "a polygon with something else than numbers")
     try:
         numbers = np.fromiter(chain.from_iterable(parts), np.float64, lengths.sum())
-    except OverflowError:  # a whole number that is larger than any float
+    except OverflowError:  # a whole number larger than any float
         numbers = np.array([max(-2 * FARTHEST, min(x, 2 * FARTHEST)) for x in chain.from_iterable(parts)], np.float64)
-    bad = ~(np.abs(numbers) <= FARTHEST)  # NaN is not, either
+    bad = ~(np.abs(numbers) <= FARTHEST)  # also True for NaN
     if bad.any():
         part = int(np.searchsorted(np.cumsum(lengths), np.argmax(bad), side="right"))
         reason = f"a polygon with a coordinate that is not finite or not within {FARTHEST:,} pixels"
         raise OutlineError(int(owners[part]), reason)
-    starts = np.zeros(len(parts), np.int64)  # where each part's points begin
+    starts = np.zeros(len(parts), np.int64)  # index of each part's first point
     np.cumsum(lengths[:-1] // 2, out=starts[1:])
     points = numbers.reshape(-1, 2)
     following = np.arange(1, len(points) + 1)
-    following[starts + lengths // 2 - 1] = starts  # the last point's edge leads back to the first
+    following[starts + lengths // 2 - 1] = starts  # The last point's edge leads back to the first.
     ends = points[following]
     if not parts:
         return np.zeros((0, 4), np.float32), owners
@@ -90,7 +90,7 @@ def _polygon_edges(polygons: list[list[Any]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _parts(polygons: list[list[Any]]) -> tuple[list[list[float]], np.ndarray]:
-    """The polygons that enclose something, and the position of the object that each belongs to, int64."""
+    """Return the polygons that enclose something, and the position of each one's object, int64."""
     parts: list[list[float]] = []
     owners: list[int] = []
     for position, polygon in enumerate(polygons):
@@ -111,7 +111,7 @@ def _first_without_numbers(parts: list[list[float]], owners: np.ndarray) -> int:
 
 
 def _run_lengths(rle: Any, size: np.ndarray, position: int) -> np.ndarray:
-    """The runs of a run-length encoded mask, int64, which add up to the image."""
+    """Return the runs of a run-length encoded mask, int64, which add up to the image."""
     height, width = int(size[0]), int(size[1])
     if not isinstance(rle, dict) or "counts" not in rle:
         raise OutlineError(position, "neither a list of polygons nor a run-length encoding with `counts`")
@@ -122,11 +122,11 @@ def _run_lengths(rle: Any, size: np.ndarray, position: int) -> np.ndarray:
     counts = rle["counts"]
     try:
         runs = decompress(counts) if isinstance(counts, str | bytes) else _integers(counts)
-    except (TypeError, ValueError, OverflowError):  # what is no ASCII is a ValueError, too
+    except (TypeError, ValueError, OverflowError):  # Text that is not ASCII raises a ValueError, too.
         raise OutlineError(position, "a run-length encoding that holds no runs") from None
     if runs.min(initial=0) < 0:
         raise OutlineError(position, f"a run-length encoding with a run of {runs.min()} pixels")
-    # Runs that are longer than the image are told before they are added up, since a sum can overflow.
+    # Check for runs longer than the image before adding them up, because the sum can overflow.
     longest = int(runs.max(initial=0))
     if longest > height * width or runs.sum() != height * width:
         pixels = longest if longest > height * width else runs.sum()
@@ -136,20 +136,20 @@ def _run_lengths(rle: Any, size: np.ndarray, position: int) -> np.ndarray:
 
 def _integers(counts: Any) -> np.ndarray:
     if not isinstance(counts, list) or {type(count) for count in counts} - {int}:
-        raise TypeError("no list of whole numbers")
+        raise TypeError("not a list of whole numbers")
     return np.array(counts, np.int64)
 
 
 def _run_edges(runs: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """The vertical edges of a mask of these runs, float32 [E, 4]."""
+    """Return the vertical edges of a mask with these runs, float32 [E, 4]."""
     height, width = int(size[0]), int(size[1])
     inside = np.repeat(np.arange(len(runs)) % 2, runs).astype(np.int8).reshape(width, height)
     return _vertical_edges(inside)
 
 
 def _vertical_edges(inside: np.ndarray) -> np.ndarray:
-    """Edges float32 [E, 4] between the columns of a mask, int8 [width, height] of zeros and ones."""
-    # 1 where a row enters the mask at the left side of column x, -1 where it leaves; a run down a column is one edge.
+    """Return the edges, float32 [E, 4], between the columns of a mask, int8 [width, height] of zeros and ones."""
+    # A step is 1 where a row enters the mask left of column x, -1 where it leaves. A run of equal steps is one edge.
     steps = np.diff(inside, axis=0, prepend=np.int8(0), append=np.int8(0))
     changes = np.diff(steps, axis=1, prepend=np.int8(0), append=np.int8(0)) != 0
     padded = np.pad(steps, ((0, 0), (1, 1)))
@@ -160,14 +160,14 @@ def _vertical_edges(inside: np.ndarray) -> np.ndarray:
 
 
 def decompress(counts: str | bytes) -> np.ndarray:
-    """Run lengths, int64, of COCO's compressed string. Raises ValueError for what is no such string.
+    """Return the run lengths, int64, of COCO's compressed string. Raises ValueError for another string.
 
-    A character holds five bits, lowest first, and whether more follow; from the fourth on, a run is stored as its
-    difference to the one two before it (cocodataset/cocoapi, common/maskApi.c, rleToString).
+    A character holds five bits, lowest first, and a bit for whether more follow. From the fourth on, a run is stored as
+    its difference to the run two before it (cocodataset/cocoapi, common/maskApi.c, rleToString).
     """
     codes = np.frombuffer(counts.encode("ascii") if isinstance(counts, str) else counts, np.uint8).astype(np.int64) - 48
     if not len(codes) or codes.min() < 0 or codes.max() > 63 or codes[-1] & 32:
-        raise ValueError("no compressed run lengths")
+        raise ValueError("not compressed run lengths")
     last = (codes & 32) == 0
     starts = np.concatenate([[0], np.flatnonzero(last)[:-1] + 1])
     digit = np.arange(len(codes)) - np.repeat(starts, np.diff(np.append(starts, len(codes))))
@@ -175,6 +175,6 @@ def decompress(counts: str | bytes) -> np.ndarray:
         raise ValueError("a run length of more bits than the largest image needs")
     runs = np.add.reduceat((codes & 31) << (5 * digit), starts)
     runs -= np.where(codes[last] & 16, np.int64(1) << (5 * (digit[last] + 1)), 0)  # the sign
-    for parity in (1, 2):  # each is a sum of what is stored in every second place
+    for parity in (1, 2):  # A run is the sum of every second stored number up to it.
         runs[parity::2] = np.cumsum(runs[parity::2])
     return runs

@@ -1,7 +1,7 @@
-"""How much detections overlap the objects of their image and class, as COCO's protocol measures it.
+"""Measures the overlaps of detections with the objects of their image and class, as in COCO's protocol.
 
-Only these are measured: of the images of a process, by that process. Which detection then counts for which object is
-decided over all images, from the overlaps alone (trainers.data.coco.average_precision).
+Each process measures the overlaps of its images. Detections are then matched with objects over all images, from the
+overlaps alone (trainers.data.coco.average_precision).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from trainers.data.coco.outlines import MIN_POINTS
 
 IouType = Literal["bbox", "segm"]
 
-MAX_DETECTIONS = 100  # an image and class, the protocol's most
+MAX_DETECTIONS = 100  # per image and class, the protocol's limit
 
 
 class Pair(NamedTuple):
     """An image and a class that have both objects and detections."""
 
-    key: tuple[int, int]  # their ids in the annotations
-    detections: slice  # those that count, by falling score
-    objects: list[dict[str, Any]]  # the annotations, in their order
+    key: tuple[int, int]  # ids of image and class in the annotations
+    detections: slice  # the detections that count, by descending score
+    objects: list[dict[str, Any]]  # the annotations, in the file's order
 
     def size(self) -> int:
         num_detections: int = self.detections.stop - self.detections.start
@@ -37,7 +37,7 @@ class Pair(NamedTuple):
 
 
 class Objects:
-    """The annotations as they are in the file: the protocol also counts objects that are not to be learnt from.
+    """All annotations of the file: the protocol also counts objects that are not used for training.
 
     They are read when detections are first compared with them, which the warm-up before the clock does not do.
     """
@@ -51,12 +51,12 @@ class Objects:
         content = json.loads(self.index.annotations.read_bytes())
         annotations = []
         for number, read in enumerate(content["annotations"], start=1):
-            # Nothing else of what the file says, since the library would take some of it for its own notes.
+            # Copy only these keys, because the library uses others for its own purposes.
             annotation = {key: read[key] for key in ("image_id", "category_id", "bbox")}
-            annotation["id"] = number  # the file's may be missing or 0, which would count as unmatched
+            annotation["id"] = number  # The file's id may be missing, or 0, which would count as unmatched.
             annotation["area"] = read.get("area", 0)
             annotation["iscrowd"] = annotation["ignore"] = int(read.get("iscrowd", 0))
-            if self._masks:  # else nobody has checked them
+            if self._masks:  # Without masks they have not been checked.
                 annotation["segmentation"] = _region(read.get("segmentation"), *self._sizes[annotation["image_id"]])
             annotations.append(annotation)
         parts = {"images": content["images"], "annotations": annotations, "categories": content["categories"]}
@@ -71,18 +71,18 @@ class Objects:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The same, as the library matches them."""
+        """Return the annotations in the library's form for matching."""
         dataset = Dataset()
         for annotation in self.coco.dataset["annotations"]:
             dataset.append_ref(annotation["image_id"], annotation["category_id"], annotation)
         return dataset
 
     def ids(self, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The annotations' ids of positions in the index and of labels from 1 on."""
+        """Return the ids in the annotations of images (positions in the index) and labels (from 1 on)."""
         return self.index.image_ids[images], np.array(self.index.class_ids)[labels - 1]
 
     def pairs(self, images: np.ndarray, labels: np.ndarray) -> Iterator[Pair]:
-        """Of detections that are sorted by image, label and falling score: int64 [K] each."""
+        """Yield the pairs of detections sorted by image, label and descending score: int64 [K] each."""
         starts = np.flatnonzero(np.diff(images, prepend=-1) | np.diff(labels, prepend=-1))
         image_ids, class_ids = self.ids(images[starts], labels[starts])
         ends = np.minimum([*starts[1:], len(images)], starts + MAX_DETECTIONS)
@@ -91,9 +91,9 @@ class Objects:
                 yield Pair((key[0], key[1]), slice(start, end), objects)
 
     def overlaps(self, detections: dict[str, Any], iou_type: IouType) -> np.ndarray:
-        """Of all pairs, one after the other, each [detections, objects] row by row: float64 [sum of the pairs' sizes].
+        """Return the overlaps of all pairs, one after the other, each [detections, objects] in row order, as float64.
 
-        detections: `images` and `labels` as for `pairs`; `boxes` [K, 4] x0 y0 x1 y1, or `masks`, K compressed run
+        detections: `images` and `labels` as for `pairs`, and `boxes` [K, 4] x0 y0 x1 y1, or `masks`, K compressed run
         lengths.
         """
         pairs = list(self.pairs(detections["images"], detections["labels"]))
@@ -120,7 +120,7 @@ def silent(*_: object) -> None:
 
 
 def _region(segmentation: Any, height: int, width: int) -> Any:
-    """As `outlines` reads it; a region of no pixels where there is none, which the library refuses."""
+    """Return a segmentation as `outlines` reads it; an empty region if it is missing, which the library refuses."""
     if isinstance(segmentation, list):
         segmentation = [part for part in segmentation if len(part) >= 2 * MIN_POINTS]
     return segmentation or {"size": [height, width], "counts": [height * width]}

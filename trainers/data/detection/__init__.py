@@ -1,4 +1,4 @@
-"""Detection data: COCO and drawn objects from files, or generated ones, cut and resized as a detector wants them."""
+"""Detection data: COCO and drawn objects from files, or generated ones, cropped and resized as a view says."""
 
 from __future__ import annotations
 

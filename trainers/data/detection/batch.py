@@ -1,14 +1,14 @@
-"""Puts a detector's batch together: objects of an index, cut as the view says, in fixed shapes, on the device.
+"""Assembles a detector's batch: objects of an index, cropped as the view says, in fixed shapes, on the device.
 
-images       uint8 [n, 3, H, W], channels_last; zero outside of each image's own part
+images       uint8 [n, 3, H, W], channels_last; zero outside of each image's part of the canvas
 sizes        float32 [n, 2], height and width of that part
 boxes        float32 [n, G, 4], x0 y0 x1 y1 in pixels of the canvas; padding is zero
-labels       int64 [n, G], 1 to C; 0 = padding
-edges        float32 [E, 4], outlines in pixels of the canvas, where they are asked for
+labels       int64 [n, G], 1 to C; 0 for padding
+edges        float32 [E, 4], outlines in pixels of the canvas, if the view wants them
 owner        int64 [E], i * G + g of the object that an edge belongs to; n * G for padding
-weights      float32 [n], 0 for an image that only fills up the batch
-image_index  int64 [n], place in the index, -1 for filler
-crops        float32 [n, 4], the rectangle of the image that is shown, in its own pixels
+weights      float32 [n], 0 for an image that only pads the batch
+image_index  int64 [n], position in the index; -1 for padding
+crops        float32 [n, 4], the crop in pixels of the image
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ import numpy as np
 from trainers.data.coco import CocoIndex
 from trainers.data.detection.view import Cut
 
-EDGES_STEP = 4096  # numbers of edges are rounded up to multiples of this, so that allocations repeat
+EDGES_STEP = 4096  # The number of edges is rounded up to a multiple of this, so that allocations repeat.
 
 
 def gather_objects(index: CocoIndex, images: np.ndarray, num_objects: int) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the usable objects of each image: int64 [n, G], and which of them are there: bool [n, G].
+    """Return the positions of each image's usable objects, int64 [n, G], and which slots are filled, bool [n, G].
 
-    Crowd regions are left out: a detector is not trained on them. Objects beyond G are, too.
+    Crowds are left out, because a detector is not trained on them, and so are objects beyond G.
     """
     objects = np.zeros((len(images), num_objects), np.int64)
-    there = np.zeros((len(images), num_objects), bool)
+    filled = np.zeros((len(images), num_objects), bool)
     for row, image in enumerate(images):
-        own = np.arange(index.object_start[image], index.object_start[image + 1])
-        own = own[~index.crowd[own]][:num_objects]
-        objects[row, : len(own)] = own
-        there[row, : len(own)] = True
-    return objects, there
+        positions = np.arange(index.object_start[image], index.object_start[image + 1])
+        positions = positions[~index.crowd[positions]][:num_objects]
+        objects[row, : len(positions)] = positions
+        filled[row, : len(positions)] = True
+    return objects, filled
 
 
-def gather_edges(index: CocoIndex, objects: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The edges of objects int64 [n, G] in one array, float32 [E, 4], and whose they are, int64 [E]."""
-    slots = np.flatnonzero(there)
+def gather_edges(index: CocoIndex, objects: np.ndarray, filled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the edges of objects int64 [n, G] in one array, float32 [E, 4], and each edge's slot, int64 [E]."""
+    slots = np.flatnonzero(filled)
     chosen = objects.ravel()[slots]
     start, stop = index.edge_start[chosen], index.edge_start[chosen + 1]
     count = stop - start
     owner = np.repeat(slots, count)
-    # Consecutive numbers within each object: a running number less the object's first, plus where its edges lie.
+    # The position of an edge is its number within its object plus the start of the object's edges.
     position = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(start, count)
     return np.asarray(index.edges[position], np.float32), owner
 
 
 def move(points: np.ndarray, cut: Cut, images: np.ndarray | slice) -> np.ndarray:
-    """Pairs x0 y0 x1 y1 [..., 4] of `images` from pixels of the image to pixels of the canvas; not clipped."""
+    """Convert pairs x0 y0 x1 y1 [..., 4] of `images` from pixels of the image to pixels of the canvas, unclipped."""
     crops, out, flips = cut.crops[images], cut.out_sizes[images], cut.flips[images]
     scale = out[:, ::-1] / (crops[:, 2:] - crops[:, :2])  # x, y
     wide = (slice(None),) + (None,) * (points.ndim - 2)
@@ -57,7 +57,7 @@ def move(points: np.ndarray, cut: Cut, images: np.ndarray | slice) -> np.ndarray
     width = out[:, 1][wide]
     flipped = flips[wide]
     x0, x1 = moved[..., 0].copy(), moved[..., 2].copy()
-    # The two ends are swapped as well: a box keeps x0 <= x1.
+    # Also swap the two ends, so that a box keeps x0 <= x1.
     moved[..., 0] = np.where(flipped, width - x1, x0)
     moved[..., 2] = np.where(flipped, width - x0, x1)
     boxes: np.ndarray = moved.astype(np.float32)
@@ -65,20 +65,20 @@ def move(points: np.ndarray, cut: Cut, images: np.ndarray | slice) -> np.ndarray
 
 
 def move_edges(edges: np.ndarray, cut: Cut, images: np.ndarray) -> np.ndarray:
-    """As `move`, but an edge keeps its ends: y goes with its x. The mirror turns all outlines round alike."""
+    """Convert edges as `move` does, but keep each y with its x. A flip reverses the direction of all outlines alike."""
     moved = move(edges, cut, images)
     flipped = cut.flips[images]
     moved[flipped] = moved[flipped][:, [2, 1, 0, 3]]
     return moved
 
 
-def shown(boxes: np.ndarray, there: np.ndarray, cut: Cut, drop_outside: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes [n, G, 4] in pixels of the canvas clipped to what is shown, and which objects are left, [n, G]."""
+def shown(boxes: np.ndarray, filled: np.ndarray, cut: Cut, drop_outside: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Clip boxes [n, G, 4] in pixels of the canvas to the crop; return them and which objects remain, [n, G]."""
     height, width = cut.out_sizes[:, None, 0], cut.out_sizes[:, None, 1]
     clipped = boxes.copy()
     clipped[..., 0::2] = np.clip(clipped[..., 0::2], 0, width[..., None])
     clipped[..., 1::2] = np.clip(clipped[..., 1::2], 0, height[..., None])
-    left = there & ((clipped[..., 2:] - clipped[..., :2]) > 0).all(axis=2)
+    left = filled & ((clipped[..., 2:] - clipped[..., :2]) > 0).all(axis=2)
     if drop_outside:
         centre = (boxes[..., :2] + boxes[..., 2:]) / 2
         left &= (centre > 0).all(axis=2) & (centre[..., 0] < width) & (centre[..., 1] < height)

@@ -1,4 +1,4 @@
-"""Detection data: a COCO index and its JPEG files, as a dataset that a detector can be trained and evaluated on."""
+"""A COCO index and its JPEG files as a dataset for detectors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OBJECTS_STEP = 8  # room for objects is rounded up to a multiple of this
+OBJECTS_STEP = 8  # The room for objects is rounded up to a multiple of this.
 
 
 def coco(
@@ -35,20 +35,20 @@ def coco(
     num_threads: int | None = None,
     max_image_pixels: int = MAX_IMAGE_PIXELS,
 ) -> CocoData:
-    """COCO in its own layout in folder `path`. Raises ConfigError where it is not there or not whole."""
+    """Return COCO, in its own layout, from folder `path`. Raises ConfigError if it is missing or incomplete."""
     train = load_index(path, "train", year, max_image_pixels=max_image_pixels)
     val = load_index(path, "val", year, max_image_pixels=max_image_pixels)
     return CocoData("coco", train, val, decode, num_threads, max_image_pixels)
 
 
 def shapes(size: int = 4000, path: str | None = None, decode: str = "auto", num_threads: int | None = None) -> CocoData:
-    """Drawn objects on textured grounds, `size` training images; drawn into a cache the first time."""
+    """Return drawn objects on textured backgrounds, `size` training images; the first use draws them into a cache."""
     root = str(ensure("detection", size, path))
     return CocoData("shapes", load_index(root, "train"), load_index(root, "val"), decode, num_threads)
 
 
 class CocoData:
-    """Implements trainers.data.loading.types.DetectionData and Viewable: images are cut as a View says."""
+    """Implements trainers.data.loading.types.DetectionData and Viewable; a View says how images are cropped."""
 
     view: View = ShortEdge()
 
@@ -63,8 +63,8 @@ class CocoData:
     ) -> None:
         if train.class_ids != val.class_ids:
             raise ConfigError(
-                f"dataset={name}: {train.annotations} and {val.annotations} have other categories; use two files of"
-                " one dataset"
+                f"dataset={name}: {train.annotations} and {val.annotations} have different categories; give two files"
+                " of one dataset"
             )
         for index in (train, val):
             for note in index.notes:
@@ -88,7 +88,7 @@ class CocoData:
         return data
 
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
-        """A generated batch of each canvas in use, images cut as real ones are, so that this is compiled as well."""
+        """Return a generated batch for each canvas in use, cropped like real ones, so that this is compiled, too."""
         view = self.view
         decoded = generated(batch_size, device)
         crops = torch.cat((torch.zeros_like(decoded.sizes), decoded.sizes.flip(1)), dim=1).float()
@@ -114,14 +114,14 @@ class CocoData:
         return DetectionEvaluator(self.val, iou_types)
 
     def version(self) -> str:
-        """Of the images' names and sizes and their objects, and of the manifest of drawn ones; no image is read."""
+        """Return a digest of the images' names, sizes and objects, and of the manifest of drawn ones; none is read."""
         parts: list[Any] = [manifest(self.train.folder.parent)]
         for index in (self.train, self.val):
             parts += [index.file_names, index.sizes, index.object_start, index.boxes, index.labels, index.crowd]
         return digest([*parts, self.class_names])
 
     def reader(self, shard: Shard) -> JpegReader:
-        """One for training and evaluation; making it sets up the device's decoder, which takes a while."""
+        """Return the reader that training and evaluation share; making it initialises the device's decoder."""
         if self._reader is None:
             num_threads = self.num_threads
             if num_threads is None:

@@ -1,4 +1,4 @@
-"""Batches of detection data: which images are in each, on which process, and how they are cut there."""
+"""Loads batches of detection data: assigns images to batches and processes, and crops them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """What a loader asks of its dataset."""
+    """The parts of a dataset that a loader uses."""
 
     train: CocoIndex
     val: CocoIndex
@@ -38,16 +38,17 @@ class Step:
     """One process's part of a global batch."""
 
     canvas: tuple[int, int]
-    images: np.ndarray  # int64 [n], places in the index
-    real: np.ndarray  # bool [n], false for what only fills up the batch
+    images: np.ndarray  # int64 [n], positions in the index
+    real: np.ndarray  # bool [n], False for padding
     num_real_global: int
 
 
 class DetectionLoader(Positioned):
-    """One process's share of the images, each of which counts exactly once over all processes.
+    """One process's share of the images; over all processes each image counts exactly once.
 
-    Batches are of one canvas. For training, one permutation an epoch, the same on every process, is dealt out canvas by
-    canvas into global batches, which are then shuffled; the last of a canvas is filled up with images of weight zero.
+    The images of a batch have one canvas. For training, the images of each canvas are permuted every epoch, in the same
+    way on all processes, and split into global batches, which are then shuffled. The last batch of a canvas is padded
+    with images of weight zero.
     """
 
     def __init__(
@@ -74,23 +75,23 @@ class DetectionLoader(Positioned):
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[Batch]:
-        # A generator: Lightning calls iter() while it sets up, and nothing may be read before the first next().
+        # A generator, because Lightning calls iter() during setup and nothing may be read before the first next().
         yield from prefetch(self._batches(self.epoch), self.shard.device)
 
     def _global_batch(self) -> int:
         return self.batch_size * self.shard.world_size
 
     def steps(self, epoch: int) -> list[Step]:
-        rng = np.random.RandomState([self.seed, epoch])  # its streams are frozen (NEP 19)
+        rng = np.random.RandomState([self.seed, epoch])  # RandomState's streams are frozen (NEP 19).
         steps = []
         for canvas, group in self._groups.items():
             order = rng.permutation(group) if self.part == "train" else group
             for first in range(0, len(order), self._global_batch()):
                 images = order[first : first + self._global_batch()]
-                own = np.arange(self.batch_size) * self.shard.world_size + self.shard.rank
+                places = np.arange(self.batch_size) * self.shard.world_size + self.shard.rank
                 steps.append(
-                    Step(self.view.canvases[canvas], np.resize(images, self._global_batch())[own], own < len(images),
-                         len(images))
+                    Step(self.view.canvases[canvas], np.resize(images, self._global_batch())[places],
+                         places < len(images), len(images))
                 )  # fmt: skip
         return [steps[step] for step in rng.permutation(len(steps))] if self.part == "train" else steps
 
@@ -105,13 +106,13 @@ class DetectionLoader(Positioned):
         index, device = self.index, self.shard.device
         sizes = index.sizes[step.images]
         self._check_sizes(step, sizes, decoded.host_sizes)
-        objects, there = gather_objects(index, step.images, self.data.num_objects)
-        boxes, labels = index.boxes[objects], np.where(there, index.labels[objects], 0)
+        objects, filled = gather_objects(index, step.images, self.data.num_objects)
+        boxes, labels = index.boxes[objects], np.where(filled, index.labels[objects], 0)
         if self.part == "train":
             cut = self.view.train(rng, sizes, boxes, labels, step.canvas)
         else:
             cut = self.view.evaluate(sizes, step.canvas)
-        boxes, left = shown(move(boxes, cut, slice(None)), there, cut, self.view.drop_outside)
+        boxes, left = shown(move(boxes, cut, slice(None)), filled, cut, self.view.drop_outside)
         arrays = {
             "boxes": boxes,
             "labels": np.where(left, labels, 0),
@@ -133,15 +134,16 @@ class DetectionLoader(Positioned):
         weight = self.shard.world_size / step.num_real_global if self.part == "train" else 1.0
         return (step.real * weight).astype(np.float32)
 
-    def _check_sizes(self, step: Step, told: np.ndarray, decoded: np.ndarray) -> None:
-        wrong = np.flatnonzero((told != decoded).any(axis=1))
+    def _check_sizes(self, step: Step, annotated: np.ndarray, decoded: np.ndarray) -> None:
+        wrong = np.flatnonzero((annotated != decoded).any(axis=1))
         if len(wrong):
             image = step.images[wrong[0]]
             raise ConfigError(
                 f"{self.index.folder / self.index.file_names[image]}: is {decoded[wrong[0]].tolist()} pixels (height,"
-                f" width), but {self.index.annotations} says {told[wrong[0]].tolist()}; put the original file in place"
+                f" width), but {self.index.annotations} says {annotated[wrong[0]].tolist()}; put the original file in"
+                " place"
             )
 
 
 class TrainLoader(DetectionLoader):
-    """The images that are trained on."""
+    """The loader of training images."""

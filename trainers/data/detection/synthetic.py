@@ -1,4 +1,4 @@
-"""Generated batches for detectors, on the device: to warm up on, and to measure the device without the input."""
+"""Batches for detectors, generated on the device, for the warm-up and to measure the device without the input."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from trainers.data.coco import IouType
     from trainers.data.loading.types import Batch, Shard
 
-OBJECTS = 7  # an image, about as many as COCO's have
+OBJECTS = 7  # per image, about as many as in COCO
 CLASSES = 80
-ROOM = 96  # COCO's fullest training image has 93
-CORNERS = 24  # an outline
+ROOM = 96  # objects per image; the most in a training image of COCO are 93
+CORNERS = 24  # per outline
 
 
 def generated_batch(
@@ -34,9 +34,9 @@ def generated_batch(
     device: torch.device,
     seed: int = 0,
 ) -> Batch:
-    """A batch as trainers.data.detection.batch describes it: noise, with up to 7 objects, ellipses, an image.
+    """Return a batch as described in trainers.data.detection.batch: noise, with up to 7 ellipses an image as objects.
 
-    Has a generator of its own: warming up must not move the run's random numbers.
+    It uses a separate generator, so that warming up does not change the run's random numbers.
     """
     rng = np.random.RandomState(seed)
     height, width = canvas
@@ -66,7 +66,7 @@ def generated_batch(
 
 
 def ellipses(boxes: np.ndarray) -> np.ndarray:
-    """Outlines that fill boxes [K, 4]: float32 [K * CORNERS, 4], directed edges."""
+    """Return outlines of ellipses that fill boxes [K, 4], as directed edges: float32 [K * CORNERS, 4]."""
     angle = np.arange(CORNERS + 1) * (2 * np.pi / CORNERS)
     centre, radius = (boxes[:, None, :2] + boxes[:, None, 2:]) / 2, (boxes[:, None, 2:] - boxes[:, None, :2]) / 2
     points = centre + radius * np.stack((np.cos(angle), np.sin(angle)), axis=1)
@@ -74,10 +74,10 @@ def ellipses(boxes: np.ndarray) -> np.ndarray:
 
 
 class SyntheticDetection:
-    """Random images on the device, `size` an epoch; no accuracy, and so no evaluation.
+    """Random images on the device, `size` an epoch, without an evaluation.
 
-    Batches have room for `num_objects` an image, of which up to 7 are there; their images fill `canvas`, or else the
-    view's first one. Implements trainers.data.loading.types.DetectionData and Viewable.
+    A batch has room for `num_objects` in each image and fills up to 7. Images fill `canvas`; None means the view's
+    first one. Implements trainers.data.loading.types.DetectionData and Viewable.
     """
 
     name = "synthetic"

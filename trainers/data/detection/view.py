@@ -1,4 +1,4 @@
-"""How a detector wants its images cut and resized; the arithmetic is on the host, vectorised over a batch."""
+"""Views: how a detector wants its images cropped and resized, computed on the host for whole batches."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-STRIDE = 32  # The coarsest map that a pyramid is made from has it: canvases are multiples of it.
+STRIDE = 32  # stride of the coarsest map of a pyramid; canvases are multiples of it
 
 
 class Cut(NamedTuple):
-    """For each of n images: which rectangle of it is shown, and how."""
+    """The crops of n images."""
 
     crops: np.ndarray  # float32 [n, 4], x0 y0 x1 y1 in pixels of the image
-    out_sizes: np.ndarray  # int64 [n, 2], height and width that the rectangle is resized to
-    flips: np.ndarray  # bool [n], mirrored left to right
+    out_sizes: np.ndarray  # int64 [n, 2], height and width of the resized crop
+    flips: np.ndarray  # bool [n], True for crops mirrored left to right
 
 
 class View(Protocol):
-    canvases: tuple[tuple[int, int], ...]  # height, width; every batch is of one of them
-    drop_outside: bool  # whether an object is dropped whose centre is not shown; all are clipped to what is
-    outlines: bool  # whether batches hold the objects' outlines, too
+    canvases: tuple[tuple[int, int], ...]  # height, width; every batch has one canvas
+    drop_outside: bool  # whether to drop objects whose centre is outside of the crop; all are clipped to it
+    outlines: bool  # whether batches include the objects' outlines
 
     def canvas_of(self, sizes: np.ndarray) -> np.ndarray:
-        """The canvas of each image by its height and width, int [N, 2]: int [N], an index into `canvases`."""
+        """Return the canvas of each image, int [N] indices into `canvases`, by height and width, int [N, 2]."""
         ...
 
     def train(
@@ -34,16 +34,17 @@ class View(Protocol):
         labels: np.ndarray,
         canvas: tuple[int, int],
     ) -> Cut:
-        """Cut images of `sizes` [n, 2] with objects `boxes` [n, G, 4] and `labels` [n, G] (0 = padding) at random."""
+        """Return random crops of images of `sizes` [n, 2], `boxes` [n, G, 4] and `labels` [n, G] (0 for padding)."""
         ...
 
     def evaluate(self, sizes: np.ndarray, canvas: tuple[int, int]) -> Cut: ...
 
 
 class ShortEdge:
-    """Whole images, the shorter side resized to `min_size` unless the longer one would exceed `max_size`; half of them
-    flipped. As torchvision's detectors do it, but on few canvases, so that shapes are few: for sides of up to 4 to 3
-    and for longer ones, lying and standing.
+    """Whole images, with the shorter side resized to `min_size` unless the longer one would exceed `max_size`.
+
+    Half of the training images are flipped. This is what torchvision's detectors do, but with only four canvases, so
+    that there are few shapes: for aspect ratios of up to 4 to 3 and for longer ones, each in landscape and portrait.
     """
 
     drop_outside = False

@@ -1,6 +1,6 @@
-"""Records of Go games: read from SGF files, checked move by move, and made into positions.
+"""Records of Go games: read from SGF files, checked move by move, and converted to positions.
 
-The four professional games of MLPerf v0.5's MiniGo lie beside this file; they say their source and licence.
+The four professional games of MLPerf v0.5's MiniGo are in this folder; their file names source and licence.
 """
 
 from trainers.data.go_records.games import positions, professional_games, read

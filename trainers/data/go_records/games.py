@@ -1,4 +1,4 @@
-"""Records of games whose moves are all legal, and the positions in which they were played."""
+"""Reads records of games, checks that all moves are legal, and returns their positions."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ PROFESSIONAL = Path(__file__).with_name("professional.sgf")
 
 
 def read(path: Path | str, size: int = 0) -> list[Record]:
-    """The games of an SGF file, or of all `*.sgf` of a folder in the order of their names.
+    """Return the games of an SGF file, or of all `*.sgf` of a folder in the order of their names.
 
-    Raises ConfigError, with the file and the move, if a file is missing or torn, a board is not of `size` rows (0 for
-    any), komi is no half, or a move is illegal.
+    Raises ConfigError, naming the file and the move, if a file is missing or truncated, a board does not have `size`
+    rows (0 for any), komi does not end in .5, or a move is illegal.
     """
     path = Path(path).expanduser()
     files = sorted(path.glob("*.sgf")) if path.is_dir() else [path]
     if not files:
-        raise ConfigError(f"dataset.path={path}: holds no *.sgf")
+        raise ConfigError(f"dataset.path={path}: has no *.sgf; give a folder with SGF files, or a file")
     records: list[Record] = []
     for file in files:
         try:
             text = file.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
-            raise ConfigError(f"dataset.path={file}: cannot be read ({error.strerror})") from None
+            raise ConfigError(
+                f"dataset.path={file}: cannot be read ({error.strerror}); give a readable SGF file"
+            ) from None
         for record in records_of(text, str(file)):
             checked(record, f"{file}, game {record.name}", size)
             records.append(record)
@@ -38,14 +40,14 @@ def read(path: Path | str, size: int = 0) -> list[Record]:
 
 
 def professional_games() -> list[Record]:
-    """The four games of MLPerf v0.5's MiniGo: 9x9, komi 7.5, 181 moves together."""
+    """Return the four games of MLPerf v0.5's MiniGo: 9x9, komi 7.5, 181 moves in all."""
     return read(PROFESSIONAL, size=9)
 
 
 def checked(record: Record, where: str, size: int) -> None:
-    """Raises ConfigError where the board is another than `size`, komi is no half, or a move is illegal."""
+    """Raise ConfigError if the board does not have `size` rows, komi does not end in .5, or a move is illegal."""
     if size and record.size != size:
-        raise ConfigError(f"{where}: is played on {record.size}x{record.size}; this needs {size}x{size}")
+        raise ConfigError(f"{where}: is played on {record.size}x{record.size}; give games on {size}x{size}")
     try:
         rules = Rules(record.size, record.komi, max_moves=len(record.moves) + 1)
     except ConfigError as error:
@@ -59,16 +61,16 @@ def checked(record: Record, where: str, size: int) -> None:
 
 def _why(boards: Boards, move: int) -> str:
     if boards.over[0]:
-        return ": both have passed before"
+        return ": both players have passed before"
     if boards.stones[0, move]:
-        return ": a stone lies there"
-    return ": suicide, or a position that has been before"
+        return ": the point has a stone"
+    return ": suicide, or a repeated position"
 
 
 def positions(records: Sequence[Record], rules: Rules) -> tuple[Boards, torch.Tensor]:
-    """Every position in which a move was played, game after game, and that move, int64 [positions].
+    """Return every position in which a move was played, game after game, and that move, int64 [positions].
 
-    Raises ConfigError where a record's board or komi is not that of the rules, or its moves are too many for them.
+    Raises ConfigError if a record's board or komi differ from the rules, or it has more moves than `max_moves`.
     """
     before = [rules.start(0)]
     for record in records:
@@ -78,7 +80,8 @@ def positions(records: Sequence[Record], rules: Rules) -> tuple[Boards, torch.Te
                 f" {rules.size}x{rules.size} and komi={rules.komi:g}"
             )
         if len(record.moves) > rules.max_moves:
-            raise ConfigError(f"game {record.name}: has {len(record.moves)} moves; max_moves={rules.max_moves}")
+            number, most = len(record.moves), rules.max_moves
+            raise ConfigError(f"game {record.name}: has {number} moves, more than max_moves={most}")
         boards = rules.start(1)
         for move in record.moves:
             before.append(boards)

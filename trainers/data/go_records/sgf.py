@@ -1,6 +1,6 @@
-"""The main lines of SGF files (FF[4], https://www.red-bean.com/sgf): a worker's environment need not have a library.
+"""Reads the main lines of SGF files (FF[4], https://www.red-bean.com/sgf), without a library, which workers may lack.
 
-Of what a file holds, the size, the komi, the name and the moves are read; comments, clocks and variations are not.
+It reads size, komi, name and moves of a game, and skips comments, clocks and variations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BLACK, WHITE = 1, -1
 
 @dataclass(frozen=True)
 class Record:
-    """A game from an empty board, black first. A move is row * size + column, size * size for a pass."""
+    """A game from an empty board, with black first. A move is row * size + column, or size * size for a pass."""
 
     name: str
     size: int
@@ -28,16 +28,16 @@ class Record:
 
 
 def digest(records: Iterable[Record]) -> str:
-    """SHA-256 of the records' sizes, komi and moves: the same wherever the files lie and whatever else they say."""
-    said = "\n".join(f"{record.size} {record.komi:g} {' '.join(map(str, record.moves))}" for record in records)
-    return hashlib.sha256(said.encode()).hexdigest()
+    """Return the SHA-256 of the records' sizes, komi and moves, which does not depend on paths or other content."""
+    lines = "\n".join(f"{record.size} {record.komi:g} {' '.join(map(str, record.moves))}" for record in records)
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def records_of(text: str, source: str) -> list[Record]:
-    """The games of an SGF text. Raises ConfigError, with the source and the move, for what cannot be read."""
+    """Return the games of an SGF text. Raises ConfigError, naming the source and the move, for an invalid text."""
     games = [record(nodes, source, number) for number, nodes in enumerate(main_lines(text, source), start=1)]
     if not games:
-        raise ConfigError(f"{source}: no game of Go; an SGF file begins with (;")
+        raise ConfigError(f"{source}: has no game of Go; an SGF file begins with (;")
     return games
 
 
@@ -45,15 +45,18 @@ Node = dict[str, list[str]]
 
 
 def main_lines(text: str, source: str) -> list[list[Node]]:
-    """The nodes of each game, by their properties; at a branch the first variation is followed."""
-    begin = text.find("(;")  # What comes before is not SGF's.
+    """Return the nodes of each game, as their properties; at a branch the first variation is followed."""
+    begin = text.find("(;")  # Text before this is not part of the format.
     games: list[list[Node]] = []
-    branches: list[int] = []  # of each open parenthesis, the variations so far
+    branches: list[int] = []  # variations so far, for each open parenthesis
     off_line, place, key = 0, max(begin, 0), ""
     while begin >= 0 and text[place:].strip():
         token = TOKEN.match(text, place)
         if token is None:
-            raise ConfigError(f"{source}: torn at character {place}, near {text[place : place + 20].strip()!r}")
+            raise ConfigError(
+                f"{source}: is damaged at character {place}, near {text[place : place + 20].strip()!r}; put the"
+                " original file in place"
+            )
         place = token.end()
         sign, name, value = token["sign"], token["key"], token["value"]
         if sign == "(":
@@ -65,7 +68,7 @@ def main_lines(text: str, source: str) -> list[list[Node]]:
                 branches[-1] += 1
             branches.append(0)
         elif not branches:
-            raise ConfigError(f"{source}: {text[place - 1 : place + 20].strip()!r} stands outside of a game")
+            raise ConfigError(f"{source}: has {text[place - 1 : place + 20].strip()!r} outside of a game")
         elif sign == ")":
             branches.pop()
             off_line = max(off_line - 1, 0)
@@ -76,7 +79,9 @@ def main_lines(text: str, source: str) -> list[list[Node]]:
         elif value is not None and not off_line and games[-1]:
             games[-1][-1].setdefault(key, []).append(value)
     if branches:
-        raise ConfigError(f"{source}: torn after {len(games[-1])} nodes of game {len(games)}: a parenthesis is open")
+        raise ConfigError(
+            f"{source}: is truncated after {len(games[-1])} nodes of game {len(games)}: a parenthesis is open"
+        )
     return games
 
 
@@ -85,29 +90,31 @@ def record(nodes: list[Node], source: str, number: int) -> Record:
     name = root.get("GN", [str(number)])[0]
     where = f"{source}, game {name}"
     if root.get("GM", ["1"])[0].strip() != "1":
-        raise ConfigError(f"{where}: GM[{root['GM'][0]}] is another game than Go, which has GM[1]")
+        raise ConfigError(f"{where}: has GM[{root['GM'][0]}], which is not Go; give games with GM[1]")
     if any(SETUP & {*node} for node in nodes):
-        raise ConfigError(f"{where}: has stones that were set up ({', '.join(sorted(SETUP))}); games start empty")
+        raise ConfigError(
+            f"{where}: sets up stones ({', '.join(sorted(SETUP))}); give games that start from an empty board"
+        )
     try:
         size, komi = int(root.get("SZ", ["19"])[0]), float(root.get("KM", ["7.5"])[0])
     except ValueError:
         raise ConfigError(
-            f"{where}: SZ={root.get('SZ')}, KM={root.get('KM')}: a size is one number, as is komi"
+            f"{where}: SZ={root.get('SZ')}, KM={root.get('KM')}: size and komi must be one number each"
         ) from None
     played = [(colour, value[0]) for node in nodes for colour, value in node.items() if colour in ("B", "W")]
     moves = []
     for turn, (colour, point) in enumerate(played, start=1):
         if colour != ("B", "W")[(turn - 1) % 2]:
-            raise ConfigError(f"{where}, move {turn}: {colour}[{point}] is not the turn of {colour}; black begins")
+            raise ConfigError(f"{where}, move {turn}: {colour}[{point}], but it is not {colour}'s turn; black begins")
         moves.append(move_of(point, size, f"{where}, move {turn}: {colour}[{point}]"))
     return Record(name, size, komi, tuple(moves))
 
 
 def move_of(point: str, size: int, where: str) -> int:
-    """The move at a column and a row, as letters from `a` on; nothing, or `tt` on boards up to 19, passes."""
+    """Return the move at a column and a row, two letters from `a` on. No letters, or `tt` up to 19x19, is a pass."""
     if point == "" or (point == "tt" and size <= 19):
         return size * size
     places = [ord(letter) - ord("a") for letter in point]
     if len(places) != 2 or not all(0 <= place < size for place in places):
-        raise ConfigError(f"{where} lies on no board of {size}x{size}")
+        raise ConfigError(f"{where} is outside of a board of {size}x{size}")
     return places[1] * size + places[0]

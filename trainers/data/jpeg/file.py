@@ -1,7 +1,7 @@
-"""JPEG files on the CPU: their bytes, their images, and a named refusal of what is broken.
+"""Reads and decodes JPEG files on the CPU; errors name the broken file.
 
-torchvision's operators are called directly: they release the interpreter's lock, and the public functions around them,
-which torchvision 0.29 deprecates, warn at each call.
+torchvision's operators are called directly, because they release the interpreter's lock. The public functions around
+them, which torchvision 0.29 deprecates, warn at each call.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from PIL import Image
 from conf.schema import ConfigError
 from trainers.data.reading.image_limit import MAX_IMAGE_PIXELS, above_limit
 
-# What is met under a JPEG's name. Pillow would open fifty formats, one of them by a program beside it (EPS).
+# Formats that occur under a JPEG's name. Pillow would open fifty formats, and one of them by another program (EPS).
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
-EIGHT_BITS = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")  # modes of Pillow
-Image.MAX_IMAGE_PIXELS = None  # Pillow would refuse at a limit of its own, which no option here raises
+EIGHT_BITS = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")  # Pillow's modes
+Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit could not be raised by an option.
 
 log = logging.getLogger(__name__)
 
@@ -38,16 +38,16 @@ PathLike = str | os.PathLike[str]
 
 
 class Images(NamedTuple):
-    """Images of different sizes in one flat buffer, one after the other, each in C order as [height, width, 3]."""
+    """Images of different sizes, one after the other in one flat buffer, each in C order as [height, width, 3]."""
 
     pixels: torch.Tensor  # uint8 [total]
     sizes: np.ndarray  # int64 [n, 2] height, width
 
 
 def read_file(path: PathLike) -> torch.Tensor:
-    """The file's bytes, uint8 [length]. Raises ConfigError where it cannot be read or holds nothing.
+    """Return the file's bytes, uint8 [length]. Raises ConfigError for an unreadable or empty file.
 
-    Read here and now: torchvision's operator maps the file, whose disk is then waited for by who first looks at it.
+    Python reads it: torchvision's operator only maps the file, and whoever first uses the bytes waits for the disk.
     """
     try:
         content = bytearray(Path(path).read_bytes())
@@ -59,18 +59,18 @@ def read_file(path: PathLike) -> torch.Tensor:
 
 
 def decode_file(path: PathLike, max_image_pixels: int = MAX_IMAGE_PIXELS) -> np.ndarray:
-    """The image in a file, uint8 [height, width, 3].
+    """Return the image in a file, uint8 [height, width, 3].
 
-    Raises ConfigError where there is none, or where its header tells of more than `max_image_pixels`.
+    Raises ConfigError for a file without an image, or with more than `max_image_pixels` by its header.
     """
     content = read_file(path)
     if 0 < _num_pixels(content) <= max_image_pixels:
         with contextlib.suppress(RuntimeError):
             image: torch.Tensor = torch.ops.image.decode_jpeg(content, RGB, False)
             return image.permute(1, 2, 0).numpy()
-    # Of another format under a JPEG's name, as ImageNet holds one, too large, or broken: Pillow tells them apart.
+    # The file has another format under a JPEG's name (ImageNet has one), or is too large or broken: Pillow finds out.
     try:
-        with Image.open(io.BytesIO(content.numpy().tobytes()), formats=FORMATS) as picture:  # reads the header
+        with Image.open(io.BytesIO(content.numpy().tobytes()), formats=FORMATS) as picture:  # reads only the header
             if large := above_limit(picture.size[::-1], max_image_pixels):
                 raise ConfigError(f"dataset.path: the file {os.fspath(path)} {large}, or take it out of the dataset")
             return rgb(picture)
@@ -81,12 +81,12 @@ def decode_file(path: PathLike, max_image_pixels: int = MAX_IMAGE_PIXELS) -> np.
 
 
 def rgb(picture: Image.Image) -> np.ndarray:
-    """The pixels in 8 bits, uint8 [height, width, 3]; transparency is left out.
+    """Return the pixels in 8 bits, uint8 [height, width, 3], without transparency.
 
     Raises ValueError for a mode whose values have no known range.
     """
     if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PNG"):
-        # Pillow's own conversion cuts at 255. The upper byte is what it takes of 16 bits in colour.
+        # Pillow's conversion would clip at 255. Take the upper byte, as Pillow does for 16-bit colour.
         grey = (np.asarray(picture).astype(np.int64) >> 8).astype(np.uint8)
         return np.repeat(grey[:, :, None], RGB, axis=2)
     if picture.mode not in EIGHT_BITS:
@@ -97,20 +97,20 @@ def rgb(picture: Image.Image) -> np.ndarray:
 def decode_files(
     paths: Sequence[PathLike], num_threads: int, pin_memory: bool = False, max_image_pixels: int = MAX_IMAGE_PIXELS
 ) -> Images:
-    """The image in each file, as `decode_file` has it, by so many threads, which are not Python's.
+    """Return the image in each file, as `decode_file` does, decoded by `num_threads` threads outside of Python.
 
-    Python's would each take and give back the interpreter's lock several times a file, and the thread that launches the
-    training's kernels would wait for it as often: see docs/decisions.md.
+    Python threads would take the interpreter's lock several times a file, and the thread that launches the training's
+    kernels would wait for it as often: see docs/decisions.md.
     """
     try:
         images = _script(_decode)([os.fspath(path) for path in paths], num_threads, max_image_pixels)
-    except (RuntimeError, torch.jit.Error) as error:  # one is no JPEG, no image or too large; it does not say which
+    except (RuntimeError, torch.jit.Error) as error:  # A file is not a JPEG, or too large; the error does not name it.
         log.info("%d images are decoded one by one: %s", len(paths), str(error).strip().rpartition("\n")[2])
         with ThreadPoolExecutor(num_threads) as threads:
             images = [torch.from_numpy(image) for image in threads.map(decode_file, paths, repeat(max_image_pixels))]
     sizes = np.array([image.shape[:2] for image in images], np.int64).reshape(-1, 2)
     ends = np.cumsum(3 * sizes.prod(axis=1)).tolist()
-    # PyTorch's allocator of pinned memory does not hand out a block again before the copy from it has ended.
+    # PyTorch's allocator of pinned memory reuses a block only after the copy from it has ended.
     pixels = torch.empty(ends[-1] if ends else 0, dtype=torch.uint8, pin_memory=pin_memory)
     _script(_place)(images, ends, pixels, num_threads)
     return Images(pixels, sizes)
@@ -119,7 +119,7 @@ def decode_files(
 @functools.cache
 def _script(function: Callable[..., Any]) -> Callable[..., Any]:
     with warnings.catch_warnings():
-        # TorchScript is deprecated in favour of what compiles models; nothing else of PyTorch's runs without the lock.
+        # TorchScript is deprecated, but only it runs without the interpreter's lock.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
         script: Callable[..., Any] = torch.jit.script(function)
@@ -140,17 +140,17 @@ def _decode_share(paths: list[str], first: int, step: int, max_pixels: int) -> l
     images: list[torch.Tensor] = []
     for place in range(first, len(paths), step):
         content = torch.ops.image.read_file(paths[place])
-        if not 0 < _num_pixels(content) <= max_pixels:  # before memory is taken for them
+        if not 0 < _num_pixels(content) <= max_pixels:  # before memory is allocated for them
             raise RuntimeError("an image that is too large, or of another format")
         images.append(torch.ops.image.decode_jpeg(content, 3, False).permute(1, 2, 0))
     return images
 
 
 def _num_pixels(content: torch.Tensor) -> int:
-    """The pixels that a JPEG's header tells of; 0 where none is found.
+    """Return the number of pixels by a JPEG's header; 0 if it has no frame.
 
-    Segments follow each other up to that of the frame: 0xFF, a marker, two bytes of length and, of a frame, one of
-    precision, two of height and two of width (ITU-T T.81, B.1.1.4 and B.2.2).
+    Segments precede that of the frame: 0xFF, a marker, two bytes of length and, for a frame, one byte of precision, two
+    of height and two of width (ITU-T T.81, B.1.1.4 and B.2.2).
     """
     place = 2
     while place + 9 <= len(content):
@@ -158,7 +158,7 @@ def _num_pixels(content: torch.Tensor) -> int:
         if head[0] != 0xFF:
             return 0
         marker = head[1]
-        if marker == 0xFF:  # one of any number of bytes that may fill up
+        if marker == 0xFF:  # one of any number of fill bytes
             place += 1
         elif marker >= 0xC0 and marker <= 0xCF and marker != 0xC4 and marker != 0xC8 and marker != 0xCC:
             return (head[5] * 256 + head[6]) * (head[7] * 256 + head[8])
@@ -168,7 +168,7 @@ def _num_pixels(content: torch.Tensor) -> int:
 
 
 def _place(images: list[torch.Tensor], ends: list[int], pixels: torch.Tensor, num_threads: int) -> None:
-    """Copy the images into `pixels`, one after the other, each up to its place in `ends`."""
+    """Copy the images into `pixels`, one after the other, each up to its end in `ends`."""
     waiting: list[torch.jit.Future[int]] = []
     for first in range(num_threads):
         waiting.append(torch.jit.fork(_place_share, images, ends, pixels, first, num_threads))
@@ -180,7 +180,7 @@ def _place_share(images: list[torch.Tensor], ends: list[int], pixels: torch.Tens
     for place in range(first, len(images), step):
         values = images[place].reshape(-1)
         own = pixels[ends[place] - len(values) : ends[place]]
-        # PyTorch hands copies of 32,768 values and more to another pool of threads, one for each that asks for it.
+        # PyTorch gives copies of 32,768 values and more to another pool of threads, one pool for each calling thread.
         for target, source in zip(own.split(32_000), values.split(32_000)):  # noqa: B905  (TorchScript has no strict)
             target.copy_(source)
     return first
@@ -188,12 +188,11 @@ def _place_share(images: list[torch.Tensor], ends: list[int], pixels: torch.Tens
 
 def _refusal(path: PathLike, problem: str) -> ConfigError:
     return ConfigError(
-        f"dataset.path: the file {os.fspath(path)} {problem}; copy it from the dataset's original again, or take it out"
-        " of the dataset"
+        f"dataset.path: the file {os.fspath(path)} {problem}; copy the original again, or take it out of the dataset"
     )
 
 
 def is_whole_jpeg(content: torch.Tensor) -> bool:
-    """Whether it begins as a JPEG and ends as one: a GPU's decoder fills up what is missing without a word."""
+    """Return whether the bytes begin and end as a JPEG's: a GPU's decoder silently fills in missing parts."""
     view = content.numpy()
     return view[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" in view[-64:].tobytes()

@@ -1,8 +1,8 @@
 """NVIDIA's JPEG decoder (nvJPEG), many images a call, on the current stream.
 
-torchvision has an operator for it, on a stream of its own with the priority that training has. There each image's small
-conversion kernel waits behind training's large ones: on an H200, 512 images of 375x375 take 23 ms alone and 320 ms
-beside large matrix products. So the same library is called here, on a stream that may go first.
+torchvision's operator for it uses a stream with the priority of training. Each image's small conversion kernel then
+waits behind training's large kernels: on an H200, 512 images of 375x375 take 23 ms alone and 320 ms beside large matrix
+products. So this module calls the same library on a stream of higher priority.
 
 Interface: https://docs.nvidia.com/cuda/nvjpeg/index.html
 """
@@ -20,39 +20,39 @@ import numpy as np
 import torch
 import torchvision
 
-BACKEND_HARDWARE, OUTPUT_RGB = 3, 3  # values of nvjpegBackend_t and nvjpegOutputFormat_t; RGB is plane after plane
+BACKEND_HARDWARE, OUTPUT_RGB = 3, 3  # values of nvjpegBackend_t and nvjpegOutputFormat_t; RGB is planar
 COLOURS = 3
-IMAGES_A_LANE = 16  # A lane has so many at least: waking another thread costs more than it saves.
+IMAGES_A_LANE = 16  # least images for a lane: for fewer, waking another thread costs more than it saves
 NUM_LANES = 8  # Beside products of large matrices on an H200: 1 lane 2,100 images/s, 4 lanes 4,400, 8 lanes 5,500
 Size = tuple[int, int]  # height, width
 
 
 class Unavailable(Exception):
-    """There is no such library here, or no such decoder on the GPU; says which."""
+    """The library, or the GPU's decoder, is missing; the message says which."""
 
 
 class Failed(Exception):
-    """The decoder did not take a batch, which it does not say more about than a number."""
+    """The decoder refused a batch; it only returns a status number."""
 
 
 class Image(ctypes.Structure):
-    """nvjpegImage_t: where each plane begins, and how many bytes its rows are apart."""
+    """nvjpegImage_t: the pointer to each plane, and the bytes from one row to the next."""
 
     _fields_ = (("channel", c_void_p * 4), ("pitch", c_size_t * 4))
 
 
 @dataclass(frozen=True)
 class Lane:
-    """What one thread decodes its share of a batch with; waiting for one lane's kernels holds no other lane up."""
+    """A thread's state and stream for its share of a batch; lanes do not wait for each other's kernels."""
 
     state: c_void_p
     stream: torch.cuda.Stream
 
 
 class Decoder:
-    """The hardware decoder of a GPU. Raises Unavailable.
+    """The hardware decoder of a GPU. Raises Unavailable if there is none.
 
-    One thread may ask for sizes while another decodes; neither is for several at once.
+    `size` and `decode` may run at the same time, each in one thread.
     """
 
     def __init__(self, device: torch.device, num_lanes: int = NUM_LANES) -> None:
@@ -77,7 +77,7 @@ class Decoder:
         return Lane(state, torch.cuda.Stream(self._device, priority=-1))
 
     def size(self, content: torch.Tensor) -> Size | None:
-        """Height and width of the image in a file's bytes, uint8 [length]; None where the decoder cannot take it."""
+        """Return height and width of the image in a file's bytes, uint8 [length]; None if it cannot be decoded."""
         length, data = c_size_t(len(content)), c_void_p(content.data_ptr())
         components, width, height, unsupported = c_uint(), c_uint(), c_uint(), c_int(1)
         try:
@@ -90,14 +90,14 @@ class Decoder:
         return (height.value, width.value) if components.value == COLOURS and not unsupported.value else None
 
     def decode(self, encoded: list[torch.Tensor], sizes: list[Size]) -> torch.Tensor:
-        """The images, uint8, one after the other, each [3, height, width]; the host waits for them.
+        """Return the images, uint8, one after the other, each [3, height, width]; the host waits for them.
 
-        Raises Failed where one of them is broken.
+        Raises Failed if one of them is broken.
         """
         lengths = np.array([COLOURS * height * width for height, width in sizes])
         pixels = torch.empty(int(lengths.sum()), dtype=torch.uint8, device=self._device)
         starts = (pixels.data_ptr() + np.cumsum(lengths) - lengths).tolist()
-        # This stream may still use that memory for something else.
+        # Work queued on this stream may still use that memory.
         before = torch.cuda.current_stream(self._device).record_event()
         num_shares = min(len(self._lanes), -(-len(encoded) // IMAGES_A_LANE))
         shares = [
@@ -107,7 +107,7 @@ class Decoder:
             self._threads.submit(self._decode_on, lane, before, encoded[share], sizes[share], starts[share])
             for lane, share in zip(self._lanes, shares, strict=False)
         ]
-        wait(waiting)  # all of them, also where one fails: they read the files' bytes and write the pixels
+        wait(waiting)  # Wait for all, even if one fails: they read the files' bytes and write the pixels.
         for future in waiting:
             future.result()
         return pixels
@@ -124,12 +124,12 @@ class Decoder:
         num_bytes = (c_size_t * count)(*map(len, encoded))
         lane.stream.wait_event(before)
         state, stream = (self._handle, lane.state), c_void_p(lane.stream.cuda_stream)
-        with torch.cuda.device(self._device):  # the current device is a thread's own
+        with torch.cuda.device(self._device):  # Each thread has its own current device.
             try:
                 self._call("nvjpegDecodeBatchedInitialize", *state, c_int(count), c_int(1), c_int(OUTPUT_RGB))
                 self._call("nvjpegDecodeBatched", *state, data, num_bytes, images, stream)
-            finally:  # What has been started goes on writing until the event.
-                done = torch.cuda.Event(blocking=True)  # keeps no core busy: the CPU decodes, too
+            finally:  # Kernels that were launched write until the event.
+                done = torch.cuda.Event(blocking=True)  # Blocking leaves the core to the CPU's decoding.
                 done.record(lane.stream)
                 done.synchronize()
 
@@ -137,7 +137,7 @@ class Decoder:
         _check(name, getattr(self._library, name)(*arguments))
 
     def _ask(self, name: str, *arguments: object) -> None:
-        """A call of microseconds that keeps the interpreter's lock: to get it back could take milliseconds."""
+        """Make a call of microseconds that keeps the interpreter's lock: getting it back may take milliseconds."""
         _check(name, getattr(self._quick, name)(*arguments))
 
 
@@ -147,7 +147,7 @@ def _check(name: str, status: int) -> None:
 
 
 def _load() -> tuple[ctypes.CDLL, ctypes.PyDLL]:
-    """The library that came with torchvision, else the system's: for calls without and with the interpreter's lock."""
+    """Return torchvision's library, else the system's, for calls without and with the interpreter's lock."""
     folder = Path(torchvision.__file__).parent.parent / "torchvision.libs"
     for name in [*map(str, folder.glob("libnvjpeg.*")), "libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so"]:
         try:

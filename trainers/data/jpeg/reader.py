@@ -1,7 +1,7 @@
 """Reads and decodes JPEG files of different sizes into one flat buffer on the device.
 
-By a pool of the CPU's threads or by the GPU's decoder. The latter needs room between training's kernels for its own:
-a GPU that training keeps busy is better fed by the CPU, if that has enough cores.
+It decodes by a pool of CPU threads or by the GPU's decoder. The latter's kernels compete with those of training: for a
+busy GPU the CPU is better, if it has enough cores.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ log = logging.getLogger(__name__)
 
 DECODE = ("auto", "gpu", "cpu")
 GENERATED_SIZE = (96, 128)  # height and width of generated images
-FILES_A_THREAD = 32  # A thread reads so many for the GPU's decoder: waking more threads costs more than it saves.
-IMAGES_A_THREAD = 4  # A thread decodes so many at least, for the same reason.
-ENOUGH_THREADS = 8  # decode some 5,000 images/s, about what an H200's decoder does beside training
-SPARE_CORES = 2  # The threads that launch kernels and that put batches together need them.
+FILES_A_THREAD = 32  # files that a thread reads for the GPU's decoder; for fewer, waking threads costs too much
+IMAGES_A_THREAD = 4  # least images that a thread decodes, for the same reason
+ENOUGH_THREADS = 8  # These decode some 5,000 images/s, about as an H200's decoder does beside training.
+SPARE_CORES = 2  # for the threads that launch kernels and assemble batches
 
 
 @dataclass(frozen=True)
 class Decoded:
     """Images of different sizes in one flat buffer, on the device.
 
-    Image i starts at offsets[i], in C order as [3, h, w] or, where `interleaved`, [h, w, 3].
+    Image i starts at offsets[i], in C order as [3, h, w] or, if `interleaved`, as [h, w, 3].
     """
 
     pixels: torch.Tensor  # uint8 [total]
@@ -50,22 +50,22 @@ class Decoded:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A batch as far as the CPU brings it, by places in the batch."""
+    """A batch after the CPU's part, by places in the batch."""
 
-    encoded: dict[int, torch.Tensor]  # the files that are the GPU's to decode
-    sizes: dict[int, Size]  # height and width of the files' images
-    on_cpu: Sequence[int]  # the others' places
-    images: Images  # the others, decoded
+    encoded: dict[int, torch.Tensor]  # files for the GPU to decode
+    sizes: dict[int, Size]  # height and width of their images
+    on_cpu: Sequence[int]  # places of the other images
+    images: Images  # the other images, decoded
 
 
 class JpegReader:
     """Reads files with `num_threads` threads and decodes them on `device` or on the CPU.
 
-    `decode` is gpu, cpu or auto: gpu where `device` is a GPU whose decoder works and the threads are fewer than
-    ENOUGH_THREADS, else cpu. Raises ConfigError for gpu where there is none. What the GPU cannot take (grey, CMYK,
-    progressive, another format under a JPEG's name) the CPU decodes.
+    `decode` is gpu, cpu or auto. auto means gpu if `device` is a GPU with a working decoder and there are fewer threads
+    than ENOUGH_THREADS, else cpu. Raises ConfigError for gpu without a decoder. The CPU decodes images that the GPU
+    cannot decode: grey, CMYK, progressive, or another format under a JPEG's name.
 
-    Several threads may read at once, as they do where an evaluation begins before the training's files are all read.
+    Several threads may read at once: an evaluation may begin before the training's files are all read.
     """
 
     def __init__(
@@ -76,33 +76,34 @@ class JpegReader:
         max_image_pixels: int = MAX_IMAGE_PIXELS,
     ) -> None:
         if decode not in DECODE:
-            raise ConfigError(f"dataset.decode={decode}: no such way to decode; allowed: {', '.join(DECODE)}")
+            raise ConfigError(f"dataset.decode={decode}: allowed: {', '.join(DECODE)}")
         if num_threads < 1:
             raise ConfigError(f"dataset.num_threads={num_threads}: give the number of threads, 1 or more")
         self.device = device
         self._num_threads, self._max_image_pixels = num_threads, max_image_pixels
         self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="read")
-        decode_files([], 1)  # compiles it, before the clock starts
+        decode_files([], 1)  # compiles the decoder before the clock starts
         self._gpu: Decoder | None = None
-        self._asking, self._decoding = Lock(), Lock()  # the GPU's decoder does each for one thread at a time
+        self._asking, self._decoding = Lock(), Lock()  # The GPU's decoder allows one thread at a time for each.
         if decode == "gpu" or (decode == "auto" and num_threads < ENOUGH_THREADS):
             try:
                 self._gpu = Decoder(device)
             except Unavailable as error:
                 if decode == "gpu":
                     raise ConfigError(
-                        f"dataset.decode=gpu: {error}; use dataset.decode=cpu, or auto to take what there is"
+                        f"dataset.decode=gpu: {error}; give dataset.decode=cpu, or auto, which falls back to the CPU"
                     ) from error
 
     def read(self, paths: Sequence[PathLike]) -> Decoded:
-        """The images of the files, in their order. EXIF orientation is not applied.
+        """Return the images of the files, in their order. EXIF orientation is not applied.
 
-        Raises ConfigError that names a file which is missing, truncated, no image or larger than `max_image_pixels`.
+        Raises ConfigError, naming the file, if it is missing, truncated, not an image or has more than
+        `max_image_pixels`.
         """
         return self._finish(paths, self._prepare(paths))
 
     def read_ahead(self, batches: Iterable[Sequence[PathLike]]) -> Iterator[Decoded]:
-        """`read` of each of the batches; the CPU does its part of the next meanwhile."""
+        """Yield `read` of each batch; meanwhile the CPU does its part of the next one."""
         prepared = ((paths, self._prepare(paths)) for paths in batches)
         for paths, batch in prefetch(prepared, torch.device("cpu"), depth=1):
             yield self._finish(paths, batch)
@@ -123,7 +124,7 @@ class JpegReader:
 
     def _decode(self, paths: Sequence[PathLike]) -> Images:
         on_gpu = self.device.type == "cuda"
-        # The driver of the current device pins the memory.
+        # Memory is pinned for the current device.
         with torch.cuda.device(self.device) if on_gpu else nullcontext():
             num_threads = min(self._num_threads, -(-len(paths) // IMAGES_A_THREAD))
             return decode_files(paths, num_threads, on_gpu, self._max_image_pixels)
@@ -134,7 +135,7 @@ class JpegReader:
             try:
                 with self._decoding:
                     pixels = self._gpu.decode(list(batch.encoded.values()), list(batch.sizes.values()))
-            except Failed as error:  # does not say which file: the CPU decodes all, or names the broken one
+            except Failed as error:  # It does not name the file: the CPU decodes all, or names the broken one.
                 log.info("%d images are decoded on the CPU: %s", len(batch.encoded), error)
                 batch = self._all_on_cpu(paths)
         return self._packed(batch, pixels)
@@ -142,17 +143,17 @@ class JpegReader:
     def _size(self, content: torch.Tensor) -> Size | None:
         assert self._gpu
         size = self._gpu.size(content) if is_whole_jpeg(content) else None
-        # The CPU's part refuses what is too large, by name.
+        # None sends images that are too large to the CPU's part, which refuses them by name.
         return None if size and above_limit(size, self._max_image_pixels) else size
 
     def _packed(self, batch: _Prepared, pixels: torch.Tensor | None) -> Decoded:
-        """All images in one buffer, first those [3, h, w] of the GPU's decoder, then those [h, w, 3] of the CPU's."""
+        """Pack all images into one buffer: first [3, h, w] from the GPU's decoder, then [h, w, 3] from the CPU's."""
         sizes = np.concatenate([np.array([*batch.sizes.values()], np.int64).reshape(-1, 2), batch.images.sizes])
         lengths = 3 * sizes.prod(axis=1)
         offsets = np.cumsum(lengths) - lengths
         if len(batch.on_cpu):
-            own = batch.images.pixels.to(self.device, non_blocking=True)
-            pixels = own if pixels is None else torch.cat((pixels, own))
+            from_cpu = batch.images.pixels.to(self.device, non_blocking=True)
+            pixels = from_cpu if pixels is None else torch.cat((pixels, from_cpu))
         assert pixels is not None
         order = np.argsort([*batch.sizes, *batch.on_cpu])
         by_cpu = np.arange(len(sizes)) >= len(batch.sizes)
@@ -163,8 +164,8 @@ class JpegReader:
 
 
 def generated(batch_size: int, device: torch.device) -> Decoded:
-    """Noise, as if it had been decoded: to warm up what comes behind the decoder."""
-    rng = np.random.RandomState(0)  # its own: warming up must not move the run's random numbers
+    """Return noise in the form of decoded images, to warm up what follows the decoder."""
+    rng = np.random.RandomState(0)  # a separate generator, so that warming up does not change the run's
     sizes = np.tile(np.array(GENERATED_SIZE), (batch_size, 1))
     length = 3 * GENERATED_SIZE[0] * GENERATED_SIZE[1]
     pixels = torch.from_numpy(rng.randint(0, 256, batch_size * length, dtype=np.uint8)).to(device)
@@ -174,6 +175,6 @@ def generated(batch_size: int, device: torch.device) -> Decoded:
 
 
 def threads_per_process(num_processes: int) -> int:
-    """This machine's cores, as far as they are ours, shared by the processes; some of them are left for the rest."""
+    """Return the threads for each process: its share of the usable cores less SPARE_CORES, but at least half of it."""
     cores = len(os.sched_getaffinity(0)) // num_processes
     return max(1, cores // 2, cores - SPARE_CORES)

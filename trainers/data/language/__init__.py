@@ -1,4 +1,4 @@
-"""Sequences of tokens to train language models on: llm.c's shards, text, Python sources, and a generated language."""
+"""Sequences of tokens for language models: llm.c's shards, text, Python sources, and a generated language."""
 
 from __future__ import annotations
 

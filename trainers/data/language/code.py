@@ -1,4 +1,4 @@
-"""Python sources of an environment's packages, which every machine has: text to train on where there is no network."""
+"""Python sources of an environment's packages, as text to train on: every machine has them, without a network."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from trainers.data.reading.folder_index import listed, resolved
 from trainers.data.tokens import Source, Stretch, made_tokens
 
 SIZE = 40_000_000  # bytes of sources
-MOST_BYTES = 1 << 19  # A larger file is data rather than code.
-HELD_OUT = 20  # One file in so many is evaluated on.
+MOST_BYTES = 1 << 19  # Larger files are data, not code.
+HELD_OUT = 20  # One in so many files is for evaluation.
 
 
 def code(
@@ -29,9 +29,9 @@ def code(
     sequence_length: int = SEQUENCE_LENGTH,
     validation_tokens: int | None = None,
 ) -> LanguageData:
-    """Up to `size` bytes of the sources in folder `path`, else of this interpreter's library and packages.
+    """Return up to `size` bytes of the sources in folder `path`, by default of this interpreter's packages.
 
-    Raises ConfigError where there are none.
+    Raises ConfigError if there are too few sources.
     """
     check_counts(size=size, vocabulary=vocabulary, sequence_length=sequence_length)
     if path:
@@ -51,15 +51,15 @@ class File:
 
 
 def environment_folders() -> list[str]:
-    """Where the running interpreter's library and packages lie."""
+    """Return the folders of the running interpreter's library and packages."""
     paths = sysconfig.get_paths()
     return list(dict.fromkeys(os.path.realpath(paths[key]) for key in ("stdlib", "purelib", "platlib")))
 
 
 def sources_in(roots: Sequence[str]) -> dict[str, File]:
-    """Each source by its name, which begins with that of its root's folder, in the order of names.
+    """Return the sources by name, in the order of names; a name begins with that of its root's folder.
 
-    Links, what lies in another root, files that are empty or too large, and folders that cannot be listed are left out.
+    Links, files in another root, empty or too large files, and folders that cannot be listed are left out.
     """
     sources: dict[str, File] = {}
     for root in roots:
@@ -83,9 +83,9 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def chosen(files: Mapping[str, File], size: int, roots: Sequence[str]) -> list[Source]:
-    """Files of up to `size` bytes in all, in the order of their digests, which also say the part of each.
+    """Choose files of up to `size` bytes in all, in the order of their digests, which also decide each one's part.
 
-    So they are a fair share of all, in an order that is none of their packages', and of two alike the first counts.
+    This gives a fair sample, in an order that does not follow packages. Among identical files the first one counts.
     """
     by_digest: dict[str, str] = {}
     for name, file in files.items():
@@ -105,13 +105,13 @@ def chosen(files: Mapping[str, File], size: int, roots: Sequence[str]) -> list[S
     if len({source.part for source in sources}) < 2:
         raise ConfigError(
             f"dataset=code: {', '.join(roots)} has {len(sources)} Python sources within dataset.size={size} bytes, too"
-            " few to train and evaluate on; give a greater size, or set dataset.path to a folder with more"
+            " few to train and evaluate on; give a larger size, or set dataset.path to a folder with more sources"
         )
     return sources
 
 
 def content_of(path: str) -> bytes:
-    """A file's bytes; none of one that is not UTF-8, or that this user may not read."""
+    """Return a file's bytes; empty if it is not UTF-8 or cannot be read."""
     try:
         content = Path(path).read_bytes()
         content.decode("utf-8")

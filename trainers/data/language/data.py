@@ -1,4 +1,4 @@
-"""Sequences of tokens as a dataset that a language model can be trained and evaluated on."""
+"""Sequences of tokens as a dataset for language models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SEQUENCE_LENGTH = 1024
 RECORD = "data_files.txt"
-VALIDATION_TOKENS = 10_485_760  # those of FineWeb's validation shard that published losses are of
+VALIDATION_TOKENS = 10_485_760  # the tokens of FineWeb's validation shard on which published losses are measured
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class LanguageData:
 
     - `vocabulary`: ids run from 0 to vocabulary - 1
     - `sequence_length`: tokens of a sequence
-    - `bytes_per_token`: bytes of text that a token to evaluate on stands for, the mean; None where there is no text, or
-      it is unknown. A loss of x nats a token is x / ln 2 / bytes_per_token bits a byte.
-    - `entropy`: nats a token, below which no model's loss can stay; None where it is unknown
+    - `bytes_per_token`: mean bytes of text of an evaluation's token; None if unknown, or without text. A loss of x nats
+      a token is x / ln 2 / bytes_per_token bits a byte.
+    - `entropy`: lower bound of any model's loss, in nats a token; None if unknown
 
     Batches are those of trainers.data.language.loader: `inputs`, `targets`, `num_samples` and `num_tokens`.
     """
@@ -42,16 +42,16 @@ class LanguageData:
     example: Callable[[int, torch.device], torch.Tensor] | None = None  # int32 [rows, T + 1]; by default random ids
     bytes_per_token: float | None = None
     entropy: float | None = None
-    record: str = ""  # the files of text that the tokens are made of, a line each
+    record: str = ""  # names of the text files from which the tokens were made, one a line
 
     @property
     def train_tokens(self) -> int:
-        """Targets of an epoch."""
+        """Return the number of targets in an epoch."""
         return self.train.num_sequences * self.sequence_length
 
     @property
     def validation_tokens(self) -> int:
-        """Targets of an evaluation."""
+        """Return the number of targets in an evaluation."""
         return self.validation.num_sequences * self.sequence_length if self.validation else 0
 
     @property
@@ -71,7 +71,7 @@ class LanguageData:
         return self.sequence_length
 
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
-        """A batch of the one shape that they have."""
+        """Return one batch, since all batches have one shape."""
         rows = max(1, batch_size // self.sequence_length)
         return [batch((self.example or self._random)(rows, device), rows)]
 
@@ -98,22 +98,22 @@ class LanguageData:
 
     def write_record(self, run_dir: Path) -> None:
         if self.record:
-            # Bytes of a name that are not UTF-8 stay as they are.
+            # surrogateescape keeps bytes of names that are not UTF-8.
             (run_dir / RECORD).write_bytes(self.record.encode(errors="surrogateescape"))
 
 
 def check_counts(**options: int | None) -> None:
-    """Raises ConfigError for an option of the dataset that is below 1; None was not given."""
+    """Raise ConfigError for a dataset option below 1; None means that the option is not set."""
     for name, value in options.items():
         if value is not None and value < 1:
             raise ConfigError(f"dataset.{name}={value}: must be 1 or more")
 
 
 def num_sequences(key: str, tokens: int, sequence_length: int) -> int:
-    """Whole sequences of so many tokens, those of dataset.`key`. Raises ConfigError where there is not one."""
+    """Return the number of whole sequences in `tokens`, the value of dataset.`key`. Raises ConfigError for zero."""
     if tokens < sequence_length:
         raise ConfigError(
-            f"dataset.{key}={tokens}: is less than a sequence, which has {sequence_length} (dataset.sequence_length);"
-            f" give {sequence_length} at least"
+            f"dataset.{key}={tokens}: is less than a sequence, dataset.sequence_length={sequence_length}; give"
+            f" {sequence_length} or more"
         )
     return tokens // sequence_length

@@ -1,4 +1,4 @@
-"""The generated language as a dataset: sequences are made when they are asked for, on the device."""
+"""The generated language as a dataset, whose sequences are made on demand, on the device."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from trainers.data.loading.version import digest
 from trainers.ops.chance.counters import key_of
 
 MOST_ORDER = 8
-TRAIN_TOKENS = 3_250 * 524_288  # the steps and the batch of the published training of GPT-2's size
+TRAIN_TOKENS = 3_250 * 524_288  # steps times batch of the published training at GPT-2's size
 VALIDATION_TOKENS = 1_048_576
 
 
 @dataclass(frozen=True)
 class GeneratedPart:
-    """Implements Part. Training has other sequences in each epoch and of each seed, validation always the same."""
+    """Implements Part. Training sequences differ by epoch and seed; validation sequences are always the same."""
 
     grammar: Grammar
     num_sequences: int
@@ -40,7 +40,7 @@ class GeneratedPart:
         return lambda places: grammar_triton.sequences(self.grammar, tables, to_device(places, device), num_tokens, key)
 
     def example(self, num_rows: int, device: torch.device) -> torch.Tensor:
-        """Sequences of a stream of their own; on a GPU this compiles what makes them, before the clock runs."""
+        """Return sequences of a separate stream; on a GPU this compiles the kernel before the clock starts."""
         return replace(self, stream=EXAMPLE).rows(0, 0, device)(np.arange(num_rows))
 
 
@@ -52,14 +52,13 @@ def grammar(
     validation_tokens: int = VALIDATION_TOKENS,
     sequence_length: int = SEQUENCE_LENGTH,
 ) -> LanguageData:
-    """The language of these options. Raises ConfigError for what cannot be one."""
+    """Return the language with these options. Raises ConfigError for an invalid option."""
     check_counts(order=order, sequence_length=sequence_length)
     if order > MOST_ORDER:
-        raise ConfigError(f"dataset.order={order}: give 1 to {MOST_ORDER} tokens that decide the next one")
+        raise ConfigError(f"dataset.order={order}: must be 1 to {MOST_ORDER}, the tokens that decide the next one")
     if not 2 <= branches <= vocabulary:
         raise ConfigError(
-            f"dataset.branches={branches}: each token has so many successors; give from 2 to"
-            f" dataset.vocabulary={vocabulary}"
+            f"dataset.branches={branches}: must be 2 to dataset.vocabulary={vocabulary}, the successors of each token"
         )
     language = Grammar(vocabulary, order, branches)
     train, validation = (

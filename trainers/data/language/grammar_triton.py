@@ -1,4 +1,4 @@
-"""The sequences of trainers.data.language.grammar on a GPU: one kernel, in which a lane makes a sequence."""
+"""The GPU kernel of trainers.data.language.grammar, in which each lane makes a sequence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainers.ops.chance.counters import FIRST, GAMMA, SECOND, WORD, signed
 if TYPE_CHECKING:
     from trainers.data.language.grammar import Grammar
 
-ROWS = 32  # sequences of a program, one a lane
+ROWS = 32  # sequences of a program, one for each lane
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def _sequences(  # type: ignore[no-untyped-def]
     there = row < num_rows
     counter = tl.load(places + row, there, 0) * num_tokens
     slot = tl.arange(0, SLOTS)[None, :]
-    latest = tl.zeros((ROWS, SLOTS), tl.int64)  # What stands for the latest tokens, each in slot (its place % SLOTS).
+    latest = tl.zeros((ROWS, SLOTS), tl.int64)  # hashes of the latest tokens, each in slot place % SLOTS
     for place in range(num_tokens):
         draw = _mixed(counter + place, stream, GAMMA, FIRST, SECOND)
         chosen = (draw & ((1 << 62) - 1)) % BRANCHES
@@ -51,7 +51,7 @@ def _sequences(  # type: ignore[no-untyped-def]
 
 
 def sequences(grammar: Grammar, tables: Tables, places: torch.Tensor, num_tokens: int, key: int) -> torch.Tensor:
-    """As `Grammar.sequences`, of places int64 on the device."""
+    """Compute `Grammar.sequences` for places int64 on the device."""
     tokens = places.new_empty(len(places), num_tokens, dtype=torch.int32)
     _sequences[(triton.cdiv(len(places), ROWS),)](
         places, *tables, tokens, len(places), num_tokens, signed(key), signed(grammar.key),
@@ -62,10 +62,10 @@ def sequences(grammar: Grammar, tables: Tables, places: torch.Tensor, num_tokens
 
 
 class Tables(NamedTuple):
-    """What the kernel looks up, int64 on the device."""
+    """The kernel's lookup tables, int64 on the device."""
 
-    bounds: torch.Tensor  # the grammar's
-    powers: torch.Tensor  # of GAMMA, by age, as many as tokens that decide the next one, or more
+    bounds: torch.Tensor  # of the grammar's ranges
+    powers: torch.Tensor  # of GAMMA, by age, at least as many as the grammar's order
 
 
 def tables(grammar: Grammar, device: torch.device) -> Tables:

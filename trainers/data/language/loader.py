@@ -1,15 +1,14 @@
-"""Batches of sequences of tokens. A step's sequences are the same for any number of processes that share them.
+"""Batches of sequences of tokens. A step's sequences do not depend on the number of processes that share them.
 
-A batch of R sequences of T tokens, R * T = `batch_size`:
+A batch of R sequences of T tokens, with R * T = `batch_size`, has:
 
     inputs       int32 [R, T]
-    targets      int64 [R, T], the tokens behind the inputs; IGNORED in sequences that only fill up an evaluation
-    num_samples  the real targets: a sample is a token
-    num_tokens   the same, in a tuple of one number
+    targets      int64 [R, T], the tokens that follow the inputs; IGNORED in sequences that only pad an evaluation
+    num_samples  number of real targets: a sample is a token
+    num_tokens   the same number, as a tuple
 
-Step s of W processes has the sequences s * R * W to (s + 1) * R * W of the epoch, of which rank r has the r-th R.
-So steps of one global batch have the same sequences, however many processes, or smaller batches of one process, share
-them.
+Step s of W processes has the sequences s * R * W to (s + 1) * R * W of the epoch; rank r has the r-th R of them. Steps
+of equal global batch therefore have the same sequences, whether processes or smaller batches of one process share them.
 """
 
 from __future__ import annotations
@@ -28,34 +27,34 @@ from trainers.data.loading.prefetch import prefetch
 if TYPE_CHECKING:
     from trainers.data.loading.types import Batch, Shard
 
-IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out by itself
-Rows = Callable[[np.ndarray], torch.Tensor]  # from places int64 [R] to their tokens, int32 [R, T + 1] on the device
+IGNORED = -100  # the target that torch.nn.functional.cross_entropy ignores by default
+Rows = Callable[[np.ndarray], torch.Tensor]  # maps places int64 [R] to their tokens, int32 [R, T + 1] on the device
 
 
 class Part(Protocol):
-    """What is trained or evaluated on: sequences, each with its own place."""
+    """A part of the data, for training or evaluation: sequences, each at its place."""
 
     @property
     def num_sequences(self) -> int: ...
 
     def rows(self, seed: int, epoch: int, device: torch.device) -> Rows:
-        """The sequences of an epoch, whose order, or whose content where they are generated, may follow from both."""
+        """Return the sequences of an epoch; seed and epoch may decide their order, or the content of generated ones."""
         ...
 
 
 def rows_in(batch_size: int, length: int) -> int:
-    """How many sequences a batch of so many tokens has. Raises ConfigError where they do not make it up."""
+    """Return the number of sequences in a batch of tokens. Raises ConfigError if they do not fill it exactly."""
     if batch_size % length:
         near = max(length, batch_size - batch_size % length)
         raise ConfigError(
-            f"batch_size={batch_size}: counts a device's tokens, and a sequence has {length} (dataset.sequence_length);"
-            f" give each device a multiple of {length}, such as {near}"
+            f"batch_size={batch_size}: is in tokens, and not a multiple of dataset.sequence_length={length}; give each"
+            f" device a multiple, such as {near}"
         )
     return batch_size // length
 
 
 class TrainLoader(Positioned):
-    """One process's share of whole global batches. An epoch leaves out what is left behind the last of these."""
+    """One process's share of whole global batches; an epoch leaves out sequences after the last one."""
 
     def __init__(self, part: Part, length: int, batch_size: int, seed: int, shard: Shard) -> None:
         self.part, self.seed, self.shard = part, seed, shard
@@ -69,7 +68,7 @@ class TrainLoader(Positioned):
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[Batch]:
-        # A generator: Lightning calls iter() while it sets up, and nothing may be read before the first next().
+        # A generator, because Lightning calls iter() during setup and nothing may be read before the first next().
         yield from prefetch(self._batches(self._epoch), self.shard.device)
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
@@ -80,7 +79,7 @@ class TrainLoader(Positioned):
 
 
 class EvalLoader:
-    """One process's share of all sequences; over all processes each counts exactly once, in every evaluation."""
+    """One process's share of all sequences; in every evaluation each counts exactly once over all processes."""
 
     def __init__(self, part: Part, length: int, batch_size: int, shard: Shard) -> None:
         self.part, self.order = part, EvalOrder(part.num_sequences, rows_in(batch_size, length), shard)
@@ -89,7 +88,7 @@ class EvalLoader:
         return len(self.order)
 
     def set_epoch(self, epoch: int) -> None:
-        """All evaluations are the same."""
+        """Do nothing: all evaluations are the same."""
 
     def __iter__(self) -> Iterator[Batch]:
         yield from prefetch(self._batches(), self.order.shard.device)
@@ -101,7 +100,7 @@ class EvalLoader:
 
 
 def batch(tokens: torch.Tensor, num_real: int) -> Batch:
-    """Of tokens int32 [R, T + 1], of which the first `num_real` sequences count."""
+    """Return the batch of tokens int32 [R, T + 1], in which the first `num_real` sequences count."""
     inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].long()
     if num_real < len(tokens):
         targets[num_real:] = IGNORED

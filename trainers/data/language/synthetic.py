@@ -1,4 +1,4 @@
-"""Random ids on the device, to measure it without the input pipeline: nothing to learn, and no evaluation."""
+"""Random ids on the device, to measure it without the input pipeline; there is no evaluation."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from trainers.data.loading.version import digest
 from trainers.ops.chance.counters import key_of
 
 VOCABULARY = 50_257  # GPT-2's
-SIZE = 512 * 40  # sequences of an epoch
+SIZE = 512 * 40  # sequences in an epoch
 STREAM = 0x5EED
 
 
 @dataclass(frozen=True)
 class RandomPart:
-    """Implements Part: a few batches in turns, each made when it is first asked for."""
+    """Implements Part: a few batches in turn, each made at its first use."""
 
     vocabulary: int
     num_sequences: int
@@ -43,7 +43,7 @@ class RandomPart:
 
 
 def synthetic(size: int = SIZE, vocabulary: int = VOCABULARY, sequence_length: int = SEQUENCE_LENGTH) -> LanguageData:
-    """`size` sequences an epoch. Raises ConfigError for a number below 1."""
+    """Return the dataset with `size` sequences an epoch. Raises ConfigError for a number below 1."""
     check_counts(size=size, vocabulary=vocabulary, sequence_length=sequence_length)
     part = RandomPart(vocabulary, size, sequence_length)
     words = [str(number) for number in (size, vocabulary, sequence_length)]

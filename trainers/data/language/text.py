@@ -1,4 +1,4 @@
-"""Text files of the user's own, cut into tokens once."""
+"""The user's text files, converted to tokens once."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from trainers.data.reading.regular_file import opened
 from trainers.data.tokens import Source, escaped, held_out, made_tokens, stretches
 
 SUFFIX = ".txt"
-# A word of the name: between signs, digits or its ends.
+# A whole word of the name, between signs, digits or the ends.
 VALIDATION = re.compile(r"(?<![^\W\d_])(val|valid|validation)(?![^\W\d_])")
-NAMED = 3  # files that the log names
+NAMED = 3  # number of files that the log names
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +30,10 @@ def text(
     sequence_length: int = SEQUENCE_LENGTH,
     validation_tokens: int | None = None,
 ) -> LanguageData:
-    """The text in a file, or in the *.txt files in a folder and below it, each of which is a text of its own.
+    """Return the text in a file, or in all *.txt files in and below a folder, each an independent text.
 
-    Files with the word `val` in their names are evaluated on. Where there are none, the last part of each file is.
-    Raises ConfigError, with the file, for text that cannot be used.
+    Files with the word `val` in their names are for evaluation; without such files, the last part of each file is.
+    Raises ConfigError, naming the file, for text that cannot be used.
     """
     check_counts(vocabulary=vocabulary, sequence_length=sequence_length)
     root = resolved(path)
@@ -46,17 +46,17 @@ def text(
 
 
 def words(files: Sequence[Path]) -> str:
-    """The files' names, in signs that every log takes."""
+    """Return the files' names, with escapes for characters that a log may not print."""
     names = ", ".join(escaped(file.name).encode(errors="backslashreplace").decode() for file in files[:NAMED])
     return names if len(files) <= NAMED else f"{names} and {len(files) - NAMED} more"
 
 
 def files_in(path: str, root: Path) -> list[Path]:
-    """The files of text, in the order of their names; empty ones are left out. Raises ConfigError without any."""
+    """Return the text files that are not empty, in the order of their names. Raises ConfigError without any."""
     if root.is_dir():
-        listed(path, root)  # What follows passes over folders that cannot be listed.
-    there = [root] if root.is_file() else sorted(root.rglob(f"*{SUFFIX}"))
-    files = [file for file in there if file.is_file() and file.stat().st_size]
+        listed(path, root)  # rglob would silently skip a folder that cannot be listed.
+    candidates = [root] if root.is_file() else sorted(root.rglob(f"*{SUFFIX}"))
+    files = [file for file in candidates if file.is_file() and file.stat().st_size]
     if not files:
         what = f"{root} has no {SUFFIX} file with text" if root.exists() else f"there is no {root}"
         raise ConfigError(
@@ -66,7 +66,7 @@ def files_in(path: str, root: Path) -> list[Path]:
 
 
 def sources(root: Path, files: Sequence[Path], held: Sequence[Path]) -> list[Source]:
-    """What each file has of either part. Raises ConfigError where there is nothing of one."""
+    """Return each file's text of both parts. Raises ConfigError if one part is empty."""
     made = []
     for file in files:
         try:
@@ -81,7 +81,7 @@ def sources(root: Path, files: Sequence[Path], held: Sequence[Path]) -> list[Sou
     if not any(source.train for source in made) or not any(source.validation for source in made):
         missing = "train" if any(source.validation for source in made) else "evaluate"
         raise ConfigError(
-            f"dataset.path={root}: nothing is left to {missing} on; give text of more lines, or files of which some"
-            " have the word val in their names"
+            f"dataset.path={root}: has no text left to {missing} on; give text with more lines, or some files with the"
+            " word val in their names"
         )
     return made

@@ -1,4 +1,4 @@
-"""Tokens that somebody made of text before, in files of llm.c's format, such as FineWeb's."""
+"""Tokens in existing files of llm.c's format, such as FineWeb's."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def tokens(
     vocabulary: int | None = None,
     tokenizer: str | None = None,
 ) -> LanguageData:
-    """The files in folder `path`. Trained on as they lie, in the order of their names.
+    """Return the tokens of the files in folder `path`, trained on in the order of the files' names.
 
-    With GPT-2's files as `tokenizer` it is known how many bytes of text the tokens to evaluate on stand for. Raises
-    ConfigError, with the file's name, for what cannot be read, and where there is no file.
+    With GPT-2's files as `tokenizer`, the bytes of text of the evaluation's tokens are known. Raises ConfigError,
+    naming the file, for a file that cannot be read, and for missing files.
     """
     check_counts(sequence_length=sequence_length, vocabulary=vocabulary)
     train, validation = _parts(path)
@@ -47,68 +47,68 @@ def tokens(
 
 
 def mean_bytes(evaluated: Windows, of_ids: np.ndarray) -> float:
-    """Bytes of text a target, of those that each id stands for. Raises ConfigError for an id that is none of these."""
+    """Return the mean bytes of text of a target, given those of each id. Raises ConfigError for an id without any."""
     counts = evaluated.target_counts(len(of_ids))
     return float(counts @ of_ids) / int(counts.sum())
 
 
 def bytes_of_ids(file: TokenFile, tokenizer: str) -> np.ndarray:
-    """Bytes of text that each id stands for. Raises ConfigError for a tokenizer that the file's tokens are not of."""
+    """Return the bytes of text of each id. Raises ConfigError if the file's tokens are another tokenizer's."""
     pairs, form = tokenizer_of(tokenizer), file.format
     if not isinstance(pairs, BytePairs) or pairs.vocabulary != form.vocabulary:
         raise ConfigError(
-            f"dataset.tokenizer={tokenizer}: has {pairs.vocabulary:,} tokens, and the files are of {form.tokenizer}"
+            f"dataset.tokenizer={tokenizer}: has {pairs.vocabulary:,} tokens, but the files have {form.tokenizer}"
             f" {form.vocabulary:,}; give the folder of GPT-2's encoder.json and vocab.bpe, or leave it out"
         )
     return pairs.num_bytes()
 
 
 def _parts(path: str) -> tuple[list[Path], list[Path]]:
-    """The files to train on and to evaluate on. Raises ConfigError where there are none of either."""
+    """Return the files to train on and to evaluate on. Raises ConfigError if either are missing."""
     root = resolved(path)
-    there = listed(path, root)
-    train, validation = ([file for file in there if file.match(pattern)] for pattern in (TRAIN, VALIDATION))
+    files = listed(path, root)
+    train, validation = ([file for file in files if file.match(pattern)] for pattern in (TRAIN, VALIDATION))
     if both := sorted({*train} & {*validation}):
-        raise ConfigError(f"{both[0]}: its name is that of both parts ({TRAIN} and {VALIDATION}); rename it")
+        raise ConfigError(f"{both[0]}: its name matches both {TRAIN} and {VALIDATION}; rename it")
     if train and validation:
         return train, validation
     raise ConfigError(
-        f"dataset.path={path}: {root} holds no {VALIDATION if train else TRAIN}; set dataset.path to a folder with"
+        f"dataset.path={path}: {root} has no {VALIDATION if train else TRAIN}; set dataset.path to a folder with"
         f" files of llm.c's format, {TRAIN} and {VALIDATION}, as fineweb_train_000001.bin and fineweb_val_000000.bin"
     )
 
 
-def evaluated(files: Sequence[TokenFile], sequence_length: int, vocabulary: int, asked: int | None) -> Windows:
-    """The first `asked` tokens of the files, or VALIDATION_TOKENS, or all. Raises ConfigError where more were asked."""
-    there = Windows(files, sequence_length, vocabulary).num_sequences
-    if asked is None:
-        num = min(there, max(1, VALIDATION_TOKENS // sequence_length))
+def evaluated(files: Sequence[TokenFile], sequence_length: int, vocabulary: int, num_tokens: int | None) -> Windows:
+    """Return the first `num_tokens` of the files; None means up to VALIDATION_TOKENS. Raises ConfigError for more."""
+    available = Windows(files, sequence_length, vocabulary).num_sequences
+    if num_tokens is None:
+        num = min(available, max(1, VALIDATION_TOKENS // sequence_length))
         return Windows(files, sequence_length, vocabulary, limit=num)
-    num = num_sequences("validation_tokens", asked, sequence_length)
-    if num > there:
+    num = num_sequences("validation_tokens", num_tokens, sequence_length)
+    if num > available:
         raise ConfigError(
-            f"dataset.validation_tokens={asked}: {files[0].path.parent} has {there * sequence_length:,} to evaluate on;"
-            " give as many or less"
+            f"dataset.validation_tokens={num_tokens}: {files[0].path.parent} has only {available * sequence_length:,}"
+            " to evaluate on; give as many or less"
         )
     return Windows(files, sequence_length, vocabulary, limit=num)
 
 
 def version(files: Sequence[TokenFile]) -> str:
-    """Of names and contents, in the order in which they are read."""
+    """Return a digest of the files' names and contents, in the order in which they are read."""
     return digest([[file.path.name, file.digest()] for file in files])
 
 
 def of_made(name: str, made: Made, sequence_length: int, validation_tokens: int | None) -> LanguageData:
-    """Files that are made of text. Sequences are trained on in another order in each epoch and of each seed.
+    """Return files made from text as a dataset; the order of training sequences differs by epoch and seed.
 
-    Raises ConfigError where a part is shorter than a sequence.
+    Raises ConfigError if a part is shorter than a sequence.
     """
     for part, number in zip(("train", "evaluate"), made.num_tokens, strict=True):
         if number <= sequence_length:
             raise ConfigError(
-                f"dataset={name}: there are {number:,} tokens to {part} on, and a sequence of dataset.sequence_length="
-                f"{sequence_length} takes {sequence_length + 1:,} with the token behind it; give more text, or a"
-                " smaller sequence_length"
+                f"dataset={name}: has {number:,} tokens to {part} on, but dataset.sequence_length={sequence_length}"
+                f" needs {sequence_length + 1:,}, including the next token; give more text, or a smaller"
+                " sequence_length"
             )
     files = token_files([made.train, made.validation], sequence_length)
     train = Windows(files[:1], sequence_length, made.vocabulary, shuffled=True)

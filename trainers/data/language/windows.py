@@ -1,4 +1,4 @@
-"""Sequences that lie one behind the other in files of tokens."""
+"""Consecutive sequences in files of tokens."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from trainers.data.tokens.shards import HEADER_BYTES, TokenFile
 
 @dataclass(frozen=True)
 class Windows:
-    """Implements Part: sequence n of a file has its tokens from n * sequence_length on, and the one behind them.
+    """Implements Part: sequence n of a file starts at token n * sequence_length and includes the token after its end.
 
-    None reaches into another file. They come as they lie, or `shuffled` in another order in each epoch and of each
-    seed. `limit` leaves out those behind the first ones.
+    A sequence does not cross files. Sequences come in the files' order or, if `shuffled`, in an order that differs by
+    epoch and seed. `limit` is the most sequences.
     """
 
     files: Sequence[TokenFile]
@@ -59,21 +59,21 @@ class Windows:
         return take
 
     def target_counts(self, vocabulary: int) -> np.ndarray:
-        """How often each id is a target, int64 [vocabulary]. Raises ConfigError for an id that is not below."""
+        """Return how often each id is a target, int64 [vocabulary]. Raises ConfigError for an id out of range."""
         counts, left = np.zeros(vocabulary, np.int64), self.num_sequences
         for file, number in zip(self.files, self._counts(), strict=True):
             targets = file.tokens()[1 : 1 + min(left, number) * self.sequence_length]
             left -= min(left, number)
             if len(targets) and int(targets.max()) >= vocabulary:
                 raise ConfigError(
-                    f"{file.path}: has the id {int(targets.max())}, and dataset.tokenizer has ids below {vocabulary};"
+                    f"{file.path}: has the id {int(targets.max())}, but dataset.tokenizer has ids below {vocabulary};"
                     " make the file anew, or leave the tokenizer out"
                 )
             counts += np.bincount(targets, minlength=vocabulary)
         return counts
 
     def _check(self, tokens: np.ndarray, of_file: np.ndarray, first: np.ndarray) -> None:
-        """Raises ConfigError for an id that is out of range, which a GPU would only fail at."""
+        """Raise ConfigError for an id that is out of range; a GPU would only fail with an assertion."""
         if int(tokens.max()) < self.vocabulary:
             return
         row, column = np.argwhere(tokens >= self.vocabulary)[0].tolist()
@@ -81,6 +81,6 @@ class Windows:
         file = self.files[int(of_file[row])]
         raise ConfigError(
             f"{file.path}: its token {place:,}, at byte {HEADER_BYTES + place * tokens.itemsize:,}, is"
-            f" {int(tokens[row, column])}, and the vocabulary has ids below {self.vocabulary}; make the file anew,"
+            f" {int(tokens[row, column])}, but the vocabulary has ids below {self.vocabulary}; make the file anew,"
             " or set dataset.vocabulary to the number of ids of its tokenizer"
         )

@@ -1,11 +1,11 @@
-"""Ratings out of a latent-factor model: which items each of many users picks. Without PyTorch, so that it starts soon.
+"""Ratings from a latent-factor model: the items that each of many users picks. Without PyTorch, to start quickly.
 
-User u picks item i, of those not yet picked, with a probability that is proportional to
+User u picks item i, among those not yet picked, with a probability proportional to
 
     popularity(i) * exp(STRENGTH * taste(u) . kind(i))
 
-Popularity falls with an item's place by a power law; tastes and kinds are normal vectors of FACTORS numbers. How much
-users rate follows a log-normal distribution on top of 20 ratings, as MovieLens 20M's does.
+Popularity falls with an item's place by a power law; tastes and kinds are normal vectors of FACTORS numbers. The number
+of a user's ratings is 20 plus a log-normal number, as in MovieLens 20M.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The items that users pick, drawn by as many processes as there are cores; they do not depend on how many."""
+"""Draws the items that users pick, in as many processes as cores; the picks do not depend on their number."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from tracking.base import installation
-from trainers.data.cached.work_shares import in_shares, num_shares, while_wanted
+from trainers.data.cached.work_shares import in_shares, num_shares, while_parent_lives
 from trainers.data.latent_factors.model import SEED, Model
 
 CHUNK = 256  # users that share a generator of random numbers
-BLOCK = 8  # users whose numbers stay in a core's cache from the first to the last operation
-STRIDE = 16  # One of so many items tells about where the last picked one arrives.
-PAIRS_PER_PROCESS = 100_000_000  # of a user and an item: about a second's
+BLOCK = 8  # users whose numbers stay in a core's cache during all operations
+STRIDE = 16  # One in so many items is sampled to estimate the arrival of the last picked one.
+PAIRS_PER_PROCESS = 100_000_000  # pairs of user and item, about a second of work
 
 
 def all_picks(size: int, model: Model) -> np.ndarray:
-    """The items of all users of the model of this size, user by user, ascending within a user: int32."""
+    """Return the picks of all users of the model, user by user, ascending within a user: int32."""
     num = num_shares(len(model.counts) * model.num_items, PAIRS_PER_PROCESS)
     if num == 1:
         return picks_of_share(model, 0, 1)
@@ -26,19 +26,19 @@ def all_picks(size: int, model: Model) -> np.ndarray:
 
 
 def picks_of_share(model: Model, share: int, of: int) -> np.ndarray:
-    """The same of a part of the users; the parts in order are all of them."""
+    """Return the picks of a share of the users; the shares in order give `all_picks`."""
     chunks = range(0, len(model.counts), CHUNK)
-    own = chunks[len(chunks) * share // of : len(chunks) * (share + 1) // of]
+    starts = chunks[len(chunks) * share // of : len(chunks) * (share + 1) // of]
     return np.concatenate(
-        [np.empty(0, np.int32), *(row for start in while_wanted(own) for row in _picks(model, start))]
+        [np.empty(0, np.int32), *(row for start in while_parent_lives(starts) for row in _picks(model, start))]
     )
 
 
 def _picks(model: Model, start: int) -> Iterator[np.ndarray]:
-    """What each user of a chunk picks, int32, ascending.
+    """Yield the picks of each user of a chunk, int32, ascending.
 
-    A race: each item arrives after an exponential time of its rate, and the first ones are drawn, as if one by one
-    without replacement (P. Efraimidis and P. Spirakis 2006, doi:10.1016/j.ipl.2005.11.003).
+    Each item arrives after an exponential time with its rate, and the first arrivals are picked. This is the same as
+    drawing one by one without replacement (P. Efraimidis and P. Spirakis 2006, doi:10.1016/j.ipl.2005.11.003).
     """
     rng = np.random.RandomState([SEED, start])
     for first in range(start, min(start + CHUNK, len(model.counts)), BLOCK):
@@ -53,9 +53,9 @@ def _picks(model: Model, start: int) -> Iterator[np.ndarray]:
 
 
 def least(row: np.ndarray, count: int) -> np.ndarray:
-    """The places of the `count` least of a row [I], count < I, in any order.
+    """Return the places of the `count` smallest numbers of a row [I], count < I, in any order.
 
-    Few lie below a bound that a sample of the row gives; only those are compared.
+    A sample of the row gives a bound, and only the few numbers below it are compared.
     """
     sample = row[::STRIDE]
     expected = count / STRIDE

@@ -1,1 +1,1 @@
-"""From samples to batches: their types, order, prefetching and version."""
+"""From samples to batches: types, order, prefetching and version of the data."""

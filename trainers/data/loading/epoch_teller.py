@@ -1,4 +1,4 @@
-"""Has Lightning tell each loader which epoch begins. Lightning looks at a loader's `sampler` alone."""
+"""Makes Lightning call a loader's `set_epoch`; Lightning only calls that of a loader's `sampler`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 class EpochTeller:
-    """A loader as Lightning sees it: `sampler` is this object, so `set_epoch` gets to the loader itself.
+    """Wraps a loader for Lightning: its `sampler` is this object, which forwards `set_epoch` to the loader.
 
-    Where a resumed run goes on, Lightning asks for the iterator before it tells the epoch. So the loader's own is made
-    when the first batch is asked for.
+    In a resumed run, Lightning makes the iterator before it sets the epoch. So the loader's iterator is made when the
+    first batch is requested.
     """
 
-    batch_sampler = None  # Lightning asks for it where a loader of an evaluation has a sampler.
+    batch_sampler = None  # Lightning reads it if an evaluation's loader has a sampler.
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.loader, name)  # such as state_dict, where it has one
+        return getattr(self.loader, name)  # such as state_dict
 
     @property
     def sampler(self) -> EpochTeller:
@@ -37,11 +37,11 @@ class EpochTeller:
         yield from self.loader
 
     def set_epoch(self, epoch: int) -> None:
-        _set_sampler_epoch(self.loader, epoch)  # A sampler of the loader's own hears of it as before.
+        _set_sampler_epoch(self.loader, epoch)  # The loader may have a sampler of its own.
         self.loader.set_epoch(epoch)
 
 
-def told_epochs(loader: Any) -> Any:
-    """The loader for a Lightning Trainer, which calls its `set_epoch`; a loader without one, or None, as it is."""
-    heard = getattr(loader, "sampler", None) is loader or not callable(getattr(loader, "set_epoch", None))
-    return loader if heard else EpochTeller(loader)
+def with_epochs(loader: Any) -> Any:
+    """Return the loader such that a Lightning Trainer calls its `set_epoch`; None, or one without it, unchanged."""
+    complete = getattr(loader, "sampler", None) is loader or not callable(getattr(loader, "set_epoch", None))
+    return loader if complete else EpochTeller(loader)

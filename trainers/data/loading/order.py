@@ -1,6 +1,6 @@
-"""Which samples a process takes at each step, and what they weigh: every sample counts once, and shapes never change.
+"""Orders of samples: which ones a process takes at each step, and their weights.
 
-A sample that only fills up a batch has weight zero.
+Every sample counts once, and shapes never change: a sample that only pads a batch has weight zero.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainOrder:
-    """One process's share of the shuffled training samples, each of which counts exactly once an epoch.
+    """One process's share of the shuffled training samples; each sample counts exactly once an epoch.
 
-    One permutation an epoch, the same on every process, is cut into global batches of `batch_size * world_size`, so
-    the global batches do not depend on the number of processes. The last one is filled up from the permutation's
-    start. A real sample weighs world_size / (real samples of the global batch), filler 0: DDP averages gradients over
-    the processes, which makes a weighted sum of losses on each the exact mean over the global batch's real samples.
+    Each epoch has one permutation, the same on all processes, which is cut into global batches of
+    `batch_size * world_size`, so that global batches do not depend on the number of processes. The last one is padded
+    from the permutation's start. A real sample weighs world_size / (real samples of the global batch), padding 0. DDP
+    averages gradients over processes, so weighted sums of losses give the exact mean over the real samples.
     """
 
     num_samples: int
@@ -35,24 +35,24 @@ class TrainOrder:
         assert 0 <= self.shard.rank < self.shard.world_size
 
     def __len__(self) -> int:
-        """Steps an epoch."""
+        """Return the number of steps in an epoch."""
         return -(-self.num_samples // self._global_batch())
 
     def indices(self, epoch: int) -> np.ndarray:
-        """This process's samples of an epoch, int64 [steps, batch_size]."""
-        # RandomState's streams are frozen (NEP 19), so that the order is the same on every stack; and unlike PyTorch
-        # it wakes no thread pool, which takes tens of milliseconds on a large machine.
+        """Return this process's samples of an epoch, int64 [steps, batch_size]."""
+        # RandomState's streams are frozen (NEP 19), so the order is the same on every stack. Unlike PyTorch, it wakes
+        # no thread pool, which takes tens of milliseconds on a large machine.
         order = np.random.RandomState([self.seed, epoch]).permutation(self.num_samples)
-        # Wraps around as often as it must. Processes take turns in a global batch, so that filler spreads evenly.
+        # resize wraps around. Processes take turns in a global batch, so that padding spreads evenly.
         order = np.resize(order, (len(self), self.batch_size, self.shard.world_size))
         return np.ascontiguousarray(order[:, :, self.shard.rank], dtype=np.int64)
 
     def num_real(self, step: int) -> int:
-        """Real samples of this process at a step; they come before the filler."""
+        """Return the number of this process's real samples at a step; they precede the padding."""
         return len(range(self.shard.rank, self._num_global(step), self.shard.world_size))
 
     def weights(self, step: int) -> torch.Tensor:
-        """float32 [batch_size] on the device; all steps but the last have the same."""
+        """Return the weights, float32 [batch_size] on the device; all steps except the last have the same."""
         real = torch.arange(self.batch_size, device=self.shard.device) < self.num_real(step)
         return real * (self.shard.world_size / self._num_global(step))
 
@@ -67,8 +67,8 @@ class TrainOrder:
 class EvalOrder:
     """One process's contiguous share of a fixed part of the data; over all processes each sample counts exactly once.
 
-    Every process has the same number of steps, because collectives run in step, even where it has no real sample left.
-    A real sample weighs 1, filler 0.
+    All processes have the same number of steps, even without real samples left, because collective calls need all of
+    them. A real sample weighs 1, padding 0.
     """
 
     num_samples: int
@@ -81,25 +81,25 @@ class EvalOrder:
 
     @property
     def first(self) -> int:
-        """Where this process's share begins."""
+        """Return the first sample of this process's share."""
         return self.shard.rank * self._share()
 
     def __len__(self) -> int:
-        """Steps of an evaluation."""
+        """Return the number of steps in an evaluation."""
         return -(-self._share() // self.batch_size)
 
     def indices(self) -> np.ndarray:
-        """This process's samples, int64 [steps, batch_size]."""
+        """Return this process's samples, int64 [steps, batch_size]."""
         order = np.arange(self.first, self.first + len(self) * self.batch_size, dtype=np.int64)
         return order.clip(max=self.num_samples - 1).reshape(len(self), self.batch_size)
 
     def num_real(self, step: int) -> int:
-        """Real samples of this process at a step; they come before the filler."""
-        own = min(self._share(), self.num_samples - self.first)
-        return max(0, min(own - step * self.batch_size, self.batch_size))
+        """Return the number of this process's real samples at a step; they precede the padding."""
+        num_real = min(self._share(), self.num_samples - self.first)
+        return max(0, min(num_real - step * self.batch_size, self.batch_size))
 
     def weights(self, step: int) -> torch.Tensor:
-        """float32 [batch_size] on the device."""
+        """Return the weights, float32 [batch_size] on the device."""
         return (torch.arange(self.batch_size, device=self.shard.device) < self.num_real(step)).float()
 
     def _share(self) -> int:

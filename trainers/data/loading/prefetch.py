@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 T = TypeVar("T")
-ALIGNMENT = 256  # bytes that tensors in a buffer begin at multiples of, as the allocator's own do at more
+ALIGNMENT = 256  # Tensors in a buffer start at multiples of so many bytes; those of the allocator start at larger ones.
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ _END = object()
 
 
 class _Producer:
-    """The thread, which works up to `depth` items ahead of those that were taken."""
+    """The thread, which works up to `depth` items ahead of the consumer."""
 
     def __init__(self, iterator: Iterator[Any], stream: torch.cuda.Stream | None, depth: int) -> None:
         self._iterator, self._stream = iterator, stream
@@ -36,7 +36,7 @@ class _Producer:
         self._thread.start()
 
     def take(self) -> tuple[Any, torch.cuda.Event | None]:
-        """The next item, a _Failure or _END, and the event after which its tensors can be read."""
+        """Return the next item, a _Failure or _END, and the event after which its tensors can be read."""
         taken: tuple[Any, torch.cuda.Event | None] = self._items.get()
         self._slots.release()
         return taken
@@ -49,9 +49,9 @@ class _Producer:
     def _produce(self) -> None:
         stream: AbstractContextManager[Any] = torch.cuda.stream(self._stream) if self._stream else nullcontext()
         try:
-            if self._stream:  # the current device is a thread's own, as the current stream is
-                # The first GPU, until it is told: leaving the stream would go back there, and PyTorch would set up that
-                # GPU for this process, too, which takes 0.15 s and half a gigabyte of it.
+            if self._stream:
+                # A thread's current device is the first GPU. Without this call, leaving the stream would return to that
+                # GPU, and PyTorch would initialise it for this process, too (0.15 s, half a gigabyte of its memory).
                 torch.cuda.set_device(self._stream.device)
             with stream:
                 while self._slots.acquire() and not self._stopped.is_set():
@@ -59,8 +59,8 @@ class _Producer:
                     self._items.put((item, self._stream.record_event() if self._stream else None))
                     if item is _END:
                         break
-                    del item  # Otherwise it would hold its memory while the next one is made.
-        except BaseException as error:  # the consumer's to raise
+                    del item  # Free its memory before the next one is made.
+        except BaseException as error:  # The consumer raises it.
             self._items.put((_Failure(error), None))
         finally:
             if hasattr(self._iterator, "close"):
@@ -68,17 +68,17 @@ class _Producer:
 
 
 def prefetch(iterator: Iterator[T], device: torch.device, depth: int = 2) -> Iterator[T]:
-    """What `iterator` yields, prepared in a thread up to `depth` items ahead; nothing starts before the first next().
+    """Yield the iterator's items, prepared in a thread up to `depth` items ahead; it starts at the first next().
 
-    On a GPU the thread works on a stream of its own, and the consumer's stream waits for each item on the device; the
-    host does not. That stream goes first: its few kernels would wait for a whole step's otherwise, and the next step
-    for them. What the iterator raises comes out here. Closing this generator, which dropping it does too, stops
-    the thread after the item it is at and closes the iterator.
+    On a GPU the thread has its own stream, and the consumer's stream, not the host, waits for each item. The thread's
+    stream has a higher priority: otherwise its few kernels would wait for those of a whole step, and the next step for
+    them. Exceptions of the iterator are raised here. Closing or dropping this generator stops the thread after its
+    current item, and closes the iterator.
     """
     assert depth > 0
     stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
     if stream:
-        stream.wait_stream(torch.cuda.current_stream(device))  # The iterator may use what that one has still to make.
+        stream.wait_stream(torch.cuda.current_stream(device))  # The iterator may use results of work queued there.
     producer = _Producer(iterator, stream, depth)
     try:
         while True:
@@ -92,21 +92,21 @@ def prefetch(iterator: Iterator[T], device: torch.device, depth: int = 2) -> Ite
                 current.wait_event(ready)
                 _record_stream(item, current)
             yield item
-            del item  # Otherwise it would hold its memory while the next one is waited for.
+            del item  # Free its memory before the wait for the next one.
     finally:
         producer.stop()
 
 
 def to_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """A copy that the host does not wait for, through pinned memory."""
+    """Return a copy on the device, through pinned memory, without a wait on the host."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def all_to_device(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, torch.Tensor]:
-    """As `to_device`, in one transfer: each is a view of one buffer, which lives as long as any of them.
+    """Copy arrays as `to_device` does, in one transfer; the results are views of one buffer.
 
-    Of small tensors the transfers, and what the allocators note of each, keep the host longer than the bytes do.
+    For small tensors, separate transfers and allocations would take the host longer than the bytes themselves.
     """
     num_bytes = [(array.nbytes, -array.nbytes % ALIGNMENT) for array in arrays.values()]
     pieces = [size for pair in num_bytes for size in pair]
@@ -124,7 +124,7 @@ def all_to_device(arrays: Mapping[str, np.ndarray], device: torch.device) -> dic
 
 
 def _record_stream(item: Any, stream: torch.cuda.Stream) -> None:
-    """Keep the memory of an item's tensors from being used again before `stream` is done with it."""
+    """Keep the memory of an item's tensors from being reused before `stream` has finished with it."""
     if isinstance(item, torch.Tensor):
         if item.is_cuda:
             item.record_stream(stream)

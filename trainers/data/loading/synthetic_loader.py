@@ -1,4 +1,4 @@
-"""Serves generated batches: what an epoch of them is, for images and for objects alike."""
+"""Serves generated batches, for images and for objects alike."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from trainers.data.loading.position import Positioned
 if TYPE_CHECKING:
     from trainers.data.loading.types import Batch, Shard
 
-NUM_BATCHES = 4  # different ones, served in turns
-MAX_SEEDS = 2**20  # Each has batches of its own; NumPy takes no seed of more than 32 bits.
+NUM_BATCHES = 4  # different batches, served in turn
+MAX_SEEDS = 2**20  # Each seed has its own batches; NumPy's seeds have up to 32 bits.
 
 
 class SyntheticLoader(Positioned):
-    """A few generated batches in turns, in as many steps as `size` samples take over all processes.
+    """Serves a few generated batches in turn, in as many steps as `size` samples need over all processes.
 
-    Steps, weights and real samples are those that `TrainOrder` gives data that are there: the last batch of an epoch
-    is filled up with samples of weight zero. `generate` makes a full batch from a seed.
+    Steps, weights and real samples are those of `TrainOrder`: the last batch of an epoch is padded with samples of
+    weight zero. `generate` makes a full batch from a seed.
     """
 
     def __init__(self, size: int, batch_size: int, seed: int, shard: Shard, generate: Callable[[int], Batch]) -> None:
@@ -30,7 +30,7 @@ class SyntheticLoader(Positioned):
         return len(self.order)
 
     def set_epoch(self, epoch: int) -> None:
-        """All epochs are the same."""
+        """Do nothing: all epochs are the same."""
 
     def __iter__(self) -> Iterator[Batch]:
         shard, last = self.order.shard, len(self) - 1

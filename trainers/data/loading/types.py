@@ -1,4 +1,4 @@
-"""What data and models agree on: batches, loaders, and what a dataset has to answer."""
+"""The interface between data and models: batches, loaders and datasets."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
     from trainers.data.coco import DetectionEvaluator, IouType
 
-# A batch is a dict of tensors and one int, `num_samples`: how many real samples of this process it holds (the last
-# batch of an epoch is filled up, so that shapes never change, and what fills it has weight zero). One of text also has
-# `num_tokens`: how many tokens its real samples have, of source and target.
+# A batch is a dict of tensors and one int, `num_samples`: the number of this process's real samples in it. The last
+# batch of an epoch is padded with samples of weight zero, so that shapes never change. A batch of text also has
+# `num_tokens`: the numbers of source and target tokens of its real samples.
 Batch = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Which part of the data this process works on, and where it puts it."""
+    """This process's share of the data, and its device."""
 
     rank: int
     world_size: int
@@ -29,45 +29,43 @@ class Shard:
 
     @property
     def num_local(self) -> int:
-        """The run's processes on this machine, which torchrun counts; without it all of them."""
+        """Return the number of the run's processes on this machine, from torchrun; without it, of all processes."""
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.world_size))
 
 
 class Loader(Protocol):
-    """Yields the batches of one process. Nothing is read before the first batch is asked for."""
+    """Yields the batches of one process. It reads nothing before the first batch is requested."""
 
-    def __len__(self) -> int: ...  # batches an epoch, known without touching the data
+    def __len__(self) -> int: ...  # batches in an epoch, known without reading the data
     def __iter__(self) -> Iterator[Batch]: ...
-    def set_epoch(
-        self, epoch: int
-    ) -> None: ...  # called before each epoch; with the seed, decides what comes in what order
+    def set_epoch(self, epoch: int) -> None: ...  # called before each epoch; with the seed it decides the order
 
 
 class Data(Protocol):
-    """A dataset as a workload sees it. Making one reads nothing: the clock starts at the first touch of the data."""
+    """A dataset as a workload sees it. Its constructor reads no data: the clock starts when data are first read."""
 
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
-        """Generated batches, one of each shape that real ones have, to compile and warm up on before the clock."""
+        """Return generated batches, one for each shape of real ones, to compile and warm up on before the clock."""
         ...
 
     def train_loader(self, batch_size: int, seed: int, shard: Shard) -> Loader:
-        """Batches that visit every training sample exactly once an epoch over all processes."""
+        """Return the loader that visits every training sample exactly once an epoch over all processes."""
         ...
 
     def eval_loader(self, batch_size: int, shard: Shard) -> Loader | None:
-        """The validation samples, each exactly once over all processes; None where there is nothing to evaluate."""
+        """Return the loader of validation samples, each exactly once over all processes; None without any."""
         ...
 
     def test_loader(self, batch_size: int, shard: Shard) -> Loader | None:
-        """Samples kept for a final figure, off the clock; None where the dataset has none."""
+        """Return the loader of test samples, for a final figure off the clock; None without any."""
         ...
 
 
 class ClassificationData(Data, Protocol):
-    """What a classifier is made for."""
+    """Data for classifiers."""
 
     @property
-    def name(self) -> str: ...  # the dataset's, for messages
+    def name(self) -> str: ...  # of the dataset, for messages
 
     @property
     def num_classes(self) -> int: ...
@@ -80,7 +78,7 @@ class ClassificationData(Data, Protocol):
 
 
 class DetectionData(Data, Protocol):
-    """What a detector is made for."""
+    """Data for detectors."""
 
     @property
     def num_classes(self) -> int: ...
@@ -89,22 +87,22 @@ class DetectionData(Data, Protocol):
     def class_names(self) -> tuple[str, ...]: ...
 
     def evaluator(self, iou_types: tuple[IouType, ...]) -> DetectionEvaluator | None:
-        """What turns the detections in the validation images into metrics; None where nothing is evaluated."""
+        """Return the evaluator that computes metrics of detections in the validation images; None without any."""
         ...
 
 
 @runtime_checkable
 class Viewable(Protocol):
-    """Data whose images can be cut in more than one way; a module says in which by its `view`."""
+    """Data whose images can be cropped in several ways; a module chooses one by its `view`."""
 
     def viewed(self, view: Any) -> Data:
-        """The same data, cut as `view` says. Reads nothing, and leaves this object as it is."""
+        """Return the same data, cropped as `view` says. It reads nothing and does not change this object."""
         ...
 
 
 @runtime_checkable
 class Grouped(Protocol):
-    """Data whose training samples come in groups that are never parted; batch sizes are multiples of a group's."""
+    """Data whose training samples come in groups that stay together; batch sizes are multiples of a group's size."""
 
     @property
     def group_size(self) -> int: ...
@@ -112,37 +110,37 @@ class Grouped(Protocol):
 
 @runtime_checkable
 class InTokens(Protocol):
-    """Data whose batches have room for so many tokens, and not for so many samples: `batch_size` counts tokens."""
+    """Data whose batches are sized in tokens, not in samples: `batch_size` counts tokens."""
 
     @property
     def num_train(self) -> int: ...  # samples in the training set
 
     @property
-    def num_eval(self) -> int: ...  # an evaluation's samples; 0 where nothing is evaluated
+    def num_eval(self) -> int: ...  # samples of an evaluation; 0 without one
 
     @property
-    def num_train_tokens(self) -> int: ...  # the room that the training set takes
+    def num_train_tokens(self) -> int: ...  # tokens that the training set takes in batches
 
     @property
-    def longest(self) -> int: ...  # the smallest batch that can be
+    def longest(self) -> int: ...  # tokens of the longest sample, the smallest possible batch
 
 
 @runtime_checkable
 class Recorded(Protocol):
-    """Data of which a run keeps more than their version."""
+    """Data that report more to a run than their version."""
 
     def facts(self) -> dict[str, str]:
-        """Tags, `data.` and a name."""
+        """Return tags, whose names begin with `data.`."""
         ...
 
     def write_record(self, run_dir: Path) -> None:
-        """Write files of its own into the run's folder, as artifacts; called on rank 0, off the clock."""
+        """Write files into the run's folder, as artifacts; called on rank 0, off the clock."""
 
 
 @runtime_checkable
 class Versioned(Protocol):
-    """Data that can tell whether it is the same as another run's; becomes the tag `data.version`."""
+    """Data with a version, which tells whether two runs used the same; it becomes the tag `data.version`."""
 
     def version(self) -> str:
-        """A short digest of what it holds. Asked for when the clock has stopped, so it may take seconds."""
+        """Return a short digest of the content; called after the clock has stopped, so it may take seconds."""
         ...

@@ -1,4 +1,4 @@
-"""A short digest of what a dataset holds, so that runs on different data are not taken for comparable."""
+"""A short digest of a dataset's content, so that runs on different data are not compared by mistake."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-MANIFEST = "manifest.json"  # It lies beside drawn images and holds digests of them.
+MANIFEST = "manifest.json"  # file beside drawn images with their digests
 DIGEST_BYTES = 6
 
 
 def digest(parts: Iterable[np.ndarray | Iterable[str]]) -> str:
-    """Twelve hex digits that follow from the parts, arrays of any kind or words, and their order."""
+    """Return twelve hexadecimal digits from the parts, arrays of any dtype or texts, and their order."""
     hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for part in parts:
         array = np.ascontiguousarray(part if isinstance(part, np.ndarray) else np.array(list(part)))
@@ -23,6 +23,6 @@ def digest(parts: Iterable[np.ndarray | Iterable[str]]) -> str:
 
 
 def manifest(folder: Path) -> np.ndarray:
-    """The bytes of the manifest of drawn data in `folder`; none where the data came without."""
+    """Return the bytes of the manifest of drawn data in `folder`; empty for data without a manifest."""
     path = folder / MANIFEST
     return np.frombuffer(path.read_bytes() if path.exists() else b"", np.uint8)

@@ -1,6 +1,6 @@
-"""Who rated what: MovieLens' files or generated ratings, each epoch with fresh negatives that are drawn on the device.
+"""Ratings, MovieLens' files or generated ones; each epoch draws new negatives on the device.
 
-A sample is a pair of a user and an item, either one that was rated (a positive) or one that was not (a negative).
+A sample is a pair of user and item, either with a rating (a positive) or without one (a negative).
 """
 
 from __future__ import annotations

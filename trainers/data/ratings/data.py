@@ -1,4 +1,4 @@
-"""Ratings as a recommender sees them: MovieLens' or generated ones."""
+"""Ratings, MovieLens' or generated ones, as a dataset for recommenders."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 def movielens(path: str) -> RatingsData:
-    """A MovieLens in its own files, in the folder `path`. Raises ConfigError for what is none."""
+    """Return a MovieLens dataset from its original files in folder `path`. Raises ConfigError for other files."""
     return RatingsData("movielens", movielens_files.load(path))
 
 
 def ratings(size: int = ML_20M) -> RatingsData:
-    """Generated ratings, `size` of them to train on. Raises ConfigError for a size that cannot be."""
+    """Return generated ratings, `size` of them to train on. Raises ConfigError for an invalid size."""
     return RatingsData("ratings", generated.load(size))
 
 
 class RatingsData:
-    """Implements Data and Grouped of trainers.data.loading.types. Arrays go to a device with its first batch."""
+    """Implements Data and Grouped of trainers.data.loading.types. Arrays are copied to a device at its first batch."""
 
     group_size = GROUP
 
@@ -42,7 +42,7 @@ class RatingsData:
         self._rated: dict[torch.device, RatedItems] = {}
 
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
-        # What draws negatives is compiled now, before the clock runs. The ratings themselves stay where they are.
+        # Compile the kernel that draws negatives before the clock starts, without copying the ratings.
         of_one = rated_items(2, torch.tensor([0, 1], device=device), torch.zeros(1, dtype=torch.int32, device=device))
         groups(of_one, torch.zeros(1, dtype=torch.int64, device=device), key_of(NEGATIVES))
         return [example_batch(batch_size, self.num_users, self.num_items, device)]
@@ -71,5 +71,5 @@ class RatingsData:
 
 
 def on_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """A copy; PyTorch must not be given what is mapped read-only."""
+    """Return a copy on the device; PyTorch must not get arrays that are memory-mapped read-only."""
     return torch.from_numpy(np.array(array)).to(device)

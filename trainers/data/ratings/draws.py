@@ -1,4 +1,4 @@
-"""The negatives of an epoch, drawn on the device. They do not depend on how many processes share them."""
+"""Draws the negatives of an epoch on the device; they do not depend on the number of processes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import torch
 
 @dataclass(frozen=True)
 class RatedItems:
-    """The ratings to train on, on a device: which items a user has not rated follows from it."""
+    """The training ratings on a device, in a form that gives the items that a user has not rated."""
 
     num_items: int
     start: torch.Tensor  # int64 [U + 1]
     users: torch.Tensor  # int32 [P], ascending
     items: torch.Tensor  # int32 [P], ascending within a user
-    gaps: torch.Tensor  # int64 [P], ascending: user * I + how many items before this one the user has not rated
+    gaps: torch.Tensor  # int64 [P], ascending: user * I + number of unrated items before this one
 
     def unrated(self, users: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
-        """A random item that the user did not rate, each with the same probability: int64, shaped as `users`.
+        """Return a uniformly random item that each user has not rated: int64, shaped as `users`.
 
-        The n-th of them is found by bisection, where the reference draws again until the item is none that was rated.
+        The n-th unrated item is found by bisection; the reference draws again until an item is unrated.
 
         Args:
             users: int64
-            bits: int64, random, of the same shape
+            bits: int64 random bits of the same shape
         """
         first = self.start[users]
         num_unrated = self.num_items - (self.start[users + 1] - first)
@@ -34,7 +34,7 @@ class RatedItems:
 
 
 def rated_items(num_items: int, start: torch.Tensor, items: torch.Tensor) -> RatedItems:
-    """Of start int64 [U + 1] and items int32 [P], on their device."""
+    """Return RatedItems from start int64 [U + 1] and items int32 [P], on their device."""
     numbers = torch.arange(len(start) - 1, device=start.device)
     users = torch.repeat_interleave(numbers, start.diff(), output_size=len(items))
     rank = torch.arange(len(items), device=items.device) - start[users]

@@ -1,4 +1,4 @@
-"""The groups of trainers.data.ratings.loader on a GPU: one kernel for what PyTorch launches some twenty for."""
+"""The GPU kernel for the groups of trainers.data.ratings.loader: one kernel instead of some twenty of PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainers.ops.chance.counters import FIRST, GAMMA, SECOND, signed
 if TYPE_CHECKING:
     from trainers.data.ratings.draws import RatedItems
 
-SAMPLES = 256  # of a program
+SAMPLES = 256  # per program
 
 
 @triton.jit(do_not_specialize=["num_samples", "num_items", "key"])
@@ -34,7 +34,7 @@ def _groups(  # type: ignore[no-untyped-def]
     bits = bits ^ (bits >> 31 & ((1 << 33) - 1))
     gap = user * num_items + (bits & ((1 << 62) - 1)) % tl.maximum(num_items - (last - first), 1)
 
-    low, high = first, last  # The user's first gap above the one that is looked for.
+    low, high = first, last  # bisection for the user's first gap above `gap`
     while tl.max(high - low, axis=0) > 0:
         middle = (low + high) // 2
         open = low < high
@@ -47,7 +47,7 @@ def _groups(  # type: ignore[no-untyped-def]
 
 
 def groups(rated: RatedItems, positives: torch.Tensor, key: int, negatives: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The users int64 [G] and items int64 [G, 1 + negatives] of positives int64 [G], places in `rated`."""
+    """Return users int64 [G] and items int64 [G, 1 + negatives] for positives int64 [G], places in `rated`."""
     users = torch.empty_like(positives)
     items = positives.new_empty(len(positives), 1 + negatives)
     _groups[(triton.cdiv(items.numel(), SAMPLES),)](

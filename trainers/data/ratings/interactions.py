@@ -1,4 +1,4 @@
-"""Ratings as arrays: which items each user rated, and the last of them, which is held out."""
+"""Ratings as arrays: the items that each user rated, and the last one, which is held out."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trainers.data.cached import Arrays
 
 @dataclass(frozen=True)
 class Interactions:
-    """U users, I items and P ratings to train on; user u has the items start[u] to start[u + 1]."""
+    """U users, I items and P training ratings; user u has the items start[u] to start[u + 1]."""
 
     num_items: np.ndarray  # int64, I
     start: np.ndarray  # int64 [U + 1]
-    items: np.ndarray  # int32 [P], ascending within a user, each once
-    held_out: np.ndarray  # int32 [U], an item that is none of the user's others
+    items: np.ndarray  # int32 [P], ascending and unique within a user
+    held_out: np.ndarray  # int32 [U], different from the user's other items
 
     @property
     def num_users(self) -> int:
@@ -28,11 +28,11 @@ class Interactions:
 
 
 def leave_last_out(users: np.ndarray, items: np.ndarray, times: np.ndarray, num_items: int) -> Arrays:
-    """The arrays of `Interactions`: each user's last rating is held out, of equal times the one that comes last.
+    """Return the arrays of `Interactions`, with each user's last rating held out; among equal times the last in order.
 
     Args:
-        users, items: int64 [N], numbered from 0; every user has two ratings or more, and none twice
-        times: [N], of any kind that sorts
+        users, items: int64 [N], numbered from 0; every user has two or more ratings, all of different items
+        times: [N], of any sortable dtype
     """
     order = np.lexsort((times, users))
     ends = np.cumsum(np.bincount(users))
@@ -47,17 +47,17 @@ def leave_last_out(users: np.ndarray, items: np.ndarray, times: np.ndarray, num_
 
 
 def hold_one_out(counts: np.ndarray, items: np.ndarray, times: np.ndarray, num_items: int) -> Arrays:
-    """The same of users one behind the other, in a tenth of the time.
+    """Do what `leave_last_out` does for ratings sorted by user, in a tenth of the time.
 
     Args:
         counts: int64 [U], ratings of each user, two or more
-        items: int32 [N], user by user, ascending within a user, each once
+        items: int32 [N], user by user, ascending and unique within a user
         times: [N]
     """
     ends = np.cumsum(counts)
     starts = ends - counts
     latest = np.flatnonzero(times == np.repeat(np.maximum.reduceat(times, starts), counts))
-    last = latest[np.searchsorted(latest, ends) - 1]  # of equal times the one that comes last
+    last = latest[np.searchsorted(latest, ends) - 1]  # among equal times the last in order
     return {
         "num_items": np.array(num_items),
         "start": np.concatenate(([0], ends - np.arange(1, len(ends) + 1))),

@@ -1,16 +1,16 @@
-"""The batches of an epoch and of an evaluation, put together on the device: no sample is touched by Python.
+"""Batches of an epoch and of an evaluation, assembled on the device without Python loops over samples.
 
-Batches for training, of G groups, each of a positive and the negatives drawn for it, which share a user:
+A training batch has G groups, each of a positive and its negatives, which share a user:
 
     users    int64 [G]
     items    int64 [G, 1 + NUM_NEGATIVES], the positive first
-    weights  float32 [G], a group's weight; zero for what fills the last batch
+    weights  float32 [G], weights of the groups; zero for padding of the last batch
 
-Batches for evaluation, of E users:
+An evaluation batch has E users:
 
     eval_users    int64 [E]
-    candidates    int64 [E, NUM_CANDIDATES], the held-out item and others; -1 for one that was there before
-    positions     int64 [E], where the held-out item is
+    candidates    int64 [E, NUM_CANDIDATES], the held-out item and others; -1 for a repeated one
+    positions     int64 [E], place of the held-out item
     eval_weights  float32 [E], 1 or 0
 """
 
@@ -30,27 +30,27 @@ from trainers.ops.chance.counters import key_of, random_bits, shuffled
 if TYPE_CHECKING:
     from trainers.data.loading.types import Batch, Shard
 
-NUM_NEGATIVES = 4  # drawn for a positive, every epoch anew
+NUM_NEGATIVES = 4  # drawn for each positive, anew in every epoch
 GROUP = 1 + NUM_NEGATIVES  # samples that share a user
 NUM_CANDIDATES = 1000  # the held-out item and 999 that the user has not rated
 ORDER, NEGATIVES, CANDIDATES = range(3)  # streams of random numbers
 
 
 def groups_in(batch_size: int) -> int:
-    """How many groups a batch of so many samples has. Raises ConfigError where they do not make it up."""
+    """Return the number of groups in a batch of samples. Raises ConfigError if they do not fill it exactly."""
     if batch_size % GROUP:
         near = max(GROUP, batch_size - batch_size % GROUP)
         raise ConfigError(
-            f"batch_size={batch_size}: counts positives and negatives, and a positive comes with {NUM_NEGATIVES}"
-            f" negatives: give a multiple of {GROUP}, such as batch_size={near}"
+            f"batch_size={batch_size}: counts positives and negatives, and each positive has {NUM_NEGATIVES} negatives;"
+            f" give a multiple of {GROUP}, such as batch_size={near}"
         )
     return batch_size // GROUP
 
 
 class TrainLoader(Positioned):
-    """Every positive exactly once an epoch over all processes, in an order of its own, with its negatives.
+    """Yields every positive, with its negatives, exactly once an epoch over all processes.
 
-    Order and negatives follow from seed and epoch. A global batch is the same for any number of processes.
+    Seed and epoch determine order and negatives. A global batch does not depend on the number of processes.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TrainLoader(Positioned):
         order, shard, last = self.order, self.order.shard, len(self) - 1
         rated = self._rated()
         positives = shuffled(order.num_samples, key_of(order.seed, self._epoch, ORDER), shard.device)
-        # Processes take turns in a global batch, and the last one is filled up from the start, as TrainOrder has it.
+        # As in TrainOrder, processes take turns in a global batch, and the last one is padded from the start.
         places = shard.rank + shard.world_size * torch.arange(order.batch_size, device=shard.device)
         weights = {0: order.weights(0), last: order.weights(last)}
         key = key_of(order.seed, self._epoch, NEGATIVES)
@@ -85,7 +85,7 @@ class TrainLoader(Positioned):
 
 
 def groups(rated: RatedItems, positives: torch.Tensor, key: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The users int64 [G] and items int64 [G, 1 + NUM_NEGATIVES] of positives int64 [G], places in `rated`."""
+    """Return users int64 [G] and items int64 [G, 1 + NUM_NEGATIVES] for positives int64 [G], places in `rated`."""
     if positives.is_cuda:
         from trainers.data.ratings import draws_triton
 
@@ -97,9 +97,9 @@ def groups(rated: RatedItems, positives: torch.Tensor, key: int) -> tuple[torch.
 
 
 class EvalLoader:
-    """Every user exactly once over all processes, with the same candidates in every evaluation of every run.
+    """Yields every user exactly once over all processes, with the same candidates in every evaluation of every run.
 
-    They are drawn in the first one, and kept on the device as int32.
+    The first evaluation draws the candidates and keeps them on the device as int32.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class EvalLoader:
         return len(self.order)
 
     def set_epoch(self, epoch: int) -> None:
-        """All evaluations are the same."""
+        """Do nothing: all evaluations are the same."""
 
     def __iter__(self) -> Iterator[Batch]:
         rows = torch.arange(self.order.batch_size, device=self.order.shard.device)
@@ -134,15 +134,15 @@ class EvalLoader:
 
 
 def candidates(rated: RatedItems, users: torch.Tensor, held_out: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What each of E users' held-out item is ranked among: int64 [E, NUM_CANDIDATES], and its place int64 [E].
+    """Return the candidates of E users, int64 [E, NUM_CANDIDATES], and the place of the held-out item, int64 [E].
 
-    As published: 999 items are drawn with replacement from those that the user did not rate in training, of which the
-    held-out item is one, and the held-out item comes last; of an item that is there twice the first place counts.
+    As published, 999 items are drawn with replacement from those that the user did not rate in training, which include
+    the held-out item, and the held-out item is appended. For a repeated item the first place counts.
     """
     counters = users[:, None] * (NUM_CANDIDATES - 1) + torch.arange(NUM_CANDIDATES - 1, device=users.device)
     drawn = rated.unrated(users[:, None].expand_as(counters), random_bits(counters, key_of(CANDIDATES)))
     items = torch.cat((drawn, held_out[:, None]), dim=1)
-    positions = (items == held_out[:, None]).int().argmax(dim=1)  # the first of several
+    positions = (items == held_out[:, None]).int().argmax(dim=1)  # the first place
     ordered, place = items.sort(dim=1, stable=True)
     again = torch.nn.functional.pad(ordered[:, 1:] == ordered[:, :-1], (1, 0))
     return items.masked_fill(torch.empty_like(again).scatter_(1, place, again), -1), positions

@@ -1,7 +1,7 @@
-"""MovieLens' own files of ratings: 20M, 25M and 32M (ratings.csv), 1M and 10M (ratings.dat), 100K (u.data).
+"""Reads MovieLens' files of ratings: 20M, 25M and 32M (ratings.csv), 1M and 10M (ratings.dat), 100K (u.data).
 
 Source: F. M. Harper and J. A. Konstan 2015, https://grouplens.org/datasets/movielens. As in MLPerf Training v0.5, any
-rating counts as interest, users of fewer than 20 ratings are left out, and each user's last rating is held out.
+rating counts as interest, users with fewer than 20 ratings are left out, and each user's last rating is held out.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from trainers.data.cached import Arrays, cached_arrays
 from trainers.data.ratings.interactions import Interactions, leave_last_out
 from trainers.data.reading.folder_index import resolved
 
-MIN_RATINGS = 20  # a user's, at least
+MIN_RATINGS = 20  # least ratings of a user
 MAX_ID = 2**31 - 1
 NEXT_STEP = "put the dataset's original file there"
 NUM_FIELDS = 4
 WHOLE = re.compile(rb"\s*[+-]?[0-9]+\s*")
-FORMAT = 2  # The format of the arrays that are kept. Raise it when what is read or refused changes
+FORMAT = 2  # version of the cached arrays; raise it when something else is read or refused
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a file's lines are written: user, item, rating and time, between separators."""
+    """The format of a file's lines: user, item, rating and time, with separators."""
 
     separator: str
     header: str | None = None
@@ -43,29 +43,29 @@ LAYOUTS = {
 
 
 def load(path: str) -> Interactions:
-    """The ratings in the folder `path`, which are read once and then kept in the cache.
+    """Return the ratings in folder `path`, which are read once and then cached.
 
-    Raises ConfigError where there is no such file, and for the first line that is none of MovieLens'.
+    Raises ConfigError for a missing file, and for the first line that is not in MovieLens' format.
     """
     file = locate(path)
     return Interactions(**cached_arrays("movielens", [file], "", FORMAT, lambda: read(file)))
 
 
 def locate(path: str) -> Path:
-    """The file of ratings in a folder. Raises ConfigError where there is none, or more than one."""
+    """Return the file of ratings in a folder. Raises ConfigError for no such file, or several."""
     root = resolved(path)
     files = [root / name for name in LAYOUTS if (root / name).is_file()]
     if len(files) == 1:
         return files[0]
-    there = " and ".join(file.name for file in files) or "none of them"
+    problem = f"has {' and '.join(file.name for file in files)}" if files else "has no file of ratings"
     raise ConfigError(
-        f"dataset.path={path}: {root} holds {there}; set dataset.path to the unpacked folder of one MovieLens, which"
-        f" holds {', '.join(LAYOUTS)}, one of the three"
+        f"dataset.path={path}: {root} {problem}; set dataset.path to the unpacked folder of one MovieLens, with one of"
+        f" {', '.join(LAYOUTS)}"
     )
 
 
 def read(file: Path) -> Arrays:
-    """The arrays of `Interactions`. Raises ConfigError, with the line, for what is not MovieLens'."""
+    """Return the arrays of `Interactions`. Raises ConfigError, naming the line, for another format."""
     users, items, times = read_columns(file).T
     refuse_out_of_range(file, users, items)
     users, items, times = of_active_users(file, users, items, times)
@@ -75,12 +75,12 @@ def read(file: Path) -> Arrays:
 
 
 def read_columns(file: Path) -> np.ndarray:
-    """User, item and time of each line, int64 [N, 3]. Empty lines are passed over."""
+    """Return user, item and time of each line, int64 [N, 3]. Empty lines are skipped."""
     layout = LAYOUTS[file.name]
-    width = len(layout.separator)  # "::" is read as ":" with nothing between the two
+    width = len(layout.separator)  # "::" is read as two ":" with an empty field between them.
     try:
         with file.open(encoding="latin-1") as lines, warnings.catch_warnings():
-            warnings.simplefilter("error")  # NumPy warns of an empty file, and of numbers that are not whole.
+            warnings.simplefilter("error")  # NumPy only warns of an empty file, and of numbers that are not whole.
             if lines.read(len(BOM_UTF8)).encode("latin-1") != BOM_UTF8:
                 lines.seek(0)
             if layout.header is not None and lines.readline().strip() != layout.header:
@@ -90,7 +90,7 @@ def read_columns(file: Path) -> np.ndarray:
             )
         num_lines = len(columns) + (layout.header is not None)
         num_separators = file.read_bytes().count(layout.separator.encode())
-        if num_separators != num_lines * (NUM_FIELDS - 1):  # NumPy takes lines of more fields, too.
+        if num_separators != num_lines * (NUM_FIELDS - 1):  # NumPy also accepts lines with more fields.
             raise ValueError("a line has another number of fields")
         return columns
     except (ValueError, DeprecationWarning, UserWarning) as error:
@@ -101,7 +101,7 @@ def read_columns(file: Path) -> np.ndarray:
 
 
 def wrong_line(file: Path) -> str | None:
-    """The first line that is not four fields with whole numbers for user, item and time; None where all are."""
+    """Return a message for the first line without four fields or whole numbers; None if all lines are right."""
     separator = LAYOUTS[file.name].separator
     num_read = 0
     for number, text in numbered_lines(file):
@@ -110,7 +110,7 @@ def wrong_line(file: Path) -> str | None:
             shown = text.decode("utf-8", "backslashreplace")[:60]
             wanted = separator.join(("user", "item", "rating", "time"))
             return f"{file}:{number}: {shown!r} is not {wanted!r} with whole numbers for user, item and time"
-    return None if num_read else f"{file}: holds no rating"
+    return None if num_read else f"{file}: has no rating"
 
 
 def is_rating(text: bytes, separator: bytes) -> bool:
@@ -121,23 +121,23 @@ def is_rating(text: bytes, separator: bytes) -> bool:
 
 
 def numbered_lines(file: Path) -> list[tuple[int, bytes]]:
-    """The lines that hold something, if only spaces, without the header, by their numbers from 1."""
+    """Return the lines that are not empty, without the header, with their numbers from 1."""
     first = 1 if LAYOUTS[file.name].header is None else 2
     lines = file.read_bytes().removeprefix(BOM_UTF8).splitlines()[first - 1 :]
     return [(number, line) for number, line in enumerate(lines, first) if line]
 
 
 def line_of(file: Path, row: int) -> int:
-    """The number of the line that a row of `read_columns` was read from."""
+    """Return the number of the line of a row of `read_columns`."""
     return numbered_lines(file)[row][0]
 
 
 def refuse_out_of_range(file: Path, users: np.ndarray, items: np.ndarray) -> None:
-    """Raise ConfigError for an id that is none, and for a rating that is there twice."""
+    """Raise ConfigError for an id out of range, and for a repeated rating."""
     for what, ids in (("user", users), ("item", items)):
         if len(wrong := np.flatnonzero((ids < 0) | (ids > MAX_ID))):
             line = line_of(file, wrong[0])
-            raise ConfigError(f"{file}:{line}: {what} {ids[wrong[0]]} is out of range; ids are from 0 to {MAX_ID}")
+            raise ConfigError(f"{file}:{line}: {what} {ids[wrong[0]]} is out of range; ids must be 0 to {MAX_ID}")
     key = (users << 31) + items
     order = np.argsort(key, kind="stable")
     again = np.flatnonzero(np.diff(key[order]) == 0)
@@ -146,19 +146,19 @@ def refuse_out_of_range(file: Path, users: np.ndarray, items: np.ndarray) -> Non
         first = int(np.flatnonzero(key == key[row])[0])
         raise ConfigError(
             f"{file}:{line_of(file, row)}: user {users[row]} rates item {items[row]} again, after line"
-            f" {line_of(file, first)}; keep one of the two"
+            f" {line_of(file, first)}; remove one of the two lines"
         )
 
 
 def of_active_users(
     file: Path, users: np.ndarray, items: np.ndarray, times: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The ratings of users with 20 or more. Raises ConfigError where there is none, and nothing to test on."""
+    """Return the ratings of users with 20 or more. Raises ConfigError if there are no such users."""
     _, user, counts = np.unique(users, return_inverse=True, return_counts=True)
     kept = counts[user] >= MIN_RATINGS
     if not kept.any():
         raise ConfigError(
-            f"{file}: no user has {MIN_RATINGS} ratings or more ({counts.max()} at most), so that nothing is left to"
-            f" train and to test on; {NEXT_STEP}"
+            f"{file}: no user has {MIN_RATINGS} ratings or more (the most are {counts.max()}), so nothing is left to"
+            f" train and test on; {NEXT_STEP}"
         )
     return users[kept], items[kept], times[kept]

@@ -1,4 +1,4 @@
-"""Generated pairs on the device: to warm up on, and to measure the device without drawing negatives."""
+"""Pairs generated on the device, for the warm-up and to measure the device without drawing negatives."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from trainers.data.ratings.loader import GROUP, NUM_CANDIDATES, NUM_NEGATIVES, g
 if TYPE_CHECKING:
     from trainers.data.loading.types import Batch, Shard
 
-USERS, ITEMS = 138_493, 26_744  # MovieLens 20M's
+USERS, ITEMS = 138_493, 26_744  # as in MovieLens 20M
 # A positive's place among U users or I items is U or I times a uniform number to this power.
 SKEW = 3.0
 
 
 def example_batch(batch_size: int, num_users: int, num_items: int, device: torch.device, seed: int = 0) -> Batch:
-    """A batch for training and for evaluation at once, of as many samples as fit into `batch_size`, one group at least.
+    """Return a batch for both training and evaluation, with as many samples as fit into `batch_size`, at least a group.
 
-    Popular users and items are rated often, as in real data, because it is their gradients that collide. Has a
-    generator of its own: warming up must not move the run's random numbers.
+    Popular users and items have many ratings, as in real data, because their gradients collide. It uses a separate
+    generator, so that warming up does not change the run's random numbers.
     """
     generator = torch.Generator(device).manual_seed(seed)
 
@@ -46,9 +46,9 @@ def example_batch(batch_size: int, num_users: int, num_items: int, device: torch
 
 
 class SyntheticRatings:
-    """Random pairs of MovieLens 20M's users and items, `size` samples an epoch; nothing to learn, and no evaluation.
+    """Random pairs with MovieLens 20M's numbers of users and items, `size` samples an epoch, without an evaluation.
 
-    Implements trainers.data.loading.types.Data and Grouped. Raises ConfigError for a size that makes no group.
+    Implements trainers.data.loading.types.Data and Grouped. Raises ConfigError for a size not made of whole groups.
     """
 
     name = "synthetic"
@@ -82,7 +82,7 @@ class SyntheticRatings:
 
 
 class GroupedLoader(SyntheticLoader):
-    """Counts the samples of groups."""
+    """Counts samples instead of groups."""
 
     def __iter__(self) -> Iterator[Batch]:
         for batch in super().__iter__():

@@ -1,1 +1,1 @@
-"""Files of a data set: which there are, and how large an image may be."""
+"""Files of a dataset: lists them, opens them, and limits the size of images."""

@@ -1,4 +1,4 @@
-"""Drawn images of shapes with exact annotations, made once and kept in the cache."""
+"""Drawn images of shapes with exact annotations, made once and cached."""
 
 from __future__ import annotations
 

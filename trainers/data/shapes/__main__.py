@@ -1,4 +1,4 @@
-"""Draws a data set of shapes, and prints its folder: python -m trainers.data.shapes --kind detection --size 2000."""
+"""Draws a dataset of shapes and prints its folder: python -m trainers.data.shapes --kind detection --size 2000."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=get_args(Kind), required=True)
     parser.add_argument("--size", type=int, required=True, help="training images; an eighth as many are for validation")
     parser.add_argument("--path", help="folder in which the data set's folder is made; default: the user's cache")
-    parser.add_argument("--share", help=argparse.SUPPRESS)  # n/of: draw only these, right into --path
+    parser.add_argument("--share", help=argparse.SUPPRESS)  # n/of: draw only this share, directly into --path
     arguments = parser.parse_args()
     if arguments.share:
         share, of = map(int, arguments.share.split("/"))

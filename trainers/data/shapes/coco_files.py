@@ -1,4 +1,4 @@
-"""The objects of a drawn scene as COCO annotates them: https://cocodataset.org/#format-data."""
+"""Writes the objects of drawn scenes in COCO's format: https://cocodataset.org/#format-data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from trainers.data.shapes.rasterizing import CLASS_NAMES
 from trainers.data.shapes.scenes import Scene
 
-CATEGORY_IDS = (1, 2, 3, 5, 8, 10, 11, 13, 17, 18)  # One for each of CLASS_NAMES, with gaps as COCO has them.
+CATEGORY_IDS = (1, 2, 3, 5, 8, 10, 11, 13, 17, 18)  # one for each of CLASS_NAMES, with gaps as in COCO
 ROUND = ("crescent", "disc", "wedge")
 
 
 def annotate(scene: Scene) -> list[dict[str, Any]]:
-    """COCO's annotations, without those fields that number them. `area` and `bbox` are of the visible pixels."""
+    """Return COCO's annotations of a scene, without ids. `area` and `bbox` are those of the visible pixels."""
     annotations = []
     for number, thing in enumerate(scene.things, start=1):
         mask = scene.visible(number)
@@ -35,14 +35,14 @@ def annotate(scene: Scene) -> list[dict[str, Any]]:
 
 
 def run_lengths(mask: np.ndarray) -> dict[str, list[int]]:
-    """COCO's uncompressed mask: lengths of the runs of 0, 1, 0, ... pixels down the columns of bool [height, width]."""
+    """Return COCO's uncompressed mask of bool [height, width]: lengths of the runs of 0, 1, 0, ... along columns."""
     column_wise = np.concatenate([[False], mask.T.ravel()])
     changes = np.flatnonzero(np.diff(column_wise))
     return {"counts": np.diff([0, *changes, mask.size]).tolist(), "size": list(mask.shape)}
 
 
 def coco_file(drawn: list[dict[str, Any]], version: int) -> str:
-    """A split's file. `drawn` holds, in order, index, file, size (height, width) and annotations of each image."""
+    """Return the content of a split's file. `drawn` has index, file, size (height, width) and annotations by image."""
     images: list[dict[str, Any]] = []
     numbered: list[dict[str, Any]] = []
     for record in drawn:

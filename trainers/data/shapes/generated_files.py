@@ -1,12 +1,12 @@
-"""Generated data sets in COCO's and ImageNet's formats: textured shapes, drawn once into a cache, with no network.
+"""Generated datasets in COCO's and ImageNet's formats: textured shapes, drawn once into a cache, without a network.
 
 `python -m trainers.data.shapes --kind detection --size 2000` draws one and prints its folder:
 
     detection       train2017/000000000001.jpg, val2017/..., annotations/instances_{train,val}2017.json
     classification  train/<class>/00000000.JPEG, val/<class>/...
 
-and in both manifest.json, which says what the folder must hold. The data are the same for every user: a picture follows
-from its split and index alone (trainers.data.scenes), so that a larger set begins with the smaller ones.
+Both have a manifest.json, which lists what the folder must contain. The data are equal for all users: split and index
+determine a picture (trainers.data.shapes.scenes), so a larger set begins with the smaller ones.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from PIL import Image
 from conf.schema import ConfigError
 from tracking.base import installation
 from trainers.data.cached import cached_folder
-from trainers.data.cached.work_shares import in_shares, num_shares, while_wanted
+from trainers.data.cached.work_shares import in_shares, num_shares, while_parent_lives
 from trainers.data.loading.version import MANIFEST
 from trainers.data.shapes.coco_files import annotate, coco_file
 from trainers.data.shapes.rasterizing import CLASS_NAMES
 from trainers.data.shapes.scenes import SPLITS, VERSION, classification_scene, detection_scene
 
 Kind = Literal["detection", "classification"]
-QUALITY = 90  # the JPEG files'
-MIN_VAL = 100  # validation images of a small set
-IMAGES_PER_PROCESS = 50  # Starting a process is worth so many.
-# SHA-256 of the first MIN_VAL validation images' annotations and JPEG files, which are the same at every size.
+QUALITY = 90  # of the JPEG files
+MIN_VAL = 100  # least number of validation images
+IMAGES_PER_PROCESS = 50  # images for which starting a process is worth its time
+# SHA-256 of the annotations and JPEG files of the first MIN_VAL validation images, which are equal for all sizes.
 REFERENCE: dict[Kind, dict[str, str]] = {
     "detection": {
         "annotations": "952f8929bb1bb56eaf04a8305b3d8604fc6f157061af4e6b2143d87bdb23e4d2",
@@ -49,14 +49,14 @@ REFERENCE: dict[Kind, dict[str, str]] = {
 
 
 def ensure(kind: Kind, size: int, path: str | None = None) -> Path:
-    """The folder of the data set with `size` training images; draws it where it is missing.
+    """Return the folder of the dataset with `size` training images; draw it if it is missing.
 
-    It lies in `path`, else in $TIMETRIAL_CACHE, else in timetrial of the user's cache. Raises ConfigError where the
-    folder cannot be written, and where one in `path` is not as its manifest says.
+    It is in `path`, by default in $TIMETRIAL_CACHE, else in timetrial of the user's cache. Raises ConfigError if the
+    folder cannot be written, or if one in `path` contradicts its manifest.
     """
     assert kind in get_args(Kind)
     if size < 1:
-        raise ConfigError(f"the generated {kind} data set needs at least 1 training image, not {size}")
+        raise ConfigError(f"dataset.size={size}: must be 1 or more training images of the generated {kind} data set")
 
     def make(folder: Path, lock: int | None) -> None:
         _generate(kind, size, folder, lock)
@@ -66,12 +66,12 @@ def ensure(kind: Kind, size: int, path: str | None = None) -> Path:
 
 
 def num_images(size: int) -> dict[str, int]:
-    """By split, how many images a data set with `size` training images has."""
+    """Return the number of images by split of a dataset with `size` training images."""
     return {"train": size, "val": max(size // 8, MIN_VAL)}
 
 
 def _generate(kind: Kind, size: int, folder: Path, lock: int | None) -> None:
-    """Draw a whole data set into an empty folder."""
+    """Draw a complete dataset into an empty folder."""
     images = sum(num_images(size).values())
     arguments = ["--kind", kind, "--size", str(size), "--path", str(folder)]
     in_shares(installation.module("trainers.data.shapes"), arguments, num_shares(images, IMAGES_PER_PROCESS), lock)
@@ -87,7 +87,7 @@ def _generate(kind: Kind, size: int, folder: Path, lock: int | None) -> None:
 
 
 def _collect(partial: Path) -> list[dict[str, Any]]:
-    """What draw_share noted, in the order of the images."""
+    """Return the records of draw_share, in the order of the images."""
     drawn = []
     for share in partial.glob("share-*.json"):
         drawn += json.loads(share.read_text())
@@ -96,10 +96,10 @@ def _collect(partial: Path) -> list[dict[str, Any]]:
 
 
 def draw_share(kind: Kind, size: int, folder: Path, share: int, of: int) -> None:
-    """Draw every `of`-th image into `folder`, and note their objects and hashes in share-<n>.json there."""
+    """Draw every `of`-th image into `folder`, and write their objects and hashes to share-<n>.json there."""
     records = []
     for split, num in num_images(size).items():
-        for index in while_wanted(range(share, num, of)):
+        for index in while_parent_lives(range(share, num, of)):
             scene = (detection_scene if kind == "detection" else classification_scene)(split, index)
             if kind == "detection":
                 file = folder / f"{split}2017" / f"{index + 1:012d}.jpg"
@@ -116,18 +116,18 @@ def draw_share(kind: Kind, size: int, folder: Path, share: int, of: int) -> None
 
 
 def _compare(kind: Kind, drawn: list[dict[str, Any]]) -> None:
-    """With the reference: the annotations must be equal; pixels may differ where another libjpeg wrote the files."""
+    """Compare with the reference: annotations must be equal; pixels may differ with another version of libjpeg."""
     digests = {"annotations": _digest(drawn, "annotations"), "images": _digest(drawn, "sha256")}
     if digests["annotations"] != REFERENCE[kind]["annotations"]:
         raise ConfigError(
-            f"the generated {kind} data set has annotations with SHA-256 {digests['annotations']} instead of"
-            f" {REFERENCE[kind]['annotations']}: this Python and NumPy compute otherwise than those it was made with;"
-            " draw it in another environment and copy the folder"
+            f"the generated {kind} data set has annotations with SHA-256 {digests['annotations']}, expected"
+            f" {REFERENCE[kind]['annotations']}: this Python or NumPy computes differently; draw it in another"
+            " environment and copy the folder"
         )
     if digests["images"] != REFERENCE[kind]["images"]:
         print(
-            f"The generated {kind} images are not the reference's to the last bit, as is usual with another version of"
-            " Pillow or libjpeg. Accuracies compare all the same; copy one folder to all machines to rule it out.",
+            f"The generated {kind} images differ from the reference in some bits, as is usual with another version of"
+            " Pillow or libjpeg. Accuracies are still comparable; copy one folder to all machines to exclude it.",
             file=sys.stderr,
         )
 
@@ -137,7 +137,7 @@ def _digest(drawn: list[dict[str, Any]], key: str) -> str:
 
 
 def _trouble(root: Path) -> str:
-    """What is not as the manifest says, in words; empty where all is."""
+    """Return what contradicts the manifest; empty if nothing does."""
     try:
         expected = json.loads((root / MANIFEST).read_text())
         contents = _contents(root)
@@ -147,7 +147,7 @@ def _trouble(root: Path) -> str:
 
 
 def _contents(root: Path) -> dict[str, str]:
-    """SHA-256 of the list of files with their sizes in bytes, and of the annotations."""
+    """Return the SHA-256 of the list of files with their sizes in bytes, and of the annotations."""
     files = sorted(f"{name} {size}" for name, size in _walk(root, "") if name != MANIFEST)
     annotated = hashlib.sha256()
     for file in sorted((root / "annotations").glob("*.json")):
@@ -157,14 +157,14 @@ def _contents(root: Path) -> dict[str, str]:
 
 
 def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[tuple[str, int]]:
-    """Every file with its size in bytes. Raises OSError for a link to a folder above it, which would have no end."""
+    """Yield every file with its size in bytes. Raises OSError for a link to a folder above it, an endless loop."""
     state = folder.stat()
-    own = (state.st_dev, state.st_ino)
-    if own in above:
+    identity = (state.st_dev, state.st_ino)
+    if identity in above:
         raise OSError(f"{prefix} is a link to a folder above it")
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():
-                yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", above | {own})
+                yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", above | {identity})
             else:
                 yield prefix + entry.name, entry.stat().st_size

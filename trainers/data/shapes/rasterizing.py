@@ -1,7 +1,7 @@
-"""Shapes drawn with NumPy: outlines, how much of each pixel they cover, textures, and outlines of masks.
+"""Draws shapes with NumPy: outlines, coverage of pixels, textures, and outlines of masks.
 
-What decides an annotation is computed exactly: corners are rounded to 1/16 pixel, crossings to 1/256 and the rest is
-sums of such numbers, so that the last bits of a machine's sine or of NumPy's vectorised loops change nothing.
+Everything that decides an annotation is exact: corners are rounded to 1/16 pixel and crossings to 1/256, and the rest
+are sums of such numbers. The last bits of a machine's sine or of NumPy's vectorised loops therefore do not matter.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image
 
-SUB_ROWS = 4  # lines sampled in each row of pixels; along a line coverage is exact
+SUB_ROWS = 4  # lines sampled in each row of pixels; coverage along a line is exact
 
 
 def arc(start: float, stop: float, radius: float = 1.0, centre_x: float = 0.0) -> list[tuple[float, float]]:
-    """Points about 0.13 rad apart on an arc around (centre_x, 0), both ends included."""
+    """Return points about 0.13 rad apart on an arc around (centre_x, 0), including both ends."""
     num = max(2, round(abs(stop - start) / 0.13))
     angles = [start + (stop - start) * step / num for step in range(num + 1)]
     return [(centre_x + radius * math.cos(angle), radius * math.sin(angle)) for angle in angles]
 
 
 def regular(*radii: float, num_corners: int) -> list[tuple[float, float]]:
-    """Corners at equal angles whose radii repeat: one radius makes a polygon, two make a star."""
+    """Return corners at equal angles with repeating radii: one radius gives a polygon, two give a star."""
     turn = 2 * math.pi / num_corners
     return [
         (radii[corner % len(radii)] * math.cos(corner * turn), radii[corner % len(radii)] * math.sin(corner * turn))
@@ -31,10 +31,10 @@ def regular(*radii: float, num_corners: int) -> list[tuple[float, float]]:
     ]
 
 
-# Simple polygons without holes, of any position and size. In alphabetical order, as folders of images are labelled.
+# Simple polygons without holes, of any position and size, in alphabetical order, as labels of image folders are.
 SHAPES: dict[str, list[tuple[float, float]]] = {
     "arrow": [(-1, 0.3), (0, 0.3), (0, 0.8), (1, 0), (0, -0.8), (0, -0.3), (-1, -0.3)],
-    # The unit circle less the circle of radius 0.8 around (0.5, 0); they meet at x = 0.61.
+    # The unit circle minus the circle of radius 0.8 around (0.5, 0); they meet at x = 0.61.
     "crescent": arc(0.915, 2 * math.pi - 0.915) + arc(2 * math.pi - 1.433, 1.433, 0.8, 0.5)[1:-1],
     "cross": [
         *((1, 0.33), (0.33, 0.33), (0.33, 1), (-0.33, 1), (-0.33, 0.33), (-1, 0.33)),
@@ -54,9 +54,9 @@ CLASS_NAMES = tuple(SHAPES)
 def pose(
     rng: np.random.RandomState, points: list[tuple[float, float]], extent: float, centre: tuple[float, float]
 ) -> np.ndarray:
-    """The outline mirrored, flattened by up to a quarter along some axis and turned, at random.
+    """Return the outline, randomly mirrored, flattened by up to a quarter along a random axis, and rotated.
 
-    `extent` is the longer side of its upright box and `centre` the box's middle, x and y, in pixels. Returns float64
+    `extent` is the longer side of its upright box, and `centre` the box's centre, x and y, in pixels. Returns float64
     [corners, 2], multiples of 1/16.
     """
     turn, axis, flatness = rng.uniform(0, 2 * math.pi), rng.uniform(0, math.pi), rng.uniform(0.75, 1)
@@ -79,9 +79,9 @@ def _turned(x: np.ndarray, y: np.ndarray, angle: float) -> tuple[np.ndarray, np.
 
 
 def coverage(corners: np.ndarray, height: int, width: int) -> tuple[tuple[slice, slice], np.ndarray]:
-    """Which part of each pixel of a [height, width] image a simple polygon covers.
+    """Return the share of each pixel of a [height, width] image that a simple polygon covers.
 
-    Returns the rows and columns of the polygon's box within the image, and float64 in [0, 1] for the pixels in it.
+    Returns rows and columns of the polygon's box within the image, and float64 in [0, 1] for its pixels.
     """
     low = np.clip(np.floor(corners.min(0)), 0, (width, height)).astype(int)
     high = np.clip(np.ceil(corners.max(0)), 0, (width, height)).astype(int)
@@ -89,7 +89,7 @@ def coverage(corners: np.ndarray, height: int, width: int) -> tuple[tuple[slice,
     (x0, y0), (x1, y1) = corners.T, np.roll(corners, -1, 0).T
     lines = (np.arange(low[1] * SUB_ROWS, high[1] * SUB_ROWS) + 0.5) / SUB_ROWS
     side = np.sign((lines >= y0[:, None]).astype(int) - (lines >= y1[:, None]))
-    edge, line = np.nonzero(side)  # where an edge crosses a line; everything to the right of it changes sides
+    edge, line = np.nonzero(side)  # crossings of edges and lines; right of each, inside and outside swap
     x = x0[edge] + (lines[line] - y0[edge]) / (y1[edge] - y0[edge]) * (x1[edge] - x0[edge])
     x = np.round(np.clip(x - low[0], 0, num_columns) * 256) / 256
     column = x.astype(int)
@@ -103,7 +103,7 @@ def coverage(corners: np.ndarray, height: int, width: int) -> tuple[tuple[slice,
 
 
 def texture(rng: np.random.RandomState, height: int, width: int, colours: np.ndarray) -> np.ndarray:
-    """A plain, shaded, striped, checked or cloudy surface between two colours [2, 3]; float32 [3, height, width]."""
+    """Return a plain, shaded, striped, checked or cloudy texture of two colours [2, 3]; float32 [3, height, width]."""
     angle, period = rng.uniform(0, math.pi), rng.uniform(8, 30)
     y, x = np.ogrid[:height, :width]
     x, y = x.astype(np.float32), y.astype(np.float32)
@@ -122,7 +122,7 @@ def texture(rng: np.random.RandomState, height: int, width: int, colours: np.nda
 
 
 def _wave(phase: np.ndarray) -> np.ndarray:
-    """A triangle wave of period 1 between 0 and 1."""
+    """Return a triangle wave of period 1 between 0 and 1."""
     wave: np.ndarray = np.abs((phase - np.floor(phase)) * 2 - 1)
     return wave
 
@@ -134,15 +134,15 @@ def _clouds(rng: np.random.RandomState, height: int, width: int, period: float) 
 
 
 def trace(mask: np.ndarray) -> list[np.ndarray]:
-    """Closed outlines of the mask's 4-connected parts, clockwise as seen, and of its holes, counter-clockwise.
+    """Return closed outlines of the mask's 4-connected parts, clockwise as seen, and of its holes, counter-clockwise.
 
-    Takes bool [height, width]; returns float64 [points, 2], x and y in pixels: the middles of the pixels' sides.
+    Takes bool [height, width]; returns float64 [points, 2], x and y in pixels: the midpoints of the pixels' sides.
     """
     padded = np.pad(mask, 1)
     stride = padded.shape[1]
     inner = np.flatnonzero(padded)
-    # A side is 4 * its first corner + direction: right, down, left, up, with the mask on its right. Corner k is the
-    # upper left one of padded pixel k.
+    # A side has the number 4 * its first corner + direction (right, down, left, up), with the mask on its right. Corner
+    # k is the upper left one of padded pixel k.
     step = np.array([1, stride, -1, -stride])
     borders = [inner[~padded.ravel()[inner - step[(direction + 1) % 4]]] for direction in range(4)]
     corners = np.concatenate(
@@ -151,7 +151,7 @@ def trace(mask: np.ndarray) -> list[np.ndarray]:
     directions = np.repeat(np.arange(4), [len(border) for border in borders])
     number = np.full(4 * padded.size, -1)
     number[corners * 4 + directions] = np.arange(len(corners))
-    # Right goes before straight and straight before left: pixels that touch at a corner only are different parts.
+    # Prefer right to straight and straight to left, so that pixels that touch only at a corner are different parts.
     turns = [number[(corners + step[directions]) * 4 + (directions + turn) % 4] for turn in (1, 0, 3)]
     following = np.where(turns[0] >= 0, turns[0], np.where(turns[1] >= 0, turns[1], turns[2])).tolist()
     y, x = np.divmod(corners, stride)
@@ -160,12 +160,12 @@ def trace(mask: np.ndarray) -> list[np.ndarray]:
 
 
 def _loops(following: list[int]) -> list[list[int]]:
-    """The cycles of a permutation, in the order of their smallest members."""
-    loops, seen = [], [False] * len(following)
+    """Return the cycles of a permutation, in the order of their smallest members."""
+    loops, visited = [], [False] * len(following)
     for start in range(len(following)):
         loop, index = [], start
-        while not seen[index]:
-            seen[index] = True
+        while not visited[index]:
+            visited[index] = True
             loop.append(index)
             index = following[index]
         if loop:
@@ -174,15 +174,15 @@ def _loops(following: list[int]) -> list[list[int]]:
 
 
 def signed_area(points: np.ndarray) -> float:
-    """Area within a closed outline [points, 2]: positive where it runs clockwise as seen, negative for a hole."""
+    """Return the area within a closed outline [points, 2]: positive if clockwise as seen, negative for a hole."""
     x, y = points.T
     return float(np.sum(x * np.roll(y, -1) - np.roll(x, -1) * y)) / 2
 
 
 def simplify(outline: np.ndarray, tolerance: float) -> np.ndarray:
-    """Fewer points of a closed outline, such that none of those left out is further away than `tolerance`.
+    """Return fewer points of a closed outline, such that every omitted point is within `tolerance` of it.
 
-    D. Douglas and T. Peucker 1973, doi:10.3138/FM57-6770-U75U-7727, from two points that lie far apart.
+    D. Douglas and T. Peucker 1973, doi:10.3138/FM57-6770-U75U-7727, starting from two points far apart.
     """
     first = int(np.argmax(((outline - outline.mean(0)) ** 2).sum(1)))
     outline = np.roll(outline, -first, 0)
@@ -194,7 +194,7 @@ def simplify(outline: np.ndarray, tolerance: float) -> np.ndarray:
         if stop - start < 2:
             continue
         dx, dy = float(x[stop] - x[start]), float(y[stop] - y[start])
-        # Twice the triangle's area, which is base times height.
+        # twice the triangle's area: base times height
         area = np.abs((x[start + 1 : stop] - x[start]) * dy - (y[start + 1 : stop] - y[start]) * dx)
         furthest = int(area.argmax())
         if area[furthest] ** 2 > tolerance**2 * (dx * dx + dy * dy):

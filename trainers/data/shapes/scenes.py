@@ -1,7 +1,7 @@
-"""Pictures composed of textured shapes that hide each other, with the true mask of each.
+"""Composes pictures of textured shapes that hide each other, with the true mask of each.
 
-A picture is drawn from the seed (VERSION, kind, split, index) alone. Shape is the only thing that tells classes apart:
-size, colour, texture, position and direction come from the same distributions for all.
+The seed (VERSION, kind, split, index) determines a picture. Only shape distinguishes classes: size, colour, texture,
+position and direction have the same distributions for all.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from trainers.data.shapes.rasterizing import (
     trace,
 )
 
-VERSION = 1  # Any change of what is drawn raises it.
+VERSION = 1  # Raise it when the drawings change.
 SPLITS = ("train", "val")
 DETECTION_SIZES = ((360, 480), (480, 360), (360, 480), (480, 320), (320, 480), (400, 400))  # height, width
-MIN_VISIBLE = 0.6  # share of an object's area that is within the picture and not hidden by others
-MIN_PART = 16  # pixels of each connected part of what is visible
-# The most that a background's colours have of red, green or blue, and the least that all others have: a network that is
-# trained from scratch on few pictures learns what is lit sooner than what differs from its surroundings either way.
+MIN_VISIBLE = 0.6  # least share of an object's area within the picture and not hidden by others
+MIN_PART = 16  # least pixels of each connected visible part
+# Largest red, green or blue of a background's colours, and smallest of all other colours: a network trained from
+# scratch on few pictures learns bright objects sooner than objects that may be brighter or darker than the background.
 DARK, LIGHT = 100, 110
-CONTRAST = 120.0  # asked of an object's colours and those behind it; the largest there is is 442
-TOLERANCE = 0.49  # pixels between a mask's border and its polygon; from a half on, rows of pixels would be lost
+CONTRAST = 120.0  # between an object's colours and those behind it; the largest possible is 442
+TOLERANCE = 0.49  # pixels between a mask's border and its polygon; at a half, rows of pixels would be lost
 MAX_TRIES = 12
 
 
@@ -41,7 +41,7 @@ Box = tuple[slice, slice]  # rows, columns
 
 @dataclass(frozen=True)
 class Thing:
-    """An object, or a crowd of one class: its shape's number in SHAPES, its box and how much must stay visible."""
+    """An object, or a crowd of one class: its shape's number in SHAPES, its box, and the pixels that must show."""
 
     shape: int
     is_crowd: bool
@@ -52,8 +52,8 @@ class Thing:
 class Scene:
     """A picture being drawn.
 
-    `pixels` is uint8 [height, width, 3] once the picture has been taken; `owner` is uint8 [height, width], the number
-    (1, 2, ... in the order of `things`) of the thing that is seen there, or 0.
+    `pixels` is uint8 [height, width, 3] once the picture has been taken. `owner` is uint8 [height, width], the number
+    (1, 2, ... in the order of `things`) of the visible thing, or 0.
     """
 
     pixels: np.ndarray
@@ -68,7 +68,7 @@ class Scene:
         self.colours: list[np.ndarray] = []  # [2, 3] for each thing, [0, 3] for a crowd
 
     def clutter(self, num_items: int) -> None:
-        """Strokes and blobs without corners, which belong to no class."""
+        """Draw strokes and blobs without corners, which belong to no class."""
         for _ in range(num_items):
             centre = self._anywhere()
             if self.rng.randint(2):
@@ -78,7 +78,7 @@ class Scene:
             self._paint(*coverage(pose(self.rng, points, extent, centre), self.height, self.width), self._colours())
 
     def crowd(self, shape: int) -> None:
-        """Many small things of one class in a heap, which is one annotation."""
+        """Draw a heap of many small things of one class, which is one annotation."""
         x, y = self.rng.uniform(50, self.width - 50), self.rng.uniform(50, self.height - 50)
         number = len(self.things) + 1
         for _ in range(self.rng.randint(12, 25)):
@@ -92,7 +92,7 @@ class Scene:
         self.things.append(Thing(shape, True, whole, MIN_VISIBLE * float(self.visible(number).sum())))
 
     def add(self, shape: int, low: float, high: float, min_visible: float = MIN_VISIBLE) -> bool:
-        """Place an object of `low` to `high` pixels where it hides no other too much; false if no place was found."""
+        """Place an object of `low` to `high` pixels such that all stay visible; return False if there was no place."""
         number = len(self.things) + 1
         for _ in range(MAX_TRIES):
             extent = low * (high / low) ** self.rng.uniform()
@@ -110,18 +110,18 @@ class Scene:
         return False
 
     def visible(self, number: int) -> np.ndarray:
-        """bool [height, width]: the pixels that show thing 1, 2, ..."""
+        """Return the pixels that show thing 1, 2, ...: bool [height, width]."""
         mask: np.ndarray = self.owner == number
         return mask
 
     def polygons(self, number: int) -> list[np.ndarray]:
-        """Outlines of the thing's visible parts, float64 [points, 2] with x and y in pixels."""
+        """Return outlines of the thing's visible parts, float64 [points, 2] with x and y in pixels."""
         rows, columns = self.things[number - 1].box
         corner = (columns.start, rows.start)
         return [simplify(outline, TOLERANCE) + corner for outline in trace(self.owner[rows, columns] == number)]
 
     def photograph(self) -> Scene:
-        """Take the picture, unevenly lit and with a camera's noise; nothing can be added any more."""
+        """Take the picture, unevenly lit and with a camera's noise; afterwards nothing can be added."""
         lower, upper = np.sort(self.rng.uniform(0.75, 1.1, 2))
         light = np.linspace(lower, upper, self.width, dtype=np.float32)[:: self.rng.choice([-1, 1])]
         noise = self.rng.randint(0, 16, (self.height, self.width), np.uint8).astype(np.float32) - 7.5
@@ -135,20 +135,20 @@ class Scene:
         return self.rng.uniform(0, self.width), self.rng.uniform(0, self.height)
 
     def _blob(self) -> list[tuple[float, float]]:
-        """Longer than any disc, with a bumpy outline."""
+        """Return a bumpy outline that is more elongated than any disc."""
         radii = 1 + np.cumsum(self.rng.uniform(-0.12, 0.12, 24))
-        radii -= np.linspace(0, radii[-1] - radii[0], 24, endpoint=False)  # The ends meet then.
+        radii -= np.linspace(0, radii[-1] - radii[0], 24, endpoint=False)  # Makes the ends meet.
         return [
             (x * radius, 0.45 * y * radius) for (x, y), radius in zip(regular(1, num_corners=24), radii, strict=True)
         ]
 
     def _outline(self, shape: int, extent: float, centre: tuple[float, float]) -> tuple[float, tuple[Box, np.ndarray]]:
-        """The whole shape's area, and what it covers of the picture."""
+        """Return the whole shape's area, and its coverage of the picture."""
         corners = pose(self.rng, SHAPES[CLASS_NAMES[shape]], extent, centre)
         return abs(signed_area(corners)), coverage(corners, self.height, self.width)
 
     def _is_clear(self, number: int) -> bool:
-        """Whether enough of the thing is seen, in parts that are large enough and have no holes."""
+        """Return whether enough of the thing is visible, in parts that are large enough and have no holes."""
         thing = self.things[number - 1]
         mask = self.owner[thing.box] == number
         if mask.sum() < thing.min_pixels:
@@ -162,10 +162,10 @@ class Scene:
             under += cover.astype(np.float32) * (texture(self.rng, height, width, colours) - under)
 
     def _colours(self, *others: np.ndarray) -> np.ndarray:
-        """Two colours [2, 3] that differ from the background's and from the others, and less from each other."""
+        """Return two similar colours [2, 3] that contrast with the background's and with the others."""
         avoided, contrast = np.concatenate([self.background, *others]), CONTRAST
         while True:
-            contrast *= 0.99  # there may be no colour that differs so much from all
+            contrast *= 0.99  # A colour with the full contrast to all may not exist.
             base = self.rng.randint(LIGHT, 256, 3)
             colours = np.stack([base, np.clip(base + self.rng.randint(-60, 61, 3), LIGHT, 255)])
             if ((avoided[:, None] - colours) ** 2).sum(2).min() >= contrast**2:
@@ -173,7 +173,7 @@ class Scene:
 
 
 def detection_scene(split: str, index: int) -> Scene:
-    """Up to eight objects, in one of 50 pictures none, in one of 25 a crowd behind them."""
+    """Return a picture of up to eight objects; one in 50 has no objects, one in 25 has a crowd behind them."""
     rng = np.random.RandomState([VERSION, 0, SPLITS.index(split), index])
     scene = Scene(rng, *DETECTION_SIZES[rng.randint(len(DETECTION_SIZES))])
     scene.clutter(rng.randint(0, 5))
@@ -187,7 +187,7 @@ def detection_scene(split: str, index: int) -> Scene:
 
 
 def classification_scene(split: str, index: int) -> Scene:
-    """One object among clutter; its class is the index modulo the number of classes."""
+    """Return a picture of one object among clutter; its class is the index modulo the number of classes."""
     rng = np.random.RandomState([VERSION, 1, SPLITS.index(split), index])
     scene = Scene(rng, rng.randint(250, 501), rng.randint(250, 501))
     scene.clutter(rng.randint(1, 6))

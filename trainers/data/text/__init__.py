@@ -1,4 +1,4 @@
-"""Pairs of sentences in two languages: files of WMT's, generated ones, their subword ids, and batches in tokens."""
+"""Pairs of sentences in two languages, WMT's files or generated ones: their subword ids, and batches in tokens."""
 
 from __future__ import annotations
 

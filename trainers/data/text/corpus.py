@@ -1,4 +1,4 @@
-"""Pairs of sentences as arrays of ids: read from two files, checked line by line, and cached."""
+"""Reads pairs of sentences from two files into arrays of ids, checks them line by line, and caches them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from trainers.data.cached import Arrays, cached_arrays
 from trainers.data.text.lines import read_lines
 from trainers.data.text.vocabulary import UNKNOWN, Vocabulary
 
-FORMAT = 2  # The format of the cached arrays. Raise it when what `_read_side` returns or refuses changes
-MOST_TOKENS = 1024  # A longer line is no sentence: it is left out of training, and refused for evaluation.
+FORMAT = 2  # version of the cached arrays; raise it when `_read_side` returns or refuses something else
+MOST_TOKENS = 1024  # A longer line is not a sentence: training skips it, and an evaluation refuses it.
 MOST_SHOWN = 40  # characters of a piece in a message
-MOST_UNKNOWN = 0.1  # Of plain text a greater share of unknown tokens shows that its model is of another language.
+MOST_UNKNOWN = 0.1  # In plain text a larger share of unknown tokens means that the model is of another language.
 SIDES = ("source", "target")
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """N pairs. Ids are without marks; pair i has those from start[i] to start[i + 1] of each side."""
+    """N pairs. Ids exclude marks; pair i has the ids from start[i] to start[i + 1] of each side."""
 
     source: np.ndarray  # int32
     source_start: np.ndarray  # int64 [N + 1]
@@ -33,29 +33,28 @@ class Corpus:
         return len(self.source_start) - 1
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens of each pair's source and target, the mark of the end included: int64 [N] each."""
+        """Return the tokens of each pair's source and target, including the end mark: int64 [N] each."""
         return np.diff(self.source_start) + 1, np.diff(self.target_start) + 1
 
     def check(self, name: str, vocabulary: Vocabulary) -> None:
-        """Raises ConfigError where an id is not one of the vocabulary."""
+        """Raise ConfigError for an id that is not in the vocabulary."""
         for side, ids in zip(SIDES, (self.source, self.target), strict=True):
             if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary.size:
                 raise ConfigError(
-                    f"{name}: an id of the {side} is out of range: they run from {ids.min()} to {ids.max()}, and"
-                    f" {vocabulary.name} has {vocabulary.size}; delete the cached index ($TIMETRIAL_CACHE/text), and it"
-                    " is made anew"
+                    f"{name}: {side} ids are from {ids.min()} to {ids.max()}, but {vocabulary.name} has"
+                    f" {vocabulary.size}; delete the cached index ($TIMETRIAL_CACHE/text) to have it made anew"
                 )
 
 
 def read_corpus(
     source: Path, target: Path, vocabulary: Vocabulary, identity: list[Path], all_known: bool, limited: bool
 ) -> Corpus:
-    """The pairs of two files of as many lines, each a translation of the other's.
+    """Return the pairs of two files of equally many lines, where a line of one is the translation of the other's.
 
-    With `all_known` every piece must be in the vocabulary, with `limited`, as of text that is evaluated, no line may
-    have more than MOST_TOKENS; of other text no more than MOST_UNKNOWN may be unknown. `identity` are the files that
-    the vocabulary is made of. The arrays are made once and cached. Raises ConfigError for files that do not fit each
-    other or the vocabulary, and for all that `read_lines` refuses.
+    With `all_known`, every piece must be in the vocabulary. With `limited`, for evaluation, no line may have more than
+    MOST_TOKENS; other text may have a share of up to MOST_UNKNOWN of unknown tokens. `identity` are the files of the
+    vocabulary. The arrays are made once and cached. Raises ConfigError if the files do not fit each other or the
+    vocabulary, and for anything that `read_lines` refuses.
     """
 
     def make() -> Arrays:
@@ -97,12 +96,12 @@ def _encoded(path: Path, vocabulary: Vocabulary, all_known: bool) -> Iterator[tu
             place = int(unknown[0] - ends[line] + lengths[line])
             raise ConfigError(
                 f"{path}, line {first + line}: its token {place + 1}, {lines[line].split()[place][:MOST_SHOWN]!r}, is"
-                f" not in {vocabulary.name}; put the vocabulary in place that the text was cut with"
+                f" not in {vocabulary.name}; put the vocabulary of this text in place"
             )
         if len(nothing := np.flatnonzero(lengths == 0)):
             raise ConfigError(
-                f"{path}, line {first + nothing[0]}: nothing of it is left in the ids of {vocabulary.name}, as of"
-                " characters that cannot be seen; remove the line from the files of both languages"
+                f"{path}, line {first + nothing[0]}: has no ids in {vocabulary.name}, as with invisible characters;"
+                " remove the line from the files of both languages"
             )
         yield ids, lengths
         first += len(lines)
@@ -113,8 +112,8 @@ def _check_counts(source: Path, target: Path, num_source: int, num_target: int) 
         longer, shorter = (source, target) if num_source > num_target else (target, source)
         more, less = max(num_source, num_target), min(num_source, num_target)
         raise ConfigError(
-            f"{longer}, line {less + 1}: has no counterpart: the file has {more:,} lines, and {shorter} has {less:,}; a"
-            " line of either must be the translation of the other's: put the original files in place"
+            f"{longer}, line {less + 1}: has no translation: the file has {more:,} lines, but {shorter} has {less:,};"
+            " put the original files in place"
         )
 
 
@@ -123,8 +122,8 @@ def _check_longest(corpus: Corpus, source: Path, target: Path) -> None:
         longest = int(lengths.argmax())
         if lengths[longest] > MOST_TOKENS:
             raise ConfigError(
-                f"{path}, line {longest + 1}: has {lengths[longest] - 1:,} tokens, which is no sentence; split it, or"
-                " remove it from the files of both languages"
+                f"{path}, line {longest + 1}: has {lengths[longest] - 1:,} tokens, too many for a sentence; split it,"
+                " or remove it from the files of both languages"
             )
 
 
@@ -135,11 +134,11 @@ def _check_known(corpus: Corpus, source: Path, target: Path, vocabulary: Vocabul
         if len(unknown) > MOST_UNKNOWN * len(ids):
             line = int(np.searchsorted(start, unknown[0], side="right"))
             raise ConfigError(
-                f"{path}, line {line}: is the first of those with tokens that {vocabulary.name} does not know, which"
-                f" are {len(unknown) / len(ids):.0%} of the file's; put the model in place that was made of this text"
+                f"{path}, line {line}: is the first line with tokens that are not in {vocabulary.name}, which are"
+                f" {len(unknown) / len(ids):.0%} of the file's; put the model of this text in place"
             )
 
 
 def plain_lines(path: Path) -> list[str]:
-    """All lines of a file that is small."""
+    """Return all lines of a small file."""
     return [line for lines in read_lines(path) for line in lines]

@@ -1,4 +1,4 @@
-"""Pairs of sentences as a dataset that a translator can be trained and evaluated on."""
+"""Pairs of sentences as a dataset for translators."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 class TextView:
     """How a model wants sentences.
 
-    Training pairs of which a side has more than `max_length` tokens, its end included, are left out. With `pack_length`
-    several are packed into rows of so many tokens (trainers.data.text.packing); without, a batch is of sentences of
-    about one length, in one of up to `num_shapes` shapes. Batches of evaluation have room for `eval_batch_size` tokens,
-    or for as many as those of training.
+    Training pairs with a side of more than `max_length` tokens, including the end mark, are left out. `pack_length`
+    packs several sentences into rows of so many tokens (trainers.data.text.packing). Without it, the sentences of a
+    batch have similar lengths, and a batch has one of up to `num_shapes` shapes. Evaluation batches have room for
+    `eval_batch_size` tokens; None means as many as in training.
     """
 
     max_length: int = MOST_TOKENS
@@ -43,16 +43,16 @@ class TextView:
 
 @dataclass(frozen=True)
 class Held:
-    """Pairs that are kept for evaluation, and what their targets are in plain text."""
+    """Pairs held out for evaluation, with their targets in plain text."""
 
     corpus: Corpus
     references: Sequence[str]
 
 
 class TextData:
-    """Implements Data, Viewable and InTokens of trainers.data.loading.types. Raises ConfigError where no data is left.
+    """Implements Data, Viewable and InTokens of trainers.data.loading.types. Raises ConfigError if no pair is left.
 
-    A batch is in tokens: it has room for `batch_size` of either language.
+    Batches are sized in tokens: a batch has room for `batch_size` tokens of each language.
     """
 
     view = TextView()
@@ -76,7 +76,7 @@ class TextData:
         if not len(self.pairs):
             raise ConfigError(
                 f"dataset={self.name}: no training pair has at most {self.view.max_length} tokens in both languages;"
-                " give a greater model.hparams.max_length"
+                " give a larger model.hparams.max_length"
             )
         if left_out := len(self.train) - len(self.pairs):
             log.warning("dataset=%s: %d of %d training pairs have more than %d tokens in a language and are left out",
@@ -92,29 +92,29 @@ class TextData:
 
     @property
     def num_train_tokens(self) -> int:
-        """The tokens of all training pairs, each as long as its longer side."""
+        """Return the tokens of all training pairs, counting the longer side of each."""
         source, target = self.train.lengths()
         return int(np.maximum(source, target)[self.pairs].sum())
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sentence of any part."""
+        """Return the tokens of the longest sentence of any part."""
         corpora = [held.corpus for held in (self.evaluation, self.test) if held is not None]
         most = [int(max(lengths.max() for lengths in corpus.lengths())) for corpus in corpora]
         trained = int(max(lengths[self.pairs].max() for lengths in self.train.lengths()))
         return max([trained, self.view.pack_length or 0, *most])
 
     def mean_lengths(self) -> tuple[float, float, float, float, float]:
-        """Means over the training pairs of S, T, S * S, S * T and T * T, where a pair has S and T tokens."""
+        """Return the means over training pairs, of S and T tokens, of S, T, S * S, S * T and T * T."""
         source, target = (lengths[self.pairs].astype(np.float64) for lengths in self.train.lengths())
         products = (source, target, source * source, source * target, target * target)
         means = [float(product.mean()) for product in products]
         return means[0], means[1], means[2], means[3], means[4]
 
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:
-        """A generated batch of each shape, full, of one process of the run's; evaluation translates a few tokens of it.
+        """Return a full generated batch for each shape of this run; an evaluation translates a few tokens of it.
 
-        Which shapes there are, and how many sentences one has, depends on how many processes share the pairs.
+        The shapes and their numbers of sentences depend on the number of processes.
         """
         if self.view.pack_length:
             return [self._packed_example(self.view.pack_length, batch_size, device)]
@@ -130,7 +130,7 @@ class TextData:
         return examples
 
     def _packed_example(self, room: int, batch_size: int, device: torch.device) -> Batch:
-        """Rows of two sentences each."""
+        """Return a batch of rows with two sentences each."""
         source, target = (lengths[self.pairs] for lengths in self.train.lengths())
         width = row_lengths(source, target, room)
         rows = max(1, batch_size // max(width))
@@ -154,20 +154,20 @@ class TextData:
     def _held_loader(self, held: Held | None, batch_size: int, shard: Shard) -> EvalLoader | None:
         if held is None:
             return None
-        own = self.view.eval_batch_size
-        key = "batch_size" if own is None else "model.hparams.eval_batch_size"
-        return EvalLoader(held.corpus, held.references, own or batch_size, shard, key)
+        eval_size = self.view.eval_batch_size
+        key = "batch_size" if eval_size is None else "model.hparams.eval_batch_size"
+        return EvalLoader(held.corpus, held.references, eval_size or batch_size, shard, key)
 
     def version(self) -> str:
-        """Of the ids and marks of what is trained and evaluated on, and of the references."""
+        """Return a digest of the ids that are trained and evaluated on, and of the references."""
         corpora = [self.train, *([self.evaluation.corpus] if self.evaluation else [])]
         parts: list[Any] = [array for corpus in corpora for array in vars(corpus).values()]
         return digest([*parts, list(self.evaluation.references) if self.evaluation else []])
 
 
 def generated(source: np.ndarray, target: np.ndarray, num_tokens: int, seed: int) -> Corpus:
-    """Random ids, of lengths int64 [N] that include the mark of the end."""
-    rng = np.random.RandomState(seed)  # Its own: warming up must not move the run's random numbers.
+    """Return pairs of random ids, with lengths int64 [N] that include the end mark."""
+    rng = np.random.RandomState(seed)  # a separate generator, so that warming up does not change the run's
     starts = [np.concatenate(([0], (lengths - 1).cumsum())).astype(np.int64) for lengths in (source, target)]
     ids = [rng.randint(NUM_MARKS, num_tokens, start[-1]).astype(np.int32) for start in starts]
     return Corpus(ids[0], starts[0], ids[1], starts[1])

@@ -1,4 +1,4 @@
-"""Reads files of one sentence a line, and says of what is wrong in which file and line it stands."""
+"""Reads files with one sentence a line; errors name file and line."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from conf.schema import ConfigError
 
-CHUNK = 50_000  # lines that are held at a time
+CHUNK = 50_000  # lines in memory at a time
 OF_NO_SENTENCE = "there is nothing to translate; remove the line from the files of both languages"
 
 
 def read_lines(path: Path, of_nothing: str = OF_NO_SENTENCE) -> Iterator[list[str]]:
-    """The lines of a UTF-8 file, without their ends and a mark of the byte order, some tens of thousands at a time.
+    """Yield the lines of a UTF-8 file in chunks, without line ends and a byte order mark.
 
-    Only a line feed ends a line, as in the tools that make such files, with or without a carriage return before it.
-    Raises ConfigError for a line that is empty, which says what is so `of_nothing`, or no UTF-8, and for a file that
-    cannot be read or has no line.
+    Only a line feed ends a line, with or without a carriage return before it, as in the tools that make such files.
+    Raises ConfigError for an empty line, with the explanation `of_nothing`, for a line that is not UTF-8, and for a
+    file that cannot be read or has no lines.
     """
     first = 1
     try:
@@ -43,12 +43,12 @@ def _checked(path: Path, chunk: list[bytes], first: int, of_nothing: str) -> lis
                 line.decode()
             except UnicodeDecodeError as error:
                 raise ConfigError(
-                    f"{path}, line {number}: is no UTF-8 at byte {error.start + 1} of the line; convert the file, as"
-                    " by iconv -t UTF-8"
+                    f"{path}, line {number}: is not UTF-8 at byte {error.start + 1} of the line; convert the file, as"
+                    " with iconv -t UTF-8"
                 ) from error
         raise
     lines = text.removesuffix("\n").removesuffix("\r").replace("\r\n", "\n").split("\n")
     for number, content in enumerate(lines, first):
         if not content.strip():
-            raise ConfigError(f"{path}, line {number}: is empty, so that {of_nothing}")
+            raise ConfigError(f"{path}, line {number}: is empty, so {of_nothing}")
     return lines

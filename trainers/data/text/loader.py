@@ -1,4 +1,4 @@
-"""Batches of sentences: which pairs are in each, on which process, and their ids with marks and padding."""
+"""Loads batches of sentences: assigns pairs to batches and processes, and lays out ids with marks and padding."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 class Step:
     """One process's part of a global batch."""
 
-    pairs: np.ndarray  # int64 [rows], places in the corpus
-    real: np.ndarray  # bool [rows], false for what only fills up the batch
+    pairs: np.ndarray  # int64 [rows], positions in the corpus
+    real: np.ndarray  # bool [rows], False for padding
     width: tuple[int, int]  # tokens of source and target
-    num_targets: int  # the global batch's real target tokens
+    num_targets: int  # real target tokens of the global batch
 
 
 def check_room(
@@ -38,26 +38,27 @@ def check_room(
     what: str = "the longest sentence (model.hparams.max_length)",
     key: str = "batch_size",
 ) -> None:
-    """Raises ConfigError for a batch, of `key`, that a sentence or what else has so many tokens does not fit into."""
+    """Raise ConfigError if `what`, of `longest` tokens, does not fit into a batch; `key` is the option to name."""
     if batch_size < longest:
         raise ConfigError(
             f"{key}={batch_size}: is in tokens, and smaller than {what}, which has {longest:,}; give"
-            f" {key}={longest} at least"
+            f" {key}={longest} or more"
         )
 
 
 def training_cells(corpus: Corpus, pairs: np.ndarray, batch_size: int, most: int, world_size: int) -> list[Cell]:
-    """Up to `most` shapes of the training batches, longest first; the same on every process."""
+    """Return up to `most` shapes of training batches, longest first; the same on all processes."""
     source, target = (lengths[pairs] for lengths in corpus.lengths())
     num_steps = int(np.maximum(source, target).sum()) // batch_size
     return cells(source, target, max(1, min(most, num_steps)), batch_size, world_size)
 
 
 class TrainLoader(Positioned):
-    """One process's share of the training pairs, each of which counts exactly once an epoch over all processes.
+    """One process's share of the training pairs; over all processes each pair counts exactly once an epoch.
 
-    Batches are of one cell. One permutation an epoch, the same on every process, is dealt out cell by cell into global
-    batches, which are then shuffled. A cell's are of one size; its last is filled up with pairs of weight zero.
+    The pairs of a batch belong to one cell. Every epoch, the pairs of each cell are permuted, in the same way on all
+    processes, and split into global batches of one size, which are then shuffled. The last batch of a cell is padded
+    with pairs of weight zero.
     """
 
     def __init__(
@@ -83,13 +84,13 @@ class TrainLoader(Positioned):
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[Batch]:
-        # A generator: Lightning calls iter() while it sets up, and nothing may be read before the first next().
+        # A generator, because Lightning calls iter() during setup and nothing may be read before the first next().
         steps = islice(self.steps(self.epoch), self.first_step(), None)
         batches = (batch(self.corpus, step, self.shard.device, self._weight(step)) for step in steps)
         yield from prefetch(batches, self.shard.device)
 
     def steps(self, epoch: int) -> Iterator[Step]:
-        rng = np.random.RandomState([self.seed, epoch])  # its streams are frozen (NEP 19)
+        rng = np.random.RandomState([self.seed, epoch])  # RandomState's streams are frozen (NEP 19).
         orders = [rng.permutation(group) for group in self._groups]
         starts = [
             (number, first)
@@ -109,14 +110,14 @@ class TrainLoader(Positioned):
 class EvalLoader:
     """One process's share of a fixed part of the data; over all processes each pair counts exactly once.
 
-    Pairs are sorted by the length of their source, so that little of a batch is padding, and every process has the same
-    number of steps of about the same work. Batches have `references`, a text a row, or None for what fills up.
+    Pairs are sorted by source length, so that batches have little padding, and all processes have the same number of
+    steps with about equal work. Batches have `references`, a text for each row, or None for padding.
     """
 
     def __init__(
         self, corpus: Corpus, references: Sequence[str], batch_size: int, shard: Shard, key: str = "batch_size"
     ) -> None:
-        """`key` is the setting that `batch_size` is from, for an error."""
+        """`key` is the option that sets `batch_size`, for error messages."""
         self.corpus, self.references, self.shard = corpus, references, shard
         self._lengths = corpus.lengths()
         self._batch_size = batch_size
@@ -130,7 +131,7 @@ class EvalLoader:
         self._starts = list(self._cut())
 
     def _cut(self) -> Iterator[tuple[int, int]]:
-        """The first pair of each global batch, and the rows that a process has there."""
+        """Yield the first pair of each global batch, and the number of rows of a process."""
         first = 0
         while first < len(self._order):
             rows = max(1, self._batch_size // int(self._lengths[0][self._order[first]]))
@@ -142,7 +143,7 @@ class EvalLoader:
         return len(self._starts)
 
     def set_epoch(self, epoch: int) -> None:
-        """The order is always the same."""
+        """Do nothing: the order is the same in all epochs."""
 
     def __iter__(self) -> Iterator[Batch]:
         for first, rows in self._starts:
@@ -155,19 +156,19 @@ class EvalLoader:
 
 
 def dealt(pairs: np.ndarray, rows: int, shard: Shard, width: tuple[int, int], num_targets: int) -> Step:
-    """This process's part of a global batch of pairs, of which it has `rows`, the last of them perhaps filler."""
-    own = np.arange(rows) * shard.world_size + shard.rank
-    return Step(np.resize(pairs, rows * shard.world_size)[own], own < len(pairs), width, num_targets)
+    """Return this process's part of a global batch of pairs: `rows`, of which the last ones may be padding."""
+    places = np.arange(rows) * shard.world_size + shard.rank
+    return Step(np.resize(pairs, rows * shard.world_size)[places], places < len(pairs), width, num_targets)
 
 
 def batch(corpus: Corpus, step: Step, device: torch.device, weight: float) -> Batch:
-    """The tensors of a step.
+    """Return the tensors of a step.
 
-    - `source`, int64 [rows, S]: ids, the mark of the end, padding
-    - `inputs`, int64 [rows, T]: what the decoder is given, the mark of the beginning, ids, padding
-    - `labels`, int64 [rows, T]: what it is to say, ids, the mark of the end, padding
+    - `source`, int64 [rows, S]: ids, end mark, padding
+    - `inputs`, int64 [rows, T]: the decoder's input: begin mark, ids, padding
+    - `labels`, int64 [rows, T]: the decoder's target: ids, end mark, padding
     - `weights`, float32 [rows, T]: `weight` for a real label, else 0
-    - `num_samples`: real pairs; `num_tokens`: their source and target tokens, marks of the end included
+    - `num_samples`: real pairs; `num_tokens`: their source and target tokens, including end marks
     """
     source, source_lengths = _padded(corpus.source, corpus.source_start, step.pairs, step.width[0])
     labels, target_lengths = _padded(corpus.target, corpus.target_start, step.pairs, step.width[1])
@@ -180,7 +181,7 @@ def batch(corpus: Corpus, step: Step, device: torch.device, weight: float) -> Ba
 
 
 def _padded(ids: np.ndarray, start: np.ndarray, pairs: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ids int64 [rows, width] with the mark of the end behind them and padding, and lengths with that mark [rows]."""
+    """Return ids int64 [rows, width], each row with an end mark and padding, and lengths including that mark [rows]."""
     num = (start[pairs + 1] - start[pairs])[:, None]
     places = start[pairs][:, None] + np.arange(width)
     tokens = np.where(np.arange(width) < num, ids[places.clip(max=len(ids) - 1)], PAD).astype(np.int64)

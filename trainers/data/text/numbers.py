@@ -1,13 +1,13 @@
-"""Numbers in English words and the same in German: a translation task without end, exact, and with no download.
+"""Numbers in English and German words: an exact translation task of any size, without a download.
 
-A sentence is one to four numbers, cardinal or ordinal, or years, one behind the other:
+A sentence is a sequence of one to four cardinal numbers, ordinal numbers or years:
 
     four hundred and seventy-one; the twelfth; nineteen oh-five
     vierhunderteinundsiebzig; der zwölfte; neunzehnhundertfünf
 
-German says the units before the tens, writes a number in one word, and has years of its own, so that more is to be
-learnt than words. Package num2words says them, and sentencepiece learns byte-pair pieces of both languages. Everything
-is written as plain text once. Numbers of 1,000 and more belong to one part alone, and so does every sentence.
+German puts units before tens, writes a number as one word, and says years in its own way, so a model has to learn more
+than words. The package num2words writes the numbers, and sentencepiece learns byte-pair pieces of both languages. The
+plain text is written once. Each number of 1,000 and more, and each sentence, belongs to one part only.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from trainers.data.loading.version import MANIFEST
 from trainers.data.text.data import TextData
 from trainers.data.text.wmt import SOURCE, TARGET, plain_text
 
-VERSION = 1  # The version of the text. Raise it when that changes.
+VERSION = 1  # version of the text; raise it when the text changes
 SIZE = 20_000
-HELD_OUT = 500  # sentences for evaluation, and as many for the test
+HELD_OUT = 500  # sentences for evaluation, and as many for the test set
 PARTS = ("train", "valid", "test")
-SHARES = {"train": 0.8, "valid": 0.1, "test": 0.1}  # shares of the large numbers, and of the sentences that could be
+SHARES = {"train": 0.8, "valid": 0.1, "test": 0.1}  # shares of the large numbers, and of the possible sentences
 SMALL = 1_000
-LARGE = {"train": 8_000, "valid": 600, "test": 600}  # how many large numbers a part draws from
+LARGE = {"train": 8_000, "valid": 600, "test": 600}  # number of large numbers that a part uses
 MOST_DIGITS = 6
 MOST_NUMBERS = 4
 NUM_PIECES = 400
@@ -38,9 +38,9 @@ KINDS = ("cardinal", "cardinal", "cardinal", "ordinal", "year")
 
 
 def numbers(size: int = SIZE, path: str | None = None) -> TextData:
-    """`size` training pairs; written into folder `path`, else the user's cache, the first time.
+    """Return `size` training pairs; the first use writes them to folder `path`, by default in the user's cache.
 
-    Raises ConfigError where the folder cannot be written, and where one that is there is not what was written.
+    Raises ConfigError if the folder cannot be written, or if an existing one has changed.
     """
     if size < 1:
         raise ConfigError(f"dataset.size={size}: must be 1 or more")
@@ -48,7 +48,7 @@ def numbers(size: int = SIZE, path: str | None = None) -> TextData:
 
 
 def ensure(size: int, path: str | None = None) -> Path:
-    """The folder of the text. Raises ConfigError where it cannot be written, or one in `path` has changed."""
+    """Return the folder of the text. Raises ConfigError if it cannot be written, or one in `path` has changed."""
 
     def make(folder: Path, lock: int | None) -> None:
         _write(size, folder)
@@ -66,13 +66,13 @@ def _write(size: int, folder: Path) -> None:
 
 
 def sentences(part: str, num: int) -> Iterator[tuple[str, str]]:
-    """English and German, `num` times. They follow from part and place alone: more of them begin with the same ones.
+    """Yield `num` pairs of English and German. Part and place determine a pair, so longer texts begin alike.
 
-    Those of evaluation and test are all different, and none of a part is in another.
+    The sentences of evaluation and test are all different, and no sentence is in two parts.
     """
-    rng = random.Random(f"{part} {VERSION}")  # A seed that is a text gives the same numbers on every Python.
+    rng = random.Random(f"{part} {VERSION}")  # A text as seed gives the same numbers on every Python.
     large = list(_large(part))
-    said: dict[tuple[str, int], tuple[str, str]] = {}
+    spoken: dict[tuple[str, int], tuple[str, str]] = {}
     seen = set()
     while num:
         chosen = []
@@ -80,7 +80,7 @@ def sentences(part: str, num: int) -> Iterator[tuple[str, str]]:
             kind = rng.choice(KINDS)
             number = rng.choice(large) if kind == "cardinal" and rng.random() < 0.7 else rng.randrange(1, SMALL)
             chosen.append((kind, rng.randrange(1100, 2100) if kind == "year" else number))
-        words = [said.get(number) or said.setdefault(number, _words(*number)) for number in chosen]
+        words = [spoken.get(number) or spoken.setdefault(number, _words(*number)) for number in chosen]
         english, german = ("; ".join(languages) for languages in zip(*words, strict=True))
         if part_of(english) == part and (part == "train" or english not in seen):
             seen.add(english)
@@ -89,13 +89,13 @@ def sentences(part: str, num: int) -> Iterator[tuple[str, str]]:
 
 
 def part_of(text: str) -> str:
-    """The part that a text belongs to, by its digest."""
+    """Return the part that a text belongs to, by its digest."""
     place = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") / 2**32
     return "train" if place < SHARES["train"] else "valid" if place < SHARES["train"] + SHARES["valid"] else "test"
 
 
 def _large(part: str) -> Iterator[int]:
-    """Different numbers of four digits and more, each as many digits as often, that belong to the part."""
+    """Yield the part's different numbers of four digits and more; each number of digits is equally frequent."""
     rng = random.Random(f"large {part} {VERSION}")
     seen: set[int] = set()
     while len(seen) < LARGE[part]:
@@ -107,7 +107,7 @@ def _large(part: str) -> Iterator[int]:
 
 
 def _words(kind: str, number: int) -> tuple[str, str]:
-    from num2words import num2words  # Here alone: the text is written once.
+    from num2words import num2words  # Only writing the text needs this import.
 
     english, german = (num2words(number, to=kind, lang=language) for language in (SOURCE, TARGET))
     return (f"the {english}", f"der {german}") if kind == "ordinal" else (english, german)
@@ -129,9 +129,9 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def _trouble(root: Path) -> str:
-    """What has changed, in words; empty where nothing has."""
+    """Return what has changed; empty if nothing has."""
     try:
-        expected, there = json.loads((root / MANIFEST).read_text()), _digests(root)
-        return next((f"{name} has changed" for name in there if there[name] != expected.get(name)), "")
+        expected, actual = json.loads((root / MANIFEST).read_text()), _digests(root)
+        return next((f"{name} has changed" for name in actual if actual[name] != expected.get(name)), "")
     except (OSError, ValueError, AttributeError) as error:
         return str(error) or type(error).__name__

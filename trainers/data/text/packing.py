@@ -1,6 +1,6 @@
-"""Rows that hold several sentences one behind the other, so that one shape has them all and little of it is padding.
+"""Packs several sentences into each row, so that all batches have one shape with little padding.
 
-Attention is kept within a sentence by its number in the row: M. Kosec et al. 2021, arXiv:2107.02027.
+A sentence's number in its row keeps attention within the sentence: M. Kosec et al. 2021, arXiv:2107.02027.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from trainers.data.loading.types import Batch, Shard
 
-MULTIPLE = 8  # A row has a multiple of this many tokens, which tensor cores want.
+MULTIPLE = 8  # Tensor cores need rows of a multiple of so many tokens.
 
 
 def row_lengths(source: np.ndarray, target: np.ndarray, room: int) -> tuple[int, int]:
-    """Tokens of a row's source and target: `room` of the language that needs more, and less of the other.
+    """Return the tokens of a row's source and target: `room` for the language that needs more, less for the other.
 
-    Where a language has a longer sentence, it has as much as that.
+    Each has at least the tokens of the language's longest sentence.
     """
     totals = np.array([source.sum(), target.sum()])
     share = room * totals / totals.max()
@@ -37,7 +37,7 @@ def row_lengths(source: np.ndarray, target: np.ndarray, room: int) -> tuple[int,
 
 
 def rows_of(source: np.ndarray, target: np.ndarray, width: tuple[int, int]) -> np.ndarray:
-    """Where rows begin among pairs of these lengths, in their order, and the number of pairs behind them, int64.
+    """Return the start of each row among pairs of these lengths, in order, followed by the number of pairs, int64.
 
     A row ends before the first pair that does not fit into it.
     """
@@ -53,10 +53,10 @@ def rows_of(source: np.ndarray, target: np.ndarray, width: tuple[int, int]) -> n
 
 
 class PackedLoader(Positioned):
-    """One process's share of the training pairs, each of which counts exactly once an epoch over all processes.
+    """One process's share of the training pairs; over all processes each pair counts exactly once an epoch.
 
-    One permutation a seed, the same on every process, is packed into rows, so that all epochs have as many. They are
-    dealt out in another order each epoch, in global batches of which the last is filled up with empty rows.
+    One permutation per seed, the same on all processes, is packed into rows, so that all epochs have equally many rows.
+    Each epoch shuffles the rows into global batches; the last one is padded with empty rows.
     """
 
     def __init__(self, corpus: Corpus, pairs: np.ndarray, room: int, batch_size: int, seed: int, shard: Shard) -> None:
@@ -78,18 +78,18 @@ class PackedLoader(Positioned):
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[Batch]:
-        # A generator: Lightning calls iter() while it sets up, and nothing may be read before the first next().
+        # A generator, because Lightning calls iter() during setup and nothing may be read before the first next().
         yield from prefetch(self._batches(self.epoch), self.shard.device)
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
         order = np.random.RandomState([self.seed, 1 + epoch]).permutation(len(self._starts) - 1)
-        of_all = self.num_rows * self.shard.world_size
-        for first in range(self.first_step() * of_all, len(order), of_all):
-            rows = order[first : first + of_all]
+        global_rows = self.num_rows * self.shard.world_size
+        for first in range(self.first_step() * global_rows, len(order), global_rows):
+            rows = order[first : first + global_rows]
             num_targets = int(sum(self._lengths[1][pairs].sum() for pairs in self._pairs(rows)))
-            own = self._pairs(rows[self.shard.rank :: self.shard.world_size])
+            pairs_of_rows = self._pairs(rows[self.shard.rank :: self.shard.world_size])
             weight = self.shard.world_size / num_targets
-            yield packed(self.corpus, own, self.num_rows, self.width, weight, self.shard.device)
+            yield packed(self.corpus, pairs_of_rows, self.num_rows, self.width, weight, self.shard.device)
 
     def _pairs(self, rows: np.ndarray) -> list[np.ndarray]:
         return [self._order[self._starts[row] : self._starts[row + 1]] for row in rows]
@@ -98,21 +98,21 @@ class PackedLoader(Positioned):
 def packed(
     corpus: Corpus, pairs: list[np.ndarray], num_rows: int, width: tuple[int, int], weight: float, device: torch.device
 ) -> Batch:
-    """The tensors of rows with these pairs, and of empty ones behind them, `num_rows` in all.
+    """Return the tensors of `num_rows` rows: those with these pairs, then empty ones.
 
-    - `source`, int64 [rows, S]: ids, each sentence with the mark of its end, padding
-    - `inputs`, `labels`, int64 [rows, T]: what the decoder is given and is to say, as in `loader.batch`
+    - `source`, int64 [rows, S]: ids, an end mark after each sentence, padding
+    - `inputs`, `labels`, int64 [rows, T]: the decoder's input and target, as in `loader.batch`
     - `weights`, float32 [rows, T]: `weight` for a real label, else 0
-    - `source_place`, `target_place`, int64: which token of its sentence each is, from 0
-    - `source_sentence`, `target_sentence`, int64: which sentence of its row each is of, from 1; 0 for padding
+    - `source_place`, `target_place`, int64: place of each token in its sentence, from 0
+    - `source_sentence`, `target_sentence`, int64: number of each token's sentence in its row, from 1; 0 for padding
     """
-    own = np.concatenate([*pairs, np.zeros(0, np.int64)])
+    flat = np.concatenate([*pairs, np.zeros(0, np.int64)])
     row = np.repeat(np.arange(len(pairs)), [len(group) for group in pairs])
     number = np.concatenate([*(np.arange(1, len(group) + 1) for group in pairs), np.zeros(0, np.int64)])
-    source = _laid_out(corpus.source, corpus.source_start, own, row, number, (num_rows, width[0]))
-    target = _laid_out(corpus.target, corpus.target_start, own, row, number, (num_rows, width[1]))
+    source = _laid_out(corpus.source, corpus.source_start, flat, row, number, (num_rows, width[0]))
+    target = _laid_out(corpus.target, corpus.target_start, flat, row, number, (num_rows, width[1]))
     labels, place, sentence = target
-    before = np.roll(labels, 1, axis=1)  # Of a first token it is another sentence's, and BEGIN stands there instead.
+    before = np.roll(labels, 1, axis=1)  # Before a first token it has another sentence's, which BEGIN replaces.
     inputs = np.where(place == 0, np.where(sentence > 0, BEGIN, PAD), before)
     weights = (labels != PAD) * np.float32(weight)
     arrays = {
@@ -120,13 +120,13 @@ def packed(
         "source_place": source[1], "source_sentence": source[2], "target_place": place, "target_sentence": sentence,
     }  # fmt: skip
     num_tokens = (int((source[0] != PAD).sum()), int((labels != PAD).sum()))
-    return {**all_to_device(arrays, device), "num_samples": len(own), "num_tokens": num_tokens}
+    return {**all_to_device(arrays, device), "num_samples": len(flat), "num_tokens": num_tokens}
 
 
 def _laid_out(
     ids: np.ndarray, start: np.ndarray, pairs: np.ndarray, row: np.ndarray, number: np.ndarray, shape: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ids, places and sentences, int64 of `shape`, of pairs that are the `number`-th ones of their rows."""
+    """Return ids, places and sentence numbers, int64 of `shape`, of pairs that are the `number`-th in their rows."""
     lengths = start[pairs + 1] - start[pairs] + 1
     before = lengths.cumsum() - lengths
     offset = before - np.repeat(before[number == 1], np.bincount(row)) if len(pairs) else before

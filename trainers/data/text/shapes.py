@@ -1,4 +1,4 @@
-"""The few shapes that batches of sentences have, so that little of them is padding and each is compiled once."""
+"""Chooses few shapes for batches of sentences, so that each is compiled once and batches have little padding."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-ROWS = 8  # A batch of more rows has a multiple of this, which tensor cores want.
+ROWS = 8  # A batch of more rows has a multiple of this, which tensor cores need.
 
 
 @dataclass(frozen=True)
 class Cell:
-    """`pairs` whose lengths lie in a rectangle; `source` and `target` are the greatest there, both are inclusive."""
+    """A rectangle of lengths with `pairs` pairs; the bounds are inclusive, `source` and `target` the largest."""
 
     least_source: int
     source: int
@@ -20,9 +20,9 @@ class Cell:
     pairs: int
 
     def num_rows(self, batch_size: int, world_size: int) -> int:
-        """Sentences of a process in a batch with room for `batch_size` tokens of either language; 0 if none fits.
+        """Return a process's sentences in a batch with room for `batch_size` tokens of each language; 0 if none fits.
 
-        The cell's pairs are spread evenly over as few batches as hold them, so that none is half empty.
+        The cell's pairs are spread evenly over the fewest batches that hold them, so that no batch is half empty.
         """
         most = batch_size // max(self.source, self.target)
         most = most if most <= ROWS else most // ROWS * ROWS
@@ -33,17 +33,17 @@ class Cell:
         return rows if rows <= ROWS else -(-rows // ROWS) * ROWS
 
     def padded(self, batch_size: int, world_size: int) -> int:
-        """Tokens of both languages in all batches of all processes, with padding and what fills the last one up."""
+        """Return the tokens of both languages in all batches of all processes, including padding."""
         rows = max(1, self.num_rows(batch_size, world_size)) * world_size
         return -(-self.pairs // rows) * rows * (self.source + self.target)
 
 
 def cells(source: np.ndarray, target: np.ndarray, most: int, batch_size: int, world_size: int = 1) -> list[Cell]:
-    """Up to `most` rectangles that hold all pairs, of lengths int64 [N] each, longest first.
+    """Return up to `most` rectangles that contain all pairs, of lengths int64 [N] each, longest first.
 
-    They begin as one. Again and again the cut is made, through either language's length, that saves most tokens in
-    batches with room for `batch_size` on each process, until none saves any: a cut has less padding, but may have more
-    to fill up, the more the more processes there are.
+    It starts with one rectangle, and repeatedly makes the cut, by either language's length, that saves most tokens in
+    batches with room for `batch_size` on each process, until no cut saves any. A cut reduces padding of sentences, but
+    may add padding of last batches, more with more processes.
     """
     counts = np.zeros((int(source.max()) + 1, int(target.max()) + 1), np.int64)
     np.add.at(counts, (source, target), 1)
@@ -60,7 +60,7 @@ def cells(source: np.ndarray, target: np.ndarray, most: int, batch_size: int, wo
 
 
 def cell_of(source: np.ndarray, target: np.ndarray, among: list[Cell]) -> np.ndarray:
-    """Which cell each pair lies in, int64 [N]. Cells do not overlap."""
+    """Return the cell of each pair, int64 [N]. Cells do not overlap."""
     table = np.full((int(source.max()) + 1, int(target.max()) + 1), -1, np.int64)
     for number, cell in enumerate(among):
         table[cell.least_source : cell.source + 1, cell.least_target : cell.target + 1] = number
@@ -75,7 +75,7 @@ def _within(counts: np.ndarray, cell: Cell) -> np.ndarray:
 
 
 def _shrunk(counts: np.ndarray, cell: Cell) -> Cell:
-    """The same pairs in the least rectangle, and how many they are."""
+    """Return the smallest rectangle with the same pairs, and their number."""
     within = _within(counts, cell)
     rows, columns = np.nonzero(within)
     return Cell(
@@ -85,7 +85,7 @@ def _shrunk(counts: np.ndarray, cell: Cell) -> Cell:
 
 
 def _best_cut(counts: np.ndarray, cell: Cell, batch_size: int, world_size: int) -> tuple[int, list[Cell]]:
-    """How many padded tokens the best cut through a cell saves, and its two parts, each the least rectangle."""
+    """Return the tokens that the best cut of a cell saves, and its two parts, each as the smallest rectangle."""
     whole = cell.padded(batch_size, world_size)
     best: tuple[int, list[Cell]] = (0, [])
     halves = [

@@ -1,9 +1,9 @@
-"""Tensor2tensor's subwords, by which MLPerf's Transformer cuts plain text: from lines to ids, and back.
+"""Tensor2tensor's subwords, which MLPerf's Transformer uses for plain text: from lines to ids, and back.
 
-A text becomes tokens, each a run of letters and digits or of other characters; one space between two of the former is
-left out. A token ends in "_", so that "_" itself, the backslash and what the vocabulary has no character of are
-escaped. It is cut into the longest subwords that the vocabulary has, from the left. Source of the format:
-tensor2tensor's SubwordTextEncoder (A. Vaswani et al. 2018, arXiv:1803.07416).
+A text is split into tokens, each a run of letters and digits or of other characters; a single space between two tokens
+of the former kind is omitted. A token ends in "_", so "_" itself, the backslash and characters missing in the
+vocabulary are escaped. From the left, a token is split into the longest subwords of the vocabulary. Source of the
+format: tensor2tensor's SubwordTextEncoder (A. Vaswani et al. 2018, arXiv:1803.07416).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from conf.schema import ConfigError
 from trainers.data.text.lines import read_lines
 from trainers.data.text.vocabulary import NUM_MARKS, UNKNOWN, rounded
 
-NOT_TEXT = ("<pad>", "<EOS>")  # The first two of a file, whose places are marks here.
+NOT_TEXT = ("<pad>", "<EOS>")  # the first two subwords of a file, which are marks
 QUOTES = "'\""
-ALWAYS = set("\\_u;0123456789")  # what escapes are made of
+ALWAYS = set("\\_u;0123456789")  # characters of escapes
 RUNS = re.compile(r"[^\W_]+|[\W_]+")
 ESCAPED = re.compile(r"\\u|\\\\|\\([0-9]+);")
-KEPT_TOKENS = 1 << 20  # tokens whose ids are remembered
+KEPT_TOKENS = 1 << 20  # tokens whose ids are cached
 
 
 class Subwords:
-    """A file of subwords, one a line, in quotes or not. Raises ConfigError for one that is none, with its line."""
+    """A file of subwords, one a line, with or without quotes. Raises ConfigError, naming the line, for another file."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -40,8 +40,7 @@ class Subwords:
         }
         if not any(subword.endswith("_") for subword in self._ids):
             raise ConfigError(
-                f"{path}: none of its subwords ends in _, as tensor2tensor's do; put the vocabulary that belongs to the"
-                " text in place"
+                f"{path}: has no subword that ends in _, as tensor2tensor's do; put the vocabulary of the text in place"
             )
         self._characters = ALWAYS.union(*self._ids)
         self._longest = max(map(len, self._ids))
@@ -82,13 +81,13 @@ def unquoted(line: str) -> str:
 
 
 def tokens(text: str) -> list[str]:
-    """Runs of characters of one kind, without single spaces between others."""
+    """Return runs of characters of one kind, without single spaces between runs."""
     runs = RUNS.findall(text)
     return [run for place, run in enumerate(runs) if run != " " or place == 0]
 
 
 def unescaped(token: str) -> str:
-    """What stands for a character of its own; a number that is no character's becomes a sign for what is none."""
+    """Replace escapes by their characters; an invalid number becomes a replacement character."""
 
     def character(match: re.Match[str]) -> str:
         if match[1] is None:

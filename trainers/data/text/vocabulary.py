@@ -1,7 +1,7 @@
-"""Subword vocabularies: from lines of text to ids, and back to text that can be read.
+"""Subword vocabularies: from lines of text to ids, and back to readable text.
 
-The first four ids are marks. Behind them come the vocabulary's own, and as many that stand for nothing as make their
-number a multiple of eight, which tensor cores want.
+The first four ids are marks. The vocabulary's ids follow, and then unused ids up to a multiple of eight, which tensor
+cores need.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from conf.schema import ConfigError
 PAD, UNKNOWN, BEGIN, END = range(4)
 NUM_MARKS = 4
 MULTIPLE = 8
-JOIN = "@@"  # ends a piece that is no word's last one, as subword-nmt has it
+JOIN = "@@"  # ends a piece that is not the last one of its word, as in subword-nmt
 
 
 class Vocabulary(Protocol):
     name: str  # for messages
-    size: int  # the number of ids, marks and what makes it a multiple included
+    size: int  # number of ids, including marks and unused ids
 
     def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of all lines one behind the other, int32, and how many each line has, int64; without marks."""
+        """Return the ids of all lines in a row, int32, and the number in each line, int64, without marks."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids, whatever is among them; marks are left out."""
+        """Return the text of any ids; marks are skipped."""
         ...
 
 
@@ -39,9 +39,9 @@ def rounded(size: int) -> int:
 
 
 class PieceList:
-    """Pieces of text that was cut before, as by subword-nmt's byte-pair encoding: words, and parts that end in "@@".
+    """A vocabulary for text already split into pieces, as by subword-nmt: words, and parts that end in "@@".
 
-    R. Sennrich et al. 2016, arXiv:1508.07909. Such text was tokenised by Moses' script, which `decode` undoes for
+    R. Sennrich et al. 2016, arXiv:1508.07909. Such text was tokenised by Moses' script; `decode` undoes that for
     `language`.
     """
 
@@ -62,33 +62,33 @@ class PieceList:
         return self.joined(self._pieces[number - NUM_MARKS] for number in ids if NUM_MARKS <= number < last)
 
     def joined(self, pieces: Iterable[str]) -> str:
-        """Text of any pieces, whether the vocabulary has them or not."""
+        """Return the text of any pieces, in the vocabulary or not."""
         words = f"{' '.join(pieces)} ".replace(f"{JOIN} ", "").split()
         return str(self._detokenizer.detokenize(words))
 
     @cached_property
     def _detokenizer(self) -> Any:
-        from sacremoses import MosesDetokenizer  # Here alone: only text that was tokenised needs it.
+        from sacremoses import MosesDetokenizer  # Only tokenised text needs this import.
 
         return MosesDetokenizer(lang=self.language)
 
 
 class SentencePiece:
-    """A model of sentencepiece, which cuts plain text: T. Kudo and J. Richardson 2018, arXiv:1808.06226.
+    """A sentencepiece model, for plain text: T. Kudo and J. Richardson 2018, arXiv:1808.06226.
 
-    Raises ConfigError for a file that is no such model.
+    Raises ConfigError for another file.
     """
 
     def __init__(self, path: Path) -> None:
-        import sentencepiece  # Here alone: other text needs none.
+        import sentencepiece  # Other vocabularies do not need this import.
 
         self.name = str(path)
         try:
             self._model = sentencepiece.SentencePieceProcessor(model_file=str(path))
         except (OSError, RuntimeError) as error:
             raise ConfigError(
-                f"{path}: is no model of sentencepiece ({str(error).splitlines()[0]}); put the one that belongs to the"
-                " text in place"
+                f"{path}: is not a sentencepiece model ({str(error).splitlines()[0]}); put the model of the text in"
+                " place"
             ) from error
         self._num = self._model.get_piece_size()
         self._unknown = self._model.unk_id()
@@ -101,12 +101,12 @@ class SentencePiece:
         return ids, np.array([len(line) for line in encoded], np.int64)
 
     def decode(self, ids: Sequence[int]) -> str:
-        own = [number - NUM_MARKS for number in ids if NUM_MARKS <= number < NUM_MARKS + self._num]
-        return str(self._model.decode(own))
+        pieces = [number - NUM_MARKS for number in ids if NUM_MARKS <= number < NUM_MARKS + self._num]
+        return str(self._model.decode(pieces))
 
 
 class Numbered:
-    """A vocabulary of generated ids, which stand for nothing."""
+    """A vocabulary of generated ids without text."""
 
     name = "generated ids"
 
@@ -114,7 +114,7 @@ class Numbered:
         self.size = size
 
     def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        raise AssertionError("generated ids come of no text")
+        raise AssertionError("generated ids have no text")
 
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(str(number) for number in ids if number >= NUM_MARKS)

@@ -1,11 +1,11 @@
-"""English-German text of WMT's translation tasks, in the files that people have of it, or any other of their layout.
+"""English-German text of WMT's translation tasks, or any other text in the same layout of files.
 
-Either text that was cut into byte-pair pieces, as NVIDIA's and MLPerf's scripts leave it:
+The text is either split into byte-pair pieces, as by NVIDIA's and MLPerf's scripts:
 
     train.tok.clean.bpe.32000.{en,de}  vocab.bpe.32000  newstest2014.tok.bpe.32000.{en,de}  newstest2014.de
 
-where newstest2014.de, the references as they were before, may be missing; or plain text and what cuts it, a model of
-sentencepiece or tensor2tensor's subwords:
+where newstest2014.de, the untokenised references, may be missing; or it is plain text with a sentencepiece model or
+tensor2tensor's subwords:
 
     train.{en,de}  newstest2014.{en,de}  *.model | vocab.ende.* | *.subwords
 """
@@ -24,7 +24,7 @@ from trainers.data.text.subwords import Subwords
 from trainers.data.text.vocabulary import PieceList, SentencePiece, Vocabulary
 
 SOURCE, TARGET = "en", "de"
-# What cuts plain text
+# vocabularies for plain text, by file name
 MODELS: dict[str, Callable[[Path], Vocabulary]] = {
     "*.model": SentencePiece, "vocab.ende.*": Subwords, "*.subwords": Subwords,
 }  # fmt: skip
@@ -36,24 +36,24 @@ LAYOUT = (
 
 
 def wmt(path: str) -> TextData:
-    """The text in folder `path`. Raises ConfigError, with file and line, for what is missing or cannot be used."""
+    """Return the text in folder `path`. Raises ConfigError, naming file and line, for missing or unusable text."""
     root = resolved(path)
     if (root / f"{PIECES}.{SOURCE}").exists():
         return _of_pieces(root)
     if (root / f"{PLAIN}.{SOURCE}").exists():
         return plain_text("wmt", root, evaluation="newstest2014")
-    what = f"{root} holds neither {PIECES}.en nor train.en" if root.is_dir() else f"there is no folder {root}"
-    raise ConfigError(f"dataset.path={path}: {what}; set dataset.path to a folder that holds {LAYOUT}")
+    what = f"{root} has neither {PIECES}.en nor train.en" if root.is_dir() else f"there is no folder {root}"
+    raise ConfigError(f"dataset.path={path}: {what}; set dataset.path to a folder with {LAYOUT}")
 
 
 def plain_text(name: str, root: Path, evaluation: str, test: str | None = None) -> TextData:
-    """Plain text, with the files `evaluation`.en and .de, and of `test`, and one vocabulary of MODELS beside it."""
+    """Return plain text with one vocabulary of MODELS; `evaluation` and `test` name files without .en or .de."""
     models = {path: kind for pattern, kind in MODELS.items() for path in root.glob(pattern)}
     if len(models) != 1:
         names = ", ".join(sorted(path.name for path in models)) or "none"
         raise ConfigError(
-            f"dataset.path: {root} must hold one vocabulary, a sentencepiece *.model or tensor2tensor's vocab.ende.* or"
-            f" *.subwords, and has {names}; leave one"
+            f"dataset.path: {root} must have one vocabulary, but has {names}; leave or add one sentencepiece *.model,"
+            " or tensor2tensor's vocab.ende.* or *.subwords"
         )
     ((model, kind),) = models.items()
     vocabulary = kind(model)
@@ -62,7 +62,7 @@ def plain_text(name: str, root: Path, evaluation: str, test: str | None = None) 
         corpus = _corpus(root, part, vocabulary, [model], limited=True)
         return Held(corpus, plain_lines(root / f"{part}.{TARGET}"))
 
-    # A character that the model was not trained on is part of plain text, so that what it does not know is no error.
+    # Plain text may have characters that the model was not trained on, so unknown tokens are not an error.
     train = _corpus(root, PLAIN, vocabulary, [model])
     return TextData(name, vocabulary, train, held(evaluation), held(test) if test else None)
 
@@ -70,13 +70,13 @@ def plain_text(name: str, root: Path, evaluation: str, test: str | None = None) 
 def _of_pieces(root: Path) -> TextData:
     path = root / "vocab.bpe.32000"
     if not path.is_file():
-        raise ConfigError(f"{path}: is missing; put there the vocabulary that the text was cut with, a piece a line")
-    # subword-nmt writes how often a piece occurs behind it.
+        raise ConfigError(f"{path}: is missing; put the vocabulary of the text there, one piece a line")
+    # subword-nmt writes a piece's count after it.
     pieces = [line.split()[0] for lines in read_lines(path, "it names no piece; remove the line") for line in lines]
     first: dict[str, int] = {}
     for number, piece in enumerate(pieces, 1):
         if first.setdefault(piece, number) != number:
-            raise ConfigError(f"{path}, line {number}: {piece} stands in line {first[piece]}, too; remove one of them")
+            raise ConfigError(f"{path}, line {number}: {piece} is also in line {first[piece]}; remove one of the lines")
     vocabulary = PieceList(str(path), pieces, TARGET)
     train = _corpus(root, PIECES, vocabulary, [path], all_known=True)
     part = "newstest2014.tok.bpe.32000"
@@ -85,14 +85,14 @@ def _of_pieces(root: Path) -> TextData:
 
 
 def _references(root: Path, part: str, vocabulary: PieceList, num: int) -> list[str]:
-    """The sentences before they were tokenised; where that file is missing, what undoing it gives."""
+    """Return the untokenised references; if their file is missing, detokenise the tokenised ones."""
     plain = root / f"newstest2014.{TARGET}"
     if not plain.exists():
         return [vocabulary.joined(line.split()) for line in plain_lines(root / f"{part}.{TARGET}")]
     references = plain_lines(plain)
     if len(references) != num:
         raise ConfigError(
-            f"{plain}, line {min(len(references), num) + 1}: the file has {len(references):,} lines, and"
+            f"{plain}, line {min(len(references), num) + 1}: the file has {len(references):,} lines, but"
             f" {part}.{TARGET} has {num:,}; put the references of the same sentences there, or remove the file"
         )
     return references

@@ -1,4 +1,4 @@
-"""Files of tokens in llm.c's format: what they are, and how they are made of text, once, in several processes."""
+"""Files of tokens in llm.c's format: reads them, and makes them from text, once, in several processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cuts a share of a text into tokens: python -m trainers.data.tokens --folder FOLDER --share 0/2."""
+"""Converts a share of a text to tokens: python -m trainers.data.tokens --folder FOLDER --share 0/2."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from trainers.data.tokens.encoding import encode_share
 if __name__ == "__main__":
     parser = share_parser("Cut a share of a text into tokens.")
     parser.add_argument("--folder", type=Path, required=True)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        print(encode_share(asked.folder, *asked.share))
+        print(encode_share(arguments.folder, *arguments.share))
     except OSError as error:
         print(error, file=sys.stderr)
         sys.exit(CANNOT_WRITE)

@@ -1,7 +1,7 @@
-"""GPT-2's byte-pair encoding, of the two files that say it: which pieces there are, and which pairs are joined first.
+"""GPT-2's byte-pair encoding, from its two files: the pieces with their ids, and the order in which pairs are merged.
 
 A. Radford et al. 2019, "Language Models are Unsupervised Multitask Learners". The files are `encoder.json` and
-`vocab.bpe`, elsewhere called `vocab.json` and `merges.txt`. They write bytes as characters that can be seen.
+`vocab.bpe`, also called `vocab.json` and `merges.txt`. They write bytes as visible characters.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from conf.schema import ConfigError
 
 NAMES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 SEPARATOR = "<|endoftext|>"
-# What is joined to a piece lies within one of these: a word, number or other signs with the space before, or spaces.
+# Pairs are merged only within a match: a word, a number or other signs with the space before, or spaces.
 WORDS = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
-KEPT_WORDS = 1 << 18  # words whose ids are remembered
+KEPT_WORDS = 1 << 18  # words whose ids are cached
 NEXT_STEP = "put GPT-2's original files there"
 
 
@@ -31,16 +31,16 @@ def _seen() -> list[str]:
     return [chr(byte) if byte in visible else next(others) for byte in range(256)]
 
 
-SEEN = _seen()  # The character that stands for each byte: its own where that can be seen, else one from 256 on.
+SEEN = _seen()  # the visible character for each byte: its own, or one from 256 on
 
 
 class BytePairs:
-    """Implements Tokenizer. Raises ConfigError, with the file, for files that are not of one encoding."""
+    """Implements Tokenizer. Raises ConfigError, naming the file, for files that do not belong to one encoding."""
 
     files: Sequence[Path]
 
     def __init__(self, folder: Path) -> None:
-        import regex  # Here alone: only text that is yet to be cut needs it.
+        import regex  # Only text without tokens needs this import.
 
         pieces, merges = files_in(folder)
         self.files = [pieces, merges]
@@ -56,7 +56,7 @@ class BytePairs:
         return np.array(ids, np.int64)
 
     def num_bytes(self) -> np.ndarray:
-        """Bytes that each id stands for, int64 [vocabulary]; the separator stands for none."""
+        """Return the bytes of text of each id, int64 [vocabulary]; 0 for the separator."""
         lengths = np.zeros(self.vocabulary, np.int64)
         for piece, number in self._ids.items():
             lengths[number] = 0 if piece == SEPARATOR else len(piece)
@@ -73,7 +73,7 @@ class BytePairs:
 
 
 def _joined(parts: list[str], pair: tuple[str, str]) -> list[str]:
-    """The parts with each pair made one, from the left."""
+    """Return the parts with each occurrence of the pair merged, from the left."""
     out, place = [], 0
     while place < len(parts):
         both = place + 1 < len(parts) and (parts[place], parts[place + 1]) == pair
@@ -83,23 +83,23 @@ def _joined(parts: list[str], pair: tuple[str, str]) -> list[str]:
 
 
 def files_in(folder: Path) -> tuple[Path, Path]:
-    """The file of pieces and that of pairs. Raises ConfigError where they are not there."""
+    """Return the file of pieces and that of pairs. Raises ConfigError if they are missing."""
     for names in NAMES:
         pieces, merges = (folder / name for name in names)
         if pieces.is_file() and merges.is_file():
             return pieces, merges
     wanted = " or ".join(" and ".join(names) for names in NAMES)
-    raise ConfigError(f"dataset.tokenizer={folder}: does not hold {wanted}; {NEXT_STEP}")
+    raise ConfigError(f"dataset.tokenizer={folder}: has no {wanted}; {NEXT_STEP}")
 
 
 def _read_pieces(path: Path) -> dict[str, int]:
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: is no JSON ({error}); {NEXT_STEP}") from error
+        raise ConfigError(f"{path}: is not JSON ({error}); {NEXT_STEP}") from error
     numbers = list(content.values()) if isinstance(content, dict) else []
     if not all(type(number) is int for number in numbers) or {*numbers} != {*range(len(numbers))} or not numbers:
-        raise ConfigError(f"{path}: does not give each piece an id, from 0 on; {NEXT_STEP}")
+        raise ConfigError(f"{path}: must give each piece an id, from 0 on; {NEXT_STEP}")
     lacking = [piece for piece in (SEPARATOR, *SEEN) if piece not in content]
     if lacking:
         raise ConfigError(f"{path}: lacks the piece {lacking[0]!r}; {NEXT_STEP}")
@@ -108,7 +108,7 @@ def _read_pieces(path: Path) -> dict[str, int]:
 
 
 def _read_merges(path: Path, ids: dict[str, int], pieces: Path) -> dict[tuple[str, str], int]:
-    """The order of the pairs, of lines of two pieces."""
+    """Return the order of the pairs, from lines of two pieces."""
     ranks: dict[tuple[str, str], int] = {}
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -119,7 +119,7 @@ def _read_merges(path: Path, ids: dict[str, int], pieces: Path) -> dict[tuple[st
             continue
         pair = tuple(line.split(" "))
         if len(pair) != 2:
-            raise ConfigError(f"{path}, line {number}: {line[:40]!r} is not two pieces; {NEXT_STEP}")
+            raise ConfigError(f"{path}, line {number}: {line[:40]!r} must be two pieces; {NEXT_STEP}")
         if not {*pair, "".join(pair)} <= ids.keys():
             raise ConfigError(f"{path}, line {number}: {pieces.name} has no id for {line[:40]!r} joined; {NEXT_STEP}")
         ranks[pair] = len(ranks)

@@ -1,4 +1,4 @@
-"""A share of a text's tokens, and what is asked for by a file beside them, so that other processes find it."""
+"""Converts a share of a text to tokens; a job file in the folder tells the processes what to convert."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 
 from conf.schema import ConfigError
-from trainers.data.cached.work_shares import while_wanted
+from trainers.data.cached.work_shares import while_parent_lives
 from trainers.data.tokens.shards import GPT2, LLAMA3, Format
 from trainers.data.tokens.stretches import Stretch, shares
 from trainers.data.tokens.tokenizers import tokenizer_of
 
 JOB = "job.json"
-MOST_SHORT = 1 << 16  # ids that 16 bits hold
+MOST_SHORT = 1 << 16  # ids that fit into 16 bits
 
 
 @dataclass(frozen=True)
 class Job:
-    """All stretches, those to train on first, and what cuts them."""
+    """The tokenizer and all stretches, first those for training."""
 
     tokenizer: str
     train: Sequence[Stretch]
@@ -38,7 +38,7 @@ class Job:
 
 
 def format_of(vocabulary: int) -> Format:
-    """The format that has room for the ids."""
+    """Return the smallest format that fits the ids."""
     return GPT2 if vocabulary <= MOST_SHORT else LLAMA3
 
 
@@ -47,20 +47,20 @@ def share_file(folder: Path, share: int) -> Path:
 
 
 def encode_share(folder: Path, share: int, of: int) -> str:
-    """Write the share's tokens, one behind the other, without a header.
+    """Write the share's tokens to its file, without a header.
 
-    Returns, as JSON, what is wrong with the text, or how many tokens are to train on and how many to evaluate on, and
-    for the latter the bytes of their text, and the sum of what the tokenizer says of each.
+    Returns JSON with what is wrong with the text, or with the numbers of training and evaluation tokens, the bytes of
+    the latter's text, and the sum of the tokenizer's bytes of each.
     """
     job = Job.read(folder)
-    own = shares([*job.train, *job.validation], of)
-    first = sum(map(len, own[:share]))
-    num_train = min(max(len(job.train) - first, 0), len(own[share]))
+    parts = shares([*job.train, *job.validation], of)
+    first = sum(map(len, parts[:share]))
+    num_train = min(max(len(job.train) - first, 0), len(parts[share]))
     tokenizer = tokenizer_of(job.tokenizer)
     dtype, counts = format_of(tokenizer.vocabulary).type, [0, 0]
     lengths, num_bytes = tokenizer.num_bytes(), [0, 0]
     with share_file(folder, share).open("wb") as file:
-        for place, stretch in enumerate(while_wanted(own[share])):
+        for place, stretch in enumerate(while_parent_lives(parts[share])):
             try:
                 text = stretch.text()
                 ids = tokenizer.encode(text)

@@ -1,4 +1,4 @@
-"""Files of tokens made of text: once, by all cores, and kept in the cache with what they are made of."""
+"""Makes files of tokens from text, once, on all cores, and caches them with a record of their sources."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from trainers.data.tokens.stretches import Stretch
 from trainers.data.tokens.tokenizers import Tokenizer, learn, tokenizer_of
 
 ELSEWHERE = "set the environment variable TIMETRIAL_CACHE to a folder"
-VERSION = 2  # The version of what is made. Raise it when that changes.
-NUM_PIECES = 8192  # that are learnt
+VERSION = 2  # version of the files; raise it when they change
+NUM_PIECES = 8192  # number of pieces to learn
 TRAIN, VALIDATION, MODEL = "train.bin", "val.bin", "pieces.model"
-BYTES_PER_PROCESS = 8 << 20  # of text: seconds of a process
-LEARNT_BYTES, LEARNT_OF_STRETCH = 4 << 20, 1 << 16  # Pieces are learnt of so much text, so much of a stretch.
+BYTES_PER_PROCESS = 8 << 20  # bytes of text for which a process takes seconds
+LEARNT_BYTES, LEARNT_OF_STRETCH = 4 << 20, 1 << 16  # bytes of text to learn pieces from, in all and per stretch
 UNSEEN = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\\\\\u2028\\u2029]")
 
 
@@ -47,42 +47,42 @@ class Source:
 
 @dataclass(frozen=True)
 class Made:
-    """The files of both parts, and what is known of them."""
+    """The files of both parts, and their facts."""
 
     train: Path
     validation: Path
     num_tokens: tuple[int, int]
     vocabulary: int
-    record: str  # of each source a line: its digest, its part, its name
-    num_bytes: np.ndarray = field(compare=False)  # bytes of text that each id stands for, float64 [vocabulary]
+    record: str  # a line for each source: digest, part and name
+    num_bytes: np.ndarray = field(compare=False)  # bytes of text of each id, float64 [vocabulary]
 
 
 def made_tokens(
     kind: str, identity: Iterable[str], tokenizer: str | None, vocabulary: int | None,
     sources: Callable[[], list[Source]],
 ) -> Made:  # fmt: skip
-    """The tokens of the sources, which are asked for only where the tokens are not kept.
+    """Return the tokens of the sources; `sources` is called only if the tokens are not cached.
 
-    `identity` says what the sources follow from. Without a `tokenizer` sentencepiece learns `vocabulary` pieces of the
-    text to train on, or NUM_PIECES. Raises ConfigError for text and tokenizers that cannot be used.
+    `identity` determines the sources. Without a `tokenizer`, sentencepiece learns `vocabulary` pieces, by default
+    NUM_PIECES, from the training text. Raises ConfigError for text and tokenizers that cannot be used.
     """
     if tokenizer and vocabulary:
         raise ConfigError(
-            f"dataset.vocabulary={vocabulary}: has no effect with dataset.tokenizer={tokenizer}, which has its own;"
-            " leave one of them out"
+            f"dataset.vocabulary={vocabulary}: has no effect with dataset.tokenizer={tokenizer}, which has its own"
+            " vocabulary; leave one of them out"
         )
     vocabulary = vocabulary or NUM_PIECES
     words = [str(VERSION), *identity, tokenizer or f"learnt {vocabulary}"]
-    given = tokenizer_of(tokenizer) if tokenizer else None
-    if given:
-        words += [hashlib.sha256(file.read_bytes()).hexdigest() for file in given.files]
+    existing = tokenizer_of(tokenizer) if tokenizer else None
+    if existing:
+        words += [hashlib.sha256(file.read_bytes()).hexdigest() for file in existing.files]
     name = f"{kind}-tokens-{hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]}"
 
     def make(folder: Path, lock: int | None) -> None:
         _make(folder, sources(), tokenizer, vocabulary, lock)
 
     root = cached_folder(name, "files of tokens", None, make, _trouble, ELSEWHERE)
-    return _read(root, given or tokenizer_of(str(root / MODEL)))
+    return _read(root, existing or tokenizer_of(str(root / MODEL)))
 
 
 def _make(folder: Path, sources: Sequence[Source], tokenizer: str | None, vocabulary: int, lock: int | None) -> None:
@@ -111,14 +111,14 @@ def _make(folder: Path, sources: Sequence[Source], tokenizer: str | None, vocabu
 
 
 def sample(train: Sequence[Stretch]) -> Iterator[str]:
-    """Lines of the text to train on, the same share of it from its beginning to its end."""
+    """Yield lines of the training text, sampled evenly from its beginning to its end."""
     every = max(1, sum(min(stretch.end - stretch.start, LEARNT_OF_STRETCH) for stretch in train) // LEARNT_BYTES)
     for stretch in train[::every]:
         yield from filter(None, stretch.text()[:LEARNT_OF_STRETCH].split("\n"))
 
 
 def _encode(folder: Path, num_bytes: int, lock: int | None) -> list[dict[str, list[int]]]:
-    """What `encode_share` says of each share's file. Raises ConfigError for text that cannot be cut."""
+    """Encode all shares, and return the answers of `encode_share`. Raises ConfigError for unusable text."""
     num = max(1, num_shares(num_bytes, BYTES_PER_PROCESS))
     if num == 1:
         printed: Sequence[str | bytes] = [encode_share(folder, 0, 1)]
@@ -133,16 +133,16 @@ def _encode(folder: Path, num_bytes: int, lock: int | None) -> list[dict[str, li
 
 
 def _join(folder: Path, path: Path, part: int, counts: Sequence[Sequence[int]], vocabulary: int) -> None:
-    """Put together what the shares have of a part."""
+    """Join the shares' tokens of a part into one file."""
     form = format_of(vocabulary)
     width = np.dtype(form.type).itemsize
     with path.open("wb") as file:
         file.write(header(form, sum(count[part] for count in counts)))
         for share, count in enumerate(counts):
-            with share_file(folder, share).open("rb") as own:
-                own.seek(count[0] * width * part)
+            with share_file(folder, share).open("rb") as share_tokens:
+                share_tokens.seek(count[0] * width * part)
                 left = count[part] * width
-                while chunk := own.read(min(left, 1 << 24)):
+                while chunk := share_tokens.read(min(left, 1 << 24)):
                     file.write(chunk)
                     left -= len(chunk)
 
@@ -153,24 +153,24 @@ def _described(path: Path) -> dict[str, str | int]:
 
 
 def _trouble(root: Path) -> str:
-    """What is missing, or has another size, in words; empty where nothing has."""
+    """Return what is missing or has another size; empty if nothing has."""
     try:
         files = json.loads((root / MANIFEST).read_text())["files"]
         wrong = [name for name in (TRAIN, VALIDATION) if (root / name).stat().st_size != files[name]["bytes"]]
-        return f"{wrong[0]} is not whole" if wrong else ""
+        return f"{wrong[0]} has another size" if wrong else ""
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"{MANIFEST} or a file of it cannot be read ({error})"
+        return f"{MANIFEST}, or a file that it lists, cannot be read ({error})"
 
 
 def escaped(name: str) -> str:
-    """A file's name on one line: backslashes, and what ends a line or cannot be seen, as Python writes them."""
+    """Return a file's name on one line, with Python's escapes for backslashes, line ends and invisible characters."""
     return UNSEEN.sub(lambda sign: sign[0].encode("unicode_escape").decode(), name)
 
 
 def _read(root: Path, tokenizer: Tokenizer) -> Made:
     content = json.loads((root / MANIFEST).read_text())
     train, validation = content["tokens"]
-    # A model of sentencepiece that changes or loses text says too much or too little of all ids alike.
+    # A sentencepiece model that normalises text gets the bytes of all ids wrong by one factor: correct it.
     of_text, of_ids = content["validation_bytes"]
     num_bytes = tokenizer.num_bytes() * (of_text / max(1, of_ids))
     record = "".join(f"{sha256}  {part}  {escaped(name)}\n" for sha256, part, name in content["sources"])

@@ -1,4 +1,4 @@
-"""Texts cut into stretches of bytes, which several processes can encode, and which make up the same tokens."""
+"""Splits texts into stretches of bytes that several processes can encode without changing the tokens."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from conf.schema import ConfigError
 from trainers.data.reading.regular_file import opened
 
 STRETCH_BYTES = 4 << 20
-HELD_OUT = 50  # One byte in so many is held out.
-# Between a sign and the end of its line no tokenizer joins, so that a text can be cut there.
+HELD_OUT = 50  # One byte in so many is held out for evaluation.
+# No tokenizer merges across the end of a line, so a text can be split between a line's last sign and its end.
 CUT = re.compile(rb"[!-~](?=\r?\n)")
 LOOK_AHEAD = 1 << 16
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Bytes `start` to `end` of a file; those of a text's beginning come behind the separator."""
+    """Bytes `start` to `end` of a file; if it `begins` a text, the separator precedes its tokens."""
 
     path: str
     start: int
@@ -29,7 +29,7 @@ class Stretch:
     begins: bool
 
     def read(self) -> bytes:
-        """Raises ConfigError for a file that cannot be read."""
+        """Return the bytes. Raises ConfigError for a file that cannot be read."""
         try:
             with opened(self.path) as file:
                 file.seek(self.start)
@@ -40,18 +40,18 @@ class Stretch:
             ) from error
 
     def text(self) -> str:
-        """Raises ConfigError, with file and place, for what is not UTF-8."""
+        """Return the text. Raises ConfigError, naming file and place, for bytes that are not UTF-8."""
         content = self.read()
         try:
-            return content.decode("utf-8-sig" if self.start == 0 else "utf-8")  # without a mark of the byte order
+            return content.decode("utf-8-sig" if self.start == 0 else "utf-8")  # utf-8-sig drops a byte order mark.
         except UnicodeDecodeError as error:
             raise ConfigError(
-                f"{self.path}: its byte {self.start + error.start:,} is not UTF-8; convert the file, or remove it"
+                f"{self.path}: byte {self.start + error.start:,} is not UTF-8; convert the file, or remove it"
             ) from None
 
 
 def stretches(path: Path, start: int, end: int, most: int = STRETCH_BYTES) -> Iterator[Stretch]:
-    """A text, which are bytes `start` to `end` of a file, in stretches of about `most` bytes."""
+    """Split a text, bytes `start` to `end` of a file, into stretches of about `most` bytes."""
     first = start
     with opened(path) as file:
         while start < end:
@@ -61,25 +61,25 @@ def stretches(path: Path, start: int, end: int, most: int = STRETCH_BYTES) -> It
 
 
 def held_out(path: Path) -> int:
-    """Where the last part of a file begins, which is kept for evaluation; its end where there is no line to part."""
+    """Return the start of a file's last part, which is for evaluation; the file's end if it cannot be split."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         return cut_behind(file, size - size // HELD_OUT - 1, size)
 
 
 def cut_behind(file: BinaryIO, place: int, end: int) -> int:
-    """The first place from `place` on where a text can be cut; `end` where there is none before."""
+    """Return the first place from `place` on where a text can be split, else `end`."""
     while place < end:
         file.seek(place)
         content = file.read(LOOK_AHEAD)
         if match := CUT.search(content):
             return min(end, place + match.end())
-        place += max(1, len(content) - 2)  # The sign may be among the last here, and the end of its line behind them.
+        place += max(1, len(content) - 2)  # The last sign here may end a line.
     return end
 
 
 def shares(all_stretches: Sequence[Stretch], num: int) -> list[list[Stretch]]:
-    """As many runs of stretches, in their order, of about as many bytes."""
+    """Split stretches, in order, into `num` runs of about equally many bytes."""
     total = sum(stretch.end - stretch.start for stretch in all_stretches)
     parts: list[list[Stretch]] = [[] for _ in range(num)]
     done = 0

@@ -1,4 +1,4 @@
-"""What cuts text into tokens: bytes, GPT-2's byte pairs, and sentencepiece's models."""
+"""Tokenizers: bytes, GPT-2's byte pairs, and sentencepiece models."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from trainers.data.tokens.byte_pairs import BytePairs
 
 BYTES = "bytes"
 NUM_BYTES = 256
-SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # what sentencepiece writes for a space
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # sentencepiece's character for a space
 
 
 class Tokenizer(Protocol):
-    vocabulary: int  # ids are below
-    separator: int  # the id that a text begins with
-    files: Sequence[Path]  # which it is made of
+    vocabulary: int  # number of ids
+    separator: int  # the id that begins a text
+    files: Sequence[Path]  # that define it
 
     def encode(self, text: str) -> np.ndarray:
-        """Ids int64, without the separator."""
+        """Return ids int64, without the separator."""
         ...
 
     def num_bytes(self) -> np.ndarray:
-        """Bytes of text that each id stands for, int64 [vocabulary]; the separator stands for none."""
+        """Return the bytes of text of each id, int64 [vocabulary]; 0 for the separator."""
         ...
 
 
@@ -45,13 +45,13 @@ class Bytes:
 
 
 class Pieces:
-    """Implements Tokenizer, of a model of sentencepiece. Raises ConfigError for a file that is none.
+    """Implements Tokenizer with a sentencepiece model. Raises ConfigError for another file.
 
-    The separator is the model's mark of a beginning, else of an end, else its unknown piece.
+    The separator is the model's begin mark, else its end mark, else its unknown piece.
     """
 
     def __init__(self, path: Path) -> None:
-        import sentencepiece  # Here alone: other text needs none.
+        import sentencepiece  # Other tokenizers do not need this import.
 
         self._model: Any = sentencepiece.SentencePieceProcessor()
         try:
@@ -59,7 +59,7 @@ class Pieces:
                 self._model.LoadFromSerializedProto(file.read())
         except (OSError, RuntimeError) as error:
             raise ConfigError(
-                f"dataset.tokenizer={path}: is no model of sentencepiece ({str(error).splitlines()[0]}); give one, a"
+                f"dataset.tokenizer={path}: is not a sentencepiece model ({str(error).splitlines()[0]}); give one, a"
                 f" folder with GPT-2's encoder.json and vocab.bpe, or {BYTES}"
             ) from error
         self.files: Sequence[Path] = [path]
@@ -68,11 +68,11 @@ class Pieces:
         self.separator = next(mark for mark in marks if mark >= 0)
 
     def encode(self, text: str) -> np.ndarray:
-        lines = self._model.encode(text.splitlines(keepends=True), num_threads=1)  # A long text takes longer as one.
+        lines = self._model.encode(text.splitlines(keepends=True), num_threads=1)  # Line by line is faster.
         return np.array([number for line in lines for number in line], np.int64)
 
     def num_bytes(self) -> np.ndarray:
-        """Unknown pieces stand for none here: what text they are of is in no id."""
+        """Return the bytes of text of each id; 0 for unknown pieces, whose text the id does not tell."""
         return np.array([self._bytes_of(number) for number in range(self.vocabulary)], np.int64)
 
     def _bytes_of(self, number: int) -> int:
@@ -85,7 +85,10 @@ class Pieces:
 
 
 def tokenizer_of(name: str) -> Tokenizer:
-    """`bytes`, a folder of GPT-2's files or one of these, or a file of sentencepiece's. Raises ConfigError."""
+    """Return the tokenizer: `bytes`, a folder of GPT-2's files or one of them, or a sentencepiece model.
+
+    Raises ConfigError for other files.
+    """
     if name == BYTES:
         return Bytes()
     path = Path(name).expanduser()
@@ -95,10 +98,10 @@ def tokenizer_of(name: str) -> Tokenizer:
 
 
 def learn(lines: Iterable[str], vocabulary: int, model: Path) -> None:
-    """Have sentencepiece learn byte-pair pieces of lines, from which every text can be had back to the last byte.
+    """Let sentencepiece learn byte-pair pieces of lines, which can encode every text without loss.
 
-    The file is the same for the same lines. There may be fewer pieces, where the lines have no more. Raises ConfigError
-    where so few cannot be.
+    The same lines give the same file. There may be fewer pieces than asked for, if the lines have no more. Raises
+    ConfigError for too small a vocabulary.
     """
     import sentencepiece
 
@@ -112,7 +115,7 @@ def learn(lines: Iterable[str], vocabulary: int, model: Path) -> None:
         )  # fmt: skip
     except RuntimeError as error:
         raise ConfigError(
-            f"dataset.vocabulary={vocabulary}: sentencepiece learns no pieces ({str(error).splitlines()[0]}); give"
+            f"dataset.vocabulary={vocabulary}: sentencepiece cannot learn pieces ({str(error).splitlines()[0]}); give"
             f" more, or dataset.tokenizer={BYTES}"
         ) from error
     model.with_suffix(".vocab").unlink()

@@ -152,8 +152,8 @@ def test_an_example_is_made_as_the_batches_are() -> None:
     ("options", "words"),
     [
         ({"order": 0}, r"dataset\.order=0: must be 1 or more"),
-        ({"order": 9}, r"dataset\.order=9: give 1 to 8"),
-        ({"branches": 1}, r"dataset\.branches=1: .* from 2 to dataset\.vocabulary=50"),
+        ({"order": 9}, r"dataset\.order=9: must be 1 to 8"),
+        ({"branches": 1}, r"dataset\.branches=1: must be 2 to dataset\.vocabulary=50"),
         ({"branches": 51}, r"dataset\.branches=51"),
         ({"sequence_length": 0}, r"dataset\.sequence_length=0"),
         ({"train_tokens": 7}, r"dataset\.train_tokens=7: is less than a sequence"),

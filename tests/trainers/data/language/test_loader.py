@@ -137,7 +137,7 @@ def test_a_batch_larger_than_an_epoch_is_refused() -> None:
 
 
 def test_a_batch_that_is_no_whole_number_of_sequences_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"batch_size=10: counts a device's tokens, .* such as 8$"):
+    with pytest.raises(ConfigError, match=r"batch_size=10: is in tokens, .* such as 8$"):
         counted().train_loader(10, 1, ALONE)
     with pytest.raises(ConfigError, match=r"batch_size=3: .* such as 4$"):
         counted().eval_loader(3, ALONE)

@@ -137,13 +137,13 @@ def test_what_cannot_be_used_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has no \.txt file with text"):
         read(folder)
     (folder / "val.txt").write_text("".join(LINES))
-    with pytest.raises(ConfigError, match="nothing is left to train on"):
+    with pytest.raises(ConfigError, match="has no text left to train on"):
         read(folder)
     (folder / "val.txt").rename(folder / "one.txt")
-    with pytest.raises(ConfigError, match=r"dataset=text: there are \d+ tokens to evaluate on, and a sequence"):
+    with pytest.raises(ConfigError, match=r"dataset=text: has \d+ tokens to evaluate on, but dataset.sequence_length"):
         read(folder, sequence_length=1024)
     (folder / "one.txt").write_text("a single line")
-    with pytest.raises(ConfigError, match="nothing is left to evaluate on"):
+    with pytest.raises(ConfigError, match="has no text left to evaluate on"):
         read(folder)
 
 
@@ -161,7 +161,7 @@ def test_a_pipe_is_not_waited_for(folder: Path, tmp_path: Path) -> None:
     files = gpt2_files.write(tmp_path / "gpt2")
     (files / "encoder.json").unlink()
     os.mkfifo(files / "encoder.json")
-    with pytest.raises(ConfigError, match=r"does not hold encoder\.json"):
+    with pytest.raises(ConfigError, match=r"has no encoder\.json"):
         read(folder, tokenizer=str(files))
 
 

@@ -83,7 +83,7 @@ def test_llama_3s_tokens_have_32_bits(folder: Path) -> None:
 
 def test_the_first_tokens_are_evaluated_as_many_as_are_asked_for(folder: Path) -> None:
     assert read(folder, validation_tokens=LENGTH + 3).validation_tokens == LENGTH
-    with pytest.raises(ConfigError, match=r"dataset\.validation_tokens=24: .* has 16 to evaluate on"):
+    with pytest.raises(ConfigError, match=r"dataset\.validation_tokens=24: .* has only 16 to evaluate on"):
         read(folder, validation_tokens=3 * LENGTH)
     with pytest.raises(ConfigError, match=r"dataset\.validation_tokens=7: is less than a sequence"):
         read(folder, validation_tokens=LENGTH - 1)
@@ -102,17 +102,17 @@ def with_header(path: Path, place: int, value: int) -> None:
 DAMAGES = {
     "empty": (lambda path: cut(path, 0), r"has 0 bytes, less than a header of 1024"),
     "half a header": (lambda path: cut(path, 512), r"has 512 bytes, less than a header"),
-    "torn": (lambda path: cut(path, 1040), r"is torn: its header says 25 tokens, which are 1,074 bytes, .* 1,040"),
-    "longer": (lambda path: path.write_bytes(path.read_bytes() + b"xx"), r"is torn: .* has 1,076"),
-    "foreign": (lambda path: path.write_bytes(b"PK" + path.read_bytes()[2:]), r"is no file of llm.*begins"),
+    "torn": (lambda path: cut(path, 1040), r"is truncated or damaged: its header says 25.*1,074 bytes,.* 1,040"),
+    "longer": (lambda path: path.write_bytes(path.read_bytes() + b"xx"), r"is truncated or damaged: .* has 1,076"),
+    "foreign": (lambda path: path.write_bytes(b"PK" + path.read_bytes()[2:]), r"is not in llm.*begins"),
     "another version": (lambda path: with_header(path, 1, 2), r".* 20240520 and version 2, expected"),
-    "text": (lambda path: path.write_text("once upon a time " * 100), r"is no file of llm\.c's tokens"),
-    "a negative number": (lambda path: with_header(path, 2, -1), r"is torn: its header says -1 tokens"),
-    "too short": (lambda path: write(path, [1] * LENGTH), r"has 8 tokens, and a sequence .* takes 9"),
-    "no token": (lambda path: write(path, []), r"has 0 tokens, and a sequence"),
-    "another tokenizer": (lambda path: write(path, [1] * 9, LLAMA3), r"has Llama 3's tokens, and .*_000001.bin has"),
+    "text": (lambda path: path.write_text("once upon a time " * 100), r"is not in llm\.c's format"),
+    "a negative number": (lambda path: with_header(path, 2, -1), r"is truncated or damaged: its header says -1 tokens"),
+    "too short": (lambda path: write(path, [1] * LENGTH), r"has 8 tokens, but dataset\.sequence_length=8 needs 9"),
+    "no token": (lambda path: write(path, []), r"has 0 tokens, but dataset\.sequence_length"),
+    "another tokenizer": (lambda path: write(path, [1] * 9, LLAMA3), r"has Llama 3's tokens, but .*_000001.bin has"),
     "a folder": (lambda path: (path.unlink(), path.mkdir()), r"cannot be read as tokens"),
-    "a pipe": (lambda path: (path.unlink(), os.mkfifo(path)), r"cannot be read as tokens .*is no regular file"),
+    "a pipe": (lambda path: (path.unlink(), os.mkfifo(path)), r"cannot be read as tokens .*is not a regular file"),
 }  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def test_links_to_files_are_followed(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_sequence_longer_than_a_file_is_refused(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"train_000001\.bin: has 35 tokens.*sequence_length=1024 takes 1,025"):
+    with pytest.raises(ConfigError, match=r"train_000001\.bin: has 35 tokens.*sequence_length=1024 needs 1,025"):
         tokens(str(folder))
 
 
@@ -151,7 +151,7 @@ def test_an_id_above_the_vocabulary_is_refused_with_its_file_and_place(tmp_path:
         assert (wider.vocabulary, len(list(wider.train_loader(LENGTH, 1, ALONE)))) == (2**16, 3)
 
 
-@pytest.mark.parametrize(("left", "words"), [("train", r"holds no \*val\*\.bin"), ("val", r"holds no \*train\*\.bin")])
+@pytest.mark.parametrize(("left", "words"), [("train", r"has no \*val\*\.bin"), ("val", r"has no \*train\*\.bin")])
 def test_a_folder_without_one_of_the_parts_is_refused(folder: Path, left: str, words: str) -> None:
     for file in folder.iterdir():
         if left not in file.name:
@@ -166,7 +166,7 @@ def test_a_folder_that_is_not_there_and_a_name_of_both_parts_are_refused(folder:
     with unlisted(folder), pytest.raises(ConfigError, match=r"dataset\.path=.* cannot be listed \(Permission denied\)"):
         read(folder)
     write(folder / "train_val.bin", [1] * 9)
-    with pytest.raises(ConfigError, match=r"train_val\.bin: its name is that of both parts"):
+    with pytest.raises(ConfigError, match=r"train_val\.bin: its name matches both"):
         read(folder)
 
 
@@ -181,12 +181,12 @@ def test_gpt_2s_files_say_how_many_bytes_the_evaluated_tokens_stand_for(folder: 
     )
     of_ids = bytes_of_ids(windows.files[0], str(files))
     assert mean_bytes(windows, of_ids) == (2 + 2 + 0 + 2 + 1 + 1 + 1 + 3) / 8  # of the targets of one sequence
-    with pytest.raises(ConfigError, match=r"dataset\.tokenizer=.*has 266 tokens, and the files are of GPT-2's 50,257"):
+    with pytest.raises(ConfigError, match=r"dataset\.tokenizer=.*has 266 tokens, but the files have GPT-2's 50,257"):
         tokens(str(folder), LENGTH, tokenizer=str(files))
     with pytest.raises(ConfigError, match=r"dataset\.tokenizer=bytes: has 257 tokens"):
         tokens(str(folder), LENGTH, tokenizer="bytes")
     write(folder / "fineweb_val_000000.bin", [*held[:-2], 999, 1])
-    with pytest.raises(ConfigError, match=r"val_000000\.bin: has the id 999, and dataset\.tokenizer has ids below 266"):
+    with pytest.raises(ConfigError, match=r"val_000000\.bin: has the id 999, but dataset\.tokenizer has ids below 266"):
         mean_bytes(windows, of_ids)
 
 

@@ -36,14 +36,12 @@ def test_some_characters_may_be_unknown_and_most_may_not(tmp_path: Path) -> None
     assert UNKNOWN in data.train.source
     foreign = [TEXT["de"][0], *["漢 字"] * (NUM - 1)]
     folder = write(tmp_path / "most", de=foreign)
-    message = (
-        rf"{folder}/train\.de, line 2: is the first of those with tokens that .*pieces\.model does not know, which"
-    )
+    message = rf"{folder}/train\.de, line 2: is the first line with tokens that are not in .*pieces\.model, which"
     with pytest.raises(ConfigError, match=message):
         wmt(str(folder))
 
 
 def test_a_line_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
     folder = write(tmp_path / "text", en=[*TEXT["en"][:2], "\u200b", *TEXT["en"][3:]])
-    with pytest.raises(ConfigError, match=re.escape(f"{folder}/train.en, line 3: nothing of it is left in the ids of")):
+    with pytest.raises(ConfigError, match=re.escape(f"{folder}/train.en, line 3: has no ids in")):
         wmt(str(folder))

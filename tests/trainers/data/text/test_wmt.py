@@ -41,26 +41,26 @@ def test_references_are_the_text_before_it_was_cut_where_that_is_there(tmp_path:
     assert data.evaluation
     assert data.evaluation.references == ["Der Hund!"]
     (folder / "newstest2014.de").write_text("Der Hund!\nUnd?\n")
-    with pytest.raises(ConfigError, match=r"newstest2014.de, line 2: the file has 2 lines, and .* has 1"):
+    with pytest.raises(ConfigError, match=r"newstest2014.de, line 2: the file has 2 lines, but .* has 1"):
         wmt(str(folder))
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (DE, "der hund\n", r"train.tok.clean.bpe.32000.en, line 2: has no counterpart: .* 2 lines, and .*de has 1;"),
+        (DE, "der hund\n", r"train.tok.clean.bpe.32000.en, line 2: has no translation: .* 2 lines, but .*de has 1;"),
         (DE, "der hund\n\n", r"train.tok.clean.bpe.32000.de, line 2: is empty"),
         (EN, "the\n \t \n", r"train.tok.clean.bpe.32000.en, line 2: is empty"),
-        (EN, b"the\nthe \xe4\n", r"train.tok.clean.bpe.32000.en, line 2: is no UTF-8 at byte 5 of the line"),
+        (EN, b"the\nthe \xe4\n", r"train.tok.clean.bpe.32000.en, line 2: is not UTF-8 at byte 5 of the line"),
         (EN, "the\nthe cat\n", r"bpe.32000.en, line 2: its token 2, 'cat', is not in .*vocab.bpe.32000"),
         (HELD_EN, "", r"newstest2014.tok.bpe.32000.en: is empty"),
         (HELD_DE, "der " * 10_000 + "\n", r"newstest2014.tok.bpe.32000.de, line 1: has 10,000 tokens"),
-        (HELD_DE, "der\nder\n", r"newstest2014.tok.bpe.32000.de, line 2: has no counterpart"),
-        ("vocab_bpe_32000", "the\nder\nthe\n", r"vocab.bpe.32000, line 3: the stands in line 1, too"),
+        (HELD_DE, "der\nder\n", r"newstest2014.tok.bpe.32000.de, line 2: has no translation"),
+        ("vocab_bpe_32000", "the\nder\nthe\n", r"vocab.bpe.32000, line 3: the is also in line 1"),
         (
             "vocab_bpe_32000",
             "the\n\nder\n",
-            r"vocab.bpe.32000, line 2: is empty, so that it names no piece; remove the",
+            r"vocab.bpe.32000, line 2: is empty, so it names no piece; remove the",
         ),
         (EN, b"\xef\xbb\xbf\nthe\n", r"train.tok.clean.bpe.32000.en, line 1: is empty"),
     ],
@@ -85,7 +85,7 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path, missing: str) -> None:
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"dataset.path=.*: there is no folder"):
         wmt(str(tmp_path / "nothing"))
-    with pytest.raises(ConfigError, match=r"dataset.path=.*: .* holds neither"):
+    with pytest.raises(ConfigError, match=r"dataset.path=.*: .* has neither"):
         wmt(str(tmp_path))
 
 
@@ -138,7 +138,7 @@ def test_a_cached_index_with_an_id_out_of_range_is_refused(tmp_path: Path) -> No
     folder = write(tmp_path / "wmt")
     data = wmt(str(folder))
     data.train.target[3] = 16
-    with pytest.raises(ConfigError, match=r"an id of the target is out of range: they run from 7 to 16, and .* has 16"):
+    with pytest.raises(ConfigError, match=r"target ids are from 7 to 16, but .* has 16"):
         data.train.check("wmt", data.vocabulary)
 
 

@@ -96,16 +96,16 @@ def appended(folder: Path, line: str) -> None:
 
 
 DAMAGES = {
-    "no file": (lambda folder: (folder / "vocab.bpe").unlink(), r"does not hold encoder\.json and vocab\.bpe or vocab"),
-    "no JSON": (lambda folder: (folder / "encoder.json").write_text("{"), r"encoder\.json: is no JSON"),
-    "a list": (lambda folder: (folder / "encoder.json").write_text("[1]"), r"encoder\.json: does not give each piece"),
-    "an id twice": (lambda folder: changed(folder, hel=1), r"encoder\.json: does not give each piece an id, from 0 on"),
-    "a word": (lambda folder: changed(folder, hel="one"), r"encoder\.json: does not give each piece an id"),
-    "a byte less": (lambda folder: changed(folder, A=None, B=65), r"encoder\.json: does not give|lacks the"),
+    "no file": (lambda folder: (folder / "vocab.bpe").unlink(), r"has no encoder\.json and vocab\.bpe or vocab"),
+    "no JSON": (lambda folder: (folder / "encoder.json").write_text("{"), r"encoder\.json: is not JSON"),
+    "a list": (lambda folder: (folder / "encoder.json").write_text("[1]"), r"encoder\.json: must give each piece"),
+    "an id twice": (lambda folder: changed(folder, hel=1), r"encoder\.json: must give each piece an id, from 0 on"),
+    "a word": (lambda folder: changed(folder, hel="one"), r"encoder\.json: must give each piece an id"),
+    "a byte less": (lambda folder: changed(folder, A=None, B=65), r"encoder\.json: must give|lacks the"),
     "no separator": (
         lambda folder: changed(folder, **{"<|endoftext|>": None}), r"encoder\.json: lacks the piece '<\|endoftext\|>'",
     ),
-    "three pieces": (lambda folder: appended(folder, "h e l\n"), r"vocab\.bpe, line 11: 'h e l' is not two pieces"),
+    "three pieces": (lambda folder: appended(folder, "h e l\n"), r"vocab\.bpe, line 11: 'h e l' must be two pieces"),
     "a foreign pair": (lambda folder: appended(folder, "w x\n"), r"line 11: encoder\.json has no id for 'w x' joined"),
     "no text": (lambda folder: (folder / "vocab.bpe").write_bytes(b"\xff\xfe"), r"vocab\.bpe: cannot be read"),
 }  # fmt: skip

@@ -119,7 +119,7 @@ def test_it_is_made_once_and_anew_where_it_is_not_whole(file: Path, capsys: pyte
     first.train.write_bytes(content[:-1])
     assert made(file) == first
     assert first.train.read_bytes() == content
-    assert "train.bin is not whole; made anew" in capsys.readouterr().err
+    assert "train.bin has another size; it is made anew" in capsys.readouterr().err
     assert made_tokens("kind", ["other"], "bytes", None, lambda: [source(file)]).train != first.train
 
 
@@ -144,7 +144,7 @@ def test_pieces_are_learnt_of_the_text_and_kept(file: Path) -> None:
 
 def test_text_that_is_not_utf_8_is_refused_with_its_place_and_nothing_is_kept(file: Path) -> None:
     file.write_bytes(TEXT.encode()[:100] + b"\xff" + TEXT.encode()[100:])
-    with pytest.raises(ConfigError, match=r"some\.txt: its byte 100 is not UTF-8"):
+    with pytest.raises(ConfigError, match=r"some\.txt: byte 100 is not UTF-8"):
         made(file)
     assert not [path for path in cache().iterdir() if path.is_dir()]
 
@@ -172,7 +172,7 @@ def test_pieces_that_lose_text_count_as_its_bytes(file: Path, tmp_path: Path) ->
 
 def test_a_place_that_cannot_be_written_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIMETRIAL_CACHE", str(file / "cache"))  # below a file
-    with pytest.raises(ConfigError, match=r"^cache: .*; set the environment variable TIMETRIAL_CACHE to a folder that"):
+    with pytest.raises(ConfigError, match=r"^cache: .*; set the environment variable TIMETRIAL_CACHE to a folder "):
         made(file)
 
 

@@ -60,12 +60,14 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.model").touch()
     os.mkfifo(tmp_path / "pipe.model")
     for path in (tmp_path / f"{name}.model" for name in ("other", "nowhere", "empty", "pipe")):
-        with pytest.raises(ConfigError, match=rf"dataset\.tokenizer={path}: is no model of sentencepiece"):
+        with pytest.raises(ConfigError, match=rf"dataset\.tokenizer={path}: is not a sentencepiece model"):
             tokenizer_of(str(path))
-    with pytest.raises(ConfigError, match=r"does not hold encoder\.json and vocab\.bpe"):
+    with pytest.raises(ConfigError, match=r"has no encoder\.json and vocab\.bpe"):
         tokenizer_of(str(tmp_path))
 
 
 def test_too_few_pieces_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"dataset\.vocabulary=100: sentencepiece learns no pieces .*tokenizer=bytes"):
+    with pytest.raises(
+        ConfigError, match=r"dataset\.vocabulary=100: sentencepiece cannot learn pieces .*tokenizer=bytes"
+    ):
         learn(LINES, 100, tmp_path / "pieces.model")
