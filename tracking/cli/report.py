@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracking.analysis.results import Runs
 
 
-ASKED = ("within", "over", "beside", "published")  # tables that an option asks for
+ASKED = ("within", "over", "beside", "published", "stacks", "missing")  # tables that an option asks for
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

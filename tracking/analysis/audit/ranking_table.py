@@ -38,8 +38,9 @@ def ranked(content: Content, workload: str, shown: Rows) -> Rows:
             "n": f"{len(counting)} of {len(every)}{f'; {full} out of memory' if full else ''}",
         }
         row[facts.heading or metric] = mean_of(evidence.sample(workload, setting, metric), facts.scale, metric)
-        row["times the best"] = _times(content, workload, setting, leader)
-        row[""] = _place(setting, leader, candidates)
+        if records[0]["next"] is not None:
+            row["times the best"] = _times(content, workload, setting, leader)
+            row["verdict"] = _place(setting, leader, candidates)
         row |= {"reached": evidence.ends(workload, setting)} if short and metric in OF_TARGETS else {}
         for key in beside:
             column = quantities.quantity(key)
@@ -105,7 +106,7 @@ def possible(content: Content, workload: str) -> Rows:
             for row in _rows(run):
                 limits.setdefault(row["cause"], []).append(row)
         for cause, of_runs in limits.items():
-            words = next(words for words, key in CAUSES.items() if key == cause)
+            words = next((words for words, key in CAUSES.items() if key == cause), cause)
             share, now, least = (fmean(row[key] for row in of_runs) for key in ("share", "now", "at_least_sec"))
             known = [row for row in of_runs if "reached" in row]
             rows[" ".join([*setting.values(), words])] = {

@@ -40,7 +40,7 @@ def _rows(setting: Setting, store: Runs) -> Iterator[list[str]]:
         ceiling = possible.amount(known[0]["ceiling"], known[0]["unit"]) if known else ""
         reached = f"{100 * fmean(row['reached'] for row in known):.0f}" if known else ""
         share, total, least = (fmean(row[key] for row in rows) for key in ("share", "total_sec", "at_least_sec"))
-        yield [NAMES[cause], f"{100 * share:.0f}", f"{total:.3g}", f"{least:.3g}", ceiling, reached]
+        yield [NAMES.get(cause, cause), f"{100 * share:.0f}", f"{total:.3g}", f"{least:.3g}", ceiling, reached]
 
 
 def _limits(run: Run, store: Runs) -> Mapping[str, Any]:

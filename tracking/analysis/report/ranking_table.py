@@ -25,9 +25,10 @@ def ranking_table(task: Task, axes: Sequence[str], metric: str, chosen: Best | N
     columns: dict[str, Callable[[Setting], str]] = {
         "n": lambda setting: f"{len(setting.runs)} of {setting.total}{out_of_memory(setting)}",
         facts.heading or metric: lambda setting: _mean(setting, metric, facts.scale),
-        TIMES: lambda setting: _times(setting, chosen.leader, metric),
-        "": lambda setting: _place(setting, chosen),
     }
+    if chosen.next is not None:
+        columns[TIMES] = lambda setting: _times(setting, chosen.leader, metric)
+        columns["verdict"] = lambda setting: _place(setting, chosen)
     if metric in UNTIL_CENSORED and any(setting.num_missed or setting.stopped for setting in task.settings):
         columns["reached"] = shown_share
     for key in BESIDE:

@@ -88,7 +88,8 @@ class Report:
         if len(self.tasks) != 1 or not text.startswith(self.tasks[0].title):
             return text
         rest = text.removeprefix(self.tasks[0].title).lstrip(":, ")
-        return f"{rest[:1].upper()}{rest[1:]}" or "Settings"
+        is_name = "=" in rest.partition(" ")[0]  # A setting's name stays as it is.
+        return rest if is_name else f"{rest[:1].upper()}{rest[1:]}" or "Settings"
 
     @property
     def rankings(self) -> list[Table]:
@@ -97,8 +98,8 @@ class Report:
 
     @property
     def others(self) -> list[Table]:
-        """The tables of the details."""
-        return [table for table in self.tables if table.kind != KIND]
+        """The tables of the details; that of runs which do not count only if there are any."""
+        return [table for table in self.tables if table.kind != KIND and (table.rows or table.kind != "excluded")]
 
     def plain(self) -> dict[str, Any]:
         """The report as JSON can hold it."""

@@ -178,3 +178,11 @@ def test_a_sweeps_answer_is_two_lines_at_most(tmp_path: Path) -> None:
         assert sweep_report.headlines(tmp_path) == lines
     (tmp_path / sweep_report.WHY_NONE).write_text("no font")
     assert sweep_report.headlines(tmp_path) == []
+
+
+def test_settings_that_are_seeds_cannot_be_repeated_with_other_seeds(
+    make: Callable[..., Report], tmp_path: Path
+) -> None:
+    made = make(repeated(config={"gpus": 1}, steps=(0.1, 0.11)), by=["seed"])
+    assert headline(made).endswith("One run each is too few to tell.")
+    assert audit(json.loads(json.dumps(made.plain())), [tmp_path]).differences == []

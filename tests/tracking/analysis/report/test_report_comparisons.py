@@ -36,7 +36,7 @@ def test_settings_that_differ_are_ranked_and_those_that_do_not_are_not(make: Cal
     rate = re.match(r"cannot be told apart; precision=bf16 has 1\.\d+ times the rate \(p = (\S+)\)", different)
     assert rate
     assert float(rate[1]) < 0.05
-    assert "That cannot be told apart from fp16" in made.answer
+    assert "That cannot be told apart from fp16 or fp32." in made.answer
     raw, corrected = told.column("p"), told.column("p, corrected")
     assert sorted(corrected)[0] == pytest.approx(3 * min(raw))  # type: ignore[type-var, arg-type]
 

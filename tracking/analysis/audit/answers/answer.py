@@ -94,7 +94,7 @@ def _headline(
     so_far = " so far" if others else ""
     yield kind, numbers | ahead, f"{lead}{name} {verb} {best}{so_far}: {words}{text}."
     if others:
-        yield _not_told(evidence, workload, record, own)
+        yield _not_told(report, evidence, workload, record, own)
 
 
 def mean_of(sample: Observations, metric: str) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _price(evidence: Evidence, workload: str, leader: Labels, other: Labels) -> 
 
 
 def _not_told(
-    evidence: Evidence, workload: str, record: Record, own: Mapping[str, Record]
+    report: Record, evidence: Evidence, workload: str, record: Record, own: Mapping[str, Record]
 ) -> tuple[str, dict[str, Any], str]:
     """That others may be the best, too, and how many more runs would tell."""
     leader, metric = record["leader"], evidence.metric
@@ -181,7 +181,15 @@ def _not_told(
     named = phrases.listed([*map(phrases.called, others)], "or")
     text, tied = f"That cannot be told apart from {named}", {"tied": [*map(name_of, others)]}
     following = record["next"]
-    sides = (leader, following) if record["factor"] is not None else (following, leader)
+    if others == [following] and own["best so far"]["factor"] is not None:
+        text = "These runs cannot tell the two apart"
+    [sides] = [
+        (pair["better"], pair["worse"])
+        for pair in report["comparisons"]
+        if pair["workload"] == workload
+        and leader in (pair["better"], pair["worse"])
+        and following in (pair["better"], pair["worse"])
+    ]
     better, worse = (evidence.sample(workload, side, metric) for side in sides)
     wanted = would_tell(better, worse, level(record["num_tested"]))
     sizes = [*zip(sides, (wanted.better, wanted.worse), strict=True)] if wanted else []
@@ -200,7 +208,8 @@ def _further(
     have = [len(evidence.sample(workload, setting, evidence.metric)) for setting, _ in wanted]
     more = [(setting, total - n) for (setting, total), n in zip(wanted, have, strict=True) if total > n]
     ended = {name_of(setting): [*evidence.ended(workload, setting).values()] for setting, _ in more}
-    if any(run.params.get("program") == "imported" for runs in ended.values() for run in runs):
+    imported = any(run.params.get("program") == "imported" for runs in ended.values() for run in runs)
+    if imported or any("seed" in setting for setting, _ in more):
         return {"more": {}, "seconds": None}, ""
     spans = {name: [run.lasted_sec for run in runs] for name, runs in ended.items()}
     lasted = [number * fmean(spans[name_of(setting)] or [0.0]) for setting, number in more]

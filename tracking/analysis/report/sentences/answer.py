@@ -74,7 +74,7 @@ def _ahead(chosen: Best, metric: str) -> dict[str, Any]:
     assert pair is not None
     other = pair.worse if pair.better.name == chosen.leader.name else pair.better
     values: dict[str, Any] = {"other": phrases.name(other), "factor": None, "ahead": "", "ratio": None, "amount": ""}
-    if math.isinf(pair.factor) or pair.better.name != chosen.leader.name:
+    if not _is_ahead(chosen):
         return values
     low, high = chosen.bounds or (None, None)
     values |= {"factor": pair.factor, "low": low, "high": None if high is None or math.isinf(high) else high}
@@ -85,6 +85,12 @@ def _ahead(chosen: Best, metric: str) -> dict[str, Any]:
     if ratio is not None and abs(ratio * pair.factor - 1) > SAME:  # Else it says no more than the factor.
         values |= {"ratio": ratio, "amount": f", at {ratio:.2g} times the {what}"}
     return values
+
+
+def _is_ahead(chosen: Best) -> bool:
+    """Whether the answer compares the leader with the next: its mean is better, by a known factor."""
+    pair = chosen.next
+    return pair is not None and pair.better.name == chosen.leader.name and math.isfinite(pair.factor)
 
 
 def _price(setting: Setting, other: Setting) -> tuple[float | None, str]:
@@ -111,15 +117,18 @@ def _not_told(task: Task, metric: str, chosen: Best) -> Sentence:
         if len(few) == len(settings):
             return Sentence("one run each", task.title, numbers)
         return Sentence("one run of some", task.title, numbers | {"few": phrases.names(few)})
-    named = {"tied": [setting.name for setting in chosen.tied], "named": phrases.names(chosen.tied, "or")}
     pair = chosen.next
     assert pair is not None
+    other = pair.worse if pair.better.name == chosen.leader.name else pair.better
+    apart = f"That cannot be told apart from {phrases.names(chosen.tied, 'or')}"
+    if [setting.name for setting in chosen.tied] == [other.name] and _is_ahead(chosen):
+        apart = "These runs cannot tell the two apart"
+    named = {"tied": [setting.name for setting in chosen.tied], "apart": apart}
     needed = runs_that_would_tell(pair, metric, chosen.level)
     wanted = [(pair.better, needed.first), (pair.worse, needed.second)] if needed else []
     numbers, words = _further(wanted, metric)
     if not words:
         return Sentence("cannot tell", task.title, named)
-    other = pair.worse if pair.better.name == chosen.leader.name else pair.better
     numbers |= {"further": words, "one": f" it from {phrases.name(other)}" if len(chosen.tied) > 1 else ""}
     return Sentence("cannot tell yet", task.title, named | numbers | {"percent": f"{100 * POWER:.0f}"})
 
@@ -127,11 +136,12 @@ def _not_told(task: Task, metric: str, chosen: Best) -> Sentence:
 def _further(wanted: Sequence[tuple[Setting, int]], metric: str) -> tuple[dict[str, Any], str]:
     """How many runs are still to be made until each setting has so many, and how long they take; and both in words.
 
-    They are made one after the other, and last as long as those that there are. Runs of an imported log cannot be
-    repeated: no words.
+    They are made one after the other, and last as long as those that there are. No words without a way to repeat them:
+    runs of an imported log, and settings that are seeds.
     """
     more = [(each, total - n) for each, total in wanted if (n := each.measured(metric).n) < total]
-    if any(run.params.get("program") == "imported" for setting, _ in more for run in setting.trained):
+    imported = any(run.params.get("program") == "imported" for setting, _ in more for run in setting.trained)
+    if imported or any("seed" in setting.labels for setting, _ in more):
         return {"more": {}, "seconds": None}, ""
     lasted = [number * _mean_sec(setting) for setting, number in more]
     seconds = math.fsum(lasted) if lasted and all(lasted) else None

@@ -54,7 +54,13 @@ def _not_counted(task: Task) -> Sentence | None:
         return None
     num, total = whys.total(), len(task.runs) + len(task.excluded)
     counts = ", ".join(f"{why} ({number})" for why, number in whys.most_common())
-    values = {"num": num, "total": total, "are": "is" if num == 1 else "are", "whys": dict(whys), "counts": counts}
+    values = {
+        "num": num,
+        "total": total,
+        "are": "is" if num == 1 else "are",
+        "whys": dict(whys.most_common()),
+        "counts": counts,
+    }
     return Sentence("not counted", task.title, values)
 
 

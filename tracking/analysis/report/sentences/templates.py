@@ -23,8 +23,8 @@ ANSWER = {
     "best so far": "{lead}{setting} {are} {adjective} so far: {figure}{ahead}{amount}.",
     "one run each": "One run each is too few to tell{advice}.",
     "one run of some": "One run of {few} is too few to tell{advice}.",
-    "cannot tell": "That cannot be told apart from {named}.",
-    "cannot tell yet": "That cannot be told apart from {named}; {further} would tell{one} in {percent} % of "
+    "cannot tell": "{apart}.",
+    "cannot tell yet": "{apart}; {further} would tell{one} in {percent} % of "
     "cases, if the lead is as large as it looks.",
     "best more often": "{setting} {reach} the target more often than {named}.",
     "misses": "Reached the target: {counts}.",
