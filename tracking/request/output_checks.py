@@ -56,7 +56,7 @@ def check_profile(config: RunConfig) -> None:
 def check_trace_file(config: RunConfig, file: str) -> None:
     if not config.is_program():
         raise ConfigError(
-            f"profile.file={file}: has no effect with model={config.model.name}, which is no program. Next: give"
+            f"profile.file={file}: has no effect with model={config.model.name}, which is not a program. Next: give"
             " profile=true"
         )
     if config.profile.steps:

@@ -221,7 +221,7 @@ def test_a_side_is_of_one_setting(gate: Gate) -> None:
         (("base", "same", "--metric", "system/disk_read_megabytes_per_sec"), "neither a lower nor a higher system/"),
         (
             ("lossy", "lossier", "--metric", "eval/loss"),
-            "nothing says whether lower or higher is better of loss; declare",
+            "nothing says whether lower or higher is better of loss. Next: declare",
         ),
         (("base", "same", "--metric", "energy/joules"), "no run has it"),
     ],
