@@ -249,7 +249,7 @@ def why_unknown(key: str) -> str:
         return f"neither a lower nor a higher {key} is better"
     name = metric_name(key)
     return (
-        f"nothing says whether lower or higher is better of {name}. Next: declare it and run again, by metrics: {{{name}: "
-        f"lower}} or {{{name}: higher}} in a model's YAML, metrics={{'{name}': 'lower'}} of TimeTrial and time_trial, "
-        f"[EXPRESSION, lower] in program.metrics, or a target of {name}"
+        f"nothing says whether lower or higher is better of {name}. Next: declare it and run again, by metrics: "
+        f"{{{name}: lower}} or {{{name}: higher}} in a model's YAML, metrics={{'{name}': 'lower'}} of TimeTrial and"
+        f" time_trial, [EXPRESSION, lower] in program.metrics, or a target of {name}"
     )
