@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.support.few_runs import repeated, written
-from tests.support.studied import SWEEP
+from tests.support.studied import SWEEP, write_sweep
 from tracking.analysis.audit import audit
 from tracking.analysis.compare import runs_that_would_tell
 from tracking.analysis.report import page
 from tracking.analysis.report.report import Report
+from tracking.base.event_stream import EventStream
 from tracking.cli import report as command
-from tracking.jobs.plan import sweep_report
-from tracking.record import documents
+from tracking.jobs.plan import Job, sweep, sweep_report
+from tracking.jobs.queues import sweep_end
+from tracking.record import documents, run_folder
 
 
 @pytest.fixture
@@ -186,3 +190,18 @@ def test_settings_that_are_seeds_cannot_be_repeated_with_other_seeds(
     made = make(repeated(config={"gpus": 1}, steps=(0.1, 0.11)), by=["seed"])
     assert headline(made).endswith("One run each is too few to tell.")
     assert audit(json.loads(json.dumps(made.plain())), [tmp_path]).differences == []
+
+
+def test_a_sweep_ends_with_its_answer_below_its_table(tmp_path: Path) -> None:
+    folder, *_ = write_sweep(tmp_path, "sqlite:///none.db")
+    documents.write_json(folder / sweep.DEFINITION, {"argv": [], "jobs": []})
+    jobs = [Job(run_folder.read_config(path.parent), [], path.parent) for path in sorted(folder.glob("*/config.yaml"))]
+    for job in jobs:
+        assert job.folder
+        job.result = run_folder.read_result(job.folder)
+    said = io.StringIO()
+    sweep_end.finish(Console(file=said, width=200), EventStream(), jobs, folder, None)
+    (line,) = sweep_report.headlines(folder)
+    assert (
+        said.getvalue().index("sweep 20260101") < said.getvalue().index(line) < said.getvalue().index("sweep folder:")
+    )
