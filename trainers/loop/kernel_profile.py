@@ -71,7 +71,7 @@ class StepProfiler:
             path = Path(scratch) / "trace.json"
             with untouched(self.trainer, self.module), closing(self._endless()) as batches:
                 self._record(1, batches, path)
-                num_steps = self._fitting(path.stat().st_size)
+                num_steps = self._num_fitting(path.stat().st_size)
                 if num_steps:
                     self._record(num_steps, batches, path)
             parts = run_dir / f"{kernels.SCRATCH}parts"
@@ -99,9 +99,9 @@ class StepProfiler:
             notes.append(f"{incomplete}{missing} wrote no trace, as on a full disk")
         return replace(profile, traces=[*profile.traces, merged_trace.NAME], notes=notes)
 
-    def _fitting(self, bytes_of_a_step: int) -> int:
+    def _num_fitting(self, bytes_per_step: int) -> int:
         """Return how many steps to trace: profile.steps, or as many as fit into the limit on every rank."""
-        fitting = int(self.config.profile.trace_megabytes * 1e6 / bytes_of_a_step)
+        fitting = int(self.config.profile.trace_megabytes * 1e6 / bytes_per_step)
         return min(self.config.profile.steps, -int(self._ranks.largest(-fitting)))
 
     def _profile(self, num_steps: int, path: Path, parts: Path) -> kernels.Profile:

@@ -40,7 +40,7 @@ class Job:
     content: dict[str, Any]
     own: dict[str, Any]
     late: dict[str, Callable[[], Any]] = field(default_factory=dict)
-    beside: bool = False
+    in_background: bool = False
     ready: torch.cuda.Event | None = None  # Once it has passed, the tensors on the device hold the state to write.
     sec: float = 0.0
     error: str = ""
@@ -62,17 +62,17 @@ class Writer:
         self._copies: tuple[Any, Any] = (None, None)  # Reused for the next checkpoint: allocating takes long.
         self._written: list[Job] = []
 
-    def write(self, job: Job, beside: bool) -> bool:
+    def write(self, job: Job, in_background: bool) -> bool:
         """Write a checkpoint of what the tensors hold now, in a thread or before this returns.
 
         Waits for the previous one. Returns whether a thread writes it: if a rank has no memory for copies, no thread
         does, and all ranks return together.
         """
         self.wait()
-        job.beside = beside and self._copied(job)
+        job.in_background = in_background and self._copied(job)
         if self._stream is not None:
             job.ready = torch.cuda.current_stream(self._shard.device).record_event()
-        if not job.beside:
+        if not job.in_background:
             self._write(job)
             self._ranks.wait()
             return False
@@ -81,7 +81,7 @@ class Writer:
         return True
 
     def busy(self) -> bool:
-        """Whether this process is still writing."""
+        """Return whether this process is still writing."""
         return self._thread is not None and self._thread.is_alive()
 
     def _copied(self, job: Job) -> bool:
@@ -142,7 +142,7 @@ class Writer:
             with torch.cuda.stream(self._stream):
                 if job.ready is not None:
                     job.ready.synchronize()
-                job.content = on_host(job.content) if job.beside else job.content
+                job.content = on_host(job.content) if job.in_background else job.content
                 job.own = on_host(job.own)
         job.own = job.own | {key: late() for key, late in job.late.items()}
 

@@ -82,14 +82,14 @@ class CheckpointCallback(Checkpoint):
         self._loader, self._optimizer_bytes = loader, optimizer_bytes
         self._writer: Writer | None = None
         self._stopping = Stopping(run_dir)
-        self._beside = True
+        self._in_background = True
         self._copy_bytes = 0
-        self._own: dict[str, Any] = {}  # this process's state in a checkpoint that was loaded
+        self._loaded: dict[str, Any] = {}  # this process's state in a checkpoint that was loaded
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # Not earlier: making the module draws numbers. Not later: PyTorch's loaders draw a seed for their first epoch.
-        if "random" in self._own:
-            set_random_states(self._own["random"], self._shard.device)
+        if "random" in self._loaded:
+            set_random_states(self._loaded["random"], self._shard.device)
         self._writer = Writer(self._shard, self.state_key)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -99,45 +99,45 @@ class CheckpointCallback(Checkpoint):
             self._loader.begin_behind(loop.batch_progress.current.ready)
         with torch.no_grad():  # DDP has meanwhile broadcast the buffers of rank 0.
             for name, buffer in pl_module.named_buffers():
-                if name in self._own.get("buffers", {}):
-                    buffer.copy_(self._own["buffers"][name])
+                if name in self._loaded.get("buffers", {}):
+                    buffer.copy_(self._loaded["buffers"][name])
         if measuring := measuring_callback(trainer):
-            measuring.logged.go_on(self._own.get("logged", ()))
+            measuring.logged.go_on(self._loaded.get("logged", ()))
             if self._shard.rank == 0:
                 measuring.meter.asks_to_stop = self._stopping.asked
-        self._own = {}
+        self._loaded = {}
         if not isinstance(self._loader, Positionable):
             return
         if self._interval.steps is not None:
             self._note_memory(pl_module)
         advanced = loop.on_advance_end
 
-        def and_saved(fetcher: Any) -> None:  # Called after a step and the evaluation that follows it.
+        def advance_and_save(fetcher: Any) -> None:  # Called after a step and the evaluation that follows it.
             advanced(fetcher)
             self._step_done(trainer, pl_module)
 
-        loop.on_advance_end = and_saved  # type: ignore[method-assign, assignment]
+        loop.on_advance_end = advance_and_save  # type: ignore[method-assign, assignment]
 
     def _note_memory(self, module: pl.LightningModule) -> None:
         """Decide on all processes alike whether copies fit, and journal their size."""
         weights = module.state_dict()
         self._copy_bytes = num_bytes(weights) + self._optimizer_bytes()
         if any(map(sharded.is_sharded, weights.values())):
-            self._note_beside(False, "are assembled from the shards of all processes")
+            self._note_background(False, "are assembled from the shards of all processes")
             return
         room = torch.tensor(float(has_room(self._copy_bytes, self._shard.device)))
         if self._shard.world_size > 1:
             dist.all_reduce(room, dist.ReduceOp.MIN)
-        self._note_beside(bool(room))
+        self._note_background(bool(room))
 
-    def _note_beside(self, beside: bool, why: str = "do not fit") -> None:
-        self._beside = beside
+    def _note_background(self, in_background: bool, why: str = "do not fit") -> None:
+        self._in_background = in_background
         if self._journal is None:
             return
         size = f"{self._copy_bytes / 1e6:,.0f} MB"
         where = "of the GPU's memory and as much of the host's" if self._on_gpu() else "of memory"
         words = f"beside the training, in {size} more {where}"
-        if not beside:
+        if not in_background:
             words = f"while the training waits, since copies of {size} {why}"
         self._journal.tags({"checkpoints": words})
 
@@ -148,10 +148,10 @@ class CheckpointCallback(Checkpoint):
         self._note_written()
         progress = trainer.fit_loop.epoch_loop.batch_progress
         step = progress.total.ready
-        within = progress.current.ready < trainer.num_training_batches
+        within_epoch = progress.current.ready < trainer.num_training_batches
         told = self._told_to_stop(trainer)
         due = self._interval.steps is not None and step % self._interval.steps == 0
-        if within and (due or told) and not trainer.should_stop:
+        if within_epoch and (due or told) and not trainer.should_stop:
             self._save(trainer, module, step, told)
 
     def _told_to_stop(self, trainer: pl.Trainer) -> bool:
@@ -163,10 +163,10 @@ class CheckpointCallback(Checkpoint):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         epoch, step = trainer.current_epoch + 1, trainer.fit_loop.epoch_loop.batch_progress.total.ready
-        of_epochs = self._interval.epochs is not None and epoch % self._interval.epochs == 0
-        of_steps = self._interval.steps is not None and step % self._interval.steps == 0
+        epoch_due = self._interval.epochs is not None and epoch % self._interval.epochs == 0
+        step_due = self._interval.steps is not None and step % self._interval.steps == 0
         told = self._told_to_stop(trainer)
-        if (of_epochs or of_steps or told) and epoch != trainer.max_epochs and not trainer.should_stop:
+        if (epoch_due or step_due or told) and epoch != trainer.max_epochs and not trainer.should_stop:
             self._save(trainer, pl_module, told=told)
 
     def _save(self, trainer: pl.Trainer, module: pl.LightningModule, step: int = 0, told: bool = False) -> None:
@@ -183,9 +183,9 @@ class CheckpointCallback(Checkpoint):
         self._writer.wait()
         self._note_written()
         job = self._job(trainer, module, step)
-        beside = self._beside and step > 0 and not told
-        if self._writer.write(job, beside) != beside:
-            self._note_beside(False, "failed")
+        in_background = self._in_background and step > 0 and not told
+        if self._writer.write(job, in_background) != in_background:
+            self._note_background(False, "failed")
         if not step:
             self._note_written()
         self._event("checkpoint_stop", **place, **({"error": job.error} if job.error and not step else {}))
@@ -217,7 +217,7 @@ class CheckpointCallback(Checkpoint):
         """
         assert self._writer is not None
         scaled = getattr(trainer.precision_plugin, "scaler", None) is not None
-        if self._on_gpu() and (not self._beside or self._writer.busy() or scaled):
+        if self._on_gpu() and (not self._in_background or self._writer.busy() or scaled):
             torch.cuda.synchronize(self._shard.device)
 
     def _note_written(self) -> None:
@@ -241,8 +241,8 @@ class CheckpointCallback(Checkpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         # Random states and buffers belong to one process each; another number of processes cannot continue them.
-        if all(len(of_ranks) == self._shard.world_size for of_ranks in state_dict.values()):
-            self._own = {key: of_ranks[self._shard.rank] for key, of_ranks in state_dict.items()}
+        if all(len(by_rank) == self._shard.world_size for by_rank in state_dict.values()):
+            self._loaded = {key: by_rank[self._shard.rank] for key, by_rank in state_dict.items()}
 
 
 def measuring_callback(trainer: pl.Trainer) -> MeasuringCallback | None:

@@ -61,7 +61,7 @@ def test_what_cannot_be_copied_is_written_at_once(tmp_path: Path) -> None:
     writer = Writer(ALONE, "place")
     odd = job(tmp_path / "c" / "x.ckpt")
     odd.content["odd"] = Uncopied()
-    assert writer.write(odd, beside=True) is False
+    assert writer.write(odd, in_background=True) is False
     (written,) = writer.written()
     assert written.error == ""
     assert "odd" in torch.load(tmp_path / "c" / "x.ckpt", weights_only=False)
@@ -75,18 +75,18 @@ def two_ranks(rank: int, folder: str) -> None:
     with mock.patch.object(torch.cuda, "set_device", side_effect=RuntimeError("device-side assert")), \
          mock.patch.object(torch.cuda, "current_stream"):  # fmt: skip
         writer._stream = mock.Mock() if rank else None
-        writer.write(job(paths[0]), beside=True)
+        writer.write(job(paths[0]), in_background=True)
         assert writer._thread is not None
         writer._thread.join(30)
         assert not writer._thread.is_alive(), f"rank {rank} waits for the other"
     (failed,) = writer.written()
     assert failed.error == "rank 1: RuntimeError: device-side assert"
     writer._stream = None
-    writer.write(job(paths[1]), beside=True)
+    writer.write(job(paths[1]), in_background=True)
     writer.wait()
     full = mock.patch.object(background, "copied", side_effect=torch.OutOfMemoryError if rank else None)
     with full:
-        assert writer.write(job(paths[2]), beside=True) is False
+        assert writer.write(job(paths[2]), in_background=True) is False
     assert [written.error for written in writer.written()] == ["", ""]
     dist.barrier()
     assert [path.exists() for path in paths] == [False, True, True]
@@ -117,24 +117,24 @@ class Recorder:
     def written(self) -> list[Job]:
         return []
 
-    def write(self, job: Job, beside: bool) -> bool:
+    def write(self, job: Job, in_background: bool) -> bool:
         self.order.append("write")
-        return beside
+        return in_background
 
 
 @pytest.mark.parametrize(
-    ("beside", "busy", "scaler", "waits"),
+    ("in_background", "busy", "scaler", "waits"),
     [(True, False, None, False), (False, False, None, True), (True, True, None, True), (True, False, object(), True)],
 )
 def test_steps_on_the_gpu_end_before_the_training_is_held_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool, busy: bool, scaler: object, waits: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_background: bool, busy: bool, scaler: object, waits: bool
 ) -> None:
     recorder: Any = Recorder(busy)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: recorder.order.append("synchronize"))
     monkeypatch.setattr(checkpoint, "random_states", lambda device: {})
     monkeypatch.setattr(checkpoint, "epochs_trained", lambda trainer: 0.5)
     callback = CheckpointCallback(tmp_path, Interval(steps=2), Shard(0, 1, GPU), recorder, mock.Mock())
-    callback._writer, callback._beside = recorder, beside
+    callback._writer, callback._in_background = recorder, in_background
     trainer: Any = SimpleNamespace(
         precision_plugin=SimpleNamespace(scaler=scaler), current_epoch=0, callbacks=[],
         _checkpoint_connector=SimpleNamespace(dump_checkpoint=lambda weights_only: {}),

@@ -258,7 +258,7 @@ def test_what_is_written_is_what_the_step_left(tmp_path: Path) -> None:
     writer = Writer(SHARD, "place")
     weights = torch.ones(1000, 1000)
     content = {"state_dict": {"weights": weights}, "callbacks": {}}
-    writer.write(Job(tmp_path / "c" / "x.ckpt", 1, content, {"random": {}}), beside=True)
+    writer.write(Job(tmp_path / "c" / "x.ckpt", 1, content, {"random": {}}), in_background=True)
     weights.zero_()
     writer.wait()
     read = torch.load(tmp_path / "c" / "x.ckpt", weights_only=True)
