@@ -93,7 +93,7 @@ def test_a_sweep_may_run_the_others_and_its_report_says_what_is_missing(tmp_path
     declare(tmp_path, "none", "kind: python\npython: /bin/true\n")
     declare(tmp_path, "tangled", f"kind: uv\ntorch: 2.6.0\nrequirements: [extra==9.9]\nindex: {index}\n")
     why = {
-        "lightless": ["lightless: lacks pytorch-lightning; install", "-m pip install pytorch-lightning"],
+        "lightless": ["lightless: lacks pytorch-lightning. Next: ", "-m pip install pytorch-lightning"],
         "none": ["/bin/true: does not answer as a Python does"],
         "tangled": ["does not resolve (Python 3.", "torch==2.6.0", "extra==9.9", "there is no version of extra==9.9"],
     }
