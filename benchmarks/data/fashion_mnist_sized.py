@@ -16,6 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
 from trainers.data.digits import digits_file, read_digits
 
 SIZES = {"train": 60_000, "t10k": 10_000}

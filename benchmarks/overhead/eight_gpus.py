@@ -14,6 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
 from tests.tracking.machine.environment.fake_nvml import HopperNvml
 
 NUM_GPUS, NUM_ROUNDS, NUM_SAMPLES = 8, 8, 25

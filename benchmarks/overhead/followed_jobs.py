@@ -24,9 +24,11 @@ from typing import Any
 
 import psutil
 
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
 from tracking.record import Journal, Result, run_folder
 
-ROOT = Path(__file__).resolve().parents[2]
 NUM_ROWS = 48  # of each job
 LENGTH = "JOB_SEC"  # the variable that tells a stand-in how long to take
 

@@ -11,7 +11,11 @@ The first run of each kind of worker (GPUs, cores) starts the process that the o
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
 
 from tracking.record import Record, journal, run_folder
 

@@ -20,10 +20,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
 from tracking.machine.environment import own_sources
 from tracking.record import run_folder
 
-ROOT = Path(__file__).resolve().parents[2]
 RUN = ["model=vgg", "gpus=0", "max_epochs=1", "limit_train_batches=1", "tracking.offline=true", "target=0.999"]
 WITHOUT = ["+stack.env={PYTHONPYCACHEPREFIX:/nowhere}"]
 FIGURES = {"imports": "time/init_import_sec", "start": "time/init_sec"}

@@ -26,11 +26,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
 from benchmarks.overhead import plain_training
 from tests.support.slurm_cluster import Cluster, free_ports
 from tracking.record import journal, run_folder
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def noted_sec(cwd: Path, env: dict[str, str], nodes: int, command: str) -> float:

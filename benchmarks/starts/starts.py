@@ -25,11 +25,13 @@ import tempfile
 import time
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
 from tracking.base import quantities
 from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
 from tracking.record import run_folder
 
-ROOT = Path(__file__).resolve().parents[2]
 SHORT = ["max_epochs=1", "limit_train_batches=8", "tracking.offline=true", "log_every_n_steps=4"]
 PARTS = {part: quantities.init_part(part) for part in INIT_PARTS}
 PARTS |= {f"compile: {part}": quantities.compile_part(part) for part in COMPILE_PARTS}

@@ -21,9 +21,11 @@ import tempfile
 import time
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
 from tracking.record import run_folder
 
-ROOT = Path(__file__).resolve().parents[2]
 RUN = ("-m", "model=tiny", "gpus=0", "max_epochs=1", "tracking.offline=true")
 PR_SET_CHILD_SUBREAPER = 36  # The number is from linux/prctl.h.
 
