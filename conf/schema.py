@@ -220,8 +220,8 @@ class RunConfig:
     def profiled(self) -> bool:
         """Whether steps of this run are traced when it has ended."""
         right_seed = self.profile.seed in (None, self.seed)
-        asked = self.profile.steps > 0 or self.profile.file is not None
-        return asked and right_seed and not self.warm_up
+        requested = self.profile.steps > 0 or self.profile.file is not None
+        return requested and right_seed and not self.warm_up
 
     def targets(self) -> dict[str, Target]:
         """The targets by metric; empty if the dataset has none. Raises ConfigError."""
@@ -229,11 +229,14 @@ class RunConfig:
         if self.target is not None:
             first = next(iter(targets or self.model.metrics or self.program.evaluated()))
             targets[first] = self.target
-        try:
-            return {name: target.parse(value) for name, value in targets.items()}
-        except ValueError as error:
-            key = "target" if self.target is not None else f"model.targets.{self.dataset.name}"
-            raise ConfigError(f"{key}: {error}") from None
+        parsed: dict[str, Target] = {}
+        for name, value in targets.items():
+            try:
+                parsed[name] = target.parse(value)
+            except ValueError as error:
+                key = "target" if self.target is not None else f"model.targets.{self.dataset.name}.{name}"
+                raise ConfigError(f"{key}={value}: {error}") from None
+        return parsed
 
     def declared(self) -> dict[str, str]:
         """The declared directions by metric (conf.metric). Raises ValueError."""

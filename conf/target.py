@@ -19,7 +19,7 @@ def parse(value: Any) -> Target:
     """The target in its normal form. Raises ValueError for anything else."""
     written = WRITTEN.fullmatch(str(value)) if isinstance(value, int | float | str) else None
     if written is None or isinstance(value, bool):
-        raise ValueError(f"{value} is not a target. Allowed: {FORMS}")
+        raise ValueError(f"not a target. Allowed: {FORMS}")
     number = float(written[2])
     return f"{AT_MOST}{number:g}" if written[1] == AT_MOST else number
 

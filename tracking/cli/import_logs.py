@@ -39,7 +39,10 @@ def run(arguments: argparse.Namespace) -> Answer:
     if arguments.gpus is not None and arguments.gpus < 1:
         raise ValueError(f"--gpus {arguments.gpus}: must be 1 or more")
     uri = server.named(None)
-    target = None if arguments.target is None else parse(arguments.target)
+    try:
+        target = None if arguments.target is None else parse(arguments.target)
+    except ValueError as error:
+        raise ValueError(f"--target {arguments.target}: {error}") from None
     options = LogOptions(arguments.runs_dir, uri, arguments.gpus, arguments.precision, target, arguments.name)
     imported, refused = [], []
     for file in arguments.files:
