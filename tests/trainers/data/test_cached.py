@@ -114,5 +114,5 @@ def test_a_share_is_worth_a_process_and_has_a_core(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 def test_a_process_that_fails_fails_the_whole() -> None:
-    with pytest.raises(RuntimeError, match=r"ended with 2: .*--size"):
+    with pytest.raises(RuntimeError, match=r"ended with exit code 2: .*--size"):
         in_shares("trainers.data.latent_factors", [], 1)
