@@ -155,7 +155,8 @@ def _figure(rules: Rules, setting: Mapping[str, Scalar], standing: Standing, bes
     error = math.sqrt(floored_variance(values, times.interval) / len(values))
     half = float(special.stdtrit(len(values) - 1, 1 - level)) * error
     mean = fmean(values)
-    return Figure(setting, times.n, mean, mean - half, mean + half, times.num_short, best)
+    low = max(0.0, mean - half)  # No time, cost or energy is below 0.
+    return Figure(setting, times.n, mean, low, mean + half, times.num_short, best)
 
 
 def _unbiased(figure: Figure, blocks: Blocks, candidates: Sequence[Key]) -> float | None:

@@ -225,3 +225,11 @@ def test_without_optuna_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ConfigError, match=r"pip install 'optuna"):
         searched(RULES, noisy(0.02, 1))
+
+
+def test_no_interval_of_a_time_begins_below_0() -> None:
+    rules = Rules((Axis("lr", (1, 2)),))
+    outcome = answer(rules, searched(rules, noisy(2.5, 3, lambda setting: float(setting["lr"]))))
+    lows = [figure.low for figure in outcome.figures if figure.low is not None]
+    assert lows
+    assert min(lows) == 0.0
