@@ -168,7 +168,7 @@ class Mirror:
             with suppress(TrackingRefused):  # the run may be on another server, or deleted
                 claim.add_tags(self._client, others_id, {BACK_TAG: run_id})
         if datasets := description.dataset_inputs(values):
-            with suppress(TrackingRefused), self._client.request() as client:  # old servers store no datasets
+            with suppress(TrackingRefused), self._client.request() as client:  # a store may not keep datasets
                 client.log_inputs(run_id, datasets)
         self._share_view()
         end_ms = max(self.state.time_ms, self.info.created_ms, failure.time_ms if failure else 0)
