@@ -1,8 +1,8 @@
-"""Which setting reaches the target soonest, found with few runs: what to run next, when to stop it, and the answer.
+"""Find the setting that reaches the target soonest with few runs: what to run next, when to stop it, and the answer.
 
-A search explores, which makes no claims, and decides among a few finalists with fresh seeds. All of it is a function of
-the rules and of the trials in the order of their start: it reads no file and no clock, so an interrupted search goes on
-from its trials. benchmarks/reports/search_rates.py shows how often its answers are wrong.
+A search first explores, which makes no claims. Then it decides among a few finalists with fresh seeds. It is a pure
+function of the rules and of the trials in order of their start, so an interrupted search continues from its trials.
+benchmarks/reports/search_rates.py measures how often its answers are wrong.
 """
 
 from __future__ import annotations

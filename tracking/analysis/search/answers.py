@@ -1,4 +1,4 @@
-"""What a search has found. All figures are of deciding runs alone, so the luck of exploring is in none of them."""
+"""The answer of a search. All figures come from deciding runs only, so they are free of the luck of exploring."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from tracking.analysis.statistics import floored_variance, ratio_bounds
 
 @dataclass(frozen=True)
 class Figure:
-    """The deciding runs of a finalist: `n` of them, of which `num_short` did not reach the target.
+    """The deciding runs of a finalist: their number `n`, and `num_short` that did not reach the target.
 
-    `mean`, `low` and `high` are of those that did, absent without any (fewer than two: no interval).
+    `mean`, `low` and `high` come from the runs that did. Without such a run they are None; with one run, the interval
+    is.
     """
 
     setting: Mapping[str, Scalar]
@@ -34,7 +35,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as fast the named setting is as another one, with the interval of that."""
+    """How many times as fast the named setting is as another one, with its interval."""
 
     value: float
     low: float
@@ -43,13 +44,17 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Answer:
-    """The setting that is `named` and those that are `alike`: that cannot be told from it.
+    """The answer: the setting that is `named`, and those that are `alike`, which do not differ from it significantly.
 
-    `decided`: whether deciding ended by its own rules; `why` says what ended it: "decided", "not told apart", "budget
-    spent", "running", "all missed" or "no runs". `named` is None before the first look. `leading` is the best so far,
-    of exploring where need be, which claims nothing. `tolerance`: by what share the best finalist may be sooner than
-    the named one. `unbiased`: the named one's mean without the luck of being chosen. `ratios`: of each other group's
-    best. `grid_cost` is an estimate. `best_value_if_all_missed`: the best value of the target's metric.
+    - `decided`: whether deciding ended by its own rules.
+    - `why`: what ended it: "decided", "not told apart", "budget spent", "running", "all missed" or "no runs".
+    - `named`: None before the first look.
+    - `leading`: the best setting so far, if need be of exploring; it makes no claim.
+    - `tolerance`: the share by which the best finalist may be sooner than the named one.
+    - `unbiased`: the named setting's mean, corrected for the luck of being chosen.
+    - `ratios`: to each other group's best.
+    - `grid_cost`: an estimate.
+    - `best_value_if_all_missed`: the best value of the target's metric.
     """
 
     decided: bool
@@ -72,7 +77,7 @@ class Answer:
 
 
 def answers(rules: Rules, trials: Sequence[SearchTrial], lost: Sequence[SearchTrial] = ()) -> list[Answer]:
-    """What is known by each objective after these trials, at any time of a search. The `lost` ones only cost."""
+    """The answer by each objective after these trials, at any time of a search. `lost` trials only add to the cost."""
     known = [answer(*view) for view in views(rules, trials)]
     explore_cost, decide_cost = (spent(of_phase(lost, phase)) for phase in (EXPLORE, DECIDE))
     return [
@@ -82,7 +87,7 @@ def answers(rules: Rules, trials: Sequence[SearchTrial], lost: Sequence[SearchTr
 
 
 def answer(rules: Rules, trials: Sequence[SearchTrial]) -> Answer:
-    """What is known by the first objective after these trials."""
+    """The answer by the first objective after these trials."""
     deciding = Deciding(rules, trials)
     standing = deciding.standing
     decided = of_phase(trials, DECIDE)
@@ -114,7 +119,7 @@ def answer(rules: Rules, trials: Sequence[SearchTrial]) -> Answer:
 
 
 def _named(standing: Standing) -> Key | None:
-    """The candidate with the fewest misses, and of these the lowest mean; None where none reached the target."""
+    """The candidate with the fewest misses, then the lowest mean; None if none reached the target."""
     key = min(standing.candidates, key=standing.blocks.order, default=None)
     return key if key and standing.blocks.times(key).reached else None
 
@@ -140,10 +145,10 @@ def _leading(rules: Rules, trials: Sequence[SearchTrial]) -> Mapping[str, Scalar
 
 
 def _figure(rules: Rules, setting: Mapping[str, Scalar], standing: Standing, best: bool) -> Figure:
-    """The arithmetic mean with Student's interval, no narrower than the evaluation intervals allow.
+    """The arithmetic mean with Student's interval, at least as wide as the evaluation intervals require.
 
-    The intervals of all candidates hold at once (Bonferroni), since the named one is chosen among them; so do those
-    of both objectives.
+    The intervals of all candidates and of both objectives hold at once (Bonferroni), since the named setting is chosen
+    among them.
     """
     times = standing.blocks.times(key_of(setting))
     values = list(times.reached)
@@ -164,7 +169,7 @@ def _unbiased(figure: Figure, blocks: Blocks, candidates: Sequence[Key]) -> floa
 
 
 def _tolerance(rules: Rules, blocks: Blocks, named: Key, candidates: Sequence[Key]) -> float:
-    """The share by which the best of the candidates may be sooner than the named one (0 where it is alone).
+    """The share by which the best of the candidates may be sooner than the named one; 0 if it is the only one.
 
     The bounds over all others hold at once: multiple comparisons with the best (statistics/best_of.py).
     """
@@ -176,7 +181,7 @@ def _tolerance(rules: Rules, blocks: Blocks, named: Key, candidates: Sequence[Ke
 def _ratios(
     rules: Rules, standing: Standing, named: Key, best: Mapping[Scalar | None, Key]
 ) -> dict[Scalar | None, Ratio]:
-    """The named setting beside the best of each other group, the intervals of all at once."""
+    """The ratio of the named setting to the best of each other group; the intervals hold at once."""
     blocks, own = standing.blocks, rules.group_of(dict(named))
     others = {group: key for group, key in best.items() if group != own}
     ratios = {}

@@ -1,4 +1,4 @@
-"""The runs of deciding as a table of settings by blocks, and the test of two settings in it."""
+"""The deciding runs as a table of settings by blocks, and the test of two settings in it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tracking.analysis.statistics import Times, floored_variance, p_sooner, rati
 
 @dataclass(frozen=True)
 class Blocks:
-    """`runs`: of each setting its runs in the order of their blocks, of the first `num` blocks alone."""
+    """The runs of each setting in order of their blocks, for the first `num` blocks."""
 
     runs: dict[Key, list[SearchTrial]]
     num: int
 
     def times(self, key: Key) -> Times:
-        """A setting's runs for the tests. One that failed never reaches the target."""
+        """A setting's runs as Times. A failed run counts as one that never reaches the target."""
         runs = self.runs[key]
         return Times(
             [run.value for run in runs if run.value is not None],
@@ -35,12 +35,12 @@ class Blocks:
         return len(runs) == self.num and all(run.value is not None for run in runs)
 
     def p(self, sooner: Key, later: Key) -> float:
-        """The one-sided p-value for `sooner` being the sooner one.
+        """The one-sided p-value; small means that `sooner` is sooner.
 
-        Where both reached the target in every block it is Student's t of the mean difference of logarithms within
-        blocks, which share a seed. The variance is the larger of that of the pair and the one pooled over all settings
-        (the residual of the two-way table of settings and blocks), and no less than the evaluation intervals allow.
-        Else it is `p_sooner`, which counts a miss against its setting.
+        If both settings reached the target in every block, it is Student's t of the mean difference of logarithms
+        within blocks, whose runs share a seed. The variance is the larger of the pair's and the one pooled over all
+        settings (the residual of the two-way table of settings and blocks), and at least what the evaluation intervals
+        require. Otherwise it is `p_sooner`, which counts a miss against its setting.
         """
         if self.num < 2:
             return 1.0
@@ -55,9 +55,9 @@ class Blocks:
         return float(special.stdtr(freedom, distance / math.sqrt(variance / self.num)))
 
     def at_most(self, first: Key, second: Key, level: float) -> float:
-        """The upper bound of the ratio of the means of two settings, one-sided at this level; by the test of `p`.
+        """The upper bound of the ratio of two settings' means, one-sided at this level, by the test of `p`.
 
-        Infinite where there is none.
+        Infinite without a bound.
         """
         if not (self.whole(first) and self.whole(second)):
             bounds = (
@@ -77,12 +77,13 @@ class Blocks:
         return fmean(differences), max(floored_variance(differences, floor), 2 * pooled), freedom
 
     def optimism(self, candidates: Sequence[Key]) -> float:
-        """By how much the lowest mean among candidates is expected to be too low, because it is the lowest.
+        """The expected bias of the lowest mean among candidates, which is too low because it was chosen.
 
-        Each block is left out once: its value of the setting that the others choose is not chosen, so it is on average
-        that much above the mean by which the others chose (cross-validation of the choice; Efron 2004, Journal of the
-        American Statistical Association 99, 619-632). The choice among all blocks rests on one more than those among
-        the others, so it is the square root of (n - 1) / n of that. 0 where any candidate missed, or of two blocks.
+        Each block is left out once. The other blocks choose a setting by their means. Its value in the left-out block
+        took no part in the choice, so on average it exceeds the chosen mean by the bias (cross-validation of the
+        choice; Efron 2004, Journal of the American Statistical Association 99, 619-632). The choice among all n blocks
+        rests on one block more, so the bias is sqrt((n - 1) / n) of that. 0 if a candidate missed, and for fewer than
+        three blocks.
         """
         if self.num < 3 or not all(map(self.whole, candidates)):
             return 0.0
@@ -108,12 +109,12 @@ class Blocks:
         table = list(self._logs.values())
         if len(table) < 2:
             return 0.0, self.num - 1
-        of_blocks = [fmean(column) for column in zip(*table, strict=True)]
-        middle = fmean(of_blocks)
+        block_means = [fmean(column) for column in zip(*table, strict=True)]
+        middle = fmean(block_means)
         squares = 0.0
         for row in table:
             mean = fmean(row)
-            squares += sum((value - mean - block + middle) ** 2 for value, block in zip(row, of_blocks, strict=True))
+            squares += sum((value - mean - block + middle) ** 2 for value, block in zip(row, block_means, strict=True))
         freedom = (len(table) - 1) * (self.num - 1)
         return squares / freedom, freedom
 
@@ -122,16 +123,16 @@ class Blocks:
         return times.interval / fmean(times.reached)
 
     def order(self, key: Key) -> tuple[int, float]:
-        """By what settings are ranked: misses first, then the mean."""
+        """A sort key that ranks settings by misses, then by mean."""
         times = self.times(key)
         return times.num_short, fmean(times.reached) if times.reached else math.inf
 
 
 def survivors(blocks: Blocks, candidates: Sequence[Key], level: float) -> list[Key]:
-    """The candidates than which no other one is told to be sooner, each pair at `level` over the number of others.
+    """The candidates that no other one is significantly sooner than, each pair at `level` / the number of others.
 
-    The true best has one chance to be lost against each of the others, so it is lost with a probability of `level` at
-    most (multiple comparisons with the best, statistics/best_of.py).
+    The true best can be lost against each of the others once, so it is lost with a probability of at most `level`
+    (multiple comparisons with the best, statistics/best_of.py).
     """
     if len(candidates) < 2:
         return list(candidates)

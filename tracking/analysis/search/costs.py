@@ -1,4 +1,4 @@
-"""What runs cost of a search's budget: those that were made, those to come, and those of a grid."""
+"""The costs of runs in a search's budget: of past runs, of runs to come, and of a grid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracking.analysis.search.finalists import finalists_of_all
 from tracking.analysis.search.known.explored import expectations
 from tracking.analysis.search.known.trials import EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 
-BLOCKS = 5  # that the budget is kept for
+BLOCKS = 5  # for which budget is reserved
 GRID_SEEDS = 3
 
 
@@ -19,7 +19,7 @@ def spent(trials: Sequence[SearchTrial]) -> float:
 
 
 def usual_cost(rules: Rules, trials: Sequence[SearchTrial]) -> float:
-    """What a run costs: the mean of those that ended and did not fail; 0 without any."""
+    """The mean cost of runs that ended and did not fail; 0 without any."""
     if rules.run_cost is not None:
         return rules.run_cost
     costs = [trial.cost for trial in trials if trial.state not in ("running", "failed")]
@@ -27,19 +27,18 @@ def usual_cost(rules: Rules, trials: Sequence[SearchTrial]) -> float:
 
 
 def whole_costs(rules: Rules, trials: Sequence[SearchTrial]) -> dict[Key, float]:
-    """What a run of each setting costs that is alone and not stopped: its cost, times how much longer it is expected to
-    take.
+    """The expected cost of a run of each setting, alone and not stopped.
 
-    Without runs that failed, which may have cost nothing.
+    It is the run's cost times expected time / time so far. Failed runs are left out, since they may have cost nothing.
     """
     costs: dict[Key, list[float]] = {}
     for group in rules.groups:
-        own = [
+        of_group = [
             trial
             for trial in trials
             if rules.group_of(trial.setting) == group and trial.state not in ("running", "failed")
         ]
-        for trial, value in zip(own, expectations(own), strict=True):
+        for trial, value in zip(of_group, expectations(of_group), strict=True):
             reached_by = trial.value if trial.value is not None else trial.censored_at
             longer = value / reached_by if reached_by and value == value else 1.0
             cost = trial.cost_alone * longer if rules.run_cost is None else rules.run_cost
@@ -48,24 +47,24 @@ def whole_costs(rules: Rules, trials: Sequence[SearchTrial]) -> dict[Key, float]
 
 
 def block_cost(rules: Rules, trials: Sequence[SearchTrial], settings: Sequence[Mapping[str, Scalar]]) -> float:
-    """What a run of each of these settings is expected to cost."""
+    """The expected cost of one run of each of these settings."""
     costs = whole_costs(rules, trials)
     usual = fmean(costs.values()) if costs else rules.run_cost or 0.0
     return math.fsum(costs.get(key_of(setting), usual) for setting in settings)
 
 
 def reserve(rules: Rules, trials: Sequence[SearchTrial]) -> float:
-    """What deciding is expected to need: five blocks of the finalists as they are now."""
+    """The expected cost of deciding: BLOCKS blocks of the present finalists."""
     if math.isinf(rules.budget) or not any(trial.value is not None for trial in trials):
         return 0.0
     return BLOCKS * block_cost(rules, trials, finalists_of_all(rules, trials))
 
 
 def grid_cost(rules: Rules, trials: Sequence[SearchTrial]) -> float | None:
-    """What a grid of three seeds would cost at least: of all settings, an interval at five values.
+    """The estimated cost of a grid: GRID_SEEDS seeds of all settings, with five values of an interval.
 
-    An estimate: settings that were not tried are taken to cost what the others of their group do, and they are likely
-    to cost more, since a search tries what is promising.
+    Settings that were not tried are taken to cost as much as the others of their group. They probably cost more, since
+    a search tries promising settings, so the estimate is low.
     """
     exploring = of_phase(trials, EXPLORE)
     costs = whole_costs(rules, exploring)
@@ -75,5 +74,5 @@ def grid_cost(rules: Rules, trials: Sequence[SearchTrial]) -> float | None:
     per_group: dict[Scalar | None, list[float]] = {group: [] for group in rules.groups}
     for key, cost in costs.items():
         per_group[rules.group_of(dict(key))].append(cost)
-    means = [fmean(own) if own else fmean(costs.values()) for own in per_group.values()]
+    means = [fmean(values) if values else fmean(costs.values()) for values in per_group.values()]
     return GRID_SEEDS * size * math.fsum(means)

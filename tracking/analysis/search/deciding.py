@@ -1,6 +1,6 @@
-"""Deciding: blocks of one run of each finalist, in shuffled order, with seeds that exploring never used.
+"""Deciding: blocks of one run of each finalist, in shuffled order, with seeds that exploring did not use.
 
-A run counts for each objective. With two, a setting is run as long as one of them may still choose it.
+A run counts for each objective. With two objectives, a setting is run as long as either may still choose it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,23 @@ from tracking.analysis.search.spending import levels
 
 @dataclass(frozen=True)
 class Standing:
-    """Where deciding is: `candidates` may be the best, `members` are run in the next block, the best of each group
-    among them. `num_looks` were made. `blocks`: the last that was looked at, or all there is before the first look."""
+    """The state of deciding.
+
+    `candidates` may be the best. `members` are run in the next block, with the best of each group among them.
+    `num_looks` counts the looks so far. `blocks` are those of the last look, or all blocks before the first look.
+    """
 
     candidates: list[Key]
     members: list[Key]
     num_looks: int
     blocks: Blocks
-    ended: bool  # by its own rules: one candidate is left, or all looks were made
+    ended: bool  # one candidate is left, or all looks were made
 
 
 @dataclass(frozen=True)
 class Deciding:
+    """The deciding part of a search."""
+
     rules: Rules
     trials: Sequence[SearchTrial]
 
@@ -73,8 +78,10 @@ class Deciding:
 
 
 def next_deciding(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTrial]:
-    """The next run of the block that is not whole yet, or all that are left of it where each has nodes of its own; none
-    where deciding has ended or the budget is spent."""
+    """The next run of the first incomplete block; all its remaining runs if each has its own nodes.
+
+    [] if deciding has ended or the budget is spent.
+    """
     each = [Deciding(*view) for view in views(rules, trials)]
     left = [deciding for deciding in each if not deciding.standing.ended]
     members = list(dict.fromkeys(key for deciding in left for key in deciding.standing.members))
@@ -87,7 +94,7 @@ def next_deciding(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTri
     random.Random(f"{rules.seed} block {block}").shuffle(order)
     waiting = [key for key in order if key in waits[block]]
     settings = {key_of(setting): dict(setting) for deciding in left for setting in deciding.finalists}
-    # What a run costs is known by exploring, else by the first runs: then it is asked before each of the others.
+    # Exploring shows the cost of a run. Without it the first block's runs do, so the budget is checked before each.
     unforeseen = block == 0 and not rules.explore
     if unforeseen or len(waiting) == len(order):
         cost = block_cost(rules, trials, [settings[key] for key in waiting])
@@ -98,13 +105,13 @@ def next_deciding(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTri
 
 
 def _seed(rules: Rules, trials: Sequence[SearchTrial], block: int) -> int:
-    """A seed of a block, the same for all settings: above every one of exploring."""
+    """The seed of a block, the same for all settings and above all seeds of exploring."""
     used = [trial.seed for trial in of_phase(trials, EXPLORE)]
     return max([rules.explore_seed, *used]) + 1 + block
 
 
 def best_of_groups(rules: Rules, blocks: Blocks, members: Sequence[Key]) -> dict[Scalar | None, Key]:
-    """The best member of each group, of those with a run that reached the target."""
+    """The best member of each group among those with a run that reached the target."""
     best: dict[Scalar | None, Key] = {}
     for key in sorted(members, key=blocks.order):
         if blocks.times(key).reached:

@@ -1,11 +1,11 @@
-"""Which settings are decided: those that exploring found the best, and the best one of each group."""
+"""The finalists: the best settings of exploring, and the best of each group."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 
-from tracking.analysis.search.exploring.earlier import heeded, ranked_by
+from tracking.analysis.search.exploring.earlier import agreed_shape, ranked_by
 from tracking.analysis.search.known.explored import Explored, explored, noise, resolution
 from tracking.analysis.search.known.objectives import views
 from tracking.analysis.search.known.trials import Key, Rules, Scalar, SearchTrial, key_of
@@ -14,15 +14,15 @@ MANY_SPREADS = 2.0
 
 
 def finalists_of_all(rules: Rules, trials: Sequence[SearchTrial]) -> list[Mapping[str, Scalar]]:
-    """The finalists by each objective, each once."""
+    """The finalists of all objectives, each once."""
     chosen = [setting for view in views(rules, trials) for setting in finalists(*view)]
     return list({key_of(setting): setting for setting in chosen}.values())
 
 
 def finalists(rules: Rules, trials: Sequence[SearchTrial]) -> list[Mapping[str, Scalar]]:
-    """The settings of deciding, the most promising first. Only exploring runs count, so deciding does not change them.
+    """The settings to decide among, most promising first. Only exploring runs count, so deciding does not change them.
 
-    At most `max_finalists` that lie within two standard errors of the best one, and the best of each group.
+    They are at most `max_finalists` settings within two standard errors of the best, and the best of each group.
     """
     if not rules.explore:
         return [dict(setting) for setting in {key_of(setting): setting for setting in rules.finalists}.values()]
@@ -36,10 +36,11 @@ def finalists(rules: Rules, trials: Sequence[SearchTrial]) -> list[Mapping[str, 
 
 
 def _judged(rules: Rules, trials: Sequence[SearchTrial], settings: Sequence[Explored]) -> dict[Key, tuple[float, bool]]:
-    """By setting, what it is ranked by, and whether it is close to the best one.
+    """For each setting, its rank value, and whether it is close to the best one.
 
-    Its own runs alone tell that, but where an earlier search is heeded."""
-    if settings and (shape := heeded(rules, trials)):
+    Both come from the setting's own runs, unless an earlier search agrees with this one.
+    """
+    if settings and (shape := agreed_shape(rules, trials)):
         return ranked_by(rules, shape, settings)
     spread, best = noise(trials), min(settings, key=_expected, default=None)
     return {setting.key: (setting.expected, best is not None and _close(setting, best, spread)) for setting in settings}

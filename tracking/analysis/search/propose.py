@@ -1,4 +1,4 @@
-"""What a search runs next."""
+"""Propose the next runs of a search."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Rules, Search
 
 
 def propose(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTrial]:
-    """The runs to start now, after these in the order of their start.
+    """The runs to start now, given all trials in order of their start.
 
-    Exploring: up to `at_once` with those that are running. Deciding: one, or a block of runs that are apart, once
-    nothing runs. An empty list while runs are running means to wait; without, that the search has ended.
+    Exploring fills up to `at_once` running runs. Deciding starts one run, or a block of runs on their own nodes, once
+    nothing runs. [] means to wait while runs are running, else that the search has ended.
     """
     running = [trial for trial in trials if trial.state == "running"]
     exploring = rules.explore and not of_phase(trials, DECIDE)
@@ -32,16 +32,16 @@ def propose(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTrial]:
 
 
 def runs_to_first_look(rules: Rules) -> int:
-    """How many runs come before deciding first looks, as far as that is known before any: with all finalists."""
+    """The number of runs before deciding's first look, as known in advance: with the most finalists."""
     num_explored = sum(Group(rules, value, []).num_first for value in rules.groups) if rules.explore else 0
     num_finalists = max(len(rules.groups), min(rules.max_finalists, num_explored)) if rules.explore else 0
     return num_explored + rules.looks[0] * (num_finalists or len(rules.finalists))
 
 
 def _affordable(rules: Rules, trials: Sequence[SearchTrial]) -> bool:
-    """Whether another exploring run leaves what deciding needs; runs that are running count at the usual cost.
+    """Whether the budget allows another exploring run and deciding; running runs count at the usual cost.
 
-    The first settings of each group are explored within all of the budget: without them there is nothing to decide.
+    The first settings of each group may use the whole budget, since deciding needs them.
     """
     num_running = sum(trial.state == "running" for trial in trials)
     kept = 0.0 if filling(rules, trials) else reserve(rules, trials)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.tracking.analysis.search.searches import AXES, Setting, noisy, searched, true_time
 from tracking.analysis.search import EXPLORE, Rules, SearchTrial, answer, propose
-from tracking.analysis.search.exploring.earlier import heeded
+from tracking.analysis.search.exploring.earlier import agreed_shape
 from tracking.analysis.search.exploring.shape import Point, shape_of
 
 ALL: list[Setting] = [
@@ -60,8 +60,8 @@ def test_an_earlier_search_that_misleads_is_found_out(earlier: tuple[SearchTrial
     rules = begun_with(earlier)
     trials, regret = found(rules, mirrored)
     assert regret <= max(before, 0.06)
-    assert heeded(rules, []) is not None
-    assert heeded(rules, trials) is None, "its runs contradict the earlier ones"
+    assert agreed_shape(rules, []) is not None
+    assert agreed_shape(rules, trials) is None, "its runs contradict the earlier ones"
     assert len(trials) < 1.3 * len(alone)
 
 

@@ -211,8 +211,8 @@ def test_an_interval_is_searched_within_its_ends() -> None:
     ("words", "axis"),
     [
         ("lr: the axis has no values", {"key": "lr"}),
-        ("the lower end comes first", {"key": "lr", "low": 2.0, "high": 1.0}),
-        ("both ends are above 0", {"key": "lr", "low": 0.0, "high": 1.0, "log": True}),
+        ("give the lower end first", {"key": "lr", "low": 2.0, "high": 1.0}),
+        ("give ends above 0", {"key": "lr", "low": 0.0, "high": 1.0, "log": True}),
         ("a value is given twice", {"key": "lr", "choices": (1, 1)}),
     ],
 )

@@ -1,1 +1,1 @@
-"""Which setting is explored next, and when enough is known. It makes no claims."""
+"""Exploring: which setting to run next, and when to stop. It makes no claims."""

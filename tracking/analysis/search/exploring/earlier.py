@@ -1,8 +1,7 @@
-"""A search that begins with an earlier one: where its shape still promises a gain, and when nothing does.
+"""A search that starts from an earlier one: where the shape of both still promises a gain, and when it does not.
 
-What the earlier search measured is in no figure, and names no setting: it orders what is explored, ends exploring, and
-chooses among the settings that were explored those that are decided. While the runs contradict it, exploring goes on as
-without it.
+The earlier search's measurements are in no figure of the answer. They order the settings to explore, end exploring, and
+choose the finalists among the explored settings. While this search's runs contradict them, exploring ignores them.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from tracking.analysis.search.exploring.shape import UNSEEN, Place, Point, Shape
 from tracking.analysis.search.known.explored import Explored, expectations, noise, resolution
 from tracking.analysis.search.known.trials import EXPLORE, Axis, Key, Rules, Scalar, SearchTrial, of_phase
 
-LEVELS = 5.0  # steps of an interval
-APART = math.sqrt(0.5)  # two words of a choice are a step apart
-LEAST_GAIN, LEAST_OF_NOISE = 0.007, 0.12  # expected of a setting: as a share of the time, and of the noise
-LEAST_SETTINGS = 3  # of a group
+LEVELS = 5.0  # steps in an interval
+APART = math.sqrt(0.5)  # places two text choices one step apart
+LEAST_GAIN, LEAST_OF_NOISE = 0.007, 0.12  # the least expected gain worth a run: a share of the time, and of the noise
+LEAST_SETTINGS = 3  # explored settings of a group before exploring may end
 MOST_DOUBT = 0.6
-MOST_SPREADS = 0.6  # that a finalist is above the best one
+MOST_SPREADS = 0.6  # of a finalist's mean above the best one
 MOST_CANDIDATES = 200
-HALF = 0.5  # steps: what lies nearer to a setting that was tried is the same but for the noise
+HALF = 0.5  # steps; settings that are nearer to a tried one differ by less than the noise
 Setting = Mapping[str, Scalar]
 
 
-def heeded(rules: Rules, trials: Sequence[SearchTrial]) -> Shape | None:
-    """What the earlier search and these exploring runs say together; None without one, or where they disagree."""
+def agreed_shape(rules: Rules, trials: Sequence[SearchTrial]) -> Shape | None:
+    """The shape of the earlier search and these exploring runs; None without an earlier search, or if they disagree."""
     if not rules.earlier:
         return None
     exploring = of_phase(trials, EXPLORE)
@@ -44,14 +43,14 @@ def heeded(rules: Rules, trials: Sequence[SearchTrial]) -> Shape | None:
 
 
 def next_promising(group: Group, shape: Shape) -> dict[str, Scalar] | None:
-    """The setting of the group that promises most; None where all were tried."""
+    """The group's most promising setting; None if all were tried."""
     gain, setting = _most_promising(group, shape)
     steps = unknown_steps(group) if gain < _least_gain(group) else []
     return steps[0] if steps else setting
 
 
 def promises_nothing(group: Group, shape: Shape) -> bool:
-    """Whether enough settings of the group are known, and no other one is expected to be better by much."""
+    """Whether enough of the group's settings are known, and no other one has a worthwhile expected gain."""
     enough = len(group.keys) >= LEAST_SETTINGS and not unknown_steps(group)
     return enough and _most_promising(group, shape)[0] < _least_gain(group)
 
@@ -62,7 +61,7 @@ def _least_gain(group: Group) -> float:
 
 
 def unknown_steps(group: Group) -> list[dict[str, Scalar]]:
-    """Of the group that leads, the settings one step along one axis from its best one that were not tried."""
+    """The untried settings one step along one axis from the leading group's best setting; [] for other groups."""
     rules, axes = group.rules, group.rules.inner_axes
     best = [each.best[0] for value in rules.groups if (each := Group(rules, value, group.trials))]
     own = group.best[0]
@@ -74,7 +73,7 @@ def unknown_steps(group: Group) -> list[dict[str, Scalar]]:
 
 
 def ranked_by(rules: Rules, shape: Shape, settings: Sequence[Explored]) -> dict[Key, tuple[float, bool]]:
-    """Of each explored setting the logarithm of its expected time, and whether it may be the best of these."""
+    """For each explored setting, the logarithm of its expected time, and whether it may be the best one."""
     means, spreads = shape.likeliest.beside_best([_place(rules, dict(setting.key)) for setting in settings])
     may_be_best = means - means.min() <= MOST_SPREADS * spreads
     rows = zip(settings, means.tolist(), may_be_best.tolist(), strict=True)
@@ -82,7 +81,7 @@ def ranked_by(rules: Rules, shape: Shape, settings: Sequence[Explored]) -> dict[
 
 
 def _most_promising(group: Group, shape: Shape) -> tuple[float, dict[str, Scalar] | None]:
-    """The setting that was not tried with the largest expected gain, and that gain."""
+    """The largest expected gain of an untried setting, and that setting; None if all were tried."""
     axes, tried = group.rules.inner_axes, [dict(key) for key in group.keys]
     candidates = [
         setting for setting in _candidates(group) if all(distance(axes, setting, other) > HALF for other in tried)
@@ -98,7 +97,7 @@ def _most_promising(group: Group, shape: Shape) -> tuple[float, dict[str, Scalar
 
 
 def _candidates(group: Group) -> list[dict[str, Scalar]]:
-    """All settings of the group, or many of them: those around the best one, and others at random."""
+    """All settings of the group, or if there are too many, the ones around the best and random ones."""
     axes = group.rules.inner_axes
     if group.rules.num_inner is not None and group.rules.num_inner <= MOST_CANDIDATES:
         return [group.whole(setting) for setting in all_settings(axes)]
@@ -116,7 +115,7 @@ def _earlier_points(rules: Rules) -> tuple[Point, ...]:
 
 
 def _points(rules: Rules, own: Sequence[SearchTrial], trials: Sequence[SearchTrial]) -> list[Point]:
-    """The settings of a group with ended runs; `trials` are all that tell the noise."""
+    """The settings of a group with ended runs, as points. `trials` are all runs that show the noise."""
     runs: dict[Key, list[tuple[SearchTrial, float]]] = {}
     for trial, value in zip(own, expectations(own), strict=True):
         if trial.state != "running" and value > 0:
@@ -132,7 +131,7 @@ def _points(rules: Rules, own: Sequence[SearchTrial], trials: Sequence[SearchTri
 
 
 def _place(rules: Rules, setting: Setting) -> Place:
-    """Where a setting lies, in steps along each axis."""
+    """The place of a setting, in steps along each axis."""
     return tuple(step for axis in rules.axes for step in _steps(rules, axis, setting[axis.key]))
 
 

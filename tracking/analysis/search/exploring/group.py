@@ -1,4 +1,4 @@
-"""A group of a search: the settings of one value of the axis whose best is sought for each of its values."""
+"""A group of a search: the settings with one value of the group axis, whose best setting is sought separately."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tracking.analysis.search.known.explored import Explored, explored, incumben
 from tracking.analysis.search.known.objectives import front, views
 from tracking.analysis.search.known.trials import Key, Rules, Scalar, SearchTrial
 
-FILL = 3  # settings of a group that fill the space, and one more for each axis
+FILL = 3  # settings that fill a group's space, plus one for each axis
 
 
 @dataclass(frozen=True)
 class Group:
-    """A group's part of a search. `trials` are all exploring runs; `own` are the group's."""
+    """A group's part of a search. `trials` are all exploring runs, `own` the group's."""
 
     rules: Rules
     value: Scalar | None
@@ -28,17 +28,17 @@ class Group:
 
     @cached_property
     def keys(self) -> dict[Key, None]:
-        """The settings that were started, in that order."""
+        """The settings of the group in order of their first start."""
         return dict.fromkeys(trial.key for trial in self.own)
 
     @cached_property
     def settings(self) -> list[Explored]:
-        """The settings by the first objective."""
+        """The group's settings by the first objective."""
         return explored(self.rules, self.trials, self.value)
 
     @cached_property
     def views(self) -> list[Group]:
-        """The group by each objective; their `settings` are in the same order."""
+        """The group seen by each objective; their `settings` have the same order."""
         if self.rules.num_objectives == 1:
             return [self]
         return [Group(rules, self.value, trials) for rules, trials in views(self.rules, self.trials)]
@@ -50,14 +50,14 @@ class Group:
 
     @cached_property
     def front(self) -> list[Key]:
-        """The settings that are known to reach the target and that no other one beats in all objectives."""
+        """The settings known to reach the target that no other one beats in all objectives."""
         known = [
             each for each in zip(*(view.settings for view in self.views), strict=True) if all(s.known for s in each)
         ]
         return [each[0].key for each in front(known, lambda each: tuple(setting.expected for setting in each))]
 
     def whole(self, inner: dict[str, Scalar]) -> dict[str, Scalar]:
-        """A setting of the group, its keys in the order of the axes."""
+        """A setting of the group from its inner axes' values, with keys in the order of the axes."""
         grouping = self.rules.grouping
         group = {grouping.key: self.value} if grouping and self.value is not None else {}
         setting = {**inner, **group}
@@ -69,7 +69,7 @@ class Group:
 
     @property
     def num_first(self) -> int:
-        """The settings to explore before anything is decided."""
+        """The number of settings to explore before deciding."""
         return min(self.num_fill, self.rules.num_inner or self.num_fill)
 
     def seed(self, what: str) -> int:

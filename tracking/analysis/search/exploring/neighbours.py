@@ -1,6 +1,6 @@
-"""The settings next to a setting: one step along an axis, or along two.
+"""The settings next to a setting: one step along one axis or two.
 
-A learning rate that suits a batch suits its double less, so the way to the best setting often leads along two axes.
+A learning rate that suits a batch size suits twice that size less, so the way to the best setting often needs two axes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from itertools import combinations, product
 
 from tracking.analysis.search.known.trials import Axis, Scalar
 
-STEPS = 10  # of an interval
+STEPS = 10  # in an interval
 Point = Mapping[str, Scalar]
 
 
@@ -22,21 +22,21 @@ def all_settings(axes: Sequence[Axis]) -> Iterator[dict[str, Scalar]]:
 
 def neighbours(axes: Sequence[Axis], middle: Point) -> Iterator[dict[str, Scalar]]:
     """The settings one step away, along one axis first, then along two."""
-    own = {axis.key: middle[axis.key] for axis in axes}
+    values = {axis.key: middle[axis.key] for axis in axes}
     for axis in axes:
-        yield from ({**own, axis.key: value} for value in _next_to(axis, middle[axis.key]))
+        yield from ({**values, axis.key: value} for value in _next_to(axis, middle[axis.key]))
     for first, second in combinations(axes, 2):
         for value, other in product(_next_to(first, middle[first.key]), _next_to(second, middle[second.key])):
-            yield {**own, first.key: value, second.key: other}
+            yield {**values, first.key: value, second.key: other}
 
 
 def distance(axes: Sequence[Axis], first: Point, second: Point) -> float:
-    """The most steps along an axis that lie between two settings."""
+    """The largest number of steps between two settings along any axis."""
     return max((abs(_place(axis, first[axis.key]) - _place(axis, second[axis.key])) for axis in axes), default=0.0)
 
 
 def _place(axis: Axis, value: Scalar) -> float:
-    """How many steps a value is from the start of its axis."""
+    """The number of steps from the start of the axis to the value."""
     if axis.choices:
         return axis.ordered.index(value)
     return STEPS * axis.share(float(value))
@@ -53,7 +53,7 @@ def _next_to(axis: Axis, value: Scalar) -> list[Scalar]:
 
 
 def _next_on_interval(axis: Axis, value: float) -> list[Scalar]:
-    """A step down and one up, as far as they lie on the interval; of integers at least the next ones."""
+    """The values one step down and one up that lie on the interval; for integers, at least 1 apart."""
     share, around = axis.share(value), list[Scalar]()
     for step in (-1, 1):
         moved = axis.at(share + step / STEPS)

@@ -1,4 +1,4 @@
-"""Which new setting of a group is explored next: those to start with, a few that fill the space, and then proposals."""
+"""The next new setting of a group: the starting settings, then a few that fill the space, then proposals."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import math
 import random
 from collections.abc import Iterator
 
-from tracking.analysis.search.exploring.earlier import heeded, next_promising
+from tracking.analysis.search.exploring.earlier import agreed_shape, next_promising
 from tracking.analysis.search.exploring.group import Group
 from tracking.analysis.search.exploring.neighbours import all_settings, distance, neighbours
 from tracking.analysis.search.exploring.optuna_proposals import proposals
 from tracking.analysis.search.known.explored import expectations
 from tracking.analysis.search.known.trials import Axis, Scalar, key_of
 
-TRIES = 4  # proposals asked of Optuna; the first new one is taken
+TRIES = 4  # proposals requested from Optuna; the first new one is taken
 
 
 def new_setting(group: Group) -> dict[str, Scalar] | None:
-    """A setting of the group that was not tried yet; None when all were."""
+    """An untried setting of the group; None if all were tried."""
     rules, keys = group.rules, group.keys
     first = [setting for setting in _starts(group) if key_of(setting) not in keys]
     if first:
         return first[0]
     if rules.num_inner is not None and len(keys) >= rules.num_inner:
         return None
-    if shape := heeded(rules, group.trials):
+    if shape := agreed_shape(rules, group.trials):
         return next_promising(group, shape)
     if len(keys) < group.num_fill or not any(trial.state != "running" for trial in group.own):
         filling = [setting for setting in _filling(group) if key_of(setting) not in keys]
@@ -34,7 +34,7 @@ def new_setting(group: Group) -> dict[str, Scalar] | None:
 
 
 def _starts(group: Group) -> Iterator[dict[str, Scalar]]:
-    """The settings to start with that lie on the axes: the group's, and those of a group that is not searched."""
+    """The starting settings on the axes that belong to this group, or to a group that is not searched."""
     rules = group.rules
     for start in rules.starts:
         inner = {axis.key: start[axis.key] for axis in rules.inner_axes if _holds(axis, start.get(axis.key))}
@@ -62,7 +62,7 @@ def _filling(group: Group) -> Iterator[dict[str, Scalar]]:
 
 
 def _proposed(group: Group) -> Iterator[dict[str, Scalar]]:
-    """Unknown neighbours of the front, Optuna's proposals, and then all that is left, the nearest first."""
+    """Untried neighbours of the front, then Optuna's proposals, then all other settings, nearest first."""
     axes = group.rules.inner_axes
     seed = group.seed(str(len(group.trials)))
     yield from unknown_neighbours(group)
@@ -78,7 +78,7 @@ def _proposed(group: Group) -> Iterator[dict[str, Scalar]]:
 
 
 def unknown_neighbours(group: Group) -> list[dict[str, Scalar]]:
-    """The neighbours of the best settings that were not tried, those along one axis before those along two."""
+    """The untried neighbours of the best settings, along one axis before those along two."""
     axes, tried = group.rules.inner_axes, [dict(key) for key in group.keys]
     around = [
         setting

@@ -1,16 +1,16 @@
-"""What exploring runs next, and when it has learned enough.
+"""What exploring runs next, and when it ends.
 
-Each group is searched for itself, with as many settings as the others: the ratio of two groups' bests is fair only if
-both were sought alike. In a group come the settings to start with, a few that fill the space, and then proposals. The
-best one is repeated now and then, which tells the noise and takes back what was luck. With two objectives the best one
-of each is repeated, and proposals are made around the front.
+Each group is searched separately, with the same number of settings, since the ratio of two groups' bests is only fair
+if both were searched alike. Within a group come the starting settings, a few that fill the space, and then proposals.
+The best setting is repeated now and then, to measure the noise and to correct lucky results. With two objectives, the
+best of each is repeated, and proposals are made around the front.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from tracking.analysis.search.exploring.earlier import heeded, promises_nothing
+from tracking.analysis.search.exploring.earlier import agreed_shape, promises_nothing
 from tracking.analysis.search.exploring.group import FILL, Group
 from tracking.analysis.search.exploring.new_settings import new_setting, unknown_neighbours
 from tracking.analysis.search.known.caps import cap_of
@@ -18,15 +18,15 @@ from tracking.analysis.search.known.explored import Explored, noise, resolution
 from tracking.analysis.search.known.trials import EXPLORE, Key, Rules, Scalar, SearchTrial, Second, of_phase
 
 MOST_REPEATS = 3  # runs of the best setting of a group
-BETWEEN_REPEATS = 3  # new settings of a group, at least
+BETWEEN_REPEATS = 3  # the least number of new settings of a group
 PATIENCE, PATIENCE_AN_AXIS = 6, 2  # proposals without a gain
 
 
 def next_of(rules: Rules, trials: Sequence[SearchTrial]) -> SearchTrial | None:
-    """The exploring run that starts next; None where every group has ended, or has to wait for free GPUs.
+    """The next exploring run; None if every group has ended or has to wait for free GPUs.
 
-    The group with the fewest runs comes first. While it waits for more GPUs than are free, others may get ahead of it
-    by as many runs as there are GPUs: then the GPUs become free for it, and it is not left behind.
+    The group with the fewest runs comes first. While it waits for GPUs, others may get ahead of it by at most as many
+    runs as there are GPUs. Then GPUs are kept free for it.
     """
     exploring = of_phase(trials, EXPLORE)
     groups = [Group(rules, value, exploring) for value in rules.groups]
@@ -60,21 +60,21 @@ def _has_room(rules: Rules, trials: Sequence[SearchTrial], new: SearchTrial) -> 
 
 
 def filling(rules: Rules, trials: Sequence[SearchTrial]) -> bool:
-    """Whether a group has fewer settings than fill its space."""
+    """Whether a group still has fewer settings than fill its space."""
     exploring = of_phase(trials, EXPLORE)
     groups = [Group(rules, value, exploring) for value in rules.groups]
     return any(len(group.keys) < group.num_first for group in groups)
 
 
 def ended(group: Group) -> bool:
-    """Whether all settings are known, or so many were tried without a gain that is larger than the noise.
+    """Whether exploring a group has ended: all settings are known, or too many were tried without a gain.
 
-    A setting is a gain where no earlier one is as good by each objective.
+    A gain is a setting that no earlier one equals in each objective, within the noise.
     """
     keys = list(group.keys)
     if group.rules.num_inner is not None and len(keys) >= group.rules.num_inner:
         return _repeat(group) is None
-    shape = heeded(group.rules, group.trials)
+    shape = agreed_shape(group.rules, group.trials)
     if shape and promises_nothing(group, shape):
         return _repeat(group) is None
     patience = max(PATIENCE, PATIENCE_AN_AXIS * len(group.rules.axes))
@@ -98,7 +98,7 @@ def _least_gain(group: Group, setting: Explored) -> float:
 
 
 def _repeat(group: Group) -> tuple[dict[str, Scalar], int] | None:
-    """The best setting of the group with its next seed, where it is to be repeated."""
+    """The group's best setting with its next seed, if it is to be repeated; else None."""
     keys = dict.fromkeys(best.key for best in group.best if best)
     return next((repeat for key in keys if (repeat := _repeat_of(group, key, keys))), None)
 
@@ -110,7 +110,7 @@ def _repeat_of(group: Group, key: Key, bests: Collection[Key]) -> tuple[dict[str
     seeds = {trial.seed for trial in own if trial.key == key}
     seen: set[Key] = set()
     num_new = 0
-    for trial in own:  # new settings since the last repeat, but for that of the best one by another objective
+    for trial in own:  # count new settings since the last repeat; repeats of another objective's best do not count
         if trial.key not in seen:
             num_new += 1
         elif trial.key == key or trial.key not in bests:

@@ -1,6 +1,6 @@
-"""Proposals by Optuna. Its study is made anew from the trials each time, so that nothing has to be kept.
+"""Proposals by Optuna, whose study is rebuilt from the trials each time, so that no state has to be kept.
 
-The only module that imports Optuna, and only when it is asked.
+This is the only module that imports Optuna, on first use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Point = Mapping[str, Scalar]
 def proposals(
     axes: Sequence[Axis], points: Sequence[tuple[Point, Sequence[float]]], seed: int, num: int
 ) -> Iterator[dict[str, Scalar]]:
-    """Up to `num` proposals for points with these values by each objective, the lower the better.
+    """Up to `num` proposals, from points with their value by each objective; lower is better.
 
     Raises ConfigError without Optuna.
     """
@@ -32,8 +32,8 @@ def proposals(
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=0)
         study = optuna.create_study(sampler=sampler, directions=["minimize"] * num_objectives)
         for point, values in points:
-            told = {axis.key: _told(axis, point[axis.key]) for axis in axes}
-            study.add_trial(optuna.trial.create_trial(params=told, distributions=distributions, values=values))
+            params = {axis.key: _to_optuna(axis, point[axis.key]) for axis in axes}
+            study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, values=values))
     for _ in range(num):
         with _quiet():
             params = study.ask(distributions).params
@@ -46,7 +46,7 @@ def _quiet() -> Iterator[Any]:
         import optuna
     except ImportError as error:
         raise ConfigError(
-            f"a search needs Optuna, which cannot be imported ({error}); pip install 'optuna>=5,<6' (the extra search)"
+            f"a search needs Optuna, which cannot be imported ({error}): pip install 'optuna>=5,<6' (the extra search)"
         ) from error
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -59,7 +59,7 @@ def _quiet() -> Iterator[Any]:
 
 
 def _places(axis: Axis) -> list[Scalar]:
-    """Choices that are numbers, in their order, so that Optuna knows which are neighbours; else none."""
+    """Numeric choices in order, so that Optuna knows which are neighbours; [] for other choices."""
     return axis.ordered if axis.numeric and len(axis.choices) > 1 else []
 
 
@@ -76,13 +76,14 @@ def _distribution(axis: Axis) -> optuna.distributions.BaseDistribution:
     return FloatDistribution(axis.low, axis.high, log=axis.log)
 
 
-def _told(axis: Axis, value: Scalar) -> Scalar:
-    """A value as Optuna has it: the place of an ordered choice."""
+def _to_optuna(axis: Axis, value: Scalar) -> Scalar:
+    """A value for Optuna: the place of an ordered choice, else the value."""
     places = _places(axis)
     return places.index(value) if places else value
 
 
-def _value(axis: Axis, told: Any) -> Scalar:
+def _value(axis: Axis, param: Any) -> Scalar:
+    """The axis's value for a parameter of Optuna's."""
     places = _places(axis)
-    value: Scalar = places[told] if places else told
-    return axis.rounded(told) if isinstance(told, float) and not axis.choices else value
+    value: Scalar = places[param] if places else param
+    return axis.rounded(param) if isinstance(param, float) and not axis.choices else value

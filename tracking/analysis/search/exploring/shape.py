@@ -1,9 +1,9 @@
-"""The times of two searches as one surface: what an earlier one says of settings that this one has not tried.
+"""Model the times of two searches as one surface, to predict settings that only the earlier one has tried.
 
-A Gaussian process of the logarithm of the time (Rasmussen and Williams 2006). This search has the surface of the
-earlier one, times a constant that is free, times a second and smoother surface of its own (as in Kennedy and O'Hagan
-2000, Biometrika 87, 1-13). The runs of this search tell how large that second one is: where they do not follow the
-earlier one, it is large, and little is known of settings that were not tried.
+A Gaussian process of the logarithm of the time (Rasmussen and Williams 2006). This search's surface is the earlier
+one's, times a free constant, times a second, smoother surface of its own (as in Kennedy and O'Hagan 2000, Biometrika
+87, 1-13). The runs of this search show how large the second surface is. If they do not follow the earlier search, it is
+large, and little is known about untried settings.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
     Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 Place = tuple[float, ...]
-HEIGHT, REACH = 0.5, 2.0  # of the surface: the deviation of logarithms, and over how many steps they are alike
-OWN_HEIGHTS, OWN_REACH = (0.1, 0.2, 0.4, 0.8), 3.0  # of the second surface
-USUAL_HEIGHT, SPREAD = 0.3, 0.7  # of the second surface before any run: the middle, and the deviation of its logarithm
-LARGE = 0.3  # a second surface that changes the order of settings
-FREE, RATIO = 10.0, 1.0  # variances of the level of both, and of the logarithm of the constant
-ROUGH = 0.03  # what no surface follows
+HEIGHT, REACH = 0.5, 2.0  # the surface's standard deviation of logarithms, and its length scale in steps
+OWN_HEIGHTS, OWN_REACH = (0.1, 0.2, 0.4, 0.8), 3.0  # the same for the second surface
+USUAL_HEIGHT, SPREAD = 0.3, 0.7  # prior of the second surface's height: median, and deviation of its logarithm
+LARGE = 0.3  # a second surface of this height changes the order of settings
+FREE, RATIO = 10.0, 1.0  # variances of the common level, and of the logarithm of the constant
+ROUGH = 0.03  # the deviation that no surface follows
 UNSEEN = 0.4  # the deviation of a time that is only known to be beyond a bound
 
 
 class Point(NamedTuple):
-    """A setting: where it lies, the logarithm of its time, the variance of that, and whether a run reached the target.
+    """A setting: its place, the logarithm of its time with its variance, and whether a run reached the target.
 
-    Of one that none did, the logarithm of the latest `bound` is known; -inf where a run failed."""
+    If no run did, `bound` is the logarithm of the latest censored time; -inf if a run failed.
+    """
 
     place: Place
     log_time: float
@@ -82,7 +83,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Shape:
-    """The fits with each height, and how likely each is."""
+    """The fits for each height, and their probabilities."""
 
     fits: tuple[Fit, ...]
     shares: tuple[float, ...]
@@ -93,12 +94,14 @@ class Shape:
 
     @property
     def doubt(self) -> float:
-        """How likely it is that this search does not follow the earlier one."""
+        """The probability that this search does not follow the earlier one."""
         return math.fsum(share for fit, share in zip(self.fits, self.shares, strict=True) if fit.height > LARGE)
 
     def expected_gains(self, places: Sequence[Place], known: Sequence[Place]) -> Array:
-        """By how much, in logarithms, each place is expected to be better than the best known one (expected
-        improvement; Jones, Schonlau and Welch 1998, Journal of Global Optimization 13, 455-492)."""
+        """The expected improvement of each place over the best known one, in logarithms.
+
+        Jones, Schonlau and Welch 1998, Journal of Global Optimization 13, 455-492.
+        """
         import numpy as np
         from scipy import special
 
@@ -118,9 +121,9 @@ class Shape:
         return means
 
 
-@lru_cache(maxsize=4)  # a proposal asks for the same points many times
+@lru_cache(maxsize=4)  # a proposal computes the same points many times
 def shape_of(earlier: tuple[Point, ...], own: tuple[Point, ...]) -> Shape:
-    """The surfaces through the points of both searches; `earlier` has some."""
+    """The surfaces through the points of both searches; `earlier` is not empty."""
     import numpy as np
 
     points = [*earlier, *own]
@@ -132,8 +135,11 @@ def shape_of(earlier: tuple[Point, ...], own: tuple[Point, ...]) -> Shape:
 
 
 def _completed(points: Sequence[Point], is_own: Array) -> Array:
-    """The logarithms of times. One of this search's that is only known to be beyond a bound is what the earlier search
-    lets expect, if that is beyond it, and else the bound: so a run that was stopped contradicts it only then."""
+    """The logarithms of times, with this search's censored times completed.
+
+    A censored time becomes what the earlier search predicts, or its bound if that is later. So a stopped run
+    contradicts the earlier search only if its bound is beyond the prediction.
+    """
     import numpy as np
 
     logs = np.array([point.log_time for point in points])

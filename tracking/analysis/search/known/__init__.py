@@ -1,1 +1,1 @@
-"""What a search is asked, the runs that were made of it, and what they say. Nothing is proposed or decided here."""
+"""The rules of a search, its runs, and what is known from them. Nothing is proposed or decided here."""

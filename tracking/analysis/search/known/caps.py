@@ -1,4 +1,4 @@
-"""When an exploring run is stopped."""
+"""The cap at which an exploring run is stopped."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MANY_SPREADS = 3.0
 
 
 def cap_of(rules: Rules, trials: Sequence[SearchTrial], setting: Mapping[str, Scalar] | None = None) -> float | None:
-    """The objective at which a run that starts now is stopped; None where none is known.
+    """The objective at which a run that starts now is stopped; None if no best is known.
 
-    The best mean so far, plus the larger of three pooled standard deviations and an evaluation interval. With a
-    `setting` the best is that of its group, since the best of each group is an answer of its own: else a slow group
-    would be stopped before it is known which of its settings is the best.
+    It is the best mean so far, plus the larger of three pooled standard deviations and an evaluation interval. With a
+    `setting`, the best is its group's, since each group's best is part of the answer. Otherwise a slow group would be
+    stopped before its best setting is known.
     """
     groups = rules.groups if setting is None else (rules.group_of(setting),)
     leading = [incumbent(explored(rules, trials, group)) for group in groups]

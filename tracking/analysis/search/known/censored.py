@@ -1,8 +1,8 @@
-"""The expected time of a run that was stopped or missed, given that it is beyond a known time.
+"""The expected time of a censored run, given that it is beyond a known time.
 
-Times are taken as log-normal. A run that was stopped gets the mean of the distribution beyond the time at which it was
-stopped, and the distribution is fitted again with them, until it no longer moves (Schmee and Hahn 1979, Technometrics
-21, 417-432; as Hutter, Hoos and Leyton-Brown 2011 do for a search, Bayesian Optimization With Censored Response Data).
+Times are modelled as log-normal. A censored run gets the mean of the distribution beyond its censored time. Then the
+distribution is fitted again with these means, until it converges (Schmee and Hahn 1979, Technometrics 21, 417-432;
+Hutter, Hoos and Leyton-Brown 2011 do so for a search, Bayesian Optimization With Censored Response Data).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
 
-USUAL_SPREAD = 0.5  # of the logarithms of settings' times, where too few were reached to say
+USUAL_SPREAD = 0.5  # of the logarithms of settings' times, if too few runs reached the target to measure it
 LEAST_SPREAD, MOST_SPREAD = 0.1, 1.0
 ROUNDS = 20
 
 
 def mean_beyond(bounds: Array, location: float, spread: float) -> Array:
     """E[X | X > bound] of a log-normal X, whose logarithm has this mean and standard deviation, for each bound."""
-    import numpy as np  # Here, as in `expected_beyond`: every launcher imports this module, and few search.
+    import numpy as np  # here, since every launcher imports this module, but few search
     from scipy import special
 
     scores = (np.log(bounds) - location) / spread
@@ -32,11 +32,11 @@ def mean_beyond(bounds: Array, location: float, spread: float) -> Array:
     return means
 
 
-@lru_cache(maxsize=1024)  # a proposal asks for the same runs many times
+@lru_cache(maxsize=1024)  # a proposal computes the same runs many times
 def expected_beyond(reached: tuple[float, ...], bounds: tuple[float, ...]) -> tuple[tuple[float, ...], float]:
-    """The expected value of each run beyond a bound, and of a run without any information.
+    """The expected value of each run beyond its bound, and the expected value of a run without information.
 
-    Where no run reached the target, the bounds themselves say where times lie.
+    If no run reached the target, the bounds are used as times.
     """
     if not (reached or bounds):
         return (), math.nan

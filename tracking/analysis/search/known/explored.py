@@ -1,4 +1,4 @@
-"""What exploring knows: the expected time of each setting, the best one of each group, and the noise of repeats."""
+"""The state of exploring: the expected time of each setting, the best of each group, and the noise of repeats."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from tracking.analysis.search.known.trials import EXPLORE, Key, Rules, Scalar, S
 
 # The relative standard deviation of repeats before any are known; it weighs as much as one repeat.
 USUAL_NOISE = 0.1
-FAILED = 2.0  # a run that failed counts as so many times the worst one
+FAILED = 2.0  # a failed run counts as this many times the worst value
 
 
 @dataclass(frozen=True)
 class Explored:
-    """A setting's exploring runs. `expected` is the mean of their values, with the expected value of those that were
-    stopped or missed."""
+    """A setting's exploring runs. `expected` is their mean, with expected values for stopped and missed runs."""
 
     trials: tuple[SearchTrial, ...]
     expected: float
@@ -33,12 +32,12 @@ class Explored:
 
     @property
     def usable(self) -> bool:
-        """Whether no run of it failed or missed, and whether one reached the target or was merely stopped."""
+        """Whether every run reached the target or was stopped at its cap."""
         return all(trial.state in ("reached", "stopped") for trial in self.trials)
 
     @property
     def known(self) -> bool:
-        """Whether a run reached the target, and none missed it or failed."""
+        """Whether a run reached the target, and no run missed it or failed."""
         return self.usable and bool(self.reached)
 
 
@@ -56,26 +55,26 @@ def explored(rules: Rules, trials: Sequence[SearchTrial], group: Scalar | None) 
 
 
 def expectations(trials: Sequence[SearchTrial]) -> list[float]:
-    """The value of each run, or the expected one: beyond where it was stopped or missed, or of a run still running.
+    """The value of each run, or its expected value if it was stopped, missed or is running.
 
-    NaN of all where nothing is known yet.
+    All are NaN if nothing is known yet.
     """
     reached = tuple(trial.value for trial in trials if trial.value is not None)
     beyond = [trial for trial in trials if trial.value is None and trial.censored_at and trial.state != "running"]
     expected, usual = expected_beyond(reached, tuple(trial.censored_at or 0.0 for trial in beyond))
-    of_beyond = dict(zip(map(id, beyond), expected, strict=True))
+    expected_by_run = dict(zip(map(id, beyond), expected, strict=True))
     worst = FAILED * max([*reached, *expected], default=math.nan)
     values = []
     for trial in trials:
         if trial.value is not None:
             values.append(trial.value)
         else:
-            values.append(of_beyond.get(id(trial), usual if trial.state == "running" else worst))
+            values.append(expected_by_run.get(id(trial), usual if trial.state == "running" else worst))
     return values
 
 
 def incumbent(settings: Sequence[Explored]) -> Explored | None:
-    """The setting with the lowest expected value among those that reached the target."""
+    """The setting with the lowest expected value among those that reached the target, or None."""
     return min((setting for setting in settings if setting.known), key=lambda setting: setting.expected, default=None)
 
 
@@ -94,5 +93,5 @@ def noise(trials: Sequence[SearchTrial]) -> float:
 
 
 def resolution(setting: Explored) -> float:
-    """The evaluation interval of a setting, as a share of its time."""
+    """The setting's evaluation interval as a share of its time."""
     return max((trial.interval / trial.value for trial in setting.trials if trial.value), default=0.0)

@@ -1,4 +1,4 @@
-"""A search by two objectives: its trials by each of them, and the settings that no other beats in both."""
+"""Searches with two objectives: the trials seen by each, and the settings that no other beats in both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def views(rules: Rules, trials: Sequence[SearchTrial]) -> list[tuple[Rules, Sequence[SearchTrial]]]:
-    """The rules and the trials of each objective, as a search by it alone has them. Two objectives share the error."""
+    """The rules and trials for each objective, as in a search by it alone. Two objectives share the error."""
     if rules.num_objectives == 1:
         return [(rules, trials)]
     each = replace(rules, num_objectives=1, alpha=rules.alpha / rules.num_objectives)
@@ -20,12 +20,12 @@ def views(rules: Rules, trials: Sequence[SearchTrial]) -> list[tuple[Rules, Sequ
 
 
 def by_second(trial: SearchTrial) -> SearchTrial:
-    """The trial as a search by its second objective has it."""
+    """The trial by its second objective."""
     return replace(trial, **vars(trial.second or Second()), second=None)
 
 
 def front(points: Iterable[T], values: Callable[[T], tuple[float, ...]]) -> list[T]:
-    """The points that no other one beats in both of their values, by the first value. Of a single value: the best."""
+    """The points that no other one beats in both values, ordered by the first; for a single value, the best point."""
     chosen: list[T] = []
     for point in sorted(points, key=values):
         if not chosen or values(point)[1:] < values(chosen[-1])[1:]:

@@ -1,4 +1,4 @@
-"""What is searched, by which rules, and the runs that were made of it."""
+"""The axes and rules of a search, and its runs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from functools import cached_property
 from conf.schema import ConfigError
 
 Scalar = str | int | float | bool
-Key = tuple[tuple[str, Scalar], ...]  # a setting as it is compared
+Key = tuple[tuple[str, Scalar], ...]  # a hashable setting
 EXPLORE, DECIDE = "explore", "decide"
 GPUS = "gpus"
-DIGITS = 3  # of a proposed number: more tell nothing
-GRID_LEVELS = 5  # of an interval, in the grid that a search is compared with
+DIGITS = 3  # of a proposed number; more make no difference
+GRID_LEVELS = 5  # values of an interval in the grid that a search is compared with
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A key that is searched: among `choices`, or in the interval from `low` to `high`. Raises ConfigError."""
+    """A searched key: its `choices`, or its interval from `low` to `high`. Raises ConfigError."""
 
     key: str
     choices: tuple[Scalar, ...] = ()
@@ -31,18 +31,18 @@ class Axis:
     def __post_init__(self) -> None:
         if self.choices:
             if len(set(self.choices)) < len(self.choices):
-                raise ConfigError(f"{self.key}: a value is given twice; name each value once")
+                raise ConfigError(f"{self.key}: a value is given twice; give each value once")
             return
         if self.low is None or self.high is None:
             raise ConfigError(f"{self.key}: the axis has no values; give a list (1,2,4) or interval(low,high)")
         if not self.low < self.high:
-            raise ConfigError(f"{self.key}=interval({self.low:g},{self.high:g}): the lower end comes first")
+            raise ConfigError(f"{self.key}=interval({self.low:g},{self.high:g}): give the lower end first")
         if self.log and self.low <= 0:
-            raise ConfigError(f"{self.key}=interval({self.low:g},{self.high:g}): on a log scale both ends are above 0")
+            raise ConfigError(f"{self.key}=interval({self.low:g},{self.high:g}): on a log scale, give ends above 0")
 
     @property
     def ends(self) -> tuple[Scalar, ...]:
-        """Its choices, or the ends of its interval."""
+        """The axis's choices, or the ends of its interval."""
         if self.choices:
             return self.choices
         assert self.low is not None
@@ -51,7 +51,7 @@ class Axis:
 
     @property
     def num_levels(self) -> int:
-        """How many values a grid would try."""
+        """The number of values that a grid would try."""
         if self.choices:
             return len(self.choices)
         assert self.low is not None
@@ -64,16 +64,16 @@ class Axis:
 
     @property
     def numeric(self) -> bool:
-        """Whether the choices are numbers, whose neighbours are alike."""
+        """Whether the choices are numbers, so that neighbours are similar."""
         return all(isinstance(choice, int | float) and not isinstance(choice, bool) for choice in self.choices)
 
     @property
     def ordered(self) -> list[Scalar]:
-        """The choices, by size where they are numbers."""
+        """The choices, sorted if they are numbers."""
         return sorted(self.choices, key=float) if self.numeric else list(self.choices)
 
     def share(self, value: float) -> float:
-        """Where on an interval a value lies, from 0 to 1."""
+        """The place of a value on the interval, from 0 to 1."""
         assert self.low is not None
         assert self.high is not None
         if self.log:
@@ -99,7 +99,7 @@ class Axis:
         return number and self.low is not None and self.high is not None and self.low <= float(str(value)) <= self.high
 
     def rounded(self, value: float) -> float:
-        """The value at so many digits as can be typed, in the interval."""
+        """The value rounded to DIGITS digits, within the interval."""
         assert self.low is not None
         assert self.high is not None
         return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
@@ -107,7 +107,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Second:
-    """A run by the second objective, in its unit; the fields are those of SearchTrial."""
+    """A run by the second objective, in its unit; the fields are as in SearchTrial."""
 
     cap: float | None = None
     value: float | None = None
@@ -119,12 +119,13 @@ class Second:
 class SearchTrial:
     """A run of a search. `value`, `cap` and `censored_at` are in the objective's unit (seconds, USD or joules).
 
-    `state`: running, reached, stopped (at its cap), missed (its own budget spent without the target) or failed.
-    `censored_at`: the objective where a run was stopped or had missed; its true value is beyond.
-    `interval`: an evaluation interval before the value. `cost`: what it took of the search's budget, its start
-    included; `alone`: what it would have taken with the machine for itself, where that is not the same. `metric`: the
-    best value of the target's metric, for a search in which every run missed. `second`: the same run by the second
-    objective of a search that has two.
+    - `state`: running, reached, stopped (at its cap), missed (spent its own budget without the target) or failed.
+    - `censored_at`: the objective at which a run was stopped or missed; its true value is beyond.
+    - `interval`: the evaluation interval before the value.
+    - `cost`: its part of the search's budget, its start included.
+    - `alone`: the cost with the machine to itself, if different.
+    - `metric`: the best value of the target's metric, for a search in which every run missed.
+    - `second`: the same run by the second objective, if there are two.
     """
 
     setting: Mapping[str, Scalar]
@@ -152,17 +153,19 @@ class SearchTrial:
 
 @dataclass(frozen=True)
 class Rules:
-    """How a search goes. `group`: the axis of which the best setting of each value is decided as well.
+    """The rules of a search.
 
-    `looks`: the numbers of blocks after which deciding compares; `alpha`: the share of wrong decisions over all looks
-    and both objectives, where `num_objectives` is two.
-    `explore=False` decides among `finalists` alone. `starts`: settings to explore first; one without the group's key is
-    tried for each group. `earlier`: the runs of an earlier search over the same axes, which order what is explored, and
-    may end it. `higher`: whether a higher `metric` is better.
-
-    At most `at_once` exploring runs are running together. `num_gpus`: the GPUs that they divide among them, each run
-    `gpus_each`, or as many as its setting says; 0 where they divide none. `run_cost`: what a run takes of the budget,
-    where that is known before it. `apart`: each run has nodes of its own, so that those of a block run together.
+    - `group`: the axis for whose values the best setting is decided separately.
+    - `looks`: the numbers of blocks after which deciding compares.
+    - `alpha`: the share of wrong decisions over all looks, and over both objectives if `num_objectives` is two.
+    - `explore`: False decides among `finalists` only.
+    - `starts`: settings to explore first; one without the group's key is tried for each group.
+    - `earlier`: the runs of an earlier search over the same axes, which order exploring and may end it.
+    - `higher`: whether a higher `metric` is better.
+    - `at_once`: the largest number of exploring runs at a time.
+    - `num_gpus`: the GPUs that runs at a time share, `gpus_each` per run or as its setting says; 0: not shared.
+    - `run_cost`: a run's part of the budget, if known in advance.
+    - `apart`: each run has its own nodes, so the runs of a block run together.
     """
 
     axes: tuple[Axis, ...]
@@ -187,7 +190,7 @@ class Rules:
 
     @cached_property
     def grouping(self) -> Axis | None:
-        """The axis of the groups; None where it is not searched, so that all settings are one group."""
+        """The axis of the groups; None if it is not searched, so that all settings are one group."""
         return next((axis for axis in self.axes if axis.key == self.group and axis.discrete), None)
 
     @cached_property
@@ -204,7 +207,7 @@ class Rules:
 
     @cached_property
     def levels(self) -> dict[str, dict[Scalar, int]]:
-        """By axis of numbers, the place of each value by size, those of the earlier search among them."""
+        """For each numeric axis, the rank of each value, with the earlier search's values included."""
         values = {axis.key: {*axis.choices, *(trial.setting[axis.key] for trial in self.earlier)} for axis in self.axes}
         return {
             axis.key: {value: place for place, value in enumerate(sorted(values[axis.key], key=float))}
@@ -216,12 +219,12 @@ class Rules:
         return setting.get(self.group) if len(self.groups) > 1 or self.grouping else self.groups[0]
 
     def gpus_of(self, setting: Mapping[str, Scalar]) -> int:
-        """The GPUs of a run, of those that runs side by side divide: a run on the CPU has the place of one."""
+        """The run's part of the shared GPUs; a run on the CPU takes the place of one."""
         return max(1, int(setting.get(GPUS, self.gpus_each))) if self.num_gpus else 0
 
     @cached_property
     def num_inner(self) -> int | None:
-        """How many settings a group has; None where an axis is an interval."""
+        """The number of settings in a group; None if an axis is an interval."""
         return (
             math.prod(len(axis.choices) for axis in self.inner_axes)
             if all(axis.discrete for axis in self.inner_axes)
