@@ -31,7 +31,7 @@ def make(path: Path) -> None:
 
 
 def copy(path: Path) -> bool:
-    """Copy the kept database to `path`; False if there is none that this user owns."""
+    """Copy the kept database to `path`; False if this user owns no kept one."""
     try:
         if not is_trusted(_cached_path()):
             return False
