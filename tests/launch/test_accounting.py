@@ -47,7 +47,7 @@ def test_a_forgotten_job_is_ended_by_sacct_and_without_it_nobody_knows(
             monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
             for option, words in (("account", "Invalid account"), ("qos", "Invalid qos")):
                 given = ClusterConfig(kind="slurm", exclusive=False, **{option: "nobody"})
-                with pytest.raises(ConfigError, match=f"Slurm refuses such a job: .*{words}"):
+                with pytest.raises(ConfigError, match=f"Slurm refuses the job: .*{words}"):
                     BatchQueue(1, 10.0).check([config(gpus=0, cluster=given)])
             options = ["--parsable", "--output=/dev/null", f"--chdir={tmp_path}"]
             cancelled, failed = (

@@ -103,7 +103,7 @@ def test_an_allocation_is_used_at_once_and_what_it_has_not_is_refused(cluster: C
     ("arguments", "words"),
     [
         (["cluster.partition=nowhere"], "invalid partition"),
-        (["nodes=3"], "cluster=slurm: Slurm refuses such a job"),
+        (["nodes=3"], "cluster=slurm: Slurm refuses the job"),
         (["cluster.constraint=nowhere"], "Invalid feature specification"),
         (["cluster.mem=999T"], "Requested node configuration is not available"),
         (["cluster.cpus_per_node=99"], "Requested node configuration is not available"),

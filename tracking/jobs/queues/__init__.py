@@ -1,6 +1,6 @@
-"""How jobs get to nodes: to this machine, one or several at once, or to Slurm; and the launcher that follows them.
+"""Queues that run jobs on this machine or on Slurm, and the launcher that follows the jobs.
 
-Slurm is spoken to by its own commands alone.
+Slurm is reached through its own commands only.
 """
 
 from __future__ import annotations

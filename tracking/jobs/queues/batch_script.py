@@ -1,4 +1,4 @@
-"""The script that sbatch is given for a run: its options, and the supervisor that it starts on every node."""
+"""The batch script of a run: sbatch's options, and the supervisor that starts on every node."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tracking.base.safe_text import breaks_a_line
 from tracking.jobs.node import AGAIN, ticket
 
 SUPERVISOR = installation.module("tracking.jobs.node.__main__")
-PLAIN = re.compile(r"[\w@%+=:,./-]", re.ASCII)  # what neither a shell nor sbatch takes for more than itself
+PLAIN = re.compile(r"[\w@%+=:,./-]", re.ASCII)  # characters that neither bash nor sbatch interprets
 
 
 def quoted(words: Sequence[str]) -> str:
-    """Words as a line of the script, of which bash and sbatch (in #SBATCH) both make these very words again.
+    """A line of the script that bash and sbatch (in #SBATCH) both split into these words.
 
     Raises ConfigError for a control character, which no line can hold.
     """
@@ -32,14 +32,14 @@ def quoted_word(word: str) -> str:
         raise ConfigError(f"{word!r}: holds a control character ({control!r}), which a batch script cannot hold")
     if word and all(map(PLAIN.match, word)):
         return word
-    # sbatch ends a word at a space behind a backslash, and takes a backslash within single quotes for its own.
+    # sbatch splits a word at an escaped space, and interprets a backslash within single quotes.
     if "'" not in word and "\\" not in word:
         return f"'{word}'"
     return '"' + re.sub(r'([\\"$`])', r"\\\1", word) + '"'
 
 
 def text(config: RunConfig, folder: Path, name: str) -> str:
-    """The script of the run in `folder`, to be called `name` in Slurm's queue. Raises ConfigError."""
+    """The script of the run in `folder`; `name` is the job's name in Slurm's queue. Raises ConfigError."""
     options = "\n".join(f"#SBATCH {quoted([option])}" for option in sbatch_options(config, folder, name))
     before = "".join(f"{line}\n" for line in config.cluster.before)
     return f"""\
@@ -56,7 +56,7 @@ exit $code
 
 
 def sbatch_options(config: RunConfig, folder: Path, name: str) -> list[str]:
-    """The words that sbatch is given, unquoted. Raises ConfigError."""
+    """sbatch's options, unquoted. Raises ConfigError."""
     cluster = config.cluster
     options = [
         f"--job-name={name}",
@@ -76,7 +76,7 @@ def sbatch_options(config: RunConfig, folder: Path, name: str) -> list[str]:
 
 
 def words_of(key: str, line: str, gpus: str = "") -> list[str]:
-    """The words of options that the user wrote as a line. Raises ConfigError."""
+    """The user's line of options, split into words. Raises ConfigError."""
     try:
         return shlex.split(line.replace("{gpus}", gpus) if gpus else line)
     except ValueError as error:
@@ -84,7 +84,7 @@ def words_of(key: str, line: str, gpus: str = "") -> list[str]:
 
 
 def asked_for(cluster: ClusterConfig) -> dict[str, str | int | None]:
-    """What is passed to sbatch as it is, by its name there."""
+    """Options passed to sbatch unchanged, by their names in sbatch."""
     return {
         "partition": cluster.partition, "account": cluster.account, "qos": cluster.qos,
         "constraint": cluster.constraint, "time": cluster.time, "mem": cluster.mem,
@@ -93,14 +93,14 @@ def asked_for(cluster: ClusterConfig) -> dict[str, str | int | None]:
 
 
 def srun(config: RunConfig) -> list[str]:
-    """One task a node. Its nodes end each other, by what they say in the run's folder, so that Slurm need not."""
+    """The srun command: one task a node. Nodes end each other through the run's folder, so that Slurm need not."""
     options = [f"--nodes={config.nodes}", f"--ntasks={config.nodes}", "--ntasks-per-node=1"]
     if config.cluster.cpus_per_node:
         options.append(f"--cpus-per-task={config.cluster.cpus_per_node}")
     return ["srun", *options, "--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0"]
 
 
-# What a node prints that lacks the Python of who submitted the job; it is this run's reason to end.
+# What a node prints if the submitter's Python is missing there; the run takes it as the reason of its end.
 CHECKED = (
     '[ -x "$1" ] || { echo "node ${SLURMD_NODENAME:-$(uname -n)}: there is no $1, the Python of who submitted it;'
     ' the environment has to lie on a file system that all nodes share"; exit 127; }; exec "$@"'
@@ -108,7 +108,7 @@ CHECKED = (
 
 
 def supervisor(folder: Path) -> list[str]:
-    """The command that runs a node's part of the run."""
+    """The command that supervises one node's part of the run."""
     code = (
         f"PYTHONPATH={os.pathsep.join(filter(None, [str(installation.SEARCH_FOLDER), os.environ.get('PYTHONPATH')]))}"
     )

@@ -1,4 +1,4 @@
-"""What a launch would run, printed and not run."""
+"""Prints what a launch would run, and runs nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tracking.request import gpu_memory
 def show(
     jobs: Sequence[Job], refused: RefusedStacks, gpus: Sequence[Any], console: Console, asked: SearchJobs | None
 ) -> None:  # fmt: skip
-    """Print each job's command or batch script, what it will take, and the price of all. Raises ConfigError."""
+    """Print each job's command or batch script, its estimate, and the price of all jobs. Raises ConfigError."""
     sweep.name_jobs(jobs)
     if asked:
         console.print(asked.begins(), soft_wrap=True)
@@ -39,7 +39,7 @@ def show(
 
 
 def _price(jobs: Sequence[Job], estimates: Sequence[price.Estimate | None]) -> str:
-    """What all takes: settings that are decided among their blocks, as far as the budget lasts."""
+    """The price of all jobs; for settings to decide among, the price of their blocks within the budget."""
     config = jobs[0].config
     if config.search.phase:
         return f"the search's budget: {config.search.budget}"
@@ -49,7 +49,7 @@ def _price(jobs: Sequence[Job], estimates: Sequence[price.Estimate | None]) -> s
 
 
 def preview(job: Job, refused: RefusedStacks) -> str:
-    """What would start the job. Raises ConfigError."""
+    """The command or batch script that would start the job. Raises ConfigError."""
     new = Path(job.config.runs_dir).resolve() / job.name
     if job.config.cluster.kind != "none":
         return batch_script.text(job.config, new, job.name)

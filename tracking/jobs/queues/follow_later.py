@@ -1,4 +1,4 @@
-"""Follows jobs that another launcher has submitted."""
+"""Follows jobs that another launcher submitted."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tracking.store import server
 
 
 def follow(folder: Path, started: float, trust: bool = False) -> int:
-    """Follow what was submitted from `folder`; the exit code of launch.py. Raises ConfigError.
+    """Follow the jobs that were submitted from `folder`; returns the exit code of launch.py. Raises ConfigError.
 
-    Jobs of a sweep that wait for room are submitted meanwhile: so the folder is this user's, or has the user's `trust`.
+    A follower also submits a sweep's waiting jobs, so the folder must be this user's own or have the user's `trust`.
     """
     jobs = sweep.read(folder) if run_folder.read_info(folder).kind == "sweep" else []
     configs = [job.config for job in jobs] or [run_folder.read_config(folder)]
@@ -24,6 +24,6 @@ def follow(folder: Path, started: float, trust: bool = False) -> int:
     config = configs[0]
     if config.cluster.kind != "slurm":
         raise ConfigError(f"{folder}: was not submitted to a cluster; show it with {tracking_command()} report")
-    server.named(None)  # the environment's, which this user means
+    server.named(None)  # the environment's server, which this user means
     config.tracking.uri = resume.own_server(folder)
     return Launcher(config, [], started).follow(folder)

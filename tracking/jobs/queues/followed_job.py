@@ -1,4 +1,4 @@
-"""A job that was submitted, and how one ends that was not."""
+"""A job that was submitted, and the end of jobs that were not."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Followed:
     job: Job
     ticket: Ticket
     began: float  # monotonic seconds, when it was submitted
-    offset: int  # bytes of its journal that were seen
+    offset: int  # bytes of its journal that were read
     mirrored: bool = False
-    gone_at: float | None = None  # monotonic seconds, at which the queue had it no more
-    progress: RunProgress | None = None  # where it alone runs
+    gone_at: float | None = None  # monotonic seconds, when the queue no longer listed it
+    progress: RunProgress | None = None  # drawn only for a job that runs alone
 
     @property
     def folder(self) -> Path:
@@ -32,7 +32,7 @@ class Followed:
 
 
 def end_unsubmitted(jobs: Sequence[Job], failure: Failure) -> None:
-    """End the runs of jobs that have a folder, and that nobody but this process knows of."""
+    """End the runs of jobs that have a folder but were not submitted: only this process knows them."""
     for job in jobs:
         if job.owner is not None:
             job.result = outcome.end(job.owner.folder, failure)
@@ -46,7 +46,7 @@ def let_go(job: Job) -> None:
 
 
 def result_of(folder: Path) -> Result | None:
-    """A run's result; None where there is none that can be read."""
+    """A run's result; None if it is missing or cannot be read."""
     with suppress(OSError, ValueError):
         return run_folder.read_result(folder)
     return None

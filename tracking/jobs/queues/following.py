@@ -1,4 +1,4 @@
-"""Follows jobs that a queue runs: submits while there is room, mirrors what has begun, and says how each ended."""
+"""Follows the jobs of a queue: submits while there is room, mirrors runs that began, and says how each ended."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tracking.jobs.queues.queue import Queue
 from tracking.jobs.watch import Alerts
 from tracking.record import Failure, Result, attempts, failures, journal, run_folder, run_lock
 
-POLL_SEC = 0.5  # how often folders of jobs elsewhere are looked at
+POLL_SEC = 0.5  # interval between two reads of the folders of jobs elsewhere
 
 
 class Following:
-    """The jobs of one launcher. `own_folder(job)` prepares and owns the folder of one that is to be submitted.
+    """Follows the jobs of one launcher. `own_folder(job)` prepares and owns a job's folder before it is submitted.
 
-    `started` is when the launcher's command began, in seconds of the monotonic clock.
+    `started` is when the launcher's command began, in monotonic seconds.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Following:
         return [followed for followed in self._jobs if followed.job.result is None]
 
     def take_up(self, job: Job, made: Ticket) -> None:
-        """Follow a job that somebody has submitted."""
+        """Follow a job that was submitted before."""
         self._jobs.append(self._followed(job, made, time.monotonic(), 0))
 
     def submit(self, job: Job, after: str = "") -> bool:
-        """Submit a job; False where the queue does not answer now. What it refuses is the job's result."""
+        """Submit a job; False if the queue does not answer now. A refusal becomes the job's result."""
         if job.owner is None:
             self._messages.begins(job)
         began = time.monotonic() if self._num_tried >= self._queue.at_once else self._started
@@ -64,17 +64,17 @@ class Following:
         try:
             owner = job.owner = job.owner or self._own_folder(job)
             job.folder = owner.folder
-            # Of a run that goes on here, what its journal has of earlier attempts was shown then.
+            # A resumed run's journal begins with earlier attempts, which were shown then.
             seen = (job.folder / run_folder.JOURNAL).stat().st_size if job.checkpoint else 0
-            with signals.undisturbed():  # What was submitted is followed.
+            with signals.undisturbed():  # A submitted job must be followed.
                 made = self._queue.submit(owner, job.config, job.name, began, after)
                 self._jobs.append(self._followed(job, made, began, seen))
                 let_go(job)
         except slurm.Away as error:
-            self._messages.trouble(f"Slurm does not answer: {error}; it is asked again")
+            self._messages.trouble(f"Slurm does not answer: {error}; trying again")
             return False
         except ConfigError as error:
-            if job.owner is None:  # somebody took its folder up meanwhile
+            if job.owner is None:  # another process took its folder meanwhile
                 raise
             self._refused(job, Failure("bad_input", str(error)))
             return True
@@ -113,7 +113,7 @@ class Following:
         return len(self.running) < self._queue.at_once and self._queue.has_room(job.config)
 
     def detach(self, todo: Sequence[Job]) -> None:
-        """Submit the rest so that no more than `at_once` run together without anybody who follows."""
+        """Submit the remaining jobs so that at most `at_once` run together without a follower."""
         at_once = self._queue.at_once
         submitted = [followed.job for followed in self._jobs]
         for job in todo:
@@ -121,17 +121,17 @@ class Following:
                 continue
             before = self._jobs[-at_once].ticket.job_id if len(self.running) >= at_once else ""
             if not self.submit(job, before):
-                raise ConfigError(f"{job.name} and those behind it are not submitted: Slurm does not answer")
+                raise ConfigError(f"{job.name} and the jobs after it are not submitted: Slurm does not answer")
 
     def cancel(self, error: signals.Interrupted) -> None:
-        """Have what is queued or runs ended, and wait for that; a further signal ends it without grace."""
+        """Cancel queued and running jobs, and wait for their ends; a further signal ends them without grace."""
         own = []
         for followed in self.running:
             try:
                 if followed.ticket.kind != this_machine.KIND:
                     ticket.check_own(followed.folder, followed.ticket)
                 own.append(followed.ticket)
-            except ConfigError as refusal:  # It goes on, without this follower.
+            except ConfigError as refusal:  # The job keeps running without this follower.
                 followed.job.result = Result("failed", failure=Failure("error", str(refusal)))
                 self._console.print(f"note: {refusal}", soft_wrap=True)
         self._stopped_by = error
@@ -169,8 +169,8 @@ class Following:
             self._ask()
 
     def _read(self, followed: Followed, expecting: bool) -> None:
-        """See what is new in its folder, and whether it has ended by its own word."""
-        with suppress(OSError, ValueError):  # a file system that is away for a while
+        """Read what is new in the job's folder, and whether the run wrote its end."""
+        with suppress(OSError, ValueError):  # the file system may be away for a while
             self._see(followed)
             if followed.progress:
                 followed.progress.wait()
@@ -182,7 +182,7 @@ class Following:
                 self._ended(followed, result)
 
     def _see(self, followed: Followed) -> None:
-        """Show what is new in its journal. Raises OSError."""
+        """Show the new records of the job's journal. Raises OSError."""
         path = followed.folder / run_folder.JOURNAL
         if followed.offset == 0 or path.stat().st_size > followed.offset:
             for record, offset in journal.read(path, followed.offset):
@@ -209,7 +209,7 @@ class Following:
         try:
             states = self._queue.states([followed.ticket for followed in running])
         except slurm.Away as error:
-            self._messages.trouble(f"Slurm does not answer: {error}; it is asked again, and jobs go on meanwhile")
+            self._messages.trouble(f"Slurm does not answer: {error}; trying again, and jobs keep running meanwhile")
             return
         finally:
             self._asked_at = time.monotonic()
@@ -229,7 +229,7 @@ class Following:
                 self._ended(followed, self._end(followed, state))
 
     def _end(self, followed: Followed, state: slurm.JobState | None) -> Result:
-        """The result of a job that its queue has no more; where it left none, the queue's word on it."""
+        """The result of a job that left its queue: the one it wrote, else one made from the queue's last state."""
         if self._stopped_by and not self._queue.outlives and result_of(followed.folder) is None:
             return outcome.stopped(followed.folder, self._stopped_by)
         return scheduler_endings.end(followed.folder, followed.job.config, followed.ticket.job_id, state)
@@ -237,7 +237,7 @@ class Following:
     def _ended(self, followed: Followed, result: Result) -> None:
         job = followed.job
         with suppress(OSError, ValueError):
-            self._see(followed)  # what was written meanwhile
+            self._see(followed)  # records written meanwhile
         if followed.progress:
             followed.progress.close()
         job.result = result

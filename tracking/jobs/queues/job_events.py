@@ -1,4 +1,4 @@
-"""What a launch tells a program that drives it of a job: started, evaluated, and how it ended."""
+"""Events of a job for the program that drives a launch: started, evaluated, and how it ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def started(events: EventStream, job: Job) -> None:
 
 
 def next_of(events: EventStream, search: SearchJobs, folder: Path) -> list[Job]:
-    """The next jobs of a search; tells of a look at the blocks that are whole by now, if it has just had one."""
+    """The next jobs of a search; sends an event if the search has just looked at its complete blocks."""
     jobs = search.next_jobs(folder)
     for job in jobs:
         events.tell("composed", overrides=job.overrides)
@@ -33,7 +33,7 @@ def next_of(events: EventStream, search: SearchJobs, folder: Path) -> list[Job]:
 
 
 def recorded(events: EventStream, job: Job, record: Record) -> None:
-    """An evaluation, of the records of a run's journal."""
+    """Send an event if a record of a run's journal is an evaluation."""
     values = record.values if record.kind == "metrics" else {}
     evaluated = {key.removeprefix(quantities.EVAL): value for key, value in values.items() if _is_evaluation(key)}
     if evaluated:
@@ -45,7 +45,7 @@ def _is_evaluation(key: str) -> bool:
 
 
 def ended(events: EventStream, job: Job) -> None:
-    """How a run ended: reached, missed, stopped or failed, with its figures or the reason."""
+    """Send how a run ended: reached, missed, stopped or failed, with its figures or the reason."""
     result = job.result
     assert result is not None
     metrics = documents.finite(dict(result.metrics))

@@ -1,4 +1,4 @@
-"""What a launcher says of its jobs: that one begins, waits, runs, ended, and how many are left."""
+"""Messages of a launcher about its jobs: begun, waiting, running, ended, and how many are left."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracking.record import Record, checkpoints
 
 
 def of_search(search: SearchConfig, seed: int) -> str:
-    """What a search begins: `run 7, exploring: batch_size=8 lr=0.014, stopped after 9.1 s`."""
+    """The line of a search's run as it begins: `run 7, exploring: batch_size=8 lr=0.014, stopped after 9.1 s`."""
     what = "exploring" if search.phase == "explore" else f"deciding, block {(search.block or 0) + 1}"
     setting = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in search.setting.items())
     cap = "" if search.cap_sec is None else f", stopped after {search.cap_sec:.3g} s of training"
@@ -21,9 +21,9 @@ def of_search(search: SearchConfig, seed: int) -> str:
 
 
 class JobMessages:
-    """`num_jobs` is 0 where a search decides how many there are.
+    """Prints the messages. `num_jobs` is 0 if a search decides the number of jobs.
 
-    `at_once` is how many jobs run together here; 0 where nobody knows when a queue will run them.
+    `at_once` is how many jobs run together here; 0 if it is unknown when a queue will run them.
     """
 
     def __init__(self, console: Console, num_jobs: int, at_once: int) -> None:
@@ -32,11 +32,11 @@ class JobMessages:
         self._at_once = at_once
         self._num_begun = self._num_ended = 0
         self._took_sec: list[float] = []
-        self._states: dict[str, str] = {}  # what was last said of a job, by its name
+        self._states: dict[str, str] = {}  # the state last printed, by the job's name
         self._trouble = ""
 
     def begins(self, job: Job) -> None:
-        """Of a job that is about to be submitted, in a sweep on this machine."""
+        """Print that a job is about to be submitted, in a sweep on this machine."""
         self._num_begun += 1
         if self._num_jobs > 1 and self._at_once:
             overrides = " ".join(job.overrides)
@@ -50,20 +50,20 @@ class JobMessages:
 
     def resumed(self, job: Job, record: Record) -> None:
         if job.config.cluster.kind == "none":
-            return  # Whoever resumed it here has said so.
+            return  # The launcher that resumed it here has said so.
         place = record.values["epoch_num"], record.values.get("step", 0)
         goes_on = f"goes on after {checkpoints.going_on(*place)}"
         self._print(f"  {job.name}: {goes_on if any(place) else 'begins anew, since it has no checkpoint'}")
 
     def state(self, job: Job, state: JobState) -> None:
-        """What the queue says of a job, where that is new."""
+        """Print the queue's state of a job if it has changed."""
         words = str(state)
         if words != self._states.get(job.name) and (state.nodes or job.config.cluster.kind != "none"):
             self._states[job.name] = words
             self._print(f"  {job.name}: {words}")
 
     def ended(self, job: Job, took_sec: float | None) -> None:
-        """What became of a job of a sweep, and how many are left."""
+        """Print how a sweep's job ended, and how many are left."""
         self._num_ended += 1
         self._took_sec += [took_sec] if took_sec is not None else []
         if self._num_jobs == 1:
@@ -75,7 +75,7 @@ class JobMessages:
             self._print(job_words.job_line(job.name, sweep_summary.outcome(job), left, mean_sec))
 
     def trouble(self, words: str) -> None:
-        """What is wrong with the queue now, said once; empty while it answers."""
+        """Print the queue's trouble once; `words` is empty while the queue answers."""
         if words and words != self._trouble:
             self._print(f"note: {words}")
         self._trouble = words

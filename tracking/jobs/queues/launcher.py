@@ -1,4 +1,4 @@
-"""Has jobs run by a queue, follows them, and shows what came of them."""
+"""Gives jobs to a queue, follows them, and shows their results."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ from tracking.record import Failure, Result, run_folder, run_lock
 
 
 class Launcher:
-    """Runs jobs and returns the exit code of launch.py. `gpus` are the visible ones; `waiting` is a supervisor.
+    """Runs jobs and returns the exit code of launch.py.
 
-    `started` is when the user's command began, in seconds of the monotonic clock.
+    `gpus` are the visible GPUs; `waiting` is a supervisor started ahead; `started` is when the user's command began,
+    in monotonic seconds.
     """
 
     def __init__(
@@ -42,8 +43,8 @@ class Launcher:
         self._log_model, self._register = config.log_model, config.register_model is not None
         self._gpus = gpus
         self._started = started
-        self._adopts = config.cluster.kind != "none"  # jobs that a scheduler has go on
-        self._takes_up = False  # it only follows what was submitted before
+        self._adopts = config.cluster.kind != "none"  # a scheduler's jobs keep running
+        self._takes_up = False  # whether it only follows jobs that were submitted before
         self._queue = queue_of(config, waiting)
         self._console = make_console()
         self._uploads = Uploads(config.tracking, self._console)
@@ -57,24 +58,24 @@ class Launcher:
         self._queue.close()
 
     def check_jobs(self, configs: Sequence[RunConfig], verdicts: Sequence[Verdict]) -> None:
-        """Raise ConfigError where a job cannot be run, and the sweep does not ask for the others.
+        """Raise ConfigError if a job cannot run and the sweep does not skip such jobs.
 
-        What a stack needs on a cluster is looked at on its nodes.
+        On a cluster, each node checks the stack itself.
         """
         if len({config.cluster.kind for config in configs}) > 1:
-            raise ConfigError("cluster: the jobs of a sweep are all of one kind; give one cluster")
+            raise ConfigError("cluster: all jobs of a sweep run on one kind of cluster; give one cluster")
         self._refused.judged(verdicts)
         if configs:
             self._queue.check(configs)
 
     def check_server(self) -> None:
-        """Say so where the server does not answer. Raises ConfigError where it refuses the user."""
+        """Print a note if the server does not answer. Raises ConfigError if it refuses the user."""
         self._uploads.check_server(self._log_model, self._register)
 
     def make_stacks(self, configs: Sequence[RunConfig]) -> None:
-        """Make the environments that the jobs need, outside every measured time. Raises ConfigError.
+        """Make the jobs' environments, outside every measured time. Raises ConfigError.
 
-        On a cluster they are made in the cache that all nodes share, and each node fetches its images.
+        On a cluster, all nodes share the cache of environments, and each node fetches its images.
         """
         began = time.monotonic()
         here = [config for config in configs if config.cluster.kind == "none" or config.stack.kind != "container"]
@@ -99,12 +100,12 @@ class Launcher:
         except OSError as error:
             raise ConfigError(f"runs_dir={root}: {error}; give a folder that you can write to") from error
         except Interrupted:
-            return 1  # stopped before anything was there to show
+            return 1  # stopped before there was a run to show
         job.folder = job.owner.folder
         return self._follow_single(job, job.folder)
 
     def run_node(self, config: RunConfig) -> int:
-        """Train the part of a node that is not the head, which has the run, its mirror and its table."""
+        """Train the part of a non-head node; the head node has the run, its mirror and its table."""
         try:
             failure = join(config, list(self._gpus), self._say)
         except Interrupted as error:
@@ -116,7 +117,7 @@ class Launcher:
     def run_sweep(
         self, jobs: list[Job], argv: Sequence[str], folder: Path | None = None, search: SearchJobs | None = None
     ) -> int:
-        """Run the jobs that are left, in a new sweep or in that of `folder`, or a search's. Raises ConfigError."""
+        """Run the remaining jobs in a new sweep, in the sweep of `folder`, or in a search. Raises ConfigError."""
         jobs = search.jobs if search else [job for job in jobs if not self._refused.is_idle(job.config)]
         root = folder.parent if folder else Path(jobs[0].config.runs_dir)
         with ExitStack() as held:
@@ -143,15 +144,15 @@ class Launcher:
         return exit_code(jobs)
 
     def follow(self, folder: Path) -> int:
-        """Follow a sweep or a run that was submitted before. Raises ConfigError where somebody else does."""
+        """Follow a sweep or a run that was submitted before. Raises ConfigError if another process follows it."""
         self._takes_up = True
         if run_folder.read_info(folder).kind != "sweep":
             config = run_folder.read_config(folder)
-            config.detach = False  # It was submitted so.
-            return self._follow_single(Job(config, [], folder), folder)  # One that has ended is mirrored, too.
+            config.detach = False  # It may have been submitted with detach.
+            return self._follow_single(Job(config, [], folder), folder)  # This mirrors a run that has ended, too.
         jobs = sweep.read(folder)
         for job in jobs:
-            job.config.detach = False  # They were submitted so.
+            job.config.detach = False  # They may have been submitted with detach.
         sweep.name_jobs(jobs)
         return self.run_sweep(jobs, [], folder)
 
@@ -185,7 +186,9 @@ class Launcher:
         return exit_code([job])
 
     def _run_jobs(self, jobs: Sequence[Job], folder: Path, search: SearchJobs | None) -> None:
-        todo = [job for job in jobs if not job.settled and not (self._takes_up and job.result)]  # none runs again
+        todo = [
+            job for job in jobs if not job.settled and not (self._takes_up and job.result)
+        ]  # a follower repeats no run
         for job in todo:
             if job.result:
                 job.start_anew()
@@ -210,7 +213,7 @@ class Launcher:
         todo = []
         for job in jobs:
             made = ticket.read(job.folder) if job.folder and not job.owner else None
-            if made:  # it may have ended meanwhile
+            if made:  # the job may have ended meanwhile
                 following.take_up(job, made)
             else:
                 todo.append(job)
@@ -220,7 +223,7 @@ class Launcher:
                 raise self._detached(folder, search)
             following.follow(todo, (lambda: job_events.next_of(self._events, search, folder)) if search else None)
         except Interrupted as error:
-            following.close()  # Nothing is drawn over a question.
+            following.close()  # The progress display must not cover the question.
             if self._queue.outlives and not wants_cancel(error):
                 following.detach(todo)
                 raise self._detached(folder, search) from error
@@ -239,7 +242,7 @@ class Launcher:
         return Detached()
 
     def _submittable(self, job: Job, root: Path, parent: Path | None) -> run_lock.Owner:
-        """Own the folder of a job that is to be submitted. Raises ConfigError where its stack cannot run here."""
+        """Own the folder of a job before it is submitted. Raises ConfigError if its stack cannot run here."""
         uri, made_before = self._uploads.uri, job.folder
         owner = run_lock.take(made_before) if made_before else own_folder(job, root, parent, uri, self._say)
         job.owner, job.folder = owner, owner.folder
@@ -247,11 +250,11 @@ class Launcher:
         return owner
 
     def _mark(self, folder: Path) -> None:
-        if not self._offline:  # the user knows that those are not uploaded
+        if not self._offline:  # the user knows that offline runs are not uploaded
             unfinished.mark(folder)
 
     def _look_back(self, root: Path) -> None:
-        with suppress(OSError):  # what is wrong with other runs hinders none
+        with suppress(OSError):  # trouble with other runs must not stop these
             self._uploads.look_back(root)
 
     def _say(self, words: str) -> None:

@@ -1,4 +1,4 @@
-"""What jobs are given to: this machine, sbatch's queue, or the nodes of an allocation by srun."""
+"""The interface of a queue: this machine, sbatch, or srun within an allocation."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from tracking.record import run_lock
 
 
 class Queue(Protocol):
-    at_once: int  # how many jobs run together at most
-    outlives: bool  # whether what was submitted goes on without this process
-    poll_sec: float  # how long to wait between two questions about all jobs
-    settling_sec: float  # how long what a job wrote last may take to be seen here
+    at_once: int  # most jobs that run together
+    outlives: bool  # whether submitted jobs keep running without this process
+    poll_sec: float  # interval between two queries of all jobs' states
+    settling_sec: float  # longest delay until a job's last write is visible here
 
     def check(self, configs: Sequence[RunConfig]) -> None:
-        """Raise ConfigError for what the queue would refuse."""
+        """Raise ConfigError for jobs that the queue would refuse."""
 
     def expect(self) -> None:
-        """Do ahead what can be done for a next job."""
+        """Prepare for a next job ahead of time."""
         return
 
     def has_room(self, config: RunConfig) -> bool:
-        """Whether such a job, of those that may run together, can be submitted now."""
+        """Whether the queue has room for this job beside those that run now."""
         return True
 
     def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, started: float, after: str = "") -> Ticket:
-        """Have the run in the owner's folder run, once job `after` has ended. Raises ConfigError, slurm.Away, OSError.
+        """Submit the run in the owner's folder; it starts once job `after` has ended.
 
-        Whoever then answers for the folder has its lock, or is named by the ticket. `started` is when the job's command
-        began, in seconds of the monotonic clock.
+        The process that then owns the folder holds its lock or is named by the ticket. `started` is when the job's
+        command began, in monotonic seconds. Raises ConfigError, slurm.Away, OSError.
         """
 
     def states(self, tickets: Sequence[Ticket]) -> dict[str, JobState]:
-        """By job id, of those that are known. Raises slurm.Away."""
+        """States of the jobs that the queue knows, by job id. Raises slurm.Away."""
 
     def cancel(self, tickets: Sequence[Ticket], signum: int) -> None:
-        """Have these jobs end, as `signum` told this process. Raises slurm.Away, ConfigError."""
+        """Cancel these jobs; `signum` is the signal that this process got. Raises slurm.Away, ConfigError."""
 
     def close(self) -> None:
-        """Leave nothing behind that no job has."""
+        """Release what no job uses."""
         return

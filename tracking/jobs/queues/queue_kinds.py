@@ -1,4 +1,4 @@
-"""Which queue a config asks for."""
+"""Selects the queue that a config asks for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracking.jobs.queues.this_machine import Machine
 
 
 def queue_of(config: RunConfig, waiting: SupervisorProcess | None = None) -> Queue:
-    """The queue; `waiting` is a supervisor that was started ahead on this machine."""
+    """The queue of the config's cluster; `waiting` is a supervisor started ahead on this machine."""
     if config.cluster.kind == "none":
         return Machine(config.sweep.jobs_at_once, waiting)
     if waiting:

@@ -1,4 +1,4 @@
-"""Slurm as a queue: sbatch's, or the nodes of an allocation by srun."""
+"""Slurm as a queue: sbatch, or srun within an allocation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTLING_SEC = 10.0  # of a shared file system
 
 
 class BatchQueue(Queue):
-    """A job a run, with sbatch."""
+    """Submits each run as one job with sbatch."""
 
     outlives = True
     settling_sec = SETTLING_SEC
@@ -32,7 +32,7 @@ class BatchQueue(Queue):
             try:
                 slurm.test([option for option in options if not option.startswith("--output")])
             except ConfigError as error:
-                raise ConfigError(f"cluster=slurm: Slurm refuses such a job: {error}; see cluster.*") from None
+                raise ConfigError(f"cluster=slurm: Slurm refuses the job: {error}; change cluster.*") from None
             except slurm.Away as error:
                 raise ConfigError(f"cluster=slurm: Slurm does not answer: {error}") from None
 
@@ -52,7 +52,7 @@ class BatchQueue(Queue):
 
 
 class AllocationQueue(Queue):
-    """Steps of the job that this process is in, which end with it."""
+    """Runs each job as a step of the allocation that holds this process; the steps end with the process."""
 
     outlives = False
     poll_sec = 0.2
@@ -66,8 +66,8 @@ class AllocationQueue(Queue):
         nodes = os.environ.get("SLURM_JOB_NUM_NODES", "")
         if not nodes.isdigit() or "SLURM_JOB_ID" not in os.environ:
             raise ConfigError(
-                "cluster=here: this is no allocation of Slurm's (SLURM_JOB_NUM_NODES is not set); start it in salloc or"
-                " in a batch script, or give cluster=slurm"
+                "cluster=here: no Slurm allocation found (SLURM_JOB_ID or SLURM_JOB_NUM_NODES is not set); start it in"
+                " salloc or in a batch script, or give cluster=slurm"
             )
         for config in configs:
             if config.nodes > int(nodes):
@@ -77,8 +77,8 @@ class AllocationQueue(Queue):
         folder = owner.folder
         command = [*batch_script.srun(config), *batch_script.supervisor(folder)]
         with (folder / ticket.PRINTED).open("ab") as printed:
-            # A session of its own: Ctrl-C reaches this process alone, which ends the step in good order. Its input is a
-            # pipe that only this process holds open: srun passes the end of it on (tracking/jobs/node/lifeline.py).
+            # In its own session, the step gets no Ctrl-C: this process ends it in good order. Only this process holds
+            # the step's input pipe open, and srun passes its end on (tracking/jobs/handover/lifeline.py).
             step = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=printed, stderr=subprocess.STDOUT, start_new_session=True
             )

@@ -1,4 +1,4 @@
-"""The end of a run, of a sweep or of a search: what a launcher writes and prints."""
+"""What a launcher writes and prints at the end of a run, a sweep or a search."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: P
             events.tell("answer", **search.told())
             search.show(console)
         else:
-            if len(jobs) == 1 and jobs[0].result:  # Jobs of larger sweeps have had a line when they ended.
+            if len(jobs) == 1 and jobs[0].result:  # Jobs of larger sweeps got a line as they ended.
                 console.print(f"  {jobs[0].name}: {sweep_summary.outcome(jobs[0])}", soft_wrap=True)
             console.print(sweep_summary.table(folder.name, jobs))
             for line in sweep_report.headlines(folder) if all(job.result for job in jobs) else ():
@@ -44,7 +44,7 @@ def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: P
         console.print(f"goodput of all jobs: {words}", soft_wrap=True)
     console.print(f"sweep folder: {os.path.relpath(folder)}", soft_wrap=True)
     if (usd := sweep_cost.spent_usd(folder)) is not None:
-        console.print(f"cost of the sweep: {usd:,.2f} USD, of every job from its start to its end")
+        console.print(f"cost of the sweep: {usd:,.2f} USD, each job from its start to its end")
     with Drawing(console, "what was spent in vain is not known"):
         if words := sweep_waste.words(sweep_waste.write(folder)):
             console.print(words, soft_wrap=True)

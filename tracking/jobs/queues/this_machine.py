@@ -1,4 +1,4 @@
-"""This machine as a queue: one job at a time, or several side by side, each in a share of its own."""
+"""This machine as a queue: one job at a time, or several side by side, each in its own share."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tracking.machine.environment import nvml
 from tracking.record import run_lock
 
 KIND = "shared"
-LOST_SEC = 120.0  # A supervisor that was told to stop has ended by then, or hangs and is killed.
+LOST_SEC = 120.0  # A supervisor still running this long after it was told to stop hangs, and is killed.
 
 
 class Machine(Queue):
-    """Supervisors of this launcher, which end with it. `waiting` is one that was started ahead of its run."""
+    """Runs jobs under supervisors that end with this launcher. `waiting` is a supervisor started ahead of its run."""
 
     outlives = False
     poll_sec = 0.1
@@ -29,30 +29,27 @@ class Machine(Queue):
     def __init__(self, at_once: int, waiting: SupervisorProcess | None = None) -> None:
         self.at_once = at_once
         self._waiting = waiting
-        self._shares: list[Share] = []  # none where each job has the whole machine
+        self._shares: list[Share] = []  # empty if each job has the whole machine
         self._divides_gpus = False  # a share holds one GPU, and a job takes as many shares as it has GPUs
-        self._running: dict[str, tuple[list[int], SupervisorProcess]] = {}  # with the numbers of their shares
+        self._running: dict[str, tuple[list[int], SupervisorProcess]] = {}  # share numbers and supervisor, by job id
         self._cancelled_at = float("inf")  # monotonic seconds
         self._fork_servers: ForkServers | None = None
-        self._to_come: Counter[Hashable] = Counter()  # by kind of worker, the jobs that are not submitted yet
-        self._repeated: set[Hashable] = set()  # the kinds of worker that several jobs have
+        self._to_come: Counter[Hashable] = Counter()  # jobs not yet submitted, by kind of worker
+        self._repeated: set[Hashable] = set()  # kinds of worker that several jobs have
 
     def check(self, configs: Sequence[RunConfig]) -> None:
-        """Cut the machine into as many shares as jobs are to run at once, or for a search into one a GPU.
-
-        Raises ConfigError.
-        """
+        """Cut the machine into one share a concurrent job, or for a search one a GPU. Raises ConfigError."""
         self._to_come = Counter(map(kind_of_worker, configs))
         self._repeated = {kind for kind, number in self._to_come.items() if number > 1}
         if self.at_once == 1:
             return
-        asked = f"sweep.jobs_at_once={self.at_once}"
+        option = f"sweep.jobs_at_once={self.at_once}"
         if any(config.nodes > 1 for config in configs):
-            raise ConfigError(f"{asked}: jobs of nodes=1 share a machine; give nodes=1")
+            raise ConfigError(f"{option}: only jobs with nodes=1 share a machine; give nodes=1")
         if chosen := next((config.gpus for config in configs if isinstance(config.gpus, list)), None):
             raise ConfigError(
-                f"gpus={chosen}: {asked} gives each job GPUs of its own; give their number,"
-                " and CUDA_VISIBLE_DEVICES for those that may be used"
+                f"gpus={chosen}: {option} gives each job its own GPUs; give their number,"
+                " and list the GPUs that may be used in CUDA_VISIBLE_DEVICES"
             )
         gpus = {gpu.uuid: machine_shares.numa_of_pci(nvml.bus_id(gpu.uuid)) for gpu in nvml.visible_gpus()}
         most = max(config.num_gpus() for config in configs)
@@ -61,20 +58,20 @@ class Machine(Queue):
         cores = machine_shares.cores_here()
         if self._divides_gpus and len(cores) < len(gpus):
             raise ConfigError(
-                f"{asked}: a search cuts the machine into a part for each of its {len(gpus)} GPUs, and"
-                f" {len(cores)} cores are there; give sweep.jobs_at_once=1"
+                f"{option}: a search needs a core for each of the {len(gpus)} GPUs, but this machine has"
+                f" {len(cores)} cores; give sweep.jobs_at_once=1"
             )
         self._shares = machine_shares.cut(each[0], cores, gpus, each[1])
         on_cpu = [config for config in configs if not (self._divides_gpus and config.on_gpu())]
         widest = max((config.cpu_processes for config in on_cpu), default=0)
         if widest > len(self._shares[0].threads):
             raise ConfigError(
-                f"{asked}: {len(self._shares[0].threads)} cores are there for each job, and"
+                f"{option}: each job has {len(self._shares[0].threads)} cores, but"
                 f" cpu_processes={widest} need one each; give fewer"
             )
 
     def expect(self) -> None:
-        """Start the next job's supervisor ahead of it."""
+        """Start the next job's supervisor ahead of time."""
         if self._waiting is None or self._waiting.ended() is not None:  # It may have been killed while it waited.
             self._waiting = SupervisorProcess()
 
@@ -97,28 +94,30 @@ class Machine(Queue):
         return made
 
     def _forks(self, config: RunConfig) -> Forks | None:
-        """Where the job's worker is forked from; None where it starts anew, as one does whose kind no other job has."""
+        """The server that forks the job's worker; None if the worker starts anew.
+
+        A worker starts anew if no other job has its kind.
+        """
         kind = kind_of_worker(config)
         self._to_come[kind] -= 1
         comes_again = bool(config.search.phase) or kind in self._repeated
         if not comes_again or config.nodes > 1 or config.is_program() or config.stack.kind == "container":
             return None
         self._fork_servers = self._fork_servers or ForkServers()
-        # Jobs that run at once may ask in another order than they were submitted in.
+        # Concurrent jobs may reach the server in another order than they were submitted.
         last = not config.search.phase and self.at_once == 1 and self._to_come[kind] <= 0
         return replace(self._fork_servers.forks, last=last)
 
     def has_room(self, config: RunConfig) -> bool:
-        """Whether no process is in the shares that the job needs: a run has its result a moment before its supervisor
-        has ended."""
+        """Whether the shares that the job needs have no process: a supervisor ends a moment after its run's result."""
         return self._free_shares(config) is not None
 
     def _is_alone(self, config: RunConfig) -> bool:
-        """Whether a job has the machine for itself, as what decides has: no other job of its search runs then."""
+        """Whether the job has the whole machine; a search's deciding runs always have it."""
         return not self._shares or config.search.phase == "decide"
 
     def _free_shares(self, config: RunConfig) -> list[int] | None:
-        """The numbers of the shares that the job would have now; None where it has to wait for them."""
+        """The numbers of the shares that the job would get now; None if it has to wait."""
         running = [numbers for numbers, supervisor in self._running.values() if supervisor.ended() is None]
         if self._is_alone(config):
             return None if running else list(range(len(self._shares)))
@@ -143,7 +142,7 @@ class Machine(Queue):
         return "" if whole else str(machine_shares.joined([self._shares[number] for number in numbers]))
 
     def cancel(self, tickets: Sequence[Ticket], signum: int) -> None:
-        """Have the jobs stopped, all together; a second time, without grace. They end soon after."""
+        """Tell all jobs to stop; a second call stops them without grace. They end soon after."""
         self._cancelled_at = min(self._cancelled_at, time.monotonic())
         for made in tickets:
             self._running[made.job_id][1].tell(signum)
@@ -158,5 +157,5 @@ class Machine(Queue):
 
 
 def kind_of_worker(config: RunConfig) -> Hashable:
-    """What workers have alike that one server can fork; the server's own key has more in it (worker_process)."""
+    """A key that is equal for workers that one server may fork; the server's own key (worker_process) is finer."""
     return config.model.workload, repr(config.stack), config.processes_per_node()

@@ -1,4 +1,4 @@
-"""What becomes of a run whose nodes, started by hand, do not fit together or never met: it leaves nothing."""
+"""Removes a run whose hand-started nodes do not fit together or never met."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tracking.jobs.follow import unfinished
 from tracking.jobs.plan import Job
 from tracking.record import failures, journal, run_folder
 
-ENDED = ("bad_input", *failures.STOPPED_BY)  # what they said of each other, or a signal
+ENDED = ("bad_input", *failures.STOPPED_BY)  # nodes that do not fit, or a signal
 
 
 def is_unmet(job: Job) -> bool:
-    """Whether the job has ended before its nodes had met."""
+    """Whether the job ended before its nodes met."""
     if job.config.nodes == 1 or job.config.cluster.kind != "none" or job.folder is None:
         return False
     begun = any(event.key == "init_start" for event in journal.events(job.folder / run_folder.JOURNAL))
@@ -23,7 +23,7 @@ def is_unmet(job: Job) -> bool:
 
 
 def give_up(job: Job, folder: Path) -> int:
-    """Remove the job's folder; the exit code. Raises ConfigError with the reason why its nodes do not fit."""
+    """Remove the job's folder; returns the exit code. Raises ConfigError if its nodes do not fit together."""
     unfinished.unmark(folder)
     shutil.rmtree(folder)
     assert job.result
