@@ -186,9 +186,7 @@ class Launcher:
         return exit_code([job])
 
     def _run_jobs(self, jobs: Sequence[Job], folder: Path, search: SearchJobs | None) -> None:
-        todo = [
-            job for job in jobs if not job.settled and not (self._takes_up and job.result)
-        ]  # a follower repeats no run
+        todo = [job for job in jobs if not job.settled and not (self._takes_up and job.result)]  # none repeats
         for job in todo:
             if job.result:
                 job.start_anew()

@@ -1,4 +1,4 @@
-"""A search of settings as a sweep. Its next jobs follow from what is known, and its end is an answer."""
+"""A search of settings, run as a sweep: results so far choose the next jobs, and the end is an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search says as it begins, its answer in words, and the table of its finalists."""
+"""The words of a search: its first line, its answer, and the table of its finalists."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LABELS = {"time": "time to accuracy (s)", "cost": "cost to accuracy (USD)", "ene
 UNITS = {"time": "s", "cost": "USD", "energy": "J"}
 BETTER = {"time": "as fast", "cost": "as cheap", "energy": "as sparing of energy"}
 BEST = {"time": "quickest", "cost": "cheapest", "energy": "least energy"}
-Rates = Mapping[Key, tuple[float | None, float | None]]  # samples/s and epochs of a setting
+Rates = Mapping[Key, tuple[float | None, float | None]]  # a setting's samples/s and epochs
 
 
 def begins(search: SearchConfig, objectives: Sequence[str], only_decides: bool, jobs: Sequence[Job]) -> str:
-    """What is said as a search begins, or goes on with the jobs that it has."""
+    """The first line of a search that begins or continues with its jobs."""
     what = "repeated until decided" if only_decides else f"a search for the least {' and the least '.join(objectives)}"
     num_ended = sum(job.result is not None for job in jobs)
     num_queued = sum(job.result is None and job.folder is not None for job in jobs)  # An earlier launcher's.
@@ -32,9 +32,9 @@ def begins(search: SearchConfig, objectives: Sequence[str], only_decides: bool, 
 
 
 def text(answers: Sequence[Answer], objectives: Sequence[str], budget: Budget, points: Sequence[Point]) -> str:
-    """The answer as somebody would say it: the setting, its figure, what it is compared with, and what it took.
+    """The answer in words: the setting, its figure, how it compares, and what the search cost.
 
-    `points` are the settings that were decided, by both objectives, or by time and cost where one is searched for.
+    `points` are the decided settings by both objectives; with a single objective, by time and cost.
     """
     first, words = answers[0], list[str]()
     if len(answers) > 1 and any(answer.named for answer in answers):
@@ -56,11 +56,11 @@ def _front(points: Sequence[Point], objectives: Sequence[str]) -> list[str]:
         f"{setting_text(point.trial.setting)} ({point.first:.4g} {units[0]}, {point.second:.4g} {units[1]})"
         for point in front_of(points)
     ]
-    return [f"The front, which nothing decided beats in both: {'; '.join(settings)}."] if settings else []
+    return [f"The front (no decided setting beats these in both): {'; '.join(settings)}."] if settings else []
 
 
 def setting_text(setting: Mapping[str, Scalar]) -> str:
-    """`gpus=4 batch_size=8 lr=0.014`: a key's last part names it."""
+    """`gpus=4 batch_size=8 lr=0.014`: each key by its last part."""
     return " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in setting.items()) or "the one setting"
 
 
@@ -74,7 +74,7 @@ def figure_text(figure: Figure, objective: str) -> str:
 
 
 def table(answers: Sequence[Answer], objectives: Sequence[str], rates: Rates) -> Table:
-    """The finalists, by their deciding runs, the best by the first objective first; rate and epochs are means."""
+    """The table of finalists by their deciding runs, best by the first objective first; rate and epochs are means."""
     drawn = Table(title="finalists, by runs of their own", title_justify="left")
     heads = [(f"to the target ({UNITS[objective]})", "95 % interval") for objective in objectives]
     for heading in ("setting", *chain(*heads), "n", "samples/s", "epochs", ""):
@@ -155,8 +155,10 @@ def _ratios(answer: Answer, objective: str, points: Sequence[Point] = ()) -> lis
 
 
 def one_run(whole: Sequence[float], cut: Sequence[float]) -> str:
-    """What a run took, its start included, for who gives a larger budget: of `whole` runs, else of those that a time
-    limit `cut` off, in seconds."""
+    """The time that a run took, its start included, to help choose a larger budget.
+
+    Both are in seconds: `whole` runs, else runs that a time limit `cut` off.
+    """
     if not whole:
         return f"A run takes more than {max(cut):.3g} s, its start included." if cut else ""
     low, high = (f"{end:.3g}" for end in (min(whole), max(whole)))

@@ -1,4 +1,4 @@
-"""The settings of a search by two objectives, and the front: those that no other beats in both."""
+"""The settings of a search by two objectives, and their front: settings that no other one beats in both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracking.analysis.search import DECIDE, Key, SearchTrial, front
 
 
 class Point(NamedTuple):
-    """A run, or one of a setting's with the means of all of them."""
+    """A run with its two values; or a setting's first run with the means of its runs."""
 
     trial: SearchTrial
     first: float
@@ -18,9 +18,9 @@ class Point(NamedTuple):
 
 
 def means(runs: Sequence[Point], trials: Iterable[SearchTrial]) -> list[Point]:
-    """The means of each setting, of its deciding runs where it has any: those of exploring hold a search's luck.
+    """Each setting's means over its deciding runs, else its exploring runs, which hold the luck of the search.
 
-    A setting of which a deciding run missed the target is left out.
+    Settings with a deciding run that missed the target are left out.
     """
     missed = {trial.key for trial in trials if trial.phase == DECIDE and trial.state == "missed"}
     settings: dict[Key, list[Point]] = {}
@@ -37,8 +37,8 @@ def means(runs: Sequence[Point], trials: Iterable[SearchTrial]) -> list[Point]:
 
 
 def front_of(points: Sequence[Point]) -> list[Point]:
-    """The settings that no other one beats in both, the best by the first objective first.
+    """The settings that no other one beats in both, best by the first objective first.
 
-    Where any was decided, only those count: a single run that explored may have been lucky.
+    If any setting was decided, only decided ones count: a single exploring run may have been lucky.
     """
     return front([point for point in points if point.trial.phase == DECIDE] or points, lambda point: point[1:])

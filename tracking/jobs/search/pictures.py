@@ -1,4 +1,4 @@
-"""The pictures of a search: the best so far over its runs, the landscape that it has seen, and its front."""
+"""The pictures of a search: the best so far over its runs, the landscape of its settings, and its front."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAID = {"reached": "reached the target", "stopped": "stopped: it could not be th
 
 
 def write(folder: Path, trials: Sequence[SearchTrial], axes: Sequence[Axis], objectives: Sequence[str]) -> None:
-    """Write the runs by each objective, and the landscape of the first where two axes are numbers. Raises OSError."""
+    """Write the runs by each objective, and the landscape of the first if two axes are numeric. Raises OSError."""
     known = [(number, trial, at) for number, trial in enumerate(trials, 1) if (at := _at(trial)) is not None]
     if not known:
         return
@@ -36,13 +36,13 @@ def write(folder: Path, trials: Sequence[SearchTrial], axes: Sequence[Axis], obj
 
 
 def write_front(folder: Path, points: Sequence[Point], objectives: Sequence[str]) -> None:
-    """Write one objective against the other, where two settings or more have both. Raises OSError."""
+    """Write one objective against the other, if at least two settings have both. Raises OSError."""
     if len(points) > 1:
         _save(folder / FRONT, front_picture(points, objectives))
 
 
 def front_picture(points: Sequence[Point], objectives: Sequence[str]) -> Any:
-    """Each setting by two objectives; a line joins those that are on the front, which are named."""
+    """Each setting by two objectives; a line joins the settings on the front, with their names."""
     figure, (axes,) = new_figure(8, 4.8)
     for phase, label in ((EXPLORE, "explored alone"), (DECIDE, "decided")):
         own = [point[1:] for point in points if point.trial.phase == phase]
@@ -88,7 +88,7 @@ def progress(axes: Any, known: Sequence[tuple[int, SearchTrial, float]], objecti
 
 
 def landscape(known: Sequence[tuple[int, SearchTrial, float]], across: Axis, up: Axis, objective: str) -> Any:
-    """Each setting on two axes, coloured by its value where it reached the target; grey: stopped or missed."""
+    """Each setting on two axes, coloured by its value if it reached the target; grey: stopped or missed."""
     figure, (axes,) = new_figure(7, 4.8)
     for state, mark in MARKS.items():
         there = [(trial, at) for _, trial, at in known if trial.state == state]
@@ -105,7 +105,7 @@ def landscape(known: Sequence[tuple[int, SearchTrial, float]], across: Axis, up:
 
 
 def _scale(drawn: Any, axis: Axis, known: Sequence[tuple[int, SearchTrial, float]]) -> None:
-    """Label one axis: logarithmic where its values differ a lot, with a tick at each choice."""
+    """Label one axis; it is logarithmic if its values differ a lot, and has a tick at each choice."""
     values = [float(trial.setting[axis.key]) for _, trial, _ in known]
     if min(values) > 0 and max(values) >= 4 * min(values):
         drawn.axes.set(**{f"{drawn.axis_name}scale": "log"})

@@ -1,4 +1,4 @@
-"""The jobs of a search: which are to run next, as far as those that have ended say."""
+"""The jobs of a search: ended jobs choose which ones run next."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from tracking.jobs.search.trial_of_job import cap_sec, points, rates, seconds_of
 from tracking.record import Result, documents, failures
 from tracking.request.search_options import Budget, budget_of, objectives_of, setting_words
 
-MOST_TRIES = 2  # more of a run that was lost, within one launch
-SPENT = "The budget is spent: lost runs are not made again; give a larger search.budget with sweep.resume."
+MOST_TRIES = 2  # further tries of a lost run, within one launch
+SPENT = "The budget is spent: lost runs are not repeated; give a larger search.budget with sweep.resume."
 
 
 class SearchJobs:
-    """The jobs of one search; `make` composes and checks the config that words of the command line give.
+    """The jobs of one search.
 
-    `base` is what the search was asked for with, and its overrides. `jobs` are those so far, and `refused` the trials
-    that could not be run, each with the number of jobs before it. `num_gpus` are visible on this machine.
+    `base` is the request with its overrides. `make` composes and checks a config from words of the command line. `jobs`
+    are the jobs so far. `refused` are trials that could not be run, each with the number of jobs before it. `num_gpus`
+    are visible on this machine.
     """
 
     def __init__(
@@ -43,14 +44,14 @@ class SearchJobs:
         self._budget: Budget = budget_of(base.config.search)
         self._objectives = objectives_of(base.config.search)
         self.jobs = list(jobs)
-        self._refused = list(refused)  # by how many jobs there were before
+        self._refused = list(refused)  # each with the number of jobs before it
         self._read: tuple[list[Result | None], list[SearchTrial]] = [], []  # the jobs' results, and their trials
-        self._asked_at: tuple[int, int] | None = None  # how many jobs there were, and had ended, at the last proposal
+        self._asked_at: tuple[int, int] | None = None  # numbers of jobs and of ended jobs at the last proposal
         self._num_lost: dict[int, int] = {}  # by trial, how often its run was lost
-        self.trouble = ""  # what ended it early
-        self.how_far_off = ""  # a sentence on its runs' estimates, when it has ended
-        self._looked = 0  # blocks at the last look that was told
-        self.why: dict[str, str] = {}  # by setting, why it cannot be run
+        self.trouble = ""  # why the search ended early
+        self.how_far_off = ""  # at the end, a sentence on the errors of its runs' estimates
+        self._looked = 0  # blocks at the last reported look
+        self.why: dict[str, str] = {}  # the reason for each setting that cannot be run
 
     @property
     def tried(self) -> list[tuple[SearchTrial, Job | None]]:
@@ -61,7 +62,7 @@ class SearchJobs:
         return there
 
     def _trials_of_jobs(self) -> list[SearchTrial]:
-        """The jobs as trials, whose folders are read only when one has begun or ended: this is asked all the time."""
+        """The jobs as trials; folders are read only after a job began or ended, since callers ask all the time."""
         results = [job.result for job in self.jobs]
         if len(results) != len(self._read[0]) or any(map(operator.is_not, results, self._read[0])):
             self._read = results, trials_of(self.jobs, self._budget)
@@ -72,7 +73,7 @@ class SearchJobs:
         return [trial for trial, _ in self.tried]
 
     def corners(self) -> list[RunConfig]:
-        """A config for each value of each axis, all else as by default. Raises ConfigError for what cannot be run."""
+        """A config for each value of each axis, with defaults elsewhere. Raises ConfigError for one that cannot run."""
         values = [{axis.key: value} for axis in self._rules.axes for value in axis.ends]
         return [self._make([*self._words, *setting_words(value)]) for value in values]
 
@@ -81,22 +82,24 @@ class SearchJobs:
         return runs_to_first_look(self._rules)
 
     def block(self) -> list[Job]:
-        """A job of each setting that is only decided among; empty where the settings are yet to be explored. Raises
-        ConfigError for what cannot be run."""
+        """A job of each setting to decide among; empty if the search has to explore first.
+
+        Raises ConfigError for a setting that cannot be run.
+        """
         words = [[*self._words, *setting_words(setting)] for setting in self._rules.finalists]
         jobs = [Job(self._make(each), each) for each in words]
         for job in jobs:
-            job.config.sweep.jobs_at_once = 1  # What decides is alone.
+            job.config.sweep.jobs_at_once = 1  # Deciding runs have the machine to themselves.
         return jobs
 
     def next_jobs(self, folder: Path | None = None) -> list[Job]:
-        """New jobs that are to be submitted now; none while those that run have to end first, or at the end.
+        """The jobs to submit now; empty while running jobs have to end first, and at the end.
 
-        A run that was lost is made again. A proposal that cannot be run is told as failed, and another one is asked
-        for. With the sweep's `folder`, it is written there. Raises ConfigError where nothing can be run.
+        Lost runs are repeated. A proposal that cannot be run counts as failed, and the next one is taken. With the
+        sweep's `folder`, the state is written there. Raises ConfigError if no setting can be run.
         """
         now = len(self.jobs), sum(job.result is not None for job in self.jobs)
-        if now == self._asked_at:  # Nothing has ended since, and who asks disturbs what is measured.
+        if now == self._asked_at:  # Nothing has ended since, and proposing would disturb the measured runs.
             return []
         if lost := self._lost():
             return lost
@@ -109,22 +112,22 @@ class SearchJobs:
             if made:
                 break
         if not self.jobs:
-            raise ConfigError(f"search: none of its settings can be run: {next(iter(self.why.values()))}")
+            raise ConfigError(f"search: no setting can be run: {next(iter(self.why.values()))}")
         if folder and made:
             try:
                 sweep.extend(folder, self.jobs, len(self.jobs) - len(made))
-            except OSError as error:  # No run is made that the sweep's folder does not know of.
+            except OSError as error:  # Every run must be listed in the sweep's folder.
                 del self.jobs[len(self.jobs) - len(made) :]
                 self.trouble = f"The search ended early: {error}."
                 return []
         self._asked_at = len(self.jobs), sum(job.result is not None for job in self.jobs)
         if folder:
-            with suppress(OSError):  # The folders of the runs say the same.
+            with suppress(OSError):  # The runs' folders hold the same facts.
                 self.write(folder)
         return made
 
     def _lost(self) -> list[Job]:
-        """New jobs for lost runs while the budget lasts. A run that crashes each time is given up."""
+        """New jobs for lost runs while the budget lasts; a run that crashes each time is given up."""
         made: list[Job] = []
         for place, job in enumerate(self.jobs):
             if job.result is None or job.settled:
@@ -132,7 +135,7 @@ class SearchJobs:
             num_lost = self._num_lost.get(job.config.search.trial, 0) + 1
             if num_lost <= MOST_TRIES and self._is_spent():
                 self.trouble = SPENT
-            elif num_lost <= MOST_TRIES:  # Who followed the lost run has its job as it ended.
+            elif num_lost <= MOST_TRIES:  # The lost run's follower keeps the old job.
                 self._num_lost[job.config.search.trial] = num_lost
                 self.jobs[place] = again = dataclasses.replace(job, lost=list(job.lost))
                 again.start_anew()
@@ -146,7 +149,7 @@ class SearchJobs:
         return math.fsum(trial.cost for trial in self.trials) >= self._budget.amount
 
     def answers(self) -> list[Answer]:
-        """What is known by each objective. Lost runs that a spent budget does not make again cost, and say nothing."""
+        """The answer by each objective. Lost runs that a spent budget cannot repeat only add to the cost."""
         is_spent = self._is_spent()
         lost = [trial for trial, job in self.tried if is_spent and trial.state == "running" and job and job.result]
         return answers(self._rules, [trial for trial in self.trials if trial not in lost], lost)
@@ -155,7 +158,7 @@ class SearchJobs:
         return self.answers()[0]
 
     def points(self) -> list[fronts.Point]:
-        """The settings with a value by both objectives; of a search by one alone, with a time and a cost."""
+        """The settings with a value by both objectives; in a search by one objective, with a time and a cost."""
         return fronts.means(points(self.jobs, self._drawn), self.trials)
 
     @property
@@ -163,11 +166,11 @@ class SearchJobs:
         return self._objectives if len(self._objectives) > 1 else ("time", "cost")
 
     def begins(self) -> str:
-        """What is said as it begins, or goes on."""
+        """The first line of the search as it begins or continues."""
         return answer_words.begins(self._base.config.search, self._objectives, bool(self._rules.finalists), self.jobs)
 
     def write(self, folder: Path, words: str = "") -> None:
-        """Write the trace, and what is known by now; `words` say the answer, once there is one. Raises OSError."""
+        """Write the trace with the answer so far; `words` are the final answer, if known. Raises OSError."""
         so_far = f"No answer yet, after {counted(sum(job.result is not None for job in self.jobs), 'run')}."
         trace_file.write(folder, self._base.config.search, self.tried, self._row(words or so_far))
 
@@ -176,7 +179,7 @@ class SearchJobs:
         return {**answers, "words": words}
 
     def new_look(self) -> dict[str, Any] | None:
-        """What deciding saw at a look that was not told yet: after how many blocks, and what is left; else None."""
+        """The result of deciding's last look, once: its number of blocks and the settings left; else None."""
         blocks: dict[int, list[str]] = {}
         for trial in self.trials:
             if trial.block is not None:
@@ -192,12 +195,12 @@ class SearchJobs:
         return {"blocks": len(whole), **first, **({"second": others[0]} if others else {})}
 
     def told(self) -> dict[str, Any]:
-        """The answer, as search.json has it, and in words."""
+        """The answer as in search.json, words included."""
         row: dict[str, Any] = documents.finite(self._row(self.words()))
         return row
 
     def words(self) -> str:
-        """The answer in words; where every run failed, why the first one did."""
+        """The answer in words; if every run failed, the failure of the first one."""
         failed = [job for job in self.jobs if job.settled and trial_of(job, self._budget).state == "failed"]
         if failed and len(failed) == len(self.jobs):
             return f"Every run failed. The first: {sweep_summary.outcome(failed[0])}"
@@ -206,8 +209,8 @@ class SearchJobs:
         return " ".join(filter(None, [self.trouble, said, took, self.how_far_off]))
 
     def finish(self, folder: Path) -> None:
-        """Write what is known at the end, with its pictures. Raises OSError."""
-        from tracking.jobs.search import pictures  # Here: no run's start is to wait for what draws.
+        """Write the final answer and its pictures. Raises OSError."""
+        from tracking.jobs.search import pictures  # Imported late: no run's start waits for the plotting library.
 
         self.write(folder, self.words())
         pictures.write(folder, self.trials, self._rules.axes, self._objectives)
@@ -232,7 +235,7 @@ class SearchJobs:
             self._refuse(trial, str(error))
             return None
         if any(job.config.config_hash() == config.config_hash() for job in self.jobs):
-            self._refuse(trial, "is what another setting is: both are the same run")
+            self._refuse(trial, "another setting gives the same config: both are the same run")
             return None
         job = Job(config, words)
         config.search = dataclasses.replace(
@@ -241,7 +244,9 @@ class SearchJobs:
         )  # fmt: skip
         config.search.cap_sec = cap_sec(job, trial)
         exploring_here = trial.phase == "explore" and config.cluster.kind == "none"
-        config.sweep.jobs_at_once = self._rules.at_once if exploring_here else 1  # What decides is alone.
+        config.sweep.jobs_at_once = (
+            self._rules.at_once if exploring_here else 1
+        )  # Deciding runs have the machine to themselves.
         unforeseen = trial.phase == "explore" or (trial.block == 0 and not self._rules.explore)
         if self._budget.unit == "seconds" and unforeseen and config.timeout_sec is None:
             config.timeout_sec = max(1.0, self._budget.amount - sum(each.cost for each in self.trials))

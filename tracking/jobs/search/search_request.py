@@ -1,4 +1,4 @@
-"""The search that a command line asks for: a new one, or one that goes on."""
+"""The search that a command line asks for: a new one, or one that continues."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tracking.jobs.search.search_jobs import SearchJobs
 from tracking.jobs.search.search_rules import GROUPS, value_of
 from tracking.request.search_options import axis_of, default_axes, is_search, search_name
 
-# What a launch says anew, or a search decides by itself.
+# Options that each launch gives anew, or that a search decides by itself.
 OF_A_LAUNCH = ("search", "sweep", "trust", "detach", "timeout_sec", "resume", "tracking", "cluster", "alert")
-GIVEN_ANEW = ("tracking.", "cluster", "search.budget", "timeout_sec", "alert.")  # for the runs to come
-MOST_SETTINGS = 4  # that sweep.until_decided takes
-ParsedWord = Callable[[str], tuple[str, object, Sequence[object]]]  # a word's key, its value, and what that lists
+GIVEN_ANEW = ("tracking.", "cluster", "search.budget", "timeout_sec", "alert.")  # apply to later runs
+MOST_SETTINGS = 4  # the most that sweep.until_decided takes
+ParsedWord = Callable[[str], tuple[str, object, Sequence[object]]]  # a word's key, its value, and the listed choices
 
 
 def search_of(
     asked: Job, resumed: Sequence[Job], folder: Path | None, axes: Sequence[str], parsed: ParsedWord,
     make: Callable[[list[str]], RunConfig], num_gpus: int,
 ) -> SearchJobs | None:  # fmt: skip
-    """The search, if `asked` is for one or the `resumed` jobs of a sweep's `folder` are of one.
+    """The search, if the job `asked` for is one, or the `resumed` jobs of a sweep's `folder` belong to one; else None.
 
-    `axes` are the words of the command line that name them, which `parsed` reads. `num_gpus` are visible here. Raises
-    ConfigError.
+    `axes` are the words of the command line that name the axes, and `parsed` reads them. `num_gpus` are visible here.
+    Raises ConfigError.
     """
     words = list(axes)
     if resumed:
@@ -39,7 +39,9 @@ def search_of(
         if not first.phase:
             if is_search(asked.config):
                 name = search_name(asked.config)
-                raise ConfigError(f"sweep.resume={asked.config.sweep.resume}: is no search; leave {name} out")
+                raise ConfigError(
+                    f"sweep.resume={asked.config.sweep.resume}: the sweep is not a search; leave {name} out"
+                )
             return None
         asked = _as_it_began(asked, resumed[0])
         check_unchanged(resumed[0], make)
@@ -58,7 +60,7 @@ def search_of(
     searched = [_axis(asked.config, word, parsed) for word in words]
     keys = [axis.key for axis in searched]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
-        raise ConfigError(f"{twice}: is an axis twice: {' '.join(words)}; give it once")
+        raise ConfigError(f"{twice}: is an axis twice in {' '.join(words)}; give it once")
     if asked.config.sweep.until_decided:
         check_few(words, searched)
     elif importlib.util.find_spec("optuna") is None:
@@ -67,15 +69,15 @@ def search_of(
 
 
 def _axis(config: RunConfig, word: str, parsed: ParsedWord) -> Axis:
-    """The axis that a word names. An interval of whole numbers is one of any, where the option's own value is."""
+    """The axis that a word names. An interval of integers is one of floats if the option's own value is a float."""
     axis = Axis(**axis_of(word, *parsed(word)))
     return dataclasses.replace(axis, integer=False) if isinstance(value_of(config, axis.key), float) else axis
 
 
 def check_unchanged(first: Job, make: Callable[[list[str]], RunConfig]) -> None:
-    """Raise ConfigError where the words of a search's first job do not give the configuration that it has.
+    """Raise ConfigError if the words of a search's first job no longer give its configuration.
 
-    That configuration is signed, and the words of new jobs begin with those of the first.
+    That configuration is signed, and the words of new jobs begin with those of the first job.
     """
     again, began = dataclasses.asdict(make(first.overrides)), dataclasses.asdict(first.config)
     for content in (again, began):
@@ -90,7 +92,7 @@ def check_unchanged(first: Job, make: Callable[[list[str]], RunConfig]) -> None:
 
 
 def check_few(words: Sequence[str], axes: Sequence[Axis]) -> None:
-    """Raise ConfigError where these are not the few settings that are told apart without exploring."""
+    """Raise ConfigError unless the axes give 2 to MOST_SETTINGS settings, which need no exploring."""
     if (
         not all(axis.choices for axis in axes)
         or not 2 <= math.prod(len(axis.choices) for axis in axes) <= MOST_SETTINGS
@@ -102,8 +104,7 @@ def check_few(words: Sequence[str], axes: Sequence[Axis]) -> None:
 
 
 def _as_it_began(asked: Job, first: Job) -> Job:
-    """What the search was asked for with; what is given now of the budget, and of where runs are made and recorded,
-    replaces its own."""
+    """The request that the search began with; GIVEN_ANEW options of this launch replace its own."""
     words = first.overrides[: len(first.overrides) - len(first.config.search.setting) - 1]
     search = dataclasses.replace(first.config.search, setting={}, phase="", block=None, cap_sec=None, trial=0)
     others = [word for word in asked.overrides if word.startswith("search.") and not word.startswith("search.budget=")]
@@ -114,5 +115,5 @@ def _as_it_began(asked: Job, first: Job) -> Job:
     words = [word for word in words if word.partition("=")[0] not in keys] + given
     if "search.budget" in keys:
         search.budget = asked.config.search.budget
-    asked.config.sweep.jobs_at_once = first.config.sweep.jobs_at_once  # what the queue is made for
+    asked.config.sweep.jobs_at_once = first.config.sweep.jobs_at_once  # the queue is made for it
     return Job(dataclasses.replace(first.config, search=search), words)

@@ -1,4 +1,4 @@
-"""What a search is asked for, as the part that proposes takes it: its groups, its budget, and what it starts with."""
+"""A user's request for a search as `Rules`: its groups, its budget, and its starting settings."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tracking.jobs.search import trace_file
 from tracking.record import files
 from tracking.request.search_options import budget_of, objectives_of
 
-MOST_ON_CLUSTER = 8  # exploring runs in a scheduler's queue together: each is proposed by those that have ended
-GROUPS = ("gpus", "cpu_processes", "nodes")  # The first that is an axis has a best setting for each of its values.
+MOST_ON_CLUSTER = 8  # concurrent exploring runs on a cluster: ended runs propose each new one
+GROUPS = ("gpus", "cpu_processes", "nodes")  # The first one that is an axis gets a best setting for each of its values.
 
 
 def rules_of(config: RunConfig, axes: Sequence[Axis], num_gpus: int) -> Rules:
-    """What the user asked for, as the part that proposes takes it. `num_gpus` are visible on this machine."""
+    """The rules of the search that the user asked for. `num_gpus` are visible on this machine."""
     keys, budget = [axis.key for axis in axes], budget_of(config.search)
     here = config.cluster.kind == "none"
     at_once = config.sweep.jobs_at_once if here else min(config.cluster.jobs_at_once, MOST_ON_CLUSTER)
@@ -40,13 +40,13 @@ def rules_of(config: RunConfig, axes: Sequence[Axis], num_gpus: int) -> Rules:
 
 
 def own_setting(config: RunConfig, axes: Sequence[Axis]) -> dict[str, Any]:
-    """The setting that would be run without a search, as far as it lies on the axes, for each of GROUPS."""
+    """The setting that would run without a search, as far as it lies on the axes, without keys of GROUPS."""
     own = [axis for axis in axes if axis.key not in GROUPS]
     return {axis.key: value for axis in own if axis.holds(value := value_of(config, axis.key))}
 
 
 def value_of(config: RunConfig, key: str) -> Any:
-    """The value of a dotted key; a group's is its name, and None stands for a key that is not there."""
+    """The value of a dotted key: of a config group, its name; None if the key is missing."""
     own = {"batch_size": config.device_batch_size(), "global_batch_size": config.samples_per_step()}
     value: Any = config
     for part in key.lstrip("+").split("."):
@@ -55,7 +55,7 @@ def value_of(config: RunConfig, key: str) -> Any:
 
 
 def earlier_search(config: RunConfig, axes: Sequence[Axis]) -> tuple[list[dict[str, Scalar]], tuple[SearchTrial, ...]]:
-    """The best settings of the search that `search.from` names, and its runs; none where it names none.
+    """The best settings and the runs of the search that `search.from` names; both are empty without it.
 
     Raises ConfigError.
     """
@@ -68,8 +68,8 @@ def earlier_search(config: RunConfig, axes: Sequence[Axis]) -> tuple[list[dict[s
         return trace_file.best_of(folder, axes), tuple(runs)
     except (OSError, ValueError) as error:
         root = Path(config.runs_dir)
-        there = [path.name for path in files.folders(root, trace_file.TRACE)] if root.is_dir() else []
-        known = f"there are: {', '.join(there)}" if there else "there is none"
+        names = [path.name for path in files.folders(root, trace_file.TRACE)] if root.is_dir() else []
+        known = f"there are: {', '.join(names)}" if names else "it has no search yet"
         raise ConfigError(
             f"search.from={name}: {error}; give a search in runs_dir={config.runs_dir}: {known}"
         ) from None

@@ -1,4 +1,4 @@
-"""The trace of a search, `search.json` in the sweep's folder: what was asked, each trial, and the answer so far."""
+"""The trace of a search, `search.json` in the sweep's folder: the request, each trial, and the answer so far."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tracking.record import documents
 
 TRACE = "search.json"
 VERSION = 1
-ENDED = ("reached", "stopped", "missed")  # runs that say something of their setting
+ENDED = ("reached", "stopped", "missed")  # states of runs that inform about their setting
 
 
 def write(
     folder: Path, search: SearchConfig, tried: Sequence[tuple[SearchTrial, Job | None]], answer: Mapping[str, Any]
 ) -> None:
-    """Write it in place of the one before; a trial without a job could not be run. Raises OSError."""
+    """Replace the trace; a trial without a job could not be run. Raises OSError."""
     rows = [_row(trial, job) for trial, job in tried]
     asked = {"objective": search.objective, "budget": search.budget, "axes": search.axes}
     content = {"version": VERSION, "asked": asked, "trials": rows, "answer": answer}
@@ -30,9 +30,9 @@ def write(
 
 
 def best_of(folder: Path, axes: Sequence[Axis]) -> list[dict[str, Scalar]]:
-    """The best settings that an earlier search found, as far as they lie on these axes, the best of all first.
+    """The best settings of an earlier search, the best of all first; keys and values off these axes are left out.
 
-    Raises OSError, ValueError where its trace cannot be read.
+    Raises OSError, and ValueError if the trace cannot be read.
     """
     try:
         answer = documents.read_json(folder / TRACE)["answer"]
@@ -47,9 +47,9 @@ def best_of(folder: Path, axes: Sequence[Axis]) -> list[dict[str, Scalar]]:
 
 
 def runs_of(folder: Path, axes: Sequence[Axis], objective: str) -> list[SearchTrial]:
-    """The runs of an earlier search that say how its settings compare, as far as they have a place on these axes.
+    """The ended runs of an earlier search that have a place on these axes.
 
-    None where it searched other axes, or for another objective. Raises OSError, ValueError for a trace that is none.
+    Empty if it searched other axes or for another objective. Raises OSError, and ValueError for a malformed trace.
     """
     try:
         content = documents.read_json(folder / TRACE)
@@ -70,20 +70,20 @@ def _run_of(row: Mapping[str, Any]) -> SearchTrial:
 
 
 def _lies_on(axis: Axis, value: Scalar) -> bool:
-    """Whether a value has its place on an axis: a number among numbers, also beyond those that are searched."""
+    """Whether a value has a place on an axis; on an axis of numbers every number has one, also beyond its choices."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number if axis.choices and axis.numeric else axis.holds(value)
 
 
 def words_of(folder: Path) -> str:
-    """The answer of the search in this sweep's folder; empty where it holds none that can be read."""
+    """The answer of the search in this sweep's folder; empty if it is missing or cannot be read."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         return str(documents.read_json(folder / TRACE)["answer"]["words"])
     return ""
 
 
 def refused(folder: Path, axes: Sequence[Axis]) -> list[tuple[int, SearchTrial]]:
-    """The trials that could not be run, each with the number of jobs before it; none where it cannot be read."""
+    """The trials that could not be run, each with the number of jobs before it; empty if the trace is unreadable."""
     trials: list[tuple[int, SearchTrial]] = []
     with suppress(OSError, ValueError, KeyError, TypeError):
         for place, row in enumerate(documents.read_json(folder / TRACE)["trials"]):
@@ -104,8 +104,10 @@ def _row(trial: SearchTrial, job: Job | None) -> dict[str, Any]:
 def answers_row(
     answers: Sequence[Answer], objectives: Sequence[str], drawn: Sequence[str], points: Sequence[Point]
 ) -> dict[str, Any]:
-    """The answer as JSON holds it: by the first objective, and under `second` that by a second one. `front` holds
-    the settings that no other one beats in both of those `drawn`, with their means."""
+    """The answer for JSON: by the first objective, and under `second` by the second one.
+
+    `front` holds the settings that no other one beats in both `drawn` objectives, with their means.
+    """
     rows = [{"objective": objective, **_answer_row(own)} for own, objective in zip(answers, objectives, strict=True)]
     front = [
         {"setting": point.trial.setting, drawn[0]: point.first, drawn[1]: point.second} for point in front_of(points)
@@ -114,7 +116,7 @@ def answers_row(
 
 
 def _answer_row(answer: Answer) -> dict[str, Any]:
-    """Groups are a list, since their values may be numbers."""
+    """One answer for JSON. Groups are a list, since their values may be numbers."""
     content = dataclasses.asdict(answer)
     best, ratios = content.pop("best_by_group") or {}, content.pop("ratios") or {}
     groups = [{"group": group, "best": figure, "ratio": ratios.get(group)} for group, figure in best.items()]

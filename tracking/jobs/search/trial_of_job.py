@@ -1,4 +1,4 @@
-"""What a search knows of a job: a trial, read from the job's folder."""
+"""A job of a search as a trial, read from the job's folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tracking.jobs.search.fronts import Point
 from tracking.record import Result, failures, journal, run_folder
 from tracking.request.search_options import Budget, objectives_of
 
-LEAST = 1e-9  # of a value, whose logarithm is taken
+LEAST = 1e-9  # the least value, since its logarithm is taken
 KEYS = {
     "time": quantities.TIME_TO_ACCURACY_SEC,
     "cost": quantities.COST_TO_ACCURACY_USD,
@@ -29,7 +29,7 @@ KEYS = {
 
 
 def trials_of(jobs: Sequence[Job], budget: Budget) -> list[SearchTrial]:
-    """The jobs as trials. Runs side by side on this machine share what the time that they have in common costs."""
+    """The jobs as trials. Concurrent runs on this machine share the cost of the time that they have in common."""
     ended = [spans(job) for job in jobs]
     running = [(start, math.inf) for job in jobs if job.result is None and (start := span(job.folder)[0])]
     parts = iter(
@@ -39,10 +39,10 @@ def trials_of(jobs: Sequence[Job], budget: Budget) -> list[SearchTrial]:
 
 
 def trial_of(job: Job, budget: Budget, parts_sec: Sequence[float] | None = None) -> SearchTrial:
-    """The job as a trial: running while it has no result. What its runs took is in the unit of the budget, and that
-    of runs that were lost is in it.
+    """The job as a trial, which is running while the job has no result.
 
-    `parts_sec` are the parts that its runs have of the time of runs side by side; without, each was alone.
+    Its cost is in the budget's unit and includes lost runs. `parts_sec` are its runs' shares of the time of concurrent
+    runs; without them, each run was alone.
     """
     search, result = job.config.search, job.result
     alone = [budget.of(job.config, length) for _, length in spans(job)]
@@ -54,7 +54,7 @@ def trial_of(job: Job, budget: Budget, parts_sec: Sequence[float] | None = None)
         search.setting, job.config.seed, search.phase, search.block, cap=caps[0], cost=math.fsum(costs),
         second=Second(caps[1]) if len(caps) > 1 else None,
     )  # fmt: skip
-    if result is None or not job.settled:  # An interrupted run says nothing, and is run again.
+    if result is None or not job.settled:  # An interrupted run informs about nothing, and is repeated.
         return trial
     closest = result.metrics.get(quantities.BEST + next(iter(job.config.targets())))
     trial = replace(trial, alone=alone[-1] if alone[-1] != trial.cost else None, metric=closest)
@@ -66,25 +66,25 @@ def trial_of(job: Job, budget: Budget, parts_sec: Sequence[float] | None = None)
         ]
         return _with(replace(trial, state="reached"), seen)
     state = _state(job, result)
-    diverged = result.failure is not None and result.failure.kind == "nan"  # No time brings it to its target.
+    diverged = result.failure is not None and result.failure.kind == "nan"  # No amount of time reaches the target.
     unknown = state == "failed" or diverged
     bounds = [None if unknown else censoring.censored_at(key, metrics) for key in keys]
     return _with(replace(trial, state=state), [{"censored_at": bound} for bound in bounds])
 
 
 def _with(trial: SearchTrial, seen: Sequence[Mapping[str, Any]]) -> SearchTrial:
-    """The trial with what was seen of it by each objective."""
+    """The trial with its observation by each objective."""
     second = replace(trial.second, **seen[1]) if trial.second else None
     return replace(trial, **seen[0], second=second)
 
 
 def _is_counted(job: Job) -> bool:
-    """Whether the run's figures are what they seem, as those of any run of a mean."""
+    """Whether the run's figures may enter a mean."""
     return sweep_summary.uncounted(job) in ("", EXPLORING)
 
 
 def _state(job: Job, result: Result) -> str:
-    """How a run without a value ended: by its own budget, by a limit, or by a failure that says nothing of its time."""
+    """The state of a run without a value: missed (its own budget), stopped (a limit) or failed (time unknown)."""
     if result.failure is None:
         missed = result.metrics.get(quantities.TARGET_REACHED) == 0.0
         return "missed" if missed and _is_counted(job) else "failed"
@@ -94,7 +94,7 @@ def _state(job: Job, result: Result) -> str:
 
 
 def in_unit(job: Job, objective: str, cap_sec: float | None) -> float | None:
-    """A cap in the unit of an objective; None where it is no time of the clock: a counter of energy says no cap."""
+    """A cap in the unit of an objective; None for energy, which no clock time can cap."""
     if cap_sec is None or objective == "energy":
         return None
     if objective == "cost":
@@ -103,9 +103,9 @@ def in_unit(job: Job, objective: str, cap_sec: float | None) -> float | None:
 
 
 def cap_sec(job: Job, trial: SearchTrial) -> float | None:
-    """The trial's cap in seconds of the training's clock; None where an objective has none, or is no multiple of them.
+    """The trial's cap in seconds of the training's clock; None if an objective has no cap or cannot be timed.
 
-    Of two objectives the later cap: before it, the run may be the best by one of them.
+    With two objectives, the later cap counts: before it, the run may still be the best by one of them.
     """
     caps = [trial.cap, trial.second.cap] if trial.second else [trial.cap]
     known = []
@@ -145,7 +145,7 @@ def rates(jobs: Sequence[Job]) -> Rates:
 
 
 def seconds_of(jobs: Sequence[Job]) -> tuple[list[float], list[float]]:
-    """What each run took that ended by itself, and each one that its time limit ended."""
+    """The seconds of each run that ended by itself, and of each run that its time limit ended."""
     whole, cut = list[float](), list[float]()
     for job in jobs:
         if job.result and job.settled and (seconds := span(job.folder)[1]):
@@ -156,14 +156,16 @@ def seconds_of(jobs: Sequence[Job]) -> tuple[list[float], list[float]]:
 
 
 def spans(job: Job) -> list[tuple[float, float]]:
-    """The spans of the job's runs that have ended: those that were lost, and its newest one."""
+    """The spans of the job's ended runs: lost runs, and its newest one."""
     lost = [span(folder) for folder in job.lost if folder != job.folder]
     return lost if job.result is None else [*lost, span(job.folder)]
 
 
 def span(folder: Path | None) -> tuple[float, float]:
-    """When a run started, in seconds of the wall clock, and what it took to its last record; what waited for it
-    before is not counted. Both are 0 where that cannot be read."""
+    """A run's start (wall clock) and its length up to its last record, in seconds, without the wait before its start.
+
+    Both are 0 if the journal cannot be read.
+    """
     if folder is None:
         return 0.0, 0.0
     with suppress(OSError, ValueError):

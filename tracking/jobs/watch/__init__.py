@@ -1,6 +1,6 @@
-"""What a terminal shows of runs while they train, and the command that is told of trouble.
+"""The terminal's view of runs that train, and the command that is run on trouble.
 
-Both read folders alone, so that they work on any host that sees these.
+Both read only run folders, so they work on any host that sees these.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Runs `alert.command` when a run fails, diverges or is slow, and when a sweep has ended.
 
-The command gets the alert as JSON on its standard input, and in short in variables; docs/alerts.md lists both. Neither
-holds a secret. It runs beside the launcher's work, for `alert.timeout_sec` at most, and that it fails is told once.
+The command gets the alert as JSON on its standard input, and a short form in variables; docs/alerts.md lists both.
+Neither holds a secret. The command runs beside the launcher's work for at most `alert.timeout_sec`. Its first failure
+is printed, further ones are not.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tracking.jobs.plan import Job, sweep_summary
 from tracking.jobs.watch.signs import Signs, past_rates, slower
 from tracking.record import Record, failures, headline
 
-AT_ONCE = 4  # commands; further ones wait
+AT_ONCE = 4  # concurrent commands; further ones wait
 VERSION = 1
 ON_PURPOSE = ("search", *failures.INTERRUPTED)
 
@@ -36,14 +37,14 @@ class Alerts:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._signs: dict[int, Signs] = {}
-        self._past: dict[int, list[float]] = {}  # by job; read once, as reading takes cores that are measured
+        self._past: dict[int, list[float]] = {}  # by job; read once, since reading takes cores from measured runs
         self._told: set[tuple[int, str]] = set()  # jobs and kinds
         self._pending: list[Future[None]] = []
         self._pool: ThreadPoolExecutor | None = None
-        self._failed = False  # whether it was told that a command failed
+        self._failed = False  # whether a command's failure was printed
 
     def see(self, job: Job, record: Record) -> None:
-        """Take note of a record of a job's journal."""
+        """Check a record of a job's journal for signs of trouble."""
         if job.config.alert.command is not None:
             self._guarded(self._see, job, record)
 
@@ -56,7 +57,7 @@ class Alerts:
             self._start(self._compare, job, job.folder, signs.rate)
 
     def ended(self, job: Job) -> None:
-        """Tell of a job that has failed; one that was stopped on purpose has not."""
+        """Send an alert if a job failed; one that was stopped on purpose did not fail."""
         self._guarded(self._ended, job)
 
     def _ended(self, job: Job) -> None:
@@ -80,7 +81,7 @@ class Alerts:
         self._tell(alert, "sweep_ended", words, {"name": folder.name, "folder": str(folder), "jobs": rows})
 
     def close(self) -> None:
-        """Wait for the commands under way, each of which ends by its time limit."""
+        """Wait for running commands; each ends by its time limit."""
         wait(self._pending)
         self._pending.clear()
         if self._pool is not None:
@@ -94,7 +95,7 @@ class Alerts:
             self._of_job(job, "slow", words)
 
     def _of_job(self, job: Job, kind: str, words: str) -> None:
-        """Tell of each kind once a job."""
+        """Send an alert about a job, at most once for each kind."""
         if (id(job), kind) in self._told:
             return
         self._told.add((id(job), kind))
@@ -117,13 +118,13 @@ class Alerts:
     def _guarded(self, work: Any, *arguments: Any) -> None:
         try:
             work(*arguments)
-        except Exception as error:  # Whatever it is, the sweep goes on.
+        except Exception as error:  # No error of an alert stops the sweep.
             if not self._failed:
                 self._failed = True
                 self._console.print(f"note: alert.command: {error}", soft_wrap=True)
 
     def _run(self, words: Sequence[str], content: Mapping[str, Any], timeout_sec: float) -> None:
-        """Run the command. Raises OSError and RuntimeError for one that does not start, fails, or takes too long."""
+        """Run the command. Raises OSError if it does not start, RuntimeError if it fails or takes too long."""
         with subprocess.Popen(
             list(words), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             env=environment(content), start_new_session=True, text=True,
@@ -133,14 +134,14 @@ class Alerts:
             except subprocess.TimeoutExpired:
                 raise RuntimeError(f"it took longer than alert.timeout_sec={timeout_sec:g}, and was killed") from None
             finally:
-                with suppress(ProcessLookupError):  # also what it has left behind
+                with suppress(ProcessLookupError):  # ends its leftover children, too
                     os.killpg(process.pid, signal.SIGKILL)
         if process.returncode:
             raise RuntimeError(f"exit code {process.returncode}: {secrets.redact(said.strip())[-500:]}")
 
 
 def environment(content: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What the command inherits: no variable whose name or value is secret; and the alert in short."""
+    """The command's variables: the inherited ones without secrets and MLflow's, and the alert's short form."""
     kept = {
         name: value
         for name, value in environ.items()

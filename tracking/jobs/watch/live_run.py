@@ -1,4 +1,4 @@
-"""A run as its folder shows it now: how far it is, how fast, how busy its machines are, and what is wrong."""
+"""A run as its folder shows it now: progress, rate, the load of its machines, and warnings."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tracking.record import Record, Result, attempts, files, journal, node_recor
 
 SILENT_SEC = 60.0  # A run writes a sample of its machine every few seconds.
 SHARED_PERCENTAGE = 10.0  # of the cores; a monitor or a shell takes less
-HEAD = ""  # The head node's keys have no name in them.
+HEAD = ""  # the head node's keys contain no node name
 GPU = re.compile(r"gpu_\d+_(\w+)")
 SYSTEM = re.compile(rf"{quantities.SYSTEM}(?:([\w-]+)/)?([\w-]+)")
 
 
 @dataclass
 class LiveRun:
-    """`read` takes in what is new in the folder. `nodes` has each machine's newest sample, the head's under ""."""
+    """The state of one run, updated by `read`. `nodes` has each machine's newest sample, the head node's under ""."""
 
     folder: Path
     name: str = ""
@@ -33,7 +33,7 @@ class LiveRun:
     epoch: float = 0
     epochs: int = 0
     step: int = 0
-    num_steps: int = 0  # of the whole schedule; 0 where that is not known
+    num_steps: int = 0  # of the whole schedule; 0 if not known
     result: Result | None = None
     nodes: dict[str, dict[str, float]] = field(default_factory=dict)
     evaluated: dict[str, float] = field(default_factory=dict)
@@ -45,19 +45,19 @@ class LiveRun:
         self.config = run_folder.read_config(self.folder)
         self.name = self.name or self.folder.name
         self._offsets: dict[str, int] = {}
-        self._began: tuple[float, int] | None = None  # seconds and steps, where this attempt's first epoch starts
+        self._began: tuple[float, int] | None = None  # seconds and steps at the start of this attempt's first epoch
         self._now_sec = 0.0
         self._batches = 0
         self._last_ms = run_folder.read_info(self.folder).created_ms
         self._past: list[float] | None = None
 
     def read(self) -> None:
-        """Take in what is new. A file system that is away for a while changes nothing."""
+        """Read what is new in the folder; while the file system is away, nothing changes."""
         with suppress(OSError, ValueError):
             for file in [run_folder.JOURNAL, *node_records.other_journals(self.folder)]:
                 for record, offset in journal.read(self.folder / file, self._offsets.get(file, 0)):
                     self._offsets[file] = offset
-                    with suppress(ValueError, TypeError, LookupError, AttributeError):  # A foreign record says nothing.
+                    with suppress(ValueError, TypeError, LookupError, AttributeError):  # Skip foreign records.
                         self._see(record, is_heads=file == run_folder.JOURNAL)
             self.result = run_folder.read_result(self.folder)
 
@@ -106,7 +106,7 @@ class LiveRun:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it ended by a failure; a run that its search stopped has not failed."""
+        """Whether the run failed; a run that its search stopped did not."""
         failure = self.result.failure if self.result else None
         return failure is not None and failure.kind != "search"
 
@@ -120,7 +120,7 @@ class LiveRun:
 
     @property
     def left(self) -> str:
-        """How long the rest of the schedule takes at the pace so far; the target may come before its end."""
+        """The time left in the schedule at the pace so far; the target may be reached earlier."""
         if self.has_ended or not self.num_steps or self._began is None or self.step <= self._began[1]:
             return ""
         sec_per_step = (self._now_sec - self._began[0]) / (self.step - self._began[1])
@@ -132,14 +132,14 @@ class LiveRun:
 
     @property
     def metrics(self) -> str:
-        """The newest evaluation: the targets' metrics, or else all."""
+        """The newest evaluation: the metrics with targets, else all metrics."""
         targets = self.config.targets()
         names = [name for name in self.evaluated if name in targets] or list(self.evaluated)
         of = {name: f" of {text(value)}" for name, value in targets.items()}
         return ", ".join(f"{name} {self.evaluated[name]:.4g}{of.get(name, '')}" for name in names)
 
     def usage(self, node: str) -> dict[str, float]:
-        """A node's newest sample; a GPU's sensors are one, the mean of its GPUs."""
+        """A node's newest sample; GPU sensors are averaged over the node's GPUs."""
         gathered: dict[str, list[float]] = {}
         for key, value in self.nodes.get(node, {}).items():
             match = GPU.fullmatch(key)
@@ -147,7 +147,7 @@ class LiveRun:
         return {key: sum(values) / len(values) for key, values in gathered.items()}
 
     def warnings(self, now_ms: int) -> list[str]:
-        """What is wrong, in words for a user."""
+        """Warnings for the user, one a line."""
         words = list(self.remarks)
         if self.result is not None:
             return words + ([self.result.failure.message] if self.result.failure else [])
@@ -170,7 +170,7 @@ class LiveRun:
             yield f"{place}others take {others:.0f} % of the cores"
 
     def _past_rates(self) -> list[float]:
-        """Those of earlier runs, read once there is a rate to compare."""
+        """The rates of earlier runs, read once this run has a rate to compare."""
         if self.signs.rate is None:
             return []
         if self._past is None:
@@ -181,10 +181,10 @@ class LiveRun:
 
 
 def live_runs(folder: Path, known: Mapping[Path, LiveRun]) -> dict[Path, LiveRun]:
-    """The runs of a sweep's folder, or the one of a run's, with those that are known by now as they are."""
+    """The runs of a sweep's or a run's folder; runs that are `known` already keep their state."""
     runs = dict(known)
     for path in [folder, *files.folders(folder, run_folder.RUN)]:
-        with suppress(OSError, ValueError):  # It is being made.
+        with suppress(OSError, ValueError):  # the run's folder is still being made
             if path not in runs and files.exists(path / run_folder.CONFIG):
                 runs[path] = LiveRun(path)
     return runs

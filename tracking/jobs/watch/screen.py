@@ -1,4 +1,4 @@
-"""Runs that train, drawn for a terminal, or in a line each."""
+"""Draws runs that train: as a table in a terminal, else as one line each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADINGS = ("run", "state", "epoch", "samples/s", "loss", "evaluated", "left at 
 
 
 def table(runs: Sequence[LiveRun], now_ms: int) -> RenderableType:
-    """Runs that train come first, then those that ended last; a run of several machines has a row for each."""
+    """The table of runs: training ones first, then ended ones; a run of several nodes has a row for each node."""
     ordered = sorted(runs, key=lambda run: (run.has_ended, run.folder.name))
     shown = ordered[:MOST_ROWS]
     grid = Table(box=None, pad_edge=False)
@@ -75,7 +75,7 @@ def other_nodes(run: LiveRun) -> Iterable[str]:
 
 
 def watch(folder: Path, console: Console, every_sec: float, once: bool = False) -> list[LiveRun]:
-    """Draw a run or a sweep until it has ended, or Ctrl-C; the runs as they are then."""
+    """Draw a run or a sweep until its end or Ctrl-C; returns the runs as they are then."""
     runs: dict[Path, LiveRun] = {}
     drawing = Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext()
     with drawing as live, suppress(KeyboardInterrupt):
@@ -94,7 +94,7 @@ def watch(folder: Path, console: Console, every_sec: float, once: bool = False) 
 
 
 def print_lines(console: Console, runs: Iterable[LiveRun]) -> None:
-    """A line of each run; of one that has ended the last."""
+    """Print a line for each run; after a run's end, one last line."""
     for run in runs:
         if not run.told:
             console.print(line(run, run_folder.now_ms()), soft_wrap=True)
@@ -102,7 +102,7 @@ def print_lines(console: Console, runs: Iterable[LiveRun]) -> None:
 
 
 def has_ended(folder: Path, runs: Iterable[LiveRun]) -> bool:
-    """Whether nothing more is to come of a run, or of a sweep and its runs."""
+    """Whether a run, or a sweep with all its runs, has ended."""
     with suppress(OSError, ValueError):
         return run_folder.read_result(folder) is not None and all(run.has_ended for run in runs)
     return False

@@ -1,4 +1,4 @@
-"""Signs of trouble in a run's records: a loss that diverges, and a rate below that of its own past."""
+"""Signs of trouble in a run's records: a diverging loss, and a rate below that of earlier runs of its setting."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tracking.base import quantities
 from tracking.jobs.plan import earlier_runs
 from tracking.record import Record, files, run_folder, typed_json
 
-LOSS_FACTOR, LOSS_VALUES = 2.0, 5  # A loss diverges where so many values in turn are above so many times its first.
-SLOW_FACTOR = 2.0  # A run is slow where its rate is below that of its past by this.
-FIRST_WINDOWS = 4  # The first of these holds the warm-up of the kernels.
+LOSS_FACTOR, LOSS_VALUES = 2.0, 5  # A loss diverges if its last 5 values exceed twice its first.
+SLOW_FACTOR = 2.0  # A run is slow if its past median rate is at least this many times its own.
+FIRST_WINDOWS = 4  # windows before a rate is known; the first holds the kernels' warm-up
 
 
 class Signs:
-    """What the records of one run say so far. Pure but for `past`, which reads earlier runs' folders."""
+    """The losses and rates in the records of one run so far."""
 
     def __init__(self) -> None:
         self.losses: list[float] = []
@@ -48,12 +48,12 @@ class Signs:
         return sum(samples for samples, _ in newer) / sum(seconds for _, seconds in newer)
 
     def is_time_to_compare(self) -> bool:
-        """Whether the windows have just doubled in number, so that a later slowness is seen, too."""
+        """Whether the number of windows has just doubled; later comparisons find a run that slows down."""
         number = len(self._windows)
         return number >= FIRST_WINDOWS and number & (number - 1) == 0
 
     def diverged(self) -> str:
-        """Why the loss diverges, in words; empty where it does not."""
+        """The reason why the loss diverges; empty if it does not."""
         if not self.losses:
             return ""
         first, last = self.losses[0], self.losses[-LOSS_VALUES:]
@@ -68,19 +68,19 @@ class Signs:
 def past_rates(folder: Path, config: RunConfig) -> list[float]:
     """Samples a second of earlier finished runs of the same setting on the same hardware and stack."""
     place = earlier_runs.place_of(folder)
-    asked = earlier_runs.Asked.of(config)  # with what the setting leaves out, as jobs_at_once
+    asked = earlier_runs.Asked.of(config)  # includes options beyond the setting, such as jobs_at_once
     runs = earlier_runs.earlier_runs(_runs_dir(folder), [config.model.name])
     return [run.samples_per_sec for run in runs if run.samples_per_sec and run.place == place and run.asked == asked]
 
 
 def _runs_dir(folder: Path) -> Path:
-    """Where a run's folder, or that of its sweep, lies; `runs_dir` may be relative to another process's folder."""
+    """The folder that holds a run's or its sweep's folder; `runs_dir` may be relative to another process's folder."""
     parent = folder.absolute().parent
     return parent.parent if files.exists(parent / run_folder.RUN) else parent
 
 
 def slower(rate: float | None, past: Sequence[float]) -> str:
-    """How a rate is below that of the past, in words; empty where it is not, or there is no past."""
+    """A sentence that compares a slow rate with the past; empty if it is not slow or has no past."""
     if not rate or not past or SLOW_FACTOR * rate > (usual := statistics.median(past)):
         return ""
     runs = f"{len(past)} earlier run{'s' * (len(past) > 1)}"

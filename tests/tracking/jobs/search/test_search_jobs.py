@@ -189,7 +189,7 @@ def test_where_nothing_can_be_run_the_first_reason_is_told() -> None:
         raise ConfigError("gpus=1: none is there")
 
     made = SearchJobs(Job(make([]), []), AXES, refuse)
-    with pytest.raises(ConfigError, match="none of its settings can be run: gpus=1: none is there"):
+    with pytest.raises(ConfigError, match="no setting can be run: gpus=1: none is there"):
         made.next_jobs()
 
 
@@ -297,7 +297,7 @@ def test_a_run_that_is_lost_is_not_made_again_once_the_budget_is_spent() -> None
         assert made.next_jobs() == []
     assert not job.given_up, "it ran once"
     words = made.words()
-    assert words.startswith("The budget is spent: lost runs are not made again; give a larger search.budget with")
+    assert words.startswith("The budget is spent: lost runs are not repeated; give a larger search.budget with")
     assert "interrupted" not in words
     assert "1 runs of 1 runs" in words, "what it took counts"
 
