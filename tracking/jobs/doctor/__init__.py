@@ -1,4 +1,4 @@
-"""Everything that a run needs, tried out before it is needed.
+"""Tests everything that a run needs, before a run needs it.
 
 `examine` yields a finding for each thing: the GPUs and how they talk, the tracking server with an upload that is
 deleted again, the disk, the data. `python -m tracking doctor` prints them.

@@ -1,4 +1,4 @@
-"""All findings, in the order in which a run would come upon them; those of the disk, the data and Python itself."""
+"""All findings in the order in which a run would meet them; and the checks of disk, data and Python."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Subject:
 
 
 def examine(asked: Subject, run: CommandRunner = run, free: Callable[[Path], int] | None = None) -> Iterator[Finding]:
-    """Every finding, in the order in which a run would come upon it; `run` and `free` are for tests."""
+    """Every finding, in the order in which a run would meet it; `run` and `free` are for tests."""
     yield from gpus(run)
     yield bytecode()
     yield from tracking_server(asked.uri, asked.experiment)
@@ -41,7 +41,7 @@ def examine(asked: Subject, run: CommandRunner = run, free: Callable[[Path], int
 
 
 def bytecode(package: str = "torch") -> Finding:
-    """Whether Python has PyTorch compiled, or may keep what it compiles. Images often forbid it, to stay small."""
+    """Whether PyTorch's bytecode exists or Python may keep it. Images often forbid that, to stay small."""
     sources = own_sources(package)
     if sources is None or sys.pycache_prefix or sources.have_bytecode(os.environ):
         return Finding("bytecode", "Python keeps it")

@@ -1,4 +1,4 @@
-"""What was found of one thing that a run needs."""
+"""The result of one check of something that a run needs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Finding:
     what: str
     words: str
     ok: bool = True
-    tip: bool = False  # A run does without what the words advise, but slower.
+    tip: bool = False  # The run works without the advice, but slower.
 
     @property
     def safe_words(self) -> str:
-        """In one line, which an error of NCCL's, say, is not, and without secrets."""
+        """The words in one line and without secrets; an error of NCCL has several lines."""
         return printable(" ".join(self.words.split()))
 
     def __str__(self) -> str:

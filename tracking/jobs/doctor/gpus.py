@@ -1,4 +1,4 @@
-"""Whether the GPUs, their driver and PyTorch fit together, and whether NCCL gets through."""
+"""Checks that the GPUs, their driver and PyTorch fit together, and that NCCL works."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ CommandRunner = Callable[[Sequence[str], float], tuple[int, str]]  # command, se
 
 
 def run(command: Sequence[str], timeout_sec: float) -> tuple[int, str]:
-    """Exit code and output; of a command that cannot be started or does not end, NOT_STARTED and 124 and the reason.
+    """Exit code and output; NOT_STARTED or 124 with the reason if the command does not start or end.
 
-    Nothing that it has started is left: a process that waits for a GPU keeps its memory.
+    All its children are killed: a process that waits for a GPU keeps its memory.
     """
     folders = [str(installation.SEARCH_FOLDER), os.environ.get("PYTHONPATH")]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
@@ -69,7 +69,7 @@ def gpus(run: CommandRunner) -> Iterator[Finding]:
 
 
 def driver(version: str | None, stack: dict[str, Any], num_gpus: int) -> Finding:
-    """Whether the driver is new enough for the CUDA that torch was built with."""
+    """The finding on whether the driver is new enough for torch's CUDA."""
     torch, cuda = stack["torch"], stack["cuda"]
     if not num_gpus or version is None:
         return Finding("driver", f"no GPU: not checked (torch {torch}, CUDA {cuda or 'none'})")

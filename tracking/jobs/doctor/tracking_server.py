@@ -1,4 +1,4 @@
-"""Whether the tracking server answers, is of a version that is known, and takes a run."""
+"""Checks that the tracking server answers, has a known version, and accepts a run."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def version(uri: str) -> Finding:
 
 
 def upload(uri: str) -> Finding:
-    """Send a run of one metric and one file as every run is sent, read both back, and delete it with its experiment."""
+    """Send a run with one metric and one file, read both back, and delete the run with its experiment."""
     from tracking.store.mirror import Mirror
     from tracking.store.server import open_client
 
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    # An experiment of its own: only its maker, or who has MANAGE on it, can delete it, and others may ask at this time.
+    # A new experiment: only its maker or a user with MANAGE can delete it, and other doctors may run at this time.
     experiment = "-".join(filter(None, ("doctor", connection.user(uri), token_hex(4))))
     with tempfile.TemporaryDirectory() as scratch:
         folder = run_folder.create(Path(scratch), "doctor")

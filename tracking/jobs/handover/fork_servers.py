@@ -1,9 +1,7 @@
-"""Where the workers of a sweep are forked from: processes that have their imports behind them, one for each kind of
-worker.
+"""The servers that fork a sweep's workers: processes that have finished their imports, one for each kind of worker.
 
-A launcher makes the folder where they are met, and a socket whose other end they hold. Through it they see the
-launcher's end, and the launcher theirs. Supervisors start them and talk to them
-(tracking/jobs/handover/forked_worker.py).
+A launcher makes the folder of their sockets, and a socket pair that shows each side the other's end. Supervisors start
+the servers and talk to them (tracking/jobs/handover/forked_worker.py).
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ class ForkServers:
         self.forks = Forks(Path(self._folder.name), self._line.fileno())
 
     def close(self) -> None:
-        """End them, and wait until they are gone."""
+        """End the servers, and wait until they are gone."""
         self._line.close()
         self._held.shutdown(socket.SHUT_WR)
         self._held.settimeout(GONE_SEC)

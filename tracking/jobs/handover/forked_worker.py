@@ -45,10 +45,10 @@ class OwnServer:
 
 
 class ForkedWorker:
-    """What is used of a subprocess.Popen. `fresh` starts a new process, with `output`, where the server ends before it
-    has forked.
+    """A forked worker with the used part of subprocess.Popen's interface.
 
-    The server tells the process id and then the exit code, and ends the worker when this end of the channel closes.
+    The server sends the process id and then the exit code, and ends the worker when this end of the channel closes. If
+    the server ends before it has forked, `fresh` starts a new process with `output`.
     """
 
     stdin = None
@@ -141,10 +141,10 @@ def fork_or_start(
     forks: Forks, argv: Sequence[str], environ: Mapping[str, str], descriptors: Sequence[int], alike: Sequence[object],
     fresh: Fresh, told: Callable[[int], object],
 ) -> Started:  # fmt: skip
-    """Have the worker `argv` forked, or start it by `fresh` where that cannot be asked for.
+    """Have a server fork the worker `argv`, or start it by `fresh` if no server can be reached.
 
-    `descriptors` are its output, and what else it inherits. `alike` is what its imports depend on beside its command,
-    and is the same of workers that one server may fork. `told` is called with its process id.
+    `descriptors` are its output and other inherited ones. `alike` holds what its imports depend on beside its command;
+    workers of one server have it in common. `told` is called with its process id.
     """
     path = forks.folder / key_of(argv, alike)
     broken = path.with_suffix(BROKEN)
@@ -203,7 +203,7 @@ def address(path: Path) -> Iterator[str]:
 
 
 def connected(path: Path) -> socket.socket | None:
-    """A channel to the server that is met there; None where there is none any more."""
+    """A channel to the server at `path`; None if it has ended."""
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         with address(path) as there:

@@ -1,7 +1,7 @@
-"""Whether what started this process is still there: the end of a pipe that it alone holds open.
+"""Tells whether the starter of this process is alive, by a pipe that only the starter holds open.
 
-The kernel closes the pipe however the starter dies, and it stays closed: who looks late, or starts late, sees it too. A
-process's parent tells less: one that has died is replaced by another, and nobody knows whose child this was before.
+The kernel closes the pipe however the starter dies, and it stays closed, so late readers see it, too. The parent's
+process id tells less: after a death, another parent takes its place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Lifeline:
         return min((descriptor for descriptor, _ in ready), default=None)
 
     def watch(self) -> None:
-        """Have this process told to stop, by SIGTERM, as soon as an end is gone."""
+        """Send this process SIGTERM as soon as an end is gone."""
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:

@@ -62,7 +62,7 @@ class SupervisorProcess:
             )  # fmt: skip
 
     def assign(self, run: Assignment) -> None:
-        """Hand a run over; a supervisor that has died takes none, as its exit code then says."""
+        """Hand a run over. A dead supervisor ignores it; its exit code then shows that."""
         forks = {"folder": str(run.forks.folder), "last": run.forks.last} if run.forks else None
         words = json.dumps({**asdict(run), "folder": str(run.folder), "forks": forks})
         self._assigned = True
@@ -115,7 +115,7 @@ def ahead(words: Sequence[str]) -> Iterator[SupervisorProcess | None]:
 
 
 def received() -> Assignment | None:
-    """The run that this process is to supervise, from standard input; None where its launcher ended before it had one.
+    """The run to supervise, read from standard input; None if the launcher ended before it assigned one.
 
     Standard input stays open: it is the lifeline.
     """

@@ -1,6 +1,6 @@
-"""Logs of trainings that took place elsewhere, made into run folders, so that a report sets ours beside them.
+"""Imports logs of trainings elsewhere as run folders, so that a report can compare them with ours.
 
-A log says when and what, and nothing of driver or libraries: such a run has no fingerprint.
+A log names no driver or libraries, so such a run has no fingerprint.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A log's file as a run folder, once: what was imported is known again by its digest."""
+"""Imports a log's file as a run folder, once: its digest identifies an imported file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNKNOWN = "unknown"  # the precision of a run whose log does not say it
 
 @dataclass(frozen=True)
 class LogOptions:
-    """What the log may not say: the number of devices, the precision, a target, a name; where to, and under what."""
+    """Facts that the log may lack (devices, precision, target, name), and where the run goes."""
 
     runs_dir: Path
     uri: str
@@ -39,8 +39,10 @@ class LogOptions:
 
 @dataclass(frozen=True)
 class Imported:
-    """A run that was made of a file, or (not `new`) had been; `note` says what of it is remarkable, and
-    `not_understood` what of the log is in no figure."""
+    """A run made from a file, now or (not `new`) earlier.
+
+    `note` is a remark on the run; `not_understood` lists lines of the log that enter no figure.
+    """
 
     file: Path
     folder: Path
@@ -50,7 +52,7 @@ class Imported:
 
 
 def import_log(path: Path, asked: LogOptions) -> Imported:
-    """Make the run of a file, or find it. Raises OSError, and ValueError that names the file and what to do."""
+    """Import a file, or find its earlier run. Raises OSError, and ValueError that names the file and what to do."""
     with path.open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
@@ -82,7 +84,7 @@ def _write(path: Path, log: PublishedLog, digest: str, size: int, asked: LogOpti
 
 
 def _fill(folder: Path, config: RunConfig, path: Path, log: PublishedLog, digest: str, size: int) -> Imported:
-    """Write what the log says into a folder that has its config."""
+    """Write the log's records and figures into a folder that has its config."""
     documents.write_text(folder / mlperf.LOG, "".join(f"{line}\n" for line in _lines(path)))
     out = Journal(folder / run_folder.JOURNAL)
     for record in log.records:
@@ -115,7 +117,7 @@ def _config(log: PublishedLog, size: int, asked: LogOptions) -> RunConfig:
 
 
 def _params(config: RunConfig, log: PublishedLog) -> dict[str, journal.Scalar]:
-    """Those that the log or whoever imports it says."""
+    """The parameters that the log or the user gives."""
     unknown = {"nodes", "batch_size"}
     unknown |= {"precision"} if config.precision.name == UNKNOWN else set()
     unknown |= {"seed"} if log.seed is None else set()
@@ -129,7 +131,7 @@ def _tags(path: Path, log: PublishedLog, digest: str) -> dict[str, str]:
 
 
 def _note(log: PublishedLog) -> str:
-    """Where the log's own verdict is another than that of the target."""
+    """A remark if the log's own verdict differs from that of the target; else empty."""
     if log.status == NO_STOP:
         return "the log has no run_stop: by MLPerf's rules its run missed"
     events: list[Record] = [record for record in log.records if record.kind == "event"]
@@ -144,6 +146,6 @@ def _note(log: PublishedLog) -> str:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of MLPerf's log, from its mark on, from which `python -m tracking mlperf` has the score."""
+    """The lines of MLPerf's log, each from its mark on; `python -m tracking mlperf` computes the score from them."""
     texts = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return [line[line.index(":::ML") :] for line in texts if ":::ML" in line]

@@ -1,4 +1,4 @@
-"""What a file of MLPerf's log says, made into a journal's records, with our names for benchmark and metrics."""
+"""Converts a file of MLPerf's log into a journal's records, with our names for benchmark and metrics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BEFORE, BEHIND, UNSURE = "before run_start", "after run_stop", "that reach the t
 
 @dataclass(frozen=True)
 class PublishedLog:
-    """`seed` is None where the log says none; `status` is that of its run_stop; `unread` are lines that are torn."""
+    """A converted log. `seed` is None if the log lacks it; `status` is run_stop's; `unread` are torn lines."""
 
     benchmark: Benchmark
     name: str
@@ -44,7 +44,7 @@ class PublishedLog:
 
 
 def read(content: bytes, target: Target | None = None) -> PublishedLog:
-    """The log of one run. Raises ValueError that says what it lacks."""
+    """Read the log of one run. Raises ValueError that names what is missing."""
     lines = Lines()
     log = read_log([*lines.feed(content), *lines.end()])
     if not log.entries:
@@ -72,7 +72,7 @@ def read(content: bytes, target: Target | None = None) -> PublishedLog:
 
 
 def _named(entries: Sequence[Entry], benchmark: Benchmark) -> list[Entry]:
-    """With the metrics of each evaluation as a mapping, by our names."""
+    """The entries, with the metrics of each evaluation as a mapping by our names."""
     several = len({metric_of(entry) for entry in entries if entry.key in EVALUATIONS} - {""}) > 1
     return [by_our_names(entry, benchmark, several) if entry.key in EVALUATIONS else entry for entry in entries]
 

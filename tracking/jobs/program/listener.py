@@ -92,7 +92,7 @@ class Listener:
         self._looked = 0.0
 
     def hear(self, chunk: bytes, at: Moment | None = None) -> None:
-        """A piece of what the program prints, and when it was there to be read: now, where that is not told."""
+        """Take a piece of the program's output, and the time when it became readable (default: now)."""
         at = at or now()
         self.account.clock.seen(*at)
         self._copy.write(chunk)
@@ -112,7 +112,7 @@ class Listener:
         return time.monotonic() - self._looked >= LOOK_SEC
 
     def close(self, ended: Moment | None = None) -> None:
-        """What was left of lines without end, and the end of the training. Called when the program has ended."""
+        """Record unfinished lines and the end of the training. Called when the program has ended."""
         self.ended = ended or now()
         self._heed(self._printed.end(), self.ended)
         self._copy.end()

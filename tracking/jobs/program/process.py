@@ -131,14 +131,14 @@ def forget(pid: int) -> None:
 
 
 def descendants() -> set[int]:
-    """The processes that the program consists of; none that has ended."""
+    """The program's processes that still run."""
     there = processes.running()
     own = {os.getpid(), *_spared}
     return {pid for pid in processes.descendants(there, [os.getpid()]) - own if not _ended(pid)}
 
 
 def end_all(patience_sec: float = KIND_SEC) -> int:
-    """End all that the program has started, kindly first; the number of processes that there were."""
+    """End all processes of the program, kindly first; returns their number."""
     pids = descendants()
     _signal(pids, signal.SIGTERM)
     deadline = time.monotonic() + patience_sec

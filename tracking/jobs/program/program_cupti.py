@@ -49,7 +49,7 @@ class Signal:
 
 
 def traces(config: RunConfig, run_dir: Path) -> list[Path]:
-    """The traces of the program's processes. Raises ValueError with the reason where there is none."""
+    """The traces of the program's processes. Raises ValueError with the reason if there is no trace."""
     folder, profile = folder_of(run_dir), config.profile
     if paths := sorted(folder.glob("trace-*.json"), key=_pid):
         return paths

@@ -30,7 +30,7 @@ UNCOUNTED = "timetrial.uncounted"  # the tag of a run that no mean counts, as tr
 
 
 def conclude(config: RunConfig, run_dir: Path, log: Journal, listener: Listener, code: int) -> int:
-    """Journal what was found and write the result; 0, or 1 where the program failed."""
+    """Journal the findings and write the result; returns 0, or 1 if the program failed."""
     if not config.targets() and (targets := listener.account.targets):
         config = replace(config, model=replace(config.model, targets={config.dataset.name: dict(targets)}))
         log.params({"target_metric": ",".join(targets), "target_value": ",".join(map(text, targets.values()))})
@@ -56,7 +56,7 @@ def conclude(config: RunConfig, run_dir: Path, log: Journal, listener: Listener,
 
 
 def check_span(events: Sequence[Record], lived_sec: float) -> None:
-    """Raise ValueError where the program's own times span more than the time for which it ran."""
+    """Raise ValueError if the program's own times span more than its run."""
     times = [event.clock_sec for event in dropwhile(lambda event: event.key != "run_start", events)]
     if times and (span_sec := max(times) - min(times)) > lived_sec + MAX_AHEAD_SEC:
         raise ValueError(f"its times span {span_sec:.3f} s, and it ran for {lived_sec:.3f} s: a clock was set forth")

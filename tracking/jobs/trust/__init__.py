@@ -1,6 +1,6 @@
-"""Whether a folder is this user's own, and what it would have executed where it is not.
+"""Checks that a folder is this user's own, and lists what it would execute if it is not.
 
-Whatever reads a folder and then acts asks here first.
+Every command that acts on a folder asks here first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a configuration has executed, installed, read and connected to: all of it is named before anybody trusts it.
+"""Lists what a configuration executes, installs, reads and connects to, so that a user knows it before trusting it.
 
 Every option of conf/schema.py is in one of the two tables here, which a test holds.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from conf.schema import RunConfig
 
-# By option: what stands before its value. Other values of the same table are left out where they are the default.
+# By option: the words before its value. Options with their default value are left out.
 EXECUTED = {
     "model.workload": "the workload",
     "model.hparams": "its hyperparameter",

@@ -1,7 +1,7 @@
-"""Whether a folder's configuration is this user's own: who acts on a folder does what its configuration says.
+"""Checks that a folder's configuration is this user's own, since acting on a folder executes its configuration.
 
-To resume a run and to follow a sweep is to run a workload, an interpreter and lines of shell that a file names, and to
-send the outcome to the server that run.json names. So the launcher signs both files when it writes them, and whoever
+Resuming a run or following a sweep runs a workload, an interpreter and lines of shell that a file names, and sends the
+result to the server that run.json names. So the launcher signs both files when it writes them, and every command that
 acts on a folder asks here first.
 """
 
@@ -24,8 +24,8 @@ SIGNATURE = ".signature"
 def sign(folder: Path, configs: Sequence[RunConfig], beside: Sequence[RunConfig] = ()) -> None:
     """Sign the configurations and the run.json that the launcher writes into a folder.
 
-    Not where this user can keep no key. What lies there yet is signed `beside` it: whoever replaces configurations may
-    be killed before or after that.
+    Without a place for a key, nothing is signed. Configurations to be replaced are signed `beside` the new ones: the
+    process may be killed before or after it replaces them.
     """
     lines = [signed for each in (configs, beside) if each and (signed := signature.of(_signed(folder, each)))]
     if lines:
@@ -33,9 +33,9 @@ def sign(folder: Path, configs: Sequence[RunConfig], beside: Sequence[RunConfig]
 
 
 def check(folder: Path, configs: Sequence[RunConfig], given: str, trust: bool, how: str = "trust=true") -> None:
-    """Raise ConfigError, with all that they would run, where this user has not signed a folder's configurations.
+    """Raise ConfigError unless this user signed the folder's configurations; it lists all that they would run.
 
-    With `trust` the user has said that they may run. `given` is what asks for them, and `how` what says so.
+    With `trust`, the user allows them. `given` is the option that names the folder; `how` is the option that trusts it.
     """
     for config in configs:
         check_text("", dataclasses.asdict(config))
@@ -56,7 +56,7 @@ def check(folder: Path, configs: Sequence[RunConfig], given: str, trust: bool, h
 
 
 def _signed(folder: Path, configs: Sequence[RunConfig]) -> dict[str, Any]:
-    """What is signed. Earlier versions signed the configurations alone."""
+    """The signed content. Earlier versions signed the configurations only."""
     identity = None
     with suppress(OSError, ValueError):
         identity = documents.read_json(folder / run_folder.RUN)
@@ -64,7 +64,7 @@ def _signed(folder: Path, configs: Sequence[RunConfig]) -> dict[str, Any]:
 
 
 def _configurations(configs: Sequence[RunConfig]) -> list[dict[str, Any]]:
-    """What differs from the defaults, so that a version with more options finds the same."""
+    """The values that differ from the defaults, so that a version with more options computes the same."""
     default = dataclasses.asdict(RunConfig())
     return [_differing(dataclasses.asdict(config), default) for config in configs]
 

@@ -1,4 +1,4 @@
-"""How a worker's command is built: which interpreter, in which environment; and whether its workload is there.
+"""Builds a worker's command (interpreter and environment), and checks that its workload exists.
 
 The launcher imports this room, so it needs no PyTorch.
 """

@@ -1,4 +1,4 @@
-"""The stack is how the worker's command is built: which interpreter, which environment. Needs no torch."""
+"""A worker's command: its stack decides the interpreter and the environment. Needs no torch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tracking.machine.environment import bytecode_variables, cache, compiler_var
 from tracking.machine.stacks import Interpreter, needed_by, python_of
 from tracking.record import node_records
 
-LAUNCHER = "TIMETRIAL_LAUNCHER"  # It holds the launcher's process id where the worker is its child.
-# What an activated environment sets for its own Python.
+LAUNCHER = "TIMETRIAL_LAUNCHER"  # holds the launcher's process id if the worker is its child
+# Variables that an activated environment sets for its own Python.
 OWN = {"VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX", "__PYVENV_LAUNCHER__"}
 
 
 @dataclass(frozen=True)
 class WorkerCommand:
-    """`contained` says that it ends when its standard input does; `ending` is what then ends it for certain, if any."""
+    """A worker's command. If `contained`, it ends with its standard input; `ending` is a command that then ends it."""
 
     argv: list[str]
     env: dict[str, str]
@@ -43,8 +43,8 @@ def worker_command(config: RunConfig, run_dir: Path, environ: Mapping[str, str] 
     """The command and environment that train the run in `run_dir` on the stack of its config.
 
     The environment is the launcher's without MLflow's variables: the worker never talks to MLflow, and they may hold
-    credentials. What the user puts in stack.env is passed on all the same. Raises ConfigError where the stack's Python
-    is none that a worker can run on. In a container there are only variables that say how to compute.
+    credentials. Variables of stack.env are always passed on. In a container, the only inherited variables are those
+    that say how to compute. Raises ConfigError if a worker cannot run on the stack's Python.
     """
     python = python_of(config.stack, needed_by(config))
     worker = OF_PROGRAMS if config.is_program() else WORKER
@@ -76,7 +76,7 @@ def run_module(python: Interpreter, module: str) -> list[str]:
 
 
 def worker_variables(config: RunConfig, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that every worker is given."""
+    """The variables of every worker."""
     own = {
         "PYTHONUNBUFFERED": "1",
         LAUNCHER: str(os.getpid()),  # The worker ends with it, even if it is gone already.

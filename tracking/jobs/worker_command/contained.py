@@ -1,4 +1,4 @@
-"""The command of a worker in a container: what it sees of this machine, and which variables it gets."""
+"""The command of a worker in a container, with its mounts and variables."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from tracking.machine.stacks import Mount, container, image_of
 from tracking.record import documents, run_folder
 
 GUARD = Path(__file__).with_name("guard.py")
-# Of the machine's GPUs, which the engine is given by UUID.
+# Variables about the machine's GPUs; the engine gets the GPUs by UUID.
 OUTSIDE = ("NVIDIA_", "CUDA_VISIBLE_DEVICES")
-# Rooms of the cache that are executed or trusted outside of containers: what an image put there would be, too.
+# Folders of the cache that are executed or trusted outside containers, so no image may write to them.
 COMPILED = "compiled"
 CLOSED = (COMPILED, BYTECODE, "stacks", "images", "mlflow", "ceilings")
 
 
 def name_of(run_dir: Path) -> str:
-    """The container's name; before the run has a folder, one like it."""
+    """The container's name; a placeholder before the run has a folder."""
     try:
         return f"timetrial-{run_folder.read_info(run_dir).uid}"
     except (OSError, ValueError):
@@ -41,10 +41,10 @@ def name_of(run_dir: Path) -> str:
 
 
 def mounts(config: RunConfig, run_dir: Path, theirs: str, kept: Path) -> list[Mount]:
-    """Everything at its own path: the run's folder and the cache to write to; code and data to read from.
+    """The mounts, each at its own path: the run's folder and the cache are writable; code and data are read-only.
 
-    `theirs` is the user's PYTHONPATH, and `kept` the place of the image's own compiled steps. What is not there is left
-    out, and the worker says that it lacks it. Raises ConfigError for data that a link of another user leads to.
+    `theirs` is the user's PYTHONPATH, and `kept` the folder of the image's compiled steps. Missing paths are left out;
+    the worker reports them. Raises ConfigError for data reached through another user's link.
     """
     folder = Path.cwd()
     theirs_too = [Path(path).absolute() for path in theirs.split(os.pathsep) if path]
@@ -59,7 +59,7 @@ def mounts(config: RunConfig, run_dir: Path, theirs: str, kept: Path) -> list[Mo
         data = Path(config.dataset.path).expanduser().absolute()
         check_links(data, "dataset.path")
         (written if config.dataset.download else read).append(data)
-    # The folder that launch.py stands in is there where another mount lies in it.
+    # The working directory needs no mount of its own if it contains another mount.
     if not any(path.is_relative_to(folder) or folder.is_relative_to(path) for path in (*read, *written)):
         read.append(folder)
     if run_dir.exists():  # a dry run makes none
@@ -72,7 +72,7 @@ def mounts(config: RunConfig, run_dir: Path, theirs: str, kept: Path) -> list[Mo
 
 
 def check_links(path: Path, key: str) -> None:
-    """Raise ConfigError where a link of another user leads to a path: the container would see what that user chose."""
+    """Raise ConfigError if another user's link leads to a path: the container would see what that user chose."""
     try:
         link = link_of_others(path)
     except OthersWriteError as error:
@@ -96,9 +96,9 @@ def paths(value: Any) -> list[Path]:
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """Of the launcher's variables those that say how to compute. The others speak of a file system that is not there.
+    """The launcher's variables that say how to compute; others may name paths that a container does not have.
 
-    None holds a secret, since what a container is given can be read by whoever may list processes.
+    Secrets are left out, since everyone who may list processes can read a container's variables.
     """
     return {
         name: value
@@ -112,12 +112,12 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def compiled(config: RunConfig, digest: str | None) -> Path:
-    """Where the steps that an image compiles are kept."""
+    """The folder of an image's compiled steps."""
     return cache().absolute() / COMPILED / (digest or config.stack.name).replace(":", "-")[:23]
 
 
 def variables(kept: Path, digest: str | None, uuids: list[str]) -> dict[str, str]:
-    """What a worker needs to be told in a container, whose user may have no name and no home."""
+    """The extra variables of a worker in a container, whose user may have no name and no home."""
     user = {"HOME": "/tmp", "USER": "timetrial", "LOGNAME": "timetrial"}
     # Compiled steps are kept beside the container as they are without one, for each image its own.
     steps = {"TORCHINDUCTOR_CACHE_DIR": str(kept / "inductor"), "TRITON_CACHE_DIR": str(kept / "triton")}
@@ -132,8 +132,8 @@ def wrapped(
 ) -> tuple[list[str], dict[str, str], list[str]]:  # fmt: skip
     """The command that runs `worker` in the stack's container, its own environment, and the command that ends it.
 
-    Raises ConfigError where the image is not here any more, or something cannot be mounted; OSError where what it is
-    told cannot be written into the run's folder.
+    Raises ConfigError if the image is missing or something cannot be mounted; OSError if the run's folder cannot be
+    written to.
     """
     stack, name = config.stack, name_of(run_dir)
     image = image_of(stack)

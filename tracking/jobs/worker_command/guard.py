@@ -20,12 +20,12 @@ from pathlib import Path
 from types import FrameType
 
 REFUSED = 78  # EX_CONFIG of sysexits.h: what it prints last says what the user can mend
-SIGNALLED = 128  # A shell's rule: who died of signal N has the exit code 128 + N.
+SIGNALLED = 128  # A shell's rule: a process that signal N killed has the exit code 128 + N.
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main(run_dir: str, folder: str, command: list[str]) -> int:
-    """Run the command; its exit code, or REFUSED where it could not do its work here."""
+    """Run the command; returns its exit code, or REFUSED if a worker cannot use these folders."""
     threading.Thread(target=end_with_launcher, daemon=True).start()
     if trouble := unusable(run_dir, folder):
         print(trouble, flush=True)
@@ -33,7 +33,7 @@ def main(run_dir: str, folder: str, command: list[str]) -> int:
     worker: subprocess.Popen[bytes] | None = None
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        # Whoever is not process 1 has the engine's processes and the worker in one group, which gets the signal whole.
+        # If this is not process 1, it shares a process group with the worker, and the whole group gets the signal.
         if worker is not None and os.getpid() == 1:
             worker.send_signal(number)
 
@@ -45,7 +45,7 @@ def main(run_dir: str, folder: str, command: list[str]) -> int:
 
 
 def unusable(run_dir: str, folder: str) -> str:
-    """Why a worker could not do its work in these folders; empty where it can."""
+    """The reason why a worker cannot use these folders; empty if it can."""
     try:
         os.chdir(folder)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Whether the worker will find its workload, as far as that shows without importing it: a workload imports torch."""
+"""Checks that a worker will find its workload, without importing it: a workload imports torch."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from importlib.machinery import ModuleSpec
 from conf.schema import ConfigError, RunConfig
 from tracking.base import installation
 
-# With these a module makes names, or a package parts, while it is imported: only the worker can tell then.
+# With these, a module or package makes names while it is imported, so only the worker can tell.
 MAKES = re.compile(
     r"import\s*\*|__getattr__|__path__|declare_namespace|globals\(|locals\(|vars\(|setattr\(|exec\(|sys\.modules|meta_path"
 )
 
 
 def check_workload(config: RunConfig) -> None:
-    """Raise ConfigError where the workload's module is missing, or nowhere has its name.
+    """Raise ConfigError if the workload's module is missing or never mentions its name.
 
-    Other stacks have packages of their own, and the nodes of a cluster folders: there only the worker can tell.
+    Other stacks have their own packages, and cluster nodes their own folders: there only the worker can tell.
     """
     elsewhere = config.cluster.kind != "none" or config.stack.kind != "native" or "PYTHONPATH" in config.stack.env
     if elsewhere or config.is_program():
@@ -32,7 +32,7 @@ def check_workload(config: RunConfig) -> None:
 
 
 def missing(module: str, name: str) -> str:
-    """What of it is certainly not there; empty where all is, and where nobody can tell."""
+    """A sentence on what is certainly missing; empty if all is there or it cannot be known."""
     parts = module.split(".")
     spec: ModuleSpec | None = None
     source = sources = ""  # of the part, and of all up to it

@@ -175,7 +175,7 @@ def test_a_resumed_search_has_its_new_runs_where_it_is_told_now() -> None:
 def test_a_sweep_that_is_no_search_is_not_gone_on_with_as_one() -> None:
     asked = make([])
     asked.sweep.resume = "ID"
-    with pytest.raises(ConfigError, match="is no search"):
+    with pytest.raises(ConfigError, match="is not a search"):
         search_of(Job(asked, []), [Job(make([]), [])], None, [], parsed, make, 0)
 
 
