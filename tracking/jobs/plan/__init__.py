@@ -1,6 +1,6 @@
-"""Jobs before they start: folders and who owns them, sweeps, and what is resumed.
+"""Jobs before they start: their folders and owners, sweeps, prices, and resumed runs.
 
-A sweep is planned whole before its first job runs.
+All jobs of a sweep are planned before its first job runs.
 """
 
 from __future__ import annotations

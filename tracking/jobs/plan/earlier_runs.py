@@ -1,4 +1,4 @@
-"""Earlier runs of a folder of runs: what each was asked, where it ran, and how long it took."""
+"""Earlier runs in `runs_dir`: the request, the hardware and the time of each."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from tracking.base import quantities
 from tracking.machine.environment import fingerprint
 from tracking.record import documents, files, journal, run_folder
 
-MOST_RUNS = 50  # of the newest; more would keep a launcher from its work
-MOST_FOLDERS = 200  # that are looked into for them
+MOST_RUNS = 50  # newest runs that are read; more would delay a launcher
+MOST_FOLDERS = 200  # folders that are searched for them
 
 
 @dataclass(frozen=True)
 class Place:
-    """The hardware and the stack that a run is computed on; None is unknown, and an empty text is not there."""
+    """The hardware and stack of a run. None means unknown, an empty text means absent."""
 
     gpu: str | None = None
     cpu: str | None = None
     stack_id: str | None = None
 
     def may_be(self, other: Place) -> bool:
-        """Whether nothing that is known of it differs from `other`."""
+        """Whether all known parts equal those of `other`."""
         pairs = ((self.gpu, other.gpu), (self.cpu, other.cpu), (self.stack_id, other.stack_id))
         return all(ours in (None, theirs) for ours, theirs in pairs)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run was asked: `work` has to be equal for its time to say anything of another run's.
+    """The request of a run. Times are comparable only between runs of equal `work`.
 
-    Runs of one `setting` differ in their seeds and prices alone; a default that is given is no other setting.
+    Runs of one `setting` differ only in seed and price. An explicit default is the same setting.
     """
 
     work: tuple[Any, ...]
@@ -65,13 +65,13 @@ class Asked:
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """A run that finished, whether it reached its target or not. `seconds` are those of `journal.span_sec`."""
+    """A run that finished, with or without its target. `seconds` come from `journal.span_sec`."""
 
     config: RunConfig
     place: Place
     seconds: float
-    is_cold: bool  # it compiled a graph, rather than to take all of them from a cache
-    samples_per_sec: float | None = None  # in the steady state, if that was measured
+    is_cold: bool  # it compiled at least one graph that was not cached
+    samples_per_sec: float | None = None  # in the steady state; None if not measured
 
     @cached_property
     def asked(self) -> Asked:
@@ -87,7 +87,7 @@ def earlier_runs(runs_dir: Path, models: Collection[str], before_ms: int | None 
 
 
 def finished_in(folder: Path) -> list[EarlierRun]:
-    """The runs of a sweep's folder, or the one of a run's, by the same rules."""
+    """The finished runs in a sweep's or run's folder, by the rules of `earlier_runs`."""
     return [run for path in run_folder.run_folders(folder) if (run := _readable(path))]
 
 
@@ -104,11 +104,11 @@ def _readable(folder: Path, models: Collection[str] = (), before_ms: int | None 
 
 
 def _read(folder: Path, models: Collection[str], before_ms: int | None) -> EarlierRun | None:
-    """The run in a folder, if it counts; of any model where none are given."""
+    """The finished run in a folder, or None. Without `models`, any model counts."""
     result = run_folder.read_result(folder)
     if result is None or result.status != "finished" or result.resumes:
         return None
-    if models and result.start.get("model") not in (None, *models):  # Reading a config takes longer.
+    if models and result.start.get("model") not in (None, *models):  # Checked first: reading a config takes longer.
         return None
     config = run_folder.read_config(folder)
     if models and config.model.name not in models:
@@ -121,13 +121,13 @@ def _read(folder: Path, models: Collection[str], before_ms: int | None) -> Earli
 
 
 def place_of(folder: Path) -> Place:
-    """Where a run was computed, by its fingerprint. Raises OSError, and ValueError for what is none."""
+    """The hardware and stack of a run, from its fingerprint. Raises OSError, ValueError for a malformed file."""
     tags = fingerprint.tags(documents.read_json(folder / run_folder.FINGERPRINT))
     return Place(*(tags.get(f"env.{name}", "") for name in ("gpu", "cpu", "stack_id")))
 
 
 def newest_first(runs_dir: Path) -> Iterator[Path]:
-    """Folders of runs, newest first: names begin with a time. A sweep's runs lie in its folder."""
+    """Run folders, newest first (names begin with a time), including those inside sweeps."""
     with suppress(OSError):
         for folder in reversed(files.folders(runs_dir, run_folder.RUN)):
             if files.exists(folder / run_folder.CONFIG):

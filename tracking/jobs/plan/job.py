@@ -1,4 +1,4 @@
-"""A job: what one run of a launch is asked to do, and what has become of it."""
+"""A job: the configuration of one run of a launch, its newest folder and its result."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tracking.record import Checkpoint, Result, failures, run_lock
 
 @dataclass
 class Job:
-    """One job of a sweep: what it runs, and its newest folder and result, if there are any.
+    """One job of a sweep: its configuration, and its newest folder and result (None before the first attempt).
 
-    With a `checkpoint`, it goes on in the folder of that, rather than from the start in a new one.
+    With a `checkpoint`, the job continues in the checkpoint's folder. Without one it starts in a new folder.
     """
 
     config: RunConfig
@@ -23,13 +23,13 @@ class Job:
     folder: Path | None = None
     result: Result | None = None
     checkpoint: Checkpoint | None = None
-    owner: run_lock.Owner | None = None  # this process's hold of its folder, until another has the job
-    varied: str = ""  # what its name tells beside what every run's name does
-    lost: list[Path] = field(default_factory=list)  # folders of its runs that were lost
-    given_up: bool = False  # lost so often that its search takes that for an end of the setting's own
+    owner: run_lock.Owner | None = None  # this process's lock of the folder, until another process takes the job
+    varied: str = ""  # settings in its name that other runs' names leave out
+    lost: list[Path] = field(default_factory=list)  # folders of its lost runs
+    given_up: bool = False  # lost so often that its search blames the setting
 
     def start_anew(self) -> None:
-        """Have it run once more, in another folder."""
+        """Make the job run once more, in another folder."""
         if self.folder is not None:
             self.lost.append(self.folder)
         self.folder, self.result = None, None
@@ -44,7 +44,7 @@ class Job:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing of it is left to run: it finished, or its search knows enough of how it ended."""
+        """Whether the job needs no further run: it finished, or its search accepts how it ended."""
         failure = self.result.failure if self.result else None
         if self.finished or failure is None or not self.config.search.phase:
             return self.finished
@@ -52,7 +52,7 @@ class Job:
 
 
 def exit_code(jobs: Sequence[Job]) -> int:
-    """0 = all ran, 1 = one failed, 2 = none could be run as asked."""
+    """The exit code: 0 if all jobs are settled, 2 if every job failed for bad input, else 1."""
     kinds = [job.result.failure.kind if job.result and job.result.failure else "" for job in jobs]
     if all(kind == "bad_input" for kind in kinds):
         return 2

@@ -1,4 +1,4 @@
-"""The folder of a job that is about to run: a new one, or that of the run which it continues."""
+"""Opens the folder of a job that is about to run: a new folder, or the folder of a resumed run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracking.record import Checkpoint, checkpoints, run_lock
 def own_folder(
     job: Job, root: Path, sweep: Path | None, uri: str, say: Callable[[str], None]
 ) -> run_lock.Owner:  # fmt: skip
-    """Make the folder of a job, or reopen that of its checkpoint, and own it. Raises OSError, ConfigError."""
+    """Lock of a job's folder: a new folder, or its checkpoint's folder reopened. Raises OSError, ConfigError."""
     if job.checkpoint is not None:
         return _reopened(job.checkpoint, say)
     owner = run_setup.make_folder(job.name, root, sweep)
@@ -28,9 +28,9 @@ def own_folder(
 def _reopened(checkpoint: Checkpoint, say: Callable[[str], None]) -> run_lock.Owner:
     folder = checkpoint.folder
     try:
-        repair(folder)  # It has a result then, which says what ended it.
+        repair(folder)  # writes the result of the attempt that was cut off
         owner = run_lock.take(folder)
-    except run_lock.Running as error:  # somebody took it up since it was looked at
+    except run_lock.Running as error:  # another launcher took the run after it was checked
         raise ConfigError(f"{folder}: {error}; wait for its end") from error
     damaged = [other.path.name for other in checkpoints.in_folder(folder) if other.place > checkpoint.place]
     reopen(folder, checkpoint)

@@ -1,4 +1,4 @@
-"""Which jobs a sweep has, and in which order they run."""
+"""Checks the jobs of a sweep, adds warm-up runs and orders the jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracking.jobs.plan.job import Job
 
 
 def check_profiled(jobs: Sequence[Job]) -> None:
-    """Raise ConfigError where the seed whose runs are to be traced is none of the jobs'."""
+    """Raise ConfigError if no job has the seed in `profile.seed`."""
     wanted = {job.config.profile.seed for job in jobs if job.config.profile.seed is not None}
     if wanted and not any(job.config.profiled() for job in jobs):
         seeds = ", ".join(str(seed) for seed in sorted({job.config.seed for job in jobs}))
@@ -21,18 +21,18 @@ def check_profiled(jobs: Sequence[Job]) -> None:
 
 
 def check_paired(jobs: Sequence[Job]) -> None:
-    """Raise ConfigError where runs are to be compared in pairs by seed, and all have the same one."""
+    """Raise ConfigError if `sweep.paired` is set and all jobs have the same seed."""
     seeds = {job.config.seed for job in jobs}
     if any(job.config.sweep.paired for job in jobs) and len(seeds) < 2:
         raise ConfigError(
-            f"sweep.paired=true: pairs take two seeds, and all jobs have seed={min(seeds)}; give seed=1,2,3"
+            f"sweep.paired=true: pairs need two seeds or more, and all jobs have seed={min(seeds)}; give seed=1,2,3"
         )
 
 
 def shuffled(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs in the order that `sweep.shuffle` asks for: seed after seed, each with its jobs shuffled.
+    """The jobs in the order of `sweep.shuffle`: one seed after another, shuffled within each seed.
 
-    So every setting has run once before any runs again (a randomised block design).
+    Every setting runs once before any setting runs again (a randomised block design).
     """
     number = jobs[0].config.sweep.shuffle
     if number is None:
@@ -46,10 +46,10 @@ def shuffled(jobs: Sequence[Job]) -> list[Job]:
 
 
 def with_warm_ups(jobs: Sequence[Job], multirun: bool) -> list[Job]:
-    """The jobs; with `sweep.warm_up`, before them one that is not counted for each stack, model and dataset.
+    """The jobs; `sweep.warm_up` puts an uncounted run of each stack, model and dataset before them.
 
-    The first run of a stack finds its files, its compiled code and its data in no cache. Raises ConfigError for a
-    single run, which has nothing to be before.
+    The first run of a stack starts with cold caches of files, compiled code and data. Raises ConfigError for a
+    single run, since no counted run would follow the warm-up.
     """
     if not jobs[0].config.sweep.warm_up:
         return list(jobs)

@@ -1,4 +1,4 @@
-"""What a command line asks for as jobs: those of a new launch, of a run that goes on, or of a sweep that goes on."""
+"""Jobs of a command line: a new launch, a resumed run or a resumed sweep."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tracking.store import server
 
 
 def planned(asked: Sequence[Job], multirun: bool, gpus: Sequence[Any]) -> tuple[Path | None, list[Job]]:
-    """The folder of a sweep that goes on, and the jobs in the order in which they are to run. Raises ConfigError.
+    """The folder of a resumed sweep (else None), and the jobs in the order of their runs. Raises ConfigError.
 
-    The first job's config says where all are recorded, and on which cluster a resumed sweep stays.
+    The first job's config names the tracking server of all jobs, and the cluster of a resumed sweep.
     """
-    for job in asked:  # Resumed jobs may name other servers, which get no credentials.
+    for job in asked:  # Resumed jobs may name other servers, which must not get credentials.
         server.named(job.config.tracking.uri)
     config, jobs = asked[0].config, list(asked)
     if config.resume:

@@ -1,4 +1,4 @@
-"""What jobs will take, in time, GPU-hours and dollars, as far as earlier runs tell."""
+"""Estimates of the time, GPU-hours and cost of jobs, from earlier runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import NamedTuple
 from conf.schema import RunConfig
 from tracking.jobs.plan.earlier_runs import Asked, EarlierRun, Place
 
-ONE_RUN = 0.5  # A single run says its time to so large a part of it, for want of a spread.
-MANY = 5  # Of so many runs the range leaves out the tenth at either end; of fewer it is their whole range.
+ONE_RUN = 0.5  # relative half-width of the range from a single run, whose spread is unknown
+MANY = 5  # from so many runs on, the range is the 10th to 90th percentile; below, minimum to maximum
 OTHER_SETTINGS, OTHER_BATCH = "of other settings", "of another batch size"
 
 
@@ -25,7 +25,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """The wall time of a job in seconds, from `num_runs` earlier ones. `of` says how their settings differ from it."""
+    """The wall time of a job in seconds, from `num_runs` earlier runs. `of` says how their settings differ."""
 
     seconds: Range
     num_runs: int
@@ -34,7 +34,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Price:
-    """What several jobs take together; None without GPUs, or without a price."""
+    """Total of several jobs. `gpu_hours` is None without GPUs, `usd` without a price."""
 
     seconds: Range
     gpu_hours: Range | None
@@ -42,9 +42,9 @@ class Price:
 
 
 def estimate(config: RunConfig, place: Place, runs: Sequence[EarlierRun]) -> Estimate | None:
-    """The time of a job at a place, from the most similar of the earlier `runs` (newest first); None without any.
+    """The time of a job at a place, from the most similar earlier `runs` (newest first); None if no run is similar.
 
-    Where the place is not known, it is that of the newest run, as is the stack, which a launcher cannot tell before the
+    Unknown parts of the place are taken from the newest similar run. The stack is unknown to a launcher until the
     worker has loaded it.
     """
     asked = Asked.of(config)
@@ -57,12 +57,12 @@ def estimate(config: RunConfig, place: Place, runs: Sequence[EarlierRun]) -> Est
     if not same_batch:
         return Estimate(spread([run.seconds for run in alike]), len(alike), OTHER_BATCH)
     chosen = same or same_batch
-    chosen = [run for run in chosen if not run.is_cold] or chosen  # By now the cache has what they compiled.
+    chosen = [run for run in chosen if not run.is_cold] or chosen  # The cache now holds what cold runs compiled.
     return Estimate(spread([run.seconds for run in chosen]), len(chosen), "" if same else OTHER_SETTINGS)
 
 
 def spread(seconds: Sequence[float]) -> Range:
-    """The median, with a range by the number of values."""
+    """The median, with a range that depends on the number of values (ONE_RUN, MANY)."""
     middle = statistics.median(seconds)
     if len(seconds) == 1:
         return Range(middle * (1 - ONE_RUN), middle, middle * (1 + ONE_RUN))
@@ -73,9 +73,10 @@ def spread(seconds: Sequence[float]) -> Range:
 
 
 def price(jobs: Sequence[tuple[RunConfig, Estimate]]) -> Price:
-    """What at least one job takes, as many at once as their sweep has. The ends of ranges add up, as errors are alike.
+    """Total of one job or more, run as many at once as their sweep allows.
 
-    Dollars are the price of a node for the time of each job.
+    The ends of ranges are summed, since errors of similar jobs are correlated. Each job pays its nodes for its own
+    time.
     """
     times = [(config, estimate.seconds) for config, estimate in jobs]
     on_gpus = [(config.num_gpus() * config.nodes, seconds) for config, seconds in times if config.on_gpu()]
@@ -94,7 +95,7 @@ def _per_hour(jobs: Sequence[tuple[float, Range]]) -> Range | None:
 
 
 def sweep_sec(jobs: Sequence[tuple[RunConfig, float]]) -> float:
-    """The wall time of jobs of these seconds. A search has several at once while it explores, and then one."""
+    """The wall time of jobs of these seconds. A search explores several at once, then runs one at a time."""
     by_at_once: dict[int, list[float]] = {}
     for config, seconds in jobs:
         by_at_once.setdefault(config.sweep.jobs_at_once, []).append(seconds)
@@ -102,7 +103,7 @@ def sweep_sec(jobs: Sequence[tuple[RunConfig, float]]) -> float:
 
 
 def wall_sec(seconds: Sequence[float], at_once: int) -> float:
-    """The time until the last of the jobs has ended; each begins as soon as fewer than `at_once` run."""
+    """Seconds until the last job has ended; a job begins as soon as fewer than `at_once` run."""
     ends = [0.0] * max(1, at_once)
     for each in seconds:
         heapq.heapreplace(ends, ends[0] + each)

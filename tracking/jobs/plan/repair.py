@@ -1,4 +1,4 @@
-"""Ends runs that nobody could end: their launcher was killed, or the machine went down under them."""
+"""Ends runs that were cut off: their launcher was killed, or the machine went down."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tracking.jobs.node import outcome, scheduler_endings
 from tracking.jobs.plan import sweep
 from tracking.record import Failure, Journal, documents, failures, files, journal, run_folder, run_lock
 
-NUM_RETRIES, RETRY_SEC = 4, 0.25  # another `sync` holds a folder for as long as it takes to end it
-KILLED = 9  # SIGKILL: no launcher survives it to tell, and the kernel kills its worker likewise.
+NUM_RETRIES, RETRY_SEC = 4, 0.25  # another `sync` may hold the folder while it ends the run
+KILLED = 9  # SIGKILL: the launcher cannot record it, and the kernel kills its worker too
 
 
 def repair(folder: Path, ended: bool = False) -> bool:
-    """Give a run, or a sweep and its jobs, a result where nobody will any more; whether one was missing.
+    """Write the missing result of a cut-off run, or of a sweep and its jobs; returns whether one was missing.
 
-    The result is dated to the last sign of life. Raises run_lock.Running where somebody runs the folder, or may; with
-    `ended`, the caller answers for what cannot be known from here. A run that finished and whose launcher was killed
-    then gets the log of MLPerf's that the launcher would have written.
+    The result is dated to the last sign of life. Raises run_lock.Running if a process runs the folder, or may run it.
+    `ended` states that the run has ended, where this host cannot tell. A finished run without MLPerf's log gets one,
+    since its launcher was killed before it wrote the log.
     """
     for _ in range(NUM_RETRIES):
         if run_folder.read_result(folder) is not None:
@@ -37,7 +37,7 @@ def repair(folder: Path, ended: bool = False) -> bool:
 def _repair(folder: Path, ended: bool) -> bool:
     scheduled = None if ended else scheduler_endings.failure_of(folder)
     with run_lock.hold_abandoned(folder, ended or scheduled is not None):
-        if run_folder.read_result(folder) is not None:  # somebody else was faster
+        if run_folder.read_result(folder) is not None:  # another process wrote it first
             return False
         documents.remove_left(folder)
         if run_folder.read_info(folder).kind == "sweep":
@@ -48,7 +48,7 @@ def _repair(folder: Path, ended: bool) -> bool:
 
 
 def write_log(folder: Path) -> None:
-    from tracking.analysis import mlperf  # Here: no run's start is to wait for it.
+    from tracking.analysis import mlperf  # Here: a run's start must not wait for this import.
 
     with suppress(OSError, ValueError):  # `sync` says what is wrong with a folder
         if run_folder.read_info(folder).kind != "sweep" and not files.exists(folder / mlperf.LOG):
@@ -56,7 +56,7 @@ def write_log(folder: Path) -> None:
 
 
 def end_run(folder: Path, scheduled: Failure | None = None) -> None:
-    Journal(folder / run_folder.JOURNAL).close()  # a last line that lacks its newline alone is whole with it
+    Journal(folder / run_folder.JOURNAL).close()  # adds the missing newline of a last line that is otherwise whole
     last_ms = last_sign_ms(folder)
     failure = failures.killed(folder, KILLED, cut_off_message("worker", last_ms), last_ms)
     outcome.end(folder, dataclasses.replace(scheduled, time_ms=last_ms) if scheduled else failure)
@@ -65,7 +65,7 @@ def end_run(folder: Path, scheduled: Failure | None = None) -> None:
 def end_sweep(folder: Path, ended: bool) -> None:
     jobs = files.folders(folder, run_folder.RUN)
     for job in jobs:
-        with suppress(OSError, ValueError):  # `sync` says what is wrong with it; the sweep ends without it
+        with suppress(OSError, ValueError):  # `sync` reports a broken folder; the sweep ends without it
             repair(job, ended)
     last_ms = last_sign_ms(folder)
     for job in jobs:
@@ -81,7 +81,7 @@ def cut_off_message(what: str, last_ms: int) -> str:
 
 
 def last_sign_ms(folder: Path) -> int:
-    """When the run was last heard of."""
+    """The time of the run's last sign of life, in ms since the epoch."""
     result = run_folder.read_result(folder)
     failed_ms = result.failure.time_ms if result and result.failure else 0
     records = [record.time_ms for record, _ in journal.read(folder / run_folder.JOURNAL)]

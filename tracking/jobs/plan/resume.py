@@ -1,4 +1,4 @@
-"""Continues an interrupted run or sweep: which can be, with what configuration, and that nobody else is at it."""
+"""Continues an interrupted run or sweep: checks that it can continue, and reads its configuration."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from tracking.record import Checkpoint, checkpoints, files, journal, run_folder,
 from tracking.request import stored_config
 from tracking.store import server
 
-# What may be given beside `resume`; the rest is that of the run's folder.
+# Options allowed beside `resume`; all others come from the run's folder.
 ALLOWED = (
     "resume", "trust", "dry_run", "timeout_sec", "tracking.offline", "tracking.upload_wait_sec",
     "tracking.system_metrics_interval_sec",
 )  # fmt: skip
-WAIT_SEC = 60.0  # What a launcher that was killed has left ends by itself, in less.
+WAIT_SEC = 60.0  # processes that a killed launcher left end by themselves sooner
 RETRY_SEC = 0.5
 
 
 def resumed_job(asked: Job, multirun: bool) -> Job:
-    """The job that continues the run in the folder `asked.config.resume`, with the configuration that it has.
+    """The job that continues the run in the folder `asked.config.resume`, with that run's configuration.
 
-    Raises ConfigError where there is nothing to continue, or where something else was asked for than the run's rest.
+    Raises ConfigError if the run cannot be continued, or if an option outside ALLOWED was given.
     """
     given = f"resume={asked.config.resume}"
     folder = Path(str(asked.config.resume)).expanduser().resolve()
@@ -43,7 +43,7 @@ def resumed_job(asked: Job, multirun: bool) -> Job:
         raise ConfigError(f"{given}: continues one run; leave -m out, or continue a sweep with sweep.resume=<id>")
     if foreign := [key for key in keys if key not in ALLOWED]:
         raise ConfigError(
-            f"{given} {foreign[0]}=...: a run goes on as it began, with the configuration in its folder; beside resume"
+            f"{given} {foreign[0]}=...: a resumed run keeps the configuration in its folder; beside resume"
             f" only these can be given: {', '.join(ALLOWED[1:])}"
         )
     check_interrupted(folder, given)
@@ -53,7 +53,7 @@ def resumed_job(asked: Job, multirun: bool) -> Job:
     for key in keys:
         take_over(config, asked.config, key)
     config.tracking.uri = own_server(folder)
-    config.sweep.resume = None  # it says only how the job came into its sweep
+    config.sweep.resume = None  # it only says how the job was added to its sweep
     try:
         overrides = stored_config.loaded(files.read_text(folder / run_folder.OVERRIDES))
     except ValueError as error:
@@ -62,16 +62,16 @@ def resumed_job(asked: Job, multirun: bool) -> Job:
 
 
 def own_server(folder: Path) -> str | None:
-    """The tracking.uri with which a run or sweep is mirrored to where it was, wherever this process was started.
+    """The tracking.uri of a run's or sweep's original server, independent of the working directory.
 
-    None where the environment names the same server: it may hold the credentials that the folder does not.
+    None if the environment names the same server: it may hold the credentials, which the folder does not.
     """
     stored = run_folder.read_info(folder).tracking_uri
     return None if strip_credentials(server.default_uri()) == stored else stored
 
 
 def check_interrupted(folder: Path, given: str) -> None:
-    """Raise ConfigError where the folder holds no run, one that has finished, or one that is running."""
+    """Raise ConfigError unless the folder holds an interrupted run."""
     if files.exists(folder / sweep.DEFINITION):
         raise ConfigError(f"{given}: is a sweep; continue it with sweep.resume={folder.name}")
     if not files.exists(folder / run_folder.CONFIG):
@@ -80,7 +80,7 @@ def check_interrupted(folder: Path, given: str) -> None:
     if result is not None and result.status == "finished":
         raise ConfigError(f"{given}: has finished, nothing is left to do; its result is in {run_folder.RESULT}")
     try:
-        scheduled = scheduler_endings.failure_of(folder)  # A job that is queued has no process yet.
+        scheduled = scheduler_endings.failure_of(folder)  # A queued job has no process yet.
         with run_lock.hold_abandoned(folder, ended=result is not None or scheduled is not None):
             pass
     except run_lock.Running as error:
@@ -89,7 +89,7 @@ def check_interrupted(folder: Path, given: str) -> None:
 
 
 def check_unchanged(folder: Path, given: str, config: RunConfig) -> None:
-    """Raise ConfigError where the configuration is not the one that the run began with."""
+    """Raise ConfigError if the configuration has changed since the run began."""
     rows = (row for row, _ in journal.read(folder / run_folder.JOURNAL) if row.kind == "tags")
     began = next((row.values["config_hash"] for row in rows if "config_hash" in row.values), None)
     if began != config.config_hash():
@@ -100,7 +100,7 @@ def check_unchanged(folder: Path, given: str, config: RunConfig) -> None:
 
 
 def usable_checkpoint(folder: Path, given: str, overrides: list[str]) -> Checkpoint:
-    """The newest whole checkpoint. Raises ConfigError where there is none."""
+    """The newest whole checkpoint. Raises ConfigError if none is usable."""
     newest = checkpoints.newest(folder)
     if newest is None:
         damaged = ", ".join(checkpoint.path.name for checkpoint in checkpoints.in_folder(folder))
@@ -112,7 +112,7 @@ def usable_checkpoint(folder: Path, given: str, overrides: list[str]) -> Checkpo
 
 
 def take_over(config: RunConfig, asked: RunConfig, key: str) -> None:
-    """Take the value of a dotted key over from what was asked."""
+    """Copy the value of a dotted key from `asked` to `config`."""
     *groups, name = key.split(".")
     section, asked_section = config, asked
     for group in groups:
@@ -121,9 +121,9 @@ def take_over(config: RunConfig, asked: RunConfig, key: str) -> None:
 
 
 def settle(folder: Path, jobs: Sequence[Job], adopts: bool, console: Console) -> None:
-    """Wait for the end of what still runs of the jobs that have not finished, and tell the jobs what came of it.
+    """Wait for earlier runs of unfinished jobs to end, then set the jobs' results and checkpoints.
 
-    With `adopts`, a job that a scheduler has is gone on with. Raises ConfigError for what does not end.
+    With `adopts`, runs that a scheduler holds are kept. Raises ConfigError for a run that does not end.
     """
     unfinished = [job for job in jobs if not job.finished]
     hashed = sweep.folders_by_hash(folder)
@@ -138,11 +138,11 @@ def settle(folder: Path, jobs: Sequence[Job], adopts: bool, console: Console) ->
 
 
 def end_of(folder: Path, adopts: bool, console: Console) -> bool:
-    """Whether the run has ended; False where a scheduler has it that the caller `adopts` jobs of."""
+    """Whether the run has ended. False only for a run that a scheduler holds, if the caller `adopts` such runs."""
     deadline, waits = time.monotonic() + WAIT_SEC, False
     while True:
         try:
-            with suppress(OSError, ValueError):  # what is wrong with a folder is told by `sync`
+            with suppress(OSError, ValueError):  # `sync` reports a broken folder
                 if may_be_queued_again(folder):
                     scheduler_endings.failure_of(folder)
                 repair(folder)
@@ -154,13 +154,13 @@ def end_of(folder: Path, adopts: bool, console: Console) -> bool:
                 ended = "" if error.certain else f", or end it with: {TRACKING} sync --ended {shlex.quote(str(folder))}"
                 raise ConfigError(f"{folder}: {error}; wait for its end, or stop it{ended}") from error
             if not waits:
-                console.print(f"{folder.name}: {error}; its end is waited for", soft_wrap=True)
+                console.print(f"{folder.name}: {error}; waiting for its end", soft_wrap=True)
             waits = True
             time.sleep(RETRY_SEC)
 
 
 def may_be_queued_again(folder: Path) -> bool:
-    """Whether a scheduler may go on with a run that has a result of an earlier attempt."""
+    """Whether a scheduler may requeue a run that already has an earlier attempt's result."""
     made, result = ticket.read(folder), run_folder.read_result(folder)
     return bool(made and made.max_requeues and result and result.status != "finished")
 

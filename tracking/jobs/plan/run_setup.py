@@ -1,4 +1,4 @@
-"""A run before its worker starts: its name, its folder, and what the worker and the mirror are told in it."""
+"""A run before its worker starts: its name, its folder, and the files for the worker and the mirror."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tracking.record import Journal, RunInfo, documents, journal, run_folder, ru
 from tracking.request import gpu_memory
 from tracking.request.program_command import used
 
-# The keys of a config whose values are in a run's name.
+# Config keys whose values are in every run's name.
 IN_RUN_NAME = ("model", "dataset", "precision", "gpus", "cpu_processes", "seed")
-MEMORY_TAG = "memory.predicted"  # what the run takes of a GPU, by arithmetic
-MOST_CHARS = 500  # the part of a program's command that a table of params shows
+MEMORY_TAG = "memory.predicted"  # predicted memory of a GPU
+MOST_CHARS = 500  # most characters of a program's command in a table of params
 
 
 def run_name(config: RunConfig, varied: str = "", seeded: bool = True) -> str:
-    """A name that tells a runs table what it was: `vgg-digits-bf16-2gpu-seed1`; and `varied`, where that is not all.
+    """The run's name, `vgg-digits-bf16-2gpu-seed1`, with `varied` behind it.
 
-    A script's run whose seed is not known is not `seeded`.
+    Without `seeded` the seed is left out, for a script whose seed is not known.
     """
     devices = f"{config.num_gpus()}gpu" if config.on_gpu() else f"{config.cpu_processes}cpu"
     if isinstance(config.gpus, list):
@@ -40,14 +40,14 @@ def run_name(config: RunConfig, varied: str = "", seeded: bool = True) -> str:
 
 
 def make_folder(name: str, root: Path, sweep: Path | None = None) -> run_lock.Owner:
-    """Make the folder of the run of this name, which this process owns from then on. Raises OSError."""
+    """Lock of a new run folder with this name, held by this process. Raises OSError."""
     prefix = "" if sweep else time.strftime("%Y%m%d-%H%M%S-")
     return run_lock.make(root, prefix + name)
 
 
 @contextmanager
 def removed_unless_whole(owner: run_lock.Owner) -> Iterator[None]:
-    """Remove a new folder where what fills it is cut off, by a full disk or a signal: nothing half-made stays."""
+    """Remove a new folder if filling it is interrupted, by a full disk or a signal."""
     try:
         yield
     except BaseException:
@@ -60,13 +60,13 @@ def prepare(
     folder: Path, name: str, config: RunConfig, overrides: Sequence[str], uri: str, sweep: Path | None = None,
     values: Mapping[str, journal.Scalar] | None = None,
 ) -> None:  # fmt: skip
-    """Fill a new folder with all that the worker and the mirror need. Raises OSError.
+    """Write the files that the worker and the mirror need into a new folder. Raises OSError.
 
     `values` are the run's params; by default they are the config's.
     """
     run_folder.reserve(folder)
     info = RunInfo(name, config.tracking.experiment, uri, parent=run_folder.PARENT if sweep else None)
-    documents.write_json(folder / run_folder.RUN, info)  # First: from here on `sync` ends it, if nobody else does.
+    documents.write_json(folder / run_folder.RUN, info)  # First: from here on `sync` can end the run.
     documents.write_text(folder / run_folder.OVERRIDES, yaml.safe_dump(list(overrides)))
     log = Journal(folder / run_folder.JOURNAL)
     log.params(params(config) if values is None else values)
@@ -77,7 +77,7 @@ def prepare(
 
 
 def compared(config: RunConfig) -> dict[str, str]:
-    """The tags of a run that say how it is compared: whether a mean counts it, with what, and what is better."""
+    """Tags for comparisons: why the run is not counted, pairing, predicted memory, and which direction is better."""
     tags = {UNCOUNTED_TAG: "warm-up"} if config.warm_up else {}
     if config.is_program() and config.profiled():
         tags[UNCOUNTED_TAG] = "its kernels were traced while it trained"
@@ -88,7 +88,7 @@ def compared(config: RunConfig) -> dict[str, str]:
 
 
 def params(config: RunConfig) -> dict[str, journal.Scalar]:
-    """What MLflow shows and compares as params; the worker adds what only it knows (max_epochs)."""
+    """The run's params in MLflow; the worker adds those that only it knows (max_epochs)."""
     optimizer = config.model.optimizer
     targets = config.targets()
     values: dict[str, journal.Scalar] = {
@@ -120,7 +120,7 @@ def params(config: RunConfig) -> dict[str, journal.Scalar]:
 
 
 def of_program(config: RunConfig, values: dict[str, journal.Scalar]) -> dict[str, journal.Scalar]:
-    """Without what timetrial does not decide of a program, and with its command."""
+    """Params of a program: its command, without values that timetrial does not control."""
     names = used(config.program)
     unknown = {"compile", "global_batch_size"} | ({"batch_size"} if "batch_size" not in names else set())
     unknown |= {"optimizer/lr_scaling", "optimizer/weight_decay"} | ({"optimizer/lr"} if "lr" not in names else set())

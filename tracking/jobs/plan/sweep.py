@@ -1,4 +1,4 @@
-"""A sweep is a folder too: its definition, its jobs' folders inside it, and a journal that becomes the parent run."""
+"""The folder of a sweep: its definition, its jobs' folders, and the journal of its parent run."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ MAX_VARIED = 60  # characters
 
 
 def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> run_lock.Owner:
-    """Make a sweep's folder, which this process owns from then on.
+    """Lock of a sweep's new folder, held by this process.
 
-    Raises ConfigError where it cannot be made, or two jobs would measure the same.
+    Raises ConfigError if the folder cannot be made, or if two jobs measure the same.
     """
     hashes = [job.config.config_hash() for job in jobs]
     twice = next((job for job in jobs if hashes.count(job.config.config_hash()) > 1), None)
@@ -64,7 +64,7 @@ def prepare(folder: Path, jobs: Sequence[Job], argv: Sequence[str], uri: str) ->
 
 
 def title(jobs: Sequence[Job]) -> str:
-    """The parent run's name: what is swept, by which a runs table of narrow columns can be read too."""
+    """The parent run's name: the models and the values of each axis, shortened for a runs table."""
     study, differing = jobs[0].config.study.name, sweep_summary.grid(jobs)
     models = differing.pop("model", [jobs[0].config.model.name])
     start = f"{study} study {','.join(models)}" if study else f"{','.join(models)} sweep"
@@ -72,9 +72,9 @@ def title(jobs: Sequence[Job]) -> str:
 
 
 def name_jobs(jobs: Sequence[Job]) -> None:
-    """Have the names of a sweep's jobs tell in what they differ, as far as there is room for it."""
+    """Put the settings that differ between jobs into the jobs' names, up to MAX_VARIED characters."""
     for job, varied in zip(jobs, sweep_summary.varied(jobs), strict=True):
-        job.varied = re.sub(r"[^\w.,=+-]", "_", varied, flags=re.ASCII)[:MAX_VARIED]  # a folder's name, of 255 bytes
+        job.varied = re.sub(r"[^\w.,=+-]", "_", varied, flags=re.ASCII)[:MAX_VARIED]  # names of folders: <= 255 bytes
 
 
 def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> None:
@@ -85,7 +85,7 @@ def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> 
 
 
 def extend(folder: Path, jobs: Sequence[Job], num_before: int) -> None:
-    """Add jobs to a sweep, which has the first `num_before` of them. Raises OSError."""
+    """Add jobs to a sweep that already has the first `num_before` of them. Raises OSError."""
     configs = [job.config for job in jobs]
     ownership.sign(folder, configs, beside=configs[:num_before])
     write_definition(folder, jobs, documents.read_json(folder / DEFINITION)["argv"])
@@ -93,16 +93,16 @@ def extend(folder: Path, jobs: Sequence[Job], num_before: int) -> None:
 
 
 def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -> tuple[Path, list[Job]]:
-    """The folder of a sweep and all its jobs, each with its newest result or the checkpoint that it can go on from.
+    """The folder of a sweep and all its jobs, each with its newest result or its newest usable checkpoint.
 
-    With -m, the jobs `asked` for that the sweep has not got are added to it; without, only where it is recorded can
-    be given. Raises ConfigError for that and for an unknown sweep.
+    With -m, jobs of `asked` that are new to the sweep are added. Without -m, only options that do not change the
+    measurement are allowed. Raises ConfigError for other options and for an unknown sweep.
     """
-    kept = set(NOT_MEASURED) - {"profile"}  # Where a run is recorded may be given anew.
+    kept = set(NOT_MEASURED) - {"profile"}  # These do not change what is measured.
     changed = [word for word in asked[0].overrides if word.split("=")[0].split(".")[0] not in kept]
     if changed and not multirun:
         raise ConfigError(
-            f"sweep.resume={sweep_id} {' '.join(changed)}: the sweep's jobs are resumed as they were; leave"
+            f"sweep.resume={sweep_id} {' '.join(changed)}: the sweep's jobs keep their configuration; leave"
             f" {changed[0].split('=')[0]} out, or add jobs to the sweep with -m"
         )
     folder = Path(runs_dir).resolve() / sweep_id
@@ -126,20 +126,20 @@ def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -
     alerted = any(word.startswith("alert.") for word in asked[0].overrides)
     at_once = any(word.startswith("sweep.jobs_at_once=") for word in asked[0].overrides)
     for job in jobs:
-        if at_once or not job.config.search.phase:  # A search goes on as it began.
+        if at_once or not job.config.search.phase:  # A search keeps its own number.
             job.config.sweep.jobs_at_once = asked[0].config.sweep.jobs_at_once
         job.config.detach = asked[0].config.detach
         job.config.cluster = asked[0].config.cluster if elsewhere else job.config.cluster
         job.config.alert = asked[0].config.alert if alerted else job.config.alert
     find_checkpoints(jobs, folders_by_hash(folder))
     for job in jobs:
-        if job.checkpoint:  # It goes on by the configuration that lies there.
+        if job.checkpoint:  # The job continues with the configuration in its checkpoint's folder.
             ownership.check(job.checkpoint.folder, [run_folder.read_config(job.checkpoint.folder)], given, trust)
     return folder, jobs
 
 
 def read(folder: Path) -> list[Job]:
-    """All jobs of a sweep, each with the folder in which it finished, or its newest that has a result."""
+    """All jobs of a sweep, each with the folder in which it finished, or else its newest folder with a result."""
     definition = documents.read_json(folder / DEFINITION)
     jobs = [Job(stored_config.from_dict(RunConfig, row["config"]), row["overrides"]) for row in definition["jobs"]]
     find_results(jobs, folders_by_hash(folder))
@@ -147,40 +147,40 @@ def read(folder: Path) -> list[Job]:
 
 
 def find_checkpoints(jobs: Sequence[Job], folders: Mapping[str, list[Path]]) -> None:
-    """Tell the jobs that have not finished what they can go on from, of `folders_by_hash`."""
+    """Set the newest usable checkpoint of each unfinished job, from `folders_by_hash`."""
     for job in jobs:
         unfinished = [] if job.finished else folders.get(job.config.config_hash(), [])
         job.checkpoint = checkpoints.newest_of(unfinished)
 
 
 def find_results(jobs: Sequence[Job], folders: Mapping[str, list[Path]]) -> None:
-    """Tell the jobs where they finished, or what their newest result is, of `folders_by_hash`."""
+    """Set the folder and result of each job, and its lost folders, from `folders_by_hash`."""
     for job in jobs:
         own = folders.get(job.config.config_hash(), [])
         for path in own:
             try:
                 result = run_folder.read_result(path)
-            except (OSError, ValueError):  # it cannot be said how it ended: the job counts as not run
+            except (OSError, ValueError):  # an unreadable result: the job counts as not run
                 continue
-            if result is not None and not job.finished:  # it may have finished in an older folder than its newest
+            if result is not None and not job.finished:  # an older folder may hold the finished run
                 job.folder, job.result = path, result
         job.lost = [path for path in own if path != job.folder]
 
 
 def folders_by_hash(folder: Path) -> dict[str, list[Path]]:
-    """The folders of a sweep's jobs by what they measure, oldest first."""
+    """The folders of a sweep's jobs by config hash, oldest first."""
     folders: dict[str, list[Path]] = {}
     jobs = files.folders(folder, run_folder.CONFIG)
     for job in sorted(jobs, key=lambda job: (job / run_folder.CONFIG).lstat().st_mtime):
-        with suppress(OSError, ValueError):  # a folder that says nothing of what it measures is of no job
+        with suppress(OSError, ValueError):  # skip folders without a readable config
             folders.setdefault(run_folder.read_config(job).config_hash(), []).append(job)
     return folders
 
 
 def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None, answer: str = "") -> Result:
-    """Write the sweep's summary and result: finished when every job is settled, else failed or `killed`.
+    """Write the sweep's summary and return its result: finished if every job is settled, else failed or `killed`.
 
-    The `answer` of a search comes first in what MLflow shows of it. Raises OSError.
+    MLflow's description of the parent run begins with the `answer` of a search. Raises OSError.
     """
     unfinished = [sweep_summary.status(job) for job in jobs if not job.settled]
     metrics = {"num_finished": float(len(jobs) - len(unfinished))}
@@ -199,27 +199,27 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None, ans
         log = Journal(folder / run_folder.JOURNAL)
         time_ms = killed.time_ms if killed else None
         text = note(documents.read_json(folder / DEFINITION)["argv"], result.failure)
-        if not killed and all(job.result is not None for job in jobs):  # not stopped: nobody waits for the end of it
+        if not killed and all(job.result is not None for job in jobs):  # nobody waits for a report of a stopped sweep
             from tracking.jobs.plan import sweep_report
 
             text = sweep_report.write(folder, answer) + text
         text = f"{in_markdown(answer)}\n\n{text}" if answer else text
         log.tags({NOTE_TAG: text}, time_ms)
-        log.metrics(metrics, time_ms=time_ms)  # The time of the last record ends the parent run.
+        log.metrics(metrics, time_ms=time_ms)  # The parent run ends at the time of its last record.
         log.close()
         sweep_summary.write(folder, jobs)
     finally:
-        run_folder.write_result(folder, result)  # there is room for it on a full disk too
+        run_folder.write_result(folder, result)  # its space is reserved, so a full disk takes it too
     return result
 
 
 def note(argv: Sequence[str], failure: Failure | None = None) -> str:
-    """What MLflow shows as the parent run's description."""
+    """The parent run's description in MLflow: the command, and why the sweep failed."""
     command = f"`{LAUNCH} {' '.join(argv)}`"
     return f"{command}\n\n{in_markdown(failure.message)}" if failure else command
 
 
 def reopen(folder: Path) -> None:
-    """Take a sweep up again that has ended: its result and summary are to come. Raises OSError."""
+    """Remove the result of a sweep that has ended, so that it can run again. Raises OSError."""
     run_folder.reserve(folder)
     files.remove(folder / run_folder.RESULT)

@@ -1,4 +1,4 @@
-"""What the runs of a sweep cost. Runs side by side on one node pay for it once."""
+"""Costs of runs and sweeps in USD. Runs side by side on one node share its price."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tracking.record import files, journal, run_folder
 
 
 def spent_usd(sweep: Path) -> float | None:
-    """What a sweep cost, in USD: price an hour x nodes x time from first to last record of every job's journal.
+    """A sweep's cost in USD: price an hour x nodes x time from first to last record of every job's journal.
 
-    The machine is paid for while a job fails, compiles or is stopped, too: failed jobs count, and so do all attempts of
-    jobs that were resumed. Runs side by side share the price of their node. None where no job has a price.
+    Failed jobs and all attempts of resumed jobs count, since the machine is paid for then too. Runs side by side share
+    the price of their node. None if no job has a price.
     """
     alone, together = list[float](), list[tuple[float, tuple[float, float]]]()  # USD; USD an hour and when
     for job in files.folders(sweep, run_folder.CONFIG):
@@ -33,7 +33,7 @@ def spent_usd(sweep: Path) -> float | None:
 
 
 def job_usd(folder: Path) -> float | None:
-    """The cost of one attempt; None without a price."""
+    """The cost of a run in USD; None without a price."""
     config = run_folder.read_config(folder)
     if config.instance.price_per_hour is None:
         return None
@@ -41,13 +41,15 @@ def job_usd(folder: Path) -> float | None:
 
 
 def shares_node(config: RunConfig) -> bool:
-    """Whether the price is that of a node which runs of the same sweep may use at the same time."""
+    """Whether the price is for a node that several runs of the sweep may share."""
     return config.cluster.kind == "none" and config.price_per_gpu_hour is None
 
 
 def parts_of_time(spans: Sequence[tuple[float, float]]) -> list[float]:
-    """What each of these spans from start to end has of the time that all of them cover: of each moment an equal part
-    with those that it shares it with. A span without an end has its part up to the last end of another."""
+    """Seconds of each span (start, end), with overlapping time shared equally between the active spans.
+
+    A span without an end counts up to the last end of another span.
+    """
     moments = sorted({moment for span in spans for moment in span if math.isfinite(moment)})
     parts = [0.0] * len(spans)
     for start, end in pairwise(moments):

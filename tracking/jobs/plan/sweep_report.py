@@ -1,4 +1,4 @@
-"""The report of a sweep as part of its parent run: written into the sweep's folder, or attached to it in MLflow."""
+"""The report of a sweep: written into the sweep's folder, or attached to its parent run in MLflow."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tracking.record import NOTE_TAG, documents, files, run_folder
 if TYPE_CHECKING:
     from tracking.analysis.report import Report
 
-WHY_NONE = "report.failed.txt"  # among the sweep's files where a report could not be made
-MOST_LINES = 2  # of an answer in a terminal
-BETWEEN = "\n\n---\n\n"  # the answer and what the note was before
+WHY_NONE = "report.failed.txt"  # in the sweep's folder if the report failed
+MOST_LINES = 2  # most lines of an answer in a terminal
+BETWEEN = "\n\n---\n\n"  # between the answer and the earlier note
 
 
 def write(folder: Path, searched: str = "") -> str:
-    """Write the report into the sweep's folder, from where it goes to MLflow; returns its part of the run's note.
+    """Write the report into the sweep's folder; returns the report's part of the parent run's note.
 
-    The axes are those of the sweep's study, if it is of one. The answer of a search, `searched`, comes first in the
-    report. Fewer than two runs get no report, and the text is empty. It is empty, too, where anything goes wrong; a
-    file then says why.
+    The mirror uploads the report to MLflow. A sweep of a study uses the study's axes. The report begins with
+    `searched`, the answer of a search. With fewer than two counted runs there is no report, and the text is empty.
+    After an error the text is empty too, and the file WHY_NONE holds the error.
     """
-    from tracking.analysis.published import comparison  # Here: no run's start is to wait for what draws reports.
+    from tracking.analysis.published import comparison  # Here: slow to import, and starts must not wait.
     from tracking.analysis.report import page, report
 
     try:
@@ -41,14 +41,14 @@ def write(folder: Path, searched: str = "") -> str:
         page.write(made, folder)
         (folder / WHY_NONE).unlink(missing_ok=True)
         return note(made)
-    except Exception as error:  # days of training end here: a picture that cannot be drawn must not spoil them
+    except Exception as error:  # Days of training end here: a failed picture must not fail the sweep.
         with suppress(OSError):
             documents.write_text(folder / WHY_NONE, f"{type(error).__name__}: {error}\n")
         return ""
 
 
 def headlines(folder: Path) -> list[str]:
-    """The answer that a sweep's report begins with, a line a workload; empty where the sweep has no report."""
+    """The answer of a sweep's report, one line a workload; empty without a report."""
     if files.exists(folder / WHY_NONE):
         return []
     with suppress(OSError, ValueError, KeyError):
@@ -60,16 +60,16 @@ def headlines(folder: Path) -> list[str]:
 
 
 def note(made: Report) -> str:
-    """What comes first in the Markdown description of the parent run: the answer, and what to be careful about."""
+    """The start of the parent run's Markdown description: the answer and the number of warnings."""
     number = len(made.warnings)
     careful = f" To be careful about: {number} thing{'s' if number > 1 else ''}, in the report." if number else ""
     return f"{in_markdown(made.answer)}{careful} Tables and figures: `report.html` among the artifacts.{BETWEEN}"
 
 
 def attach(store: MlflowRuns, made: Report, written: Sequence[Path]) -> str:
-    """Upload the report to the parent run of the one sweep that it is about, and return that run's id.
+    """Upload the report to the parent run of its sweep; returns that run's id.
 
-    Raises ValueError where the runs are of no sweep or of several, and what `store` raises.
+    Raises ValueError if the runs do not belong to exactly one sweep, and the errors of `store`.
     """
     sweeps = {run.sweep for run in made.runs}
     sweep = sweeps.pop()

@@ -1,4 +1,4 @@
-"""The table of a sweep: in what its jobs differ, how each ended, what repeats of other seeds come to, and costs."""
+"""The table of a sweep: its axes, the status of each job, and means over seeds."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tracking.jobs.plan.job import Job
 from tracking.jobs.plan.run_setup import IN_RUN_NAME
 from tracking.record import Result, documents, failures, headline, journal, run_folder
 
-LEGEND = {  # by what stands in a table that needs it
+LEGEND = {  # by the sign in the table that it explains
     "reached by": "reached by: with the 95 % interval of the true share.",
     "±": "±: standard error of the mean over seeds.",
     "≥": "≥: at least, since runs did not reach the target.",
 }
-# Columns that are shown only where they tell something.
+# Shown only if a run missed its target, or if the metric was measured.
 WHERE_MISSED, WHERE_MEASURED = quantities.EPOCHS_TRAINED, quantities.THROUGHPUT_MODEL_FLOPS_UTILIZATION
-# The first is shown where it is not the second.
+# Evaluations are shown only where they differ from epochs.
 EVALUATIONS, EPOCHS = quantities.EVALUATIONS_TO_ACCURACY, quantities.EPOCHS_TO_ACCURACY
 COST = quantities.COST_SWEEP_USD  # of all jobs together
 # The summary's columns by MLflow key.
 COLUMNS = (
     quantities.TIME_TO_ACCURACY_SEC, quantities.TIME_TO_ACCURACY_TRAIN_SEC, EPOCHS, WHERE_MISSED, EVALUATIONS,
-    quantities.BEST,  # a column for each metric that a job has a best value of
+    quantities.BEST,  # one column for each metric with a best value
     quantities.THROUGHPUT_SAMPLES_PER_SEC, WHERE_MEASURED, quantities.WORLD_SIZE,
 )  # fmt: skip
 
@@ -41,8 +41,8 @@ COLUMNS = (
 def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
     """The axes of the jobs, with their values in order of appearance; a group (model, ...) by its name.
 
-    An axis is a key that was asked for, or that tells jobs apart which the others do not. What a recipe decides differs
-    because models do, and is no axis. Nor is `warm_up`: names and the table say it.
+    An axis is a key that the command line gave, or that separates jobs which the other axes do not. Values of a recipe
+    follow from the model, so they are not axes. `warm_up` is not an axis: names and the table's status show it.
     """
     rows = [flat(job.config) for job in jobs]
     values_of: dict[str, dict[str, None]] = {}  # by key, in order of appearance
@@ -62,13 +62,13 @@ def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
 
 
 def _given_by(override: str, keys: Sequence[str]) -> list[str]:
-    """Those of the keys that an override gives: by its own name, or as `model.hparams={...}` gives all below it."""
+    """The keys that an override sets: the key itself, or all keys below it (`model.hparams={...}`)."""
     name, _, value = override.lstrip("+").partition("=")
     return [key for key in keys if key == name or (value.startswith("{") and key.startswith(f"{name}."))]
 
 
 def varied(jobs: Sequence[Job]) -> list[str]:
-    """For each job, the values of the keys in which the jobs differ and which no run's name tells: `batch_size=64`."""
+    """Each job's values of the axes that are not in IN_RUN_NAME: `batch_size=64`."""
     keys = [key for key in grid(jobs) if key not in IN_RUN_NAME]
     return [",".join(f"{key.rpartition('.')[2]}={value_of(job, key)}" for key in keys) for job in jobs]
 
@@ -79,7 +79,7 @@ def value_of(job: Job, key: str) -> str:
 
 
 def flat(config: RunConfig) -> dict[str, str]:
-    """Every value of a config that decides what is measured, by its dotted key."""
+    """All values of a config that decide what is measured, by dotted key."""
     content = dataclasses.asdict(config)
     for key in NOT_MEASURED:
         del content[key]
@@ -105,10 +105,10 @@ def columns(jobs: Sequence[Job]) -> list[Quantity]:
 
 
 def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """A row a job, then, where a setting was repeated with other seeds, a row a setting with mean and standard error.
+    """One row for each job; with repeated settings, then one row for each setting with mean and standard error.
 
-    Failed jobs are listed with their cause. Those that missed the target, timed out or diverged count against the means
-    to accuracy, as in a report. Values have an entry for every column: an estimate, None where there is none.
+    Failed jobs are listed with their cause. Runs that missed the target, timed out or diverged are censored in the
+    means to accuracy, as in a report. `values` has an entry for every column: an estimate or None.
     """
     keys, shown = list(grid(jobs)), [column.key for column in columns(jobs)]
     settings: dict[tuple[str, ...], list[Job]] = {}
@@ -131,7 +131,7 @@ def summary(jobs: Sequence[Job]) -> list[dict[str, Any]]:
 
 
 def pooled(members: Sequence[Job], keys: Iterable[str]) -> dict[str, Any]:
-    """The row of a setting. Each mean is over the jobs that have the figure, those that missed their target too."""
+    """The row of a setting. Each mean is over all jobs with that metric, including those that missed the target."""
     runs = [run_of(job) for job in members]
     finished = [run for run, job in zip(runs, members, strict=True) if run.finished and not uncounted(job)]
     setting = Setting.of({}, runs, finished)
@@ -143,7 +143,7 @@ def pooled(members: Sequence[Job], keys: Iterable[str]) -> dict[str, Any]:
 
 
 def run_of(job: Job) -> Run:
-    """A job as comparisons see it, of its result; of a run without its target, of what its journal says of its end."""
+    """The run that comparisons use, from the job's result; without the target, also bounds from its journal."""
     result = job.result or Result("not run")
     noted: dict[str, float] = {}
     if job.folder is not None and not result.metrics.get(quantities.TARGET_REACHED):
@@ -153,17 +153,17 @@ def run_of(job: Job) -> Run:
     status = {"finished": "FINISHED", "not run": "RUNNING"}.get(result.status, "FAILED")
     tags = {"failure": result.failure.kind} if result.failure else {}
     tags |= {"resumed": "1"} if result.resumes else {}
-    params = {"target_metric": ",".join(result.targets or job.config.targets())}  # MLPerf's log may say its own.
+    params = {"target_metric": ",".join(result.targets or job.config.targets())}  # MLPerf's log may name other targets.
     return Run(job.name, job.name, "", status, 0, None, params, tags, noted | result.metrics)
 
 
 def outcome(job: Job) -> str:
-    """What became of a job, in a line: its figures, or why it failed and what a program printed last."""
+    """A job's outcome in a line: its figures, or why it failed and the last line that a program printed."""
     result = job.result
     assert result is not None
     if result.failure is None:
         beside = f", beside others ({result.neighbours})" if result.neighbours else ""
-        why = "" if job.config.search.phase else uncounted(job)  # A search has said so.
+        why = "" if job.config.search.phase else uncounted(job)  # A search has said so already.
         return (headline(result) or "finished") + beside + (f"; not counted: {why}" if why else "")
     words = f"{status(job)}: {result.failure.message}"
     if job.folder is None or not job.config.is_program():
@@ -174,7 +174,7 @@ def outcome(job: Job) -> str:
 
 
 def uncounted(job: Job) -> str:
-    """Why no mean counts a finished run that is no warm-up; empty where it counts."""
+    """Why a finished program run is not counted; empty if it is counted."""
     said = ""
     if job.folder is not None and job.finished and job.config.is_program():
         for record, _ in journal.read(job.folder / run_folder.JOURNAL):

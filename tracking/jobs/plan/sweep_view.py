@@ -1,8 +1,8 @@
-"""How MLflow's UI shows a sweep: its jobs alone, by time to accuracy, in the columns and charts that tell them apart.
+"""The view of a sweep in MLflow's UI: its jobs by time to accuracy, with the columns and charts that differ.
 
-The UI keeps the state of its runs table in a tag of the experiment, `mlflow.sharedViewState.<key>`, and opens it from a
-link with `viewStateShareKey=<key>`: that is what its Share button makes. The state is written as that button writes it,
-as plain JSON, which MLflow from 3.5 on reads; fields that a version does not know, it passes over.
+The UI's Share button stores the state of the runs table in a tag of the experiment, `mlflow.sharedViewState.<key>`. A
+link with `viewStateShareKey=<key>` opens that state. This module writes the same state as plain JSON, which MLflow
+reads from 3.5 on. MLflow ignores fields that its version does not know.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHARACTER_PIXELS = 6.4  # the width of a character of the UI's font, on average
 NAME_BORDER_PIXELS, HEADING_BORDER_PIXELS = 60, 30
 MAX_PARAMS = 12  # shown as columns; MLflow 3.5 takes tags of 5,000 characters
 MAX_CURVES = 2  # charts of accuracies: a workload has one or two
-# What MLflow's UI starts from (createExperimentPageUIState): MLflow 3.5 takes a view for the whole of it.
+# Defaults of MLflow's UI (createExperimentPageUIState): MLflow 3.5 replaces its whole state by the view.
 UNCHANGED: Mapping[str, Any] = {
     "runsExpanded": {},
     "runsPinned": [],
@@ -49,7 +49,7 @@ def write(folder: Path, configs: Sequence[RunConfig], names: Sequence[str], axes
 
 
 def state(sweep: str, configs: Sequence[RunConfig], names: Sequence[str], axes: Sequence[str]) -> dict[str, Any]:
-    """The view's state, as the UI has it."""
+    """The view's state in the form of MLflow's UI."""
     known = {key for config in configs for key in run_setup.params(config)}
     named = (axis.removeprefix("model.").replace(".", "/") for axis in axes)
     params = [key for key in named if key in known][:MAX_PARAMS]
@@ -63,23 +63,23 @@ def state(sweep: str, configs: Sequence[RunConfig], names: Sequence[str], axes: 
     return {
         "searchFilter": jobs_of(sweep),
         "orderByKey": SORTED_BY if accuracies else f"metrics.`{quantities.THROUGHPUT_SAMPLES_PER_SEC}`",
-        "orderByAsc": bool(accuracies),  # without a target it is speed that was asked for: the highest first
+        "orderByAsc": bool(accuracies),  # without a target: the highest throughput first
         "selectedColumns": columns,
         "columnOrder": [NAME, *columns],
         "columnWidths": {key: round(pixels) for key, pixels in {NAME: name_pixels, **widths}.items()},
-        "runsHiddenMode": "FIRST_20_RUNS",  # Charts show the fastest.
+        "runsHiddenMode": "FIRST_20_RUNS",  # Charts show the 20 fastest runs.
         **charts(params, accuracies[:MAX_CURVES]),
         **UNCHANGED,
     }
 
 
 def jobs_of(sweep: str) -> str:
-    """The filter that finds a sweep's jobs, and not its parent run."""
+    """The search filter for a sweep's jobs, without its parent run."""
     return f"tags.sweep = '{sweep}' and attributes.run_name LIKE '%-seed%'"
 
 
 def charts(params: Sequence[str], accuracies: Sequence[str]) -> dict[str, Any]:
-    """The charts that are first in the UI's chart view; behind them it puts one of each metric, as it always does."""
+    """The first charts of the UI's chart view; MLflow puts one chart of each metric behind them."""
     time, settings = quantities.TIME_TO_ACCURACY_SEC, [key for key in params if key != "seed"]
     over_time = {"xAxisKey": "time-relative", "useGlobalXaxisKey": False, "selectedXAxisMetricKey": ""}
     curve = {"type": "LINE", "lineSmoothness": 0, "scaleType": "linear", **over_time}

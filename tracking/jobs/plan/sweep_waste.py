@@ -1,5 +1,4 @@
-"""What a sweep spent on runs that no mean counts: time, energy and dollars of those that failed, were stopped or ran
-again."""
+"""Time, energy and cost of a sweep's failed, stopped and repeated runs, which no mean counts."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ MAX_GAP = 20  # median intervals between two samples of one attempt
 
 @dataclass
 class Spent:
-    """Of a number of runs. Energy and cost are None where no run's is known."""
+    """Time, energy and cost of `num_runs` runs. Energy and cost are None if not known for any run."""
 
     num_runs: int = 0
     sec: float = 0.0
@@ -50,14 +49,14 @@ class Spent:
 
 
 def write(sweep: Path) -> dict[str, Spent]:
-    """Leave what was spent in the sweep's folder, by what it was spent on, with `all`; return it. Raises OSError."""
+    """Write the sweep's spending by kind (and `all`) into its folder; returns it. Raises OSError."""
     spent = by_kind(sweep)
     documents.write_json(sweep / NAME, {kind: asdict(each) for kind, each in spent.items()})
     return spent
 
 
 def words(spent: dict[str, Spent]) -> str:
-    """`no mean counts 2 of 6 runs: 1 failed (12 s, ...), 1 stopped (...)`; empty where each counts."""
+    """`spent in vain: 1 failed (12 s), 1 stopped (9 s); 2 of 6 runs, 60 s`; empty if every run counts."""
     kinds = {kind: spent[kind] for kind in (FAILED, STOPPED, REPEATED) if spent[kind].sec}
     parts = [f"{each.num_runs} {kind} ({each})" if each.num_runs else f"{kind} parts ({each})"
              for kind, each in kinds.items()]  # fmt: skip
@@ -67,8 +66,10 @@ def words(spent: dict[str, Spent]) -> str:
 
 
 def by_kind(sweep: Path) -> dict[str, Spent]:
-    """A run counts as repeated where a later folder has the same config, and the part of a resumed run that it had to
-    train twice does, too."""
+    """Spending by kind. A run is repeated if a later folder has the same config.
+
+    The part of a resumed run that was trained twice counts as repeated too.
+    """
     spent = {kind: Spent() for kind in ("all", FAILED, STOPPED, REPEATED)}
     later: set[str] = set()
     for folder in reversed(files.folders(sweep, run_folder.CONFIG)):
@@ -91,15 +92,15 @@ def by_kind(sweep: Path) -> dict[str, Spent]:
 
 
 def part(whole: Spent, share: float) -> Spent:
-    """So much of a run that counts."""
+    """A share of one run's spending; the run itself is not counted."""
     kwh, usd = (None if value is None else share * value for value in (whole.kwh, whole.usd))
     return Spent(0, share * whole.sec, kwh, usd)
 
 
 def kwh(folder: Path, is_alone: bool = True) -> float | None:
-    """By the samples of the power of its GPUs and the counters of its hosts, on all nodes; None without any.
+    """Energy in kWh on all nodes, from GPU power samples and host energy counters; None without samples.
 
-    A host's counter is that of the whole machine, so it is left out unless the run `is_alone` there.
+    A host's counter covers the whole machine, so it counts only if the run `is_alone` there.
     """
     joules: list[float] = []
     for file in [run_folder.JOURNAL, *node_records.other_journals(folder)]:
@@ -109,9 +110,9 @@ def kwh(folder: Path, is_alone: bool = True) -> float | None:
 
 
 def amounts(records: list[Record], is_alone: bool) -> Iterator[float]:
-    """Joules between the samples of a node: a GPU's power is that of the time before its sample.
+    """Joules between consecutive samples of a node: a power sample covers the time before it.
 
-    A pair far longer than the interval has an interruption between: other nodes note no resume.
+    Skips gaps above MAX_GAP median intervals: non-head nodes do not record a resume.
     """
     for pattern, is_power in ((POWER, True), (HOST, False)) if is_alone else ((POWER, True),):
         samples = [(record.clock_sec, sum(value for key, value in record.values.items() if pattern.fullmatch(key)))
