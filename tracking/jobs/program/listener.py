@@ -1,4 +1,4 @@
-"""Listens to a program: what it prints, its journal's file, and what it is seen to do, into the run's journal."""
+"""Listens to a program: its output, its journal's file and its processes go into the run's journal."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Listener:
         self._heed(self._printed.feed(chunk), at)
 
     def look(self, pids: set[int]) -> None:
-        """Read what the program has written to its journal, and see what its processes have loaded and use."""
+        """Read the program's journal, and look at the libraries and GPUs that its processes use."""
         self._read_journal(LOOK_BYTES)
         self._looked = time.monotonic()
         self.libraries = libraries.mapped_by(sorted(pids)) | self.libraries
@@ -165,7 +165,7 @@ class Listener:
                 self.has_reached |= attempts.reached(record.values["metrics"], self._targets)
 
     def _computing(self) -> dict[int, set[int]]:
-        """The processes on the run's GPUs; none where NVML does not tell."""
+        """The processes on the run's GPUs; empty if NVML does not tell."""
         if not self._uuids:
             return {}
         try:

@@ -1,4 +1,4 @@
-"""A moment on both clocks: the wall clock's, which logs hold, and the monotonic one's, which measures."""
+"""A moment on two clocks: the wall clock of logs, and the monotonic clock that measures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program and all that it starts: its command and environment, and its end for certain.
+"""A program and its processes: the command and environment, and a certain end.
 
 Children that a program lets go of (daemons, sessions of their own) become the worker's, by Linux's subreaper
 (prctl(2)). So all of them can be found and ended when the program ends or is to end.
@@ -25,7 +25,7 @@ from tracking.request import program_command
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # The numbers are from linux/prctl.h.
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-KIND_SEC = 2.0  # A program has so long to end, less than the launcher gives the worker.
+KIND_SEC = 2.0  # time for a program to end; less than the launcher gives the worker
 JOURNAL = ".program.jsonl"  # $TIMETRIAL_JOURNAL names it. The dot keeps it from MLflow.
 _spared: set[int] = set()  # processes of the worker's own
 OF_THE_WORKER = ("TIMETRIAL_LAUNCHER", "PYTHONPATH")
@@ -37,7 +37,7 @@ def words(config: RunConfig, run_dir: Path) -> list[str]:
 
 
 def values(config: RunConfig, run_dir: Path) -> dict[str, object]:
-    """What stands for the names in braces."""
+    """The values of the names in braces."""
     return {
         "seed": config.seed,
         "gpus": config.num_gpus(),
@@ -91,7 +91,7 @@ def environment(
 
 
 def adopt() -> None:
-    """Have the children that descendants let go of become this process's."""
+    """Make this process the parent of orphaned descendants."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -113,7 +113,7 @@ def start(config: RunConfig, run_dir: Path, python: str | None = None) -> subpro
 
 
 def found(word: str, environ: Mapping[str, str], cwd: str | None) -> str | None:
-    """The file that a command's first word names in these surroundings; None where there is none to execute."""
+    """The executable that a command's first word names in this environment; None if it is missing."""
     if "/" in word:
         path = (Path(cwd or ".") / word).absolute()
         return str(path) if os.access(path, os.X_OK) else None
@@ -121,7 +121,7 @@ def found(word: str, environ: Mapping[str, str], cwd: str | None) -> str | None:
 
 
 def spare(pid: int) -> None:
-    """Count this child of the worker as no part of the program."""
+    """Exclude this child of the worker from the program's processes."""
     _spared.add(pid)
 
 

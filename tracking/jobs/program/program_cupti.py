@@ -1,4 +1,4 @@
-"""Traces a program by CUPTI, through a hook in its Python: when it begins, and what it left."""
+"""Traces a program by CUPTI, through a hook in its Python: installs and starts it, and finds its traces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def folder_of(run_dir: Path) -> Path:
 
 
 def prepare(run_dir: Path) -> None:
-    """Leave the hook where the program's Python finds it as sitecustomize.py. Raises OSError."""
+    """Write the hook where the program's Python finds it as sitecustomize.py. Raises OSError."""
     kernels.remove_scratch(run_dir)
     folder = folder_of(run_dir)
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""What a program's run came to: what was seen of its stack and devices, its figures, or its failure."""
+"""The outcome of a program's run: the stack and devices that it used, and its figures or its failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tracking.measure.training import clock, summary, throughput
 from tracking.record import Failure, Journal, Record, Result, failures, journal, run_folder
 
 TOLD_SEC = 0.01
-MAX_AHEAD_SEC = 1.0  # by which a program's clock may be ahead of ours
+MAX_AHEAD_SEC = 1.0  # the most that a program's clock may be ahead of ours
 # What programs print of a write that found no room; in other languages the number stays.
 NO_ROOM = re.compile(rf"{os.strerror(errno.ENOSPC)}|{os.strerror(errno.EDQUOT)}|ENOSPC|EDQUOT|\[Errno (?:28|122)\]")
 MAX_LINE_CHARS = 200
@@ -45,7 +45,7 @@ def conclude(config: RunConfig, run_dir: Path, log: Journal, listener: Listener,
     try:
         clock.summarize(events, config.targets())
         check_span(events, listener.ended.clock_sec - listener.began.clock_sec)
-    except ValueError as error:  # No figure can be trusted.
+    except ValueError as error:  # The figures cannot be trusted.
         return fail(run_dir, Failure("error", f"the program's log: {error}", failures.last_words(run_dir)))
     windows = throughput.coarse(events)
     measured = throughput.summarize(windows, size) | ({} if size is None else {quantities.WORLD_SIZE: float(size)})
@@ -63,7 +63,7 @@ def check_span(events: Sequence[Record], lived_sec: float) -> None:
 
 
 def seen_facts(facts: dict[str, Any], paths: dict[str, str], folders: Mapping[str, str]) -> dict[str, Any]:
-    """The fingerprint with the libraries and frameworks that the program had really loaded, as far as it had any."""
+    """The fingerprint with the libraries and frameworks that the program loaded."""
     if folders:
         facts = facts | {"software": facts["software"] | {"framework": libraries.framework_words(folders)}}
     if not paths:
@@ -81,7 +81,7 @@ def seen_facts(facts: dict[str, Any], paths: dict[str, str], folders: Mapping[st
 
 
 def world_size(config: RunConfig, listener: Listener) -> int | None:
-    """What the log says, else the GPUs that were computed on; on a CPU torchrun's ranks. None where nothing tells."""
+    """The log's world size, else the number of used GPUs, or torchrun's ranks on a CPU; None if unknown."""
     if listener.account.world_size is not None:
         return listener.account.world_size
     if config.on_gpu():
@@ -92,7 +92,7 @@ def world_size(config: RunConfig, listener: Listener) -> int | None:
 
 
 def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, str]:
-    """What is to be known of how the figures came about."""
+    """Tags on how the figures were measured."""
     account = listener.account
     values = remarks(account, listener.unread, listener.words.unread)
     if account.started and not account.own_start:
@@ -104,13 +104,13 @@ def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, s
     asked = config.world_size()
     if size is not None and size != asked:
         values[UNCOUNTED] = f"world size {size} where {asked} was asked"
-    elif account.unsaid:  # It is no miss that was measured.
+    elif account.unsaid:  # No miss was measured.
         values[UNCOUNTED] = f"it said nothing of {', '.join(sorted(account.unsaid))}, the target's metric"
     return values
 
 
 def failure_of(code: int, last_words: bytes = b"") -> Failure:
-    """Of a program that ended with this exit code, which is below 0 for a signal; who follows adds its last words."""
+    """The failure of a program with this exit code (below 0: a signal); the follower adds its last words."""
     cut = len(last_words) >= failures.LAST_WORDS_BYTES
     words = failures.whole_lines(last_words.decode(errors="replace"), cut)
     if line := next((line for line in reversed(words.splitlines()) if NO_ROOM.search(line)), ""):

@@ -1,4 +1,4 @@
-"""The profile of a program's run, of the trace that the program wrote, or CUPTI in it."""
+"""The profile of a program's run, from the trace that the program or CUPTI in it wrote."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tracking.measure import kernels
 from tracking.record import Journal, documents
 from tracking.request import program_command
 
-MOST_RANKS = 16  # files that are read: of a program of more processes, the first
-SAME_SEC = 2.0  # by which a file system's times may lag
+MOST_RANKS = 16  # the most files that are read, in order
+SAME_SEC = 2.0  # the most that a file system's times may lag
 
 
 def write(config: RunConfig, run_dir: Path, log: Journal, began: Moment) -> None:
-    """Leave profile.json in the run's folder, of a program that began then; why there is none, the journal says."""
+    """Write profile.json into the run's folder, for a program that began then; without one, journal the reason."""
     log.event("profile_start")
     said: dict[str, Any]
     try:
@@ -55,7 +55,7 @@ def written(config: RunConfig, run_dir: Path, began: Moment) -> list[Path]:
 
 
 def profile_of(config: RunConfig, paths: list[Path]) -> kernels.Profile:
-    """The profile of traces, one a process of the program in their order. Raises ValueError and OSError."""
+    """The profile of traces, one for each process of the program, in order. Raises ValueError and OSError."""
     summaries, notes = [], []
     for path in paths[:MOST_RANKS]:
         try:
@@ -83,7 +83,7 @@ def profile_of(config: RunConfig, paths: list[Path]) -> kernels.Profile:
 
 
 def keep(source: Path, run_dir: Path) -> None:
-    """Leave the trace of the first process in the run's folder, packed. Raises OSError."""
+    """Write the first process's trace into the run's folder, compressed. Raises OSError."""
     with source.open("rb") as file:
         packed = file.read(2) == kernels.program_trace.GZIP
         file.seek(0)

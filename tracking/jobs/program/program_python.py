@@ -1,4 +1,4 @@
-"""The Python that a program runs on, as far as its command tells, and the fingerprint of what that holds."""
+"""The Python that a program runs on, as far as its command tells, and that Python's fingerprint."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_python(word: str) -> bool:
 
 
 def named(path: str | None, environ: Mapping[str, str]) -> str | None:
-    """The Python that this file is, or that its first line names; None for any other program."""
+    """The Python that this file is or that its first line names; None for other programs."""
     if path is None or is_python(path):
         return path
     with suppress(OSError), Path(path).open("rb") as file:
@@ -58,9 +58,9 @@ def named(path: str | None, environ: Mapping[str, str]) -> str | None:
 
 
 def fingerprint(config: RunConfig, python: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The machine, and what the Python at this path holds; of that nothing where it is not known."""
+    """The fingerprint of the machine and of the Python at this path; only the machine's if the path is not known."""
     asked: Interpreter | None = None
-    with suppress(ConfigError):  # What does not answer as a Python does is none that we know of.
+    with suppress(ConfigError):  # An executable that does not answer as Python is ignored.
         asked = probe(config.stack, python, needed=()) if python else None
     if asked is not None and asked.runs_us:
         with suppress(OSError, ValueError, subprocess.SubprocessError):

@@ -19,7 +19,7 @@ FRAMEWORKS = {"jax": ("jax",), "tensorflow": ("tensorflow", "tensorflow-cpu", "t
 
 
 def main(num_gpus: int, folder: str) -> None:
-    """Print the fingerprint; `folder` is the one that the program runs in, of whose repository its commit is."""
+    """Print the fingerprint; `folder` is the program's working directory, whose repository gives the commit."""
     collector = Collector(repository=Path(folder))
     torch: Any = None
     with suppress(Exception):  # A stack without PyTorch, or with one that cannot be loaded, is a stack as well.

@@ -1,4 +1,4 @@
-"""A process that takes what a program prints as fast as it comes, and stamps each piece with the time.
+"""A process that reads a program's output as fast as it comes, and stamps each piece with the time.
 
 Regular expressions and the journal take longer for a line than many programs do to print it. The program must not wait
 for them, and a line's time must not depend on them. A thread would wait for the interpreter, too; a process does not.
@@ -29,7 +29,7 @@ MOST_BYTES = 268_435_456  # that wait to be read; beyond, the program waits
 
 @dataclass(frozen=True)
 class Piece:
-    """What was printed, and when it was there to be read."""
+    """A piece of output, and the time when it became readable."""
 
     at: Moment
     content: bytes
@@ -59,7 +59,7 @@ class Stamper:
         if not self.is_open or not self.is_ready(patience_sec):
             return
         chunk = os.read(self._pipe, PIPE_BYTES)
-        self.is_open = bool(chunk)  # It was killed where there is no last word.
+        self.is_open = bool(chunk)  # Without a last word, the stamper was killed.
         self._rest += chunk
         while len(self._rest) >= HEADER.size:
             time_ms, seconds, size = HEADER.unpack_from(self._rest)
@@ -78,7 +78,7 @@ class Stamper:
         return bool(select.select([self._pipe], [], [], patience_sec)[0])
 
     def end(self) -> None:
-        """Leave nothing behind."""
+        """Kill the process and close its pipe."""
         self.is_open = False
         os.close(self._pipe)
         os.kill(self._pid, signal.SIGKILL)  # Until it is waited for, no other process has its number.

@@ -139,7 +139,7 @@ def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: 
 
 
 def hear(listener: Listener, stamper: Stamper, patience_sec: float, until: float = math.inf) -> int:
-    """Pass on what was printed; the number of bytes that were there later than `until` by the monotonic clock."""
+    """Pass output on; returns the number of bytes that came after `until` (monotonic seconds)."""
     late = 0
     for piece in stamper.pieces(patience_sec):
         listener.hear(piece.content, piece.at)
@@ -148,7 +148,7 @@ def hear(listener: Listener, stamper: Stamper, patience_sec: float, until: float
 
 
 def hear_out(listener: Listener, stamper: Stamper) -> None:
-    """Pass on all that the program printed before it ended, however much waits to be read.
+    """Pass on all output from before the program's end, however much is unread.
 
     A process out of reach may hold the output open. A silent one is waited for `LAST_WORDS_SEC`. One that prints on is
     heard as far as the program's own words may reach: a full pipe of them may have waited that long.
