@@ -67,7 +67,7 @@ def epochs(arguments: argparse.Namespace, device: str, batches: Any, callbacks: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--epochs", type=int, default=5, help="of a training, the first of which is not timed")
+    parser.add_argument("--epochs", type=int, default=5, help="epochs of a training; the first is not timed")
     parser.add_argument("--steps", type=int, default=500, help="of an epoch")
     parser.add_argument("--batch", type=int, default=8192)
     parser.add_argument("--width", type=int, default=8192)

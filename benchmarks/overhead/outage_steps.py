@@ -31,7 +31,7 @@ from tracking.record import run_folder
 
 FAULTS = ("hang", "refuse", "status 500", "drop answer", "status 429")
 PHASES = [phase for fault in FAULTS for phase in (None, fault)]  # in turn, so that drift hits both alike
-PHASE_SEC, PHASE_WINDOWS = 0.7, 5  # the least of each phase: windows of three steps, the first of which are left out
+PHASE_SEC, PHASE_WINDOWS = 0.7, 5  # the least of each phase; its first windows, of three steps, are left out
 HANG_SEC = 2.5
 SETTINGS = ("model.hparams.work=5", "max_epochs=100000", "stop_at_target=false", "batch_size=32", "timeout_sec=7200")
 
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def trained(root: Path, proxy: FaultyProxy, cycles: int) -> tuple[Path, list[tuple[float, str | None]]]:
-    """The folder of a run under faults, and when the server was switched, in ms, to which fault."""
+    """The folder of a run under faults, and the switches of the server: (ms, fault)."""
     enough = root / "enough"
     process = start(
         root, *TINY, *SETTINGS, f"tracking.uri={proxy.uri}", "tracking.upload_wait_sec=2",
@@ -68,7 +68,7 @@ def trained(root: Path, proxy: FaultyProxy, cycles: int) -> tuple[Path, list[tup
 def fail_in_turn(
     proxy: FaultyProxy, cycles: int, folder: Path, over: Callable[[], bool]
 ) -> list[tuple[float, str | None]]:
-    """Have the server answer and fail in turn, and answer at last; when it was switched, in ms, to which fault."""
+    """Make the server fail and answer in turn; return the switches, as (ms, fault)."""
     switched: list[tuple[float, str | None]] = []
     for fault in [*cycles * PHASES, None, None]:
         proxy.fault = fault

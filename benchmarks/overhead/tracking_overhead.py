@@ -252,6 +252,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from benchmarks.overhead import tracking_overhead  # under the name by which trainers.train imports WORKLOAD
+    from benchmarks.overhead import tracking_overhead  # the name that trainers.train imports WORKLOAD from
 
     sys.exit(tracking_overhead.main())

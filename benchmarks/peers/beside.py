@@ -163,7 +163,7 @@ def read(paths: Iterable[Path]) -> list[Row]:
 
 
 def comparisons(rows: Iterable[Row]) -> list[tuple[Row, dict[str, list[Row]]]]:
-    """Of each model and batch a first row, and the rows by variant, in the order of the rows.
+    """The first row and the rows by variant of each model and batch, in the order of the rows.
 
     Raises ValueError where a model's rows are not of one machine and commit, or a variant lacks a round of ours: such
     rates make no ratio.

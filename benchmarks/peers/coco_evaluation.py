@@ -5,9 +5,9 @@
 Generated, with the numbers of COCO 2017's validation set (5,000 images of 480x640 and 80 classes, 36,781 objects with
 outlines): objects are ellipses, and each image has as many detections as a detector may give, 100, of boxes and masks.
 A part of them are its objects, moved a little. "First" includes reading the annotations, as a run's first evaluation
-does; the network's part is not in it. With `--processes` ours is done by several, each of which has some of the images,
-and the time is the first one's; pycocotools knows of one. It also evaluates small, medium and large objects apart: its
-default, and what a user gets; ours does not.
+does; the network's part is left out. With `--processes` several processes share the images of ours, and the time is
+the first one's; pycocotools has one process. By default it also evaluates small, medium and large objects apart; ours
+does not.
 """
 
 from __future__ import annotations

@@ -4,14 +4,14 @@
     python benchmarks/peers/translation_steps.py --models gnmt --batch-sizes 8192 98304 --out gnmt.csv
     python benchmarks/peers/translation_steps.py --tiny --steps 2 --rounds 1    # whether it runs, on a CPU
 
-All draw from the same generated sentences, of about WMT's lengths, and have as much room for tokens; sizes are the
-YAML's. Each has batches as its users would: ours those of training, the peers those of fairseq, on which NVIDIA's
-Transformer is built, too. It sorts all pairs by length and fills batch after batch. Of an epoch's batches as many as
---steps are timed, evenly spaced by length, and the share of padding in them is printed.
+All draw from the same generated sentences of about WMT's lengths, and have the same room for tokens. Sizes are the
+YAML's. Each side has its users' batches: ours as in training, the peers' as fairseq makes them (NVIDIA's Transformer
+builds on it). fairseq sorts all pairs by length and fills batch after batch. --steps batches of an epoch are timed,
+evenly spaced by length; the share of padding in them is printed.
 
 Transformer-big's peer is nn.Transformer with one embedding and the same loss. GNMT's is a stand-in of nn.LSTM: the same
 LSTMs, embedding and classifier, but PyTorch's dot-product attention, which is less work than GNMT's. Peers are timed as
-they come and compiled, with fused Adam; Lightning is around nothing.
+they come and compiled, with fused Adam and without Lightning.
 
 Rates are tokens without padding: of the target for the Transformer, of both languages for GNMT.
 """

@@ -80,7 +80,7 @@ def families() -> Iterator[Cell]:
 
 
 def family(num: int, n: int, noise: float) -> Iterator[Cell]:
-    """Equal settings, and where their times are continuous, settings of which one is the best."""
+    """Cells of equal settings, and of settings with one best where times are continuous."""
     case = f"{num} settings of {n} runs, {f'evaluations, noise {noise:.1%}' if noise else 'normal'}"
     true_means = np.full(num, 100.0)
 

@@ -39,7 +39,7 @@ class Landscape:
     fewest: float  # epochs
     double: float  # the global batch that takes twice as many epochs
     rate: float  # the best learning rate at a global batch of 64
-    power: float  # with which it grows with the batch
+    power: float  # the best rate grows with this power of the batch
     curvature: float
     scaling: float  # the rate of n GPUs is n^scaling
     half: float  # the batch of a GPU at which it reaches half of its rate

@@ -66,7 +66,7 @@ def measure(
     name: str, server: TeamServer, run_ids: list[str], sent: int, seconds: float,
     calls: list[tuple[Callable[..., None], tuple[Any, ...]]], patience_sec: float = 600,
 ) -> Load:  # fmt: skip
-    """Run the calls, of which the first `seconds` are the sending."""
+    """Run the calls and measure what has arrived; they send during the first `seconds`."""
     database = Database(server)
     started = time.monotonic()
     with forked(calls, patience_sec) as pids:

@@ -26,7 +26,7 @@ class Database:
         return int(count)
 
     def newest_ms(self, run_ids: list[str]) -> dict[str, int]:
-        """Of each run, when the newest row was written that the server has of every key."""
+        """By run: the time (ms) up to which the server has rows of every key."""
         sql = "SELECT run_uuid, min(timestamp) FROM latest_metrics WHERE run_uuid = ANY(%s) GROUP BY 1"
         return dict(self._connection.execute(sql, (run_ids,)).fetchall())
 
@@ -72,7 +72,7 @@ class Watch(threading.Thread):
         self.cpu_sec = {name: after - self._before[name] for name, after in self._cpu_sec().items()}
 
     def _cpu_sec(self) -> dict[str, float]:
-        """Of each group: of those that live, and of those that have ended since."""
+        """CPU seconds by group: its living processes and those that have ended since."""
         times = psutil.cpu_times()
         own = {name: sum(map(cpu_sec, processes(pids))) for name, pids in self._roots.items()}
         return own | {"all": sum(times) - times.idle - times.iowait - times.guest - times.guest_nice}

@@ -1,9 +1,9 @@
-"""What a sweep of short jobs takes where its workers are forked, beside a checkout in which each starts anew.
+"""Time of a sweep of short jobs with forked workers, beside a checkout that starts each worker anew.
 
     python -m benchmarks.starts.sweep_starts OTHER_CHECKOUT --rounds 3 --jobs 6
 
-By turns, this checkout and the other one run the same sweep, with this interpreter. A sweep of two jobs that is not
-counted compiles the bytecode of each. Printed are the wall time of the command, the CPU time of all its processes, and
+This checkout and the other one run the same sweep by turns, with this interpreter. An uncounted sweep of two jobs
+compiles the bytecode of each. Printed are the wall time of the command, the CPU time of all its processes, and
 `time/init_sec` of the first job and of those behind it.
 """
 

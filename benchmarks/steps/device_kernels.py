@@ -34,7 +34,7 @@ def recorded(step: Callable[[], None], num: int, device: torch.device) -> list[K
 
 
 def summed(kernels: list[Kernel], num: int) -> tuple[float, float, float, float]:
-    """Of each of `num` steps: milliseconds busy, of computation and of NCCL, and the number of kernels."""
+    """Means over `num` steps: ms busy, ms of computation, ms of NCCL, and the number of kernels."""
     busy, until = 0.0, 0.0
     for start, end, _ in kernels:
         busy += max(0.0, end - max(start, until))

@@ -54,7 +54,7 @@ def main(about: str, commands: Commands, default: str) -> int:
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path(default))
     parser.add_argument("--minutes", type=float, default=10.0, help="how long a call may take")
-    parser.add_argument("--only", default="", help="those alone in whose names this is found, a regular expression")
+    parser.add_argument("--only", default="", help="run only the commands whose names match this regular expression")
     parser.add_argument("--dry-run", action="store_true", help="print the commands for eight GPUs, and run none")
     arguments = parser.parse_args()
     indices = EIGHT if arguments.dry_run else [gpu.index for gpu in nvml.visible_gpus()]
@@ -164,7 +164,7 @@ def done(out: Path, command: Command) -> Path:
 
 
 def continued(words: str, printed: Path) -> str:
-    """Of a sweep that was cut short, the words that resume it."""
+    """The command that resumes a sweep that was cut short; `words` where nothing was."""
     cut = re.findall(r"sweep\.resume=(\S+)", printed.read_text(encoding="utf-8")) if printed.exists() else []
     runs_dir = re.search(r"runs_dir=\S+", words)
     return f"{LAUNCH} sweep.resume={cut[-1]} tracking.offline=true {runs_dir[0]}" if cut and runs_dir else words

@@ -27,8 +27,8 @@ from benchmarks.steps.in_calls import Command, sweep
 
 class Model(NamedTuple):
     batch_size: int  # of a GPU, as the recipes have it
-    multiple: int  # of which each batch is one
-    seconds: int  # that a run takes on an H100 with all that is compiled for it, generously
+    multiple: int  # each batch is a multiple of this
+    seconds: int  # upper bound of a run's time on an H100, with its compilation cached
 
 
 MODELS = {

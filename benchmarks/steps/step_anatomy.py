@@ -4,7 +4,7 @@
     python benchmarks/steps/step_anatomy.py model=resnet50 dataset=synthetic precision=bf16 gpus=2 --variants all
 
 Options are those of launch.py. Steps are trained as a run trains them (its data, precision, compiled parts and DDP),
-without Lightning around them, and fp16 without its scaler. Of the slowest process, medians (quartiles in brackets):
+without Lightning around them, and fp16 without its scaler. Medians of the slowest process (quartiles in brackets):
 
     step     ms from one step to the next, by CUDA events; where nothing is exchanged, each process has its own
     host     ms that the host takes to launch a step when the device has nothing else to do: where this is more than
@@ -60,7 +60,7 @@ COLUMNS = ("step", "host", "busy", "compute", "nccl", "kernels")
 
 
 class Anatomy(NamedTuple):
-    """Of one process: values of steps, in the order of COLUMNS; milliseconds, but for the number of kernels."""
+    """One process's values of steps, in the order of COLUMNS: milliseconds, and the number of kernels."""
 
     values: tuple[list[float], ...]
     samples_per_sec: float
