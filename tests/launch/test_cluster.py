@@ -110,7 +110,7 @@ def test_an_allocation_is_used_at_once_and_what_it_has_not_is_refused(cluster: C
         (["gpus=2", 'cluster.gpus_option="--gres=gpu:{gpus}"'], "Invalid generic resource"),
         (["gpus=auto"], "gpus=auto"),
         (["nodes=2", "rendezvous=10.0.0.1:29500"], "rendezvous=10.0.0.1:29500"),
-        (["cluster=here"], "cluster=here: this is no allocation"),
+        (["cluster=here"], "cluster=here: no Slurm allocation found"),
         (["cluster=here", "detach=true"], "detach=true"),
         (["cluster=none", "detach=true"], "detach=true"),
         (["cluster.time=soon"], "cluster.time=soon"),
