@@ -1,6 +1,6 @@
-"""Who follows a run: the mirror to MLflow, the console, uploads, and the repair of what was cut off.
+"""Followers of a run: the mirror to MLflow, the console, uploads, and marks of unfinished runs.
 
-A follower reads run folders. It may come and go, and run on another host.
+A follower only reads run folders. It may start and stop at any time, and run on another host.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The process beside a user's script, which `companions` forks.
 
-It samples the machine, mirrors the folder to MLflow, ends the run where the script can no more, and says `ready` when
-it watches. It holds the folder's lock, which it was handed. `root` is the process that started all of the run's.
+It samples the machine and mirrors the folder to MLflow. It ends the run if the script was killed. It prints `ready`
+once it watches. It holds the folder's lock, passed on by the script. `root` is the root process of the run.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tracking.measure.bottleneck import explain
 from tracking.record import Journal, documents, failures, node_records, run_folder
 
 POLL_SEC = 0.2
-NICENESS = 10  # MLflow's import takes seconds, and must not take them from the training
+NICENESS = 10  # importing MLflow takes seconds, which the training must not lose
 KILLED = 9
-READY = b"ready\n"  # It is written in one piece, which print does not promise.
+READY = b"ready\n"  # written in one piece, which print does not guarantee
 
 
 def main(folder: Path, pid: int, root: int) -> int:
@@ -48,8 +48,7 @@ def main(folder: Path, pid: int, root: int) -> int:
 
 
 def sample_node(folder: Path, node: str, pid: int, gpu_uuids: list[str]) -> int:
-    """Sample a machine that is not the head while process `pid` of the run trains there; the run's end is the head's
-    affair."""
+    """Sample a non-head node while process `pid` trains there; the head node ends the run."""
     config, script = run_folder.read_config(folder), process_of(pid)
     log = Journal(folder / node_records.file_of(run_folder.JOURNAL, node))
     os.nice(NICENESS)
@@ -61,13 +60,13 @@ def sample_node(folder: Path, node: str, pid: int, gpu_uuids: list[str]) -> int:
 
 
 def wait_for(folder: Path, script: psutil.Process | None) -> None:
-    """Until the run has its result, or the script's process is gone."""
+    """Wait until the run has its result or the script's process has ended."""
     while run_folder.read_result(folder) is None and is_running(script):
         time.sleep(POLL_SEC)
 
 
 def end(folder: Path, config: RunConfig, pid: int, neighbours: str) -> None:
-    """Give the run its result where the script has left none; note what only an ended run has."""
+    """Write the run's result if the script has not, and the records of an ended run."""
     failure = None
     if run_folder.read_result(folder) is None:
         message = f"the script (process {pid}) ended without a word: it was killed, or left by os._exit"
@@ -84,7 +83,7 @@ def process_of(pid: int) -> psutil.Process | None:
 
 
 def is_running(process: psutil.Process | None) -> bool:
-    """Whether it still runs, and is not another one of the same number."""
+    """Whether the process still runs (a reused pid does not count)."""
     with suppress(psutil.Error):
         return process is not None and process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False

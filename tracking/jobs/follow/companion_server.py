@@ -1,9 +1,9 @@
 """The companions of a script's runs: python -m tracking.jobs.follow.companion_server SOCKET.
 
-This process has imported what a companion needs, and forks one for each run that the socket's other end asks for: a
-script that fits a hundred times would else wait for as many imports. It ends with its script; companions go on.
+This process imports once what companions need, and forks one for each run that the script requests. A script that
+fits a hundred times would otherwise wait for a hundred imports. It ends with its script; companions go on.
 
-It starts no thread: what is forked would lack it.
+It starts no threads, since a fork does not copy them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 from tracking.jobs.follow import companion
 from tracking.record import node_records
 
-MOST_BYTES = 1 << 20  # of a request: the script's variables
-NUM_DESCRIPTORS = 2  # where the companion says that it watches, and on the head node the folder's lock
+MOST_BYTES = 1 << 20  # most bytes of a request, which holds the script's environment
+NUM_DESCRIPTORS = 2  # the pipe for READY, and on the head node the folder's lock
 
 
 def serve(requests: socket.socket) -> None:
@@ -35,7 +35,7 @@ def serve(requests: socket.socket) -> None:
             code = 1
             try:
                 code = become(json.loads(message), descriptors[0])
-            except BaseException:  # into the log; what called `serve` is not the companion's
+            except BaseException:  # logged here: the fork must not return into the server's callers
                 sys.excepthook(*sys.exc_info())
             finally:
                 os._exit(code)
@@ -44,7 +44,7 @@ def serve(requests: socket.socket) -> None:
 
 
 def become(asked: dict[str, Any], output: int) -> int:
-    """Be the companion of the run that is asked for. The lock is held by its open descriptor alone."""
+    """Run as the companion of the requested run. Its open descriptor holds the lock."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     folder = Path(asked["folder"])
     log = os.open(folder / node_records.companion_log(asked["node"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)

@@ -1,4 +1,4 @@
-"""What earlier runs of a folder say of their starts."""
+"""Start times of earlier runs in `runs_dir`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracking.base import quantities
 from tracking.jobs.plan import earlier_runs
 from tracking.record import Result, run_folder
 
-MOST_RUNS = 50  # of the newest; more would keep a launcher from its work
+MOST_RUNS = 50  # newest runs that are read; more would delay a launcher
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class EarlierStart:
 
     @property
     def is_cold(self) -> bool:
-        """Whether it compiled a graph, rather than to take all of them from a cache."""
+        """Whether the run compiled at least one graph that was not cached."""
         return bool(self.facts.get("num_compiled"))
 
 
 def earlier_starts(runs_dir: Path) -> list[EarlierStart]:
-    """Those of the newest finished runs that tell; what cannot be read is left out."""
+    """Starts of the newest finished runs; unreadable folders are skipped."""
     return list(islice(_starts(runs_dir), MOST_RUNS))
 
 

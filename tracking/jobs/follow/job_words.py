@@ -1,11 +1,11 @@
-"""What is said of jobs in lines: a remark of one that runs, and what became of one that ended."""
+"""Lines on jobs: remarks on a running job, and the outcome of an ended one."""
 
 from __future__ import annotations
 
 from tracking.analysis.results import EXPLORING
 from tracking.record import Record
 
-# Tags that are told when they come.
+# Tags that are printed as soon as they are recorded.
 REMARKS = {
     "timetrial.uncounted": "no mean counts it:",
     "eval_interval": "evaluates",
@@ -18,9 +18,9 @@ REMARKS = {
 
 
 def remark(record: Record) -> str:
-    """What a record's tags tell of what is missing in a run's figures, or wrong with them; empty for any other."""
+    """Remarks from a record's tags, on missing or doubtful figures; empty for other records."""
     tags = record.values if record.kind == "tags" else {}
-    # A search has said that it explores when the run began.
+    # A search already printed that it explores.
     words = [f"{said} {tags[tag]}" for tag, said in REMARKS.items() if tag in tags and tags[tag] != EXPLORING]
     if "env.differs" in tags:
         words.append(f"its nodes {tags['env.nodes']} differ in {tags['env.differs']}")
@@ -28,7 +28,7 @@ def remark(record: Record) -> str:
 
 
 def job_line(name: str, outcome: str, num_left: int, mean_sec: float | None) -> str:
-    """What became of a job of a sweep, and how many are left, with the time that they take where it is known."""
+    """A job's outcome, and the number of jobs left with their estimated time, if known."""
     left = f"{num_left} job{'s' if num_left > 1 else ''} left"
     left += "" if mean_sec is None else f", about {duration(num_left * mean_sec)}"
     return f"  {name}: {outcome}" + (f"; {left}" if num_left else "")

@@ -1,4 +1,4 @@
-"""Mirrors a run from its first node: python -m tracking.jobs.follow.mirror_process FOLDER, beside the supervisor."""
+"""Mirrors a run from its head node: python -m tracking.jobs.follow.mirror_process FOLDER, beside the supervisor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POLL_SEC = 0.5
 
 
 def main(folder: Path) -> int:
-    """Mirror until the run has ended or its supervisor is gone; then send the rest. 0 where MLflow has it all."""
+    """Mirror until the run or its supervisor has ended, then send the rest. Returns 0 if MLflow has everything."""
     config, line = run_folder.read_config(folder), Lifeline((LAUNCHER,))
     mirror = mirror_of(folder, config)
     assert mirror is not None
@@ -25,5 +25,5 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # It is meant for the supervisor.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # The signal is for the supervisor.
     sys.exit(main(Path(sys.argv[1])))

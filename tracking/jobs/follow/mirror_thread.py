@@ -14,16 +14,16 @@ from tracking.store.mirror import Mirror
 from tracking.store.server import TrackingRefused, TrackingUnavailable
 
 INTERVAL_SEC = 1.0
-EACH_INTERVAL = 5  # mirrors of a process that send together in an interval; of more, each sends less often
+EACH_INTERVAL = 5  # mirrors that send in one interval; with more, each sends less often
 MAX_BACKOFF_SEC = 30.0
-MAX_RETRY_AFTER_SEC = 600.0  # the longest that a server's Retry-After is heeded
+MAX_RETRY_AFTER_SEC = 600.0  # upper limit of a server's Retry-After
 
 
 class MirrorThread:
     """Mirrors one folder while its worker trains; no failure of the server reaches the caller.
 
-    `status` says in one sentence what is wrong now; it is empty while all is well. `num_mirrors` counts those of this
-    process that mirror a training now, which share what it may compute.
+    `status` is the present error in one sentence; empty without an error. `num_mirrors` counts this process's mirrors
+    of running trainings, which share its computing time.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class MirrorThread:
         self._interval_sec = interval_sec
         self._num_mirrors = num_mirrors
         self._backoff_sec = INTERVAL_SEC
-        self._not_before = 0.0  # monotonic seconds; until when the server has asked to be left alone
+        self._not_before = 0.0  # monotonic seconds; the server's Retry-After ends then
         self._refused = False
         self._closing = threading.Event()
         self._wake = threading.Event()
@@ -45,7 +45,7 @@ class MirrorThread:
 
     @property
     def mirrors_training(self) -> bool:
-        """Whether the run goes on, as far as this thread was told."""
+        """Whether the run has not ended, as far as this thread knows."""
         return not self._closing.is_set()
 
     def start(self) -> MirrorThread:
@@ -53,14 +53,14 @@ class MirrorThread:
         return self
 
     def ended(self) -> None:
-        """Ship the rest, now that result.json exists, without keeping anybody waiting."""
+        """Upload the rest in the background, now that result.json exists."""
         self._closing.set()
         self._wake.set()
 
     def close(self, wait_sec: float) -> bool:
-        """Ship the rest, now that result.json exists, for up to `wait_sec`; whether MLflow has everything then.
+        """Upload the rest for up to `wait_sec`; returns whether MLflow has everything.
 
-        What is missing after that is in the folder, and `sync` uploads it.
+        Call it once result.json exists. `sync` can upload later what is still missing.
         """
         deadline = time.monotonic() + wait_sec
         self.finish_by(deadline)
@@ -68,12 +68,12 @@ class MirrorThread:
         return self.mirror.complete
 
     def finish_by(self, deadline: float) -> None:
-        """The same until `deadline`, in seconds of the monotonic clock, without keeping anybody waiting."""
+        """Upload the rest in the background until `deadline`, in seconds of the monotonic clock."""
         self._deadline = deadline
         self.ended()
 
     def join(self, until: float) -> bool:
-        """Wait for the end of it until then; whether it has come."""
+        """Wait for the thread until `until`, in monotonic seconds; returns whether it has ended."""
         self._thread.join(max(0.0, until - time.monotonic()))
         return not self._thread.is_alive()
 
@@ -85,34 +85,34 @@ class MirrorThread:
             while time.monotonic() < self._deadline and self._unfinished():
                 delay_sec = self._attempt(self.mirror.finish)
                 if self._refused and self._deadline < float("inf"):
-                    break  # somebody has to change something, which takes longer than anybody waits here
+                    break  # a user must change something, which takes longer than this wait
                 if self.status:
                     self._pause(min(delay_sec, self._deadline - time.monotonic()))
         except Exception as error:
-            # A bug of ours: the training goes on all the same, and what the launcher prints says why the mirror ended.
+            # Our bug: the training goes on, and the launcher prints why the mirror ended.
             self.status = f"{type(error).__name__}: {error}"
 
     def _unfinished(self) -> bool:
-        """Whether there is an end that MLflow lacks; a run that was resumed meanwhile has another mirror."""
+        """Whether MLflow lacks the end of an ended run. A run resumed meanwhile has another mirror."""
         return run_folder.read_result(self.mirror.folder) is not None and not self.mirror.complete
 
     def _pause(self, sec: float) -> None:
         if self._wake.wait(max(0.0, sec)):
             self._wake.clear()
-            self._backoff_sec = INTERVAL_SEC  # somebody waits now: try at once, and often
+            self._backoff_sec = INTERVAL_SEC  # a user waits now: try at once, and often
         time.sleep(max(0.0, min(self._not_before, self._deadline) - time.monotonic()))
 
     def _attempt(self, action: Callable[[], int | None]) -> float:
-        """Try once; return for how many seconds to wait before the next try."""
+        """Try once; returns the seconds to wait before the next try."""
         try:
             self.num_rows += action() or 0
         except TrackingUnavailable as error:
             self._not_before = time.monotonic() + min(error.retry_after_sec, MAX_RETRY_AFTER_SEC)
             return self._back_off(str(error))
-        except TrackingRefused as error:  # a refusal may end too: somebody renews a token
+        except TrackingRefused as error:  # a refusal may end, too: a user may renew a token
             self._refused = True
             return self._back_off(str(error))
-        except OSError as error:  # a full disk takes no mirror.json; what was sent is sent again
+        except OSError as error:  # mirror.json does not fit on a full disk; rows are sent again
             return self._back_off(f"{type(error).__name__}: {error}")
         self.status, self._backoff_sec = "", INTERVAL_SEC
         return self._interval_sec * max(1.0, self._num_mirrors() / EACH_INTERVAL)
@@ -124,7 +124,7 @@ class MirrorThread:
 
 
 def mirror_of(folder: Path, config: RunConfig) -> MirrorThread | None:
-    """Mirror a folder to the server of its config from now on; None where that is offline."""
+    """A started mirror of a folder to its config's server; None if offline."""
     if config.tracking.offline:
         return None
     uri = server.absolute_uri(config.tracking.uri) if config.tracking.uri else server.default_uri()

@@ -1,4 +1,4 @@
-"""The price of jobs in words: before they run, and how far off it was when they have run."""
+"""Price estimates of jobs in words, and their error after the jobs have run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tracking.request.search_options import Budget, budget_of
 
 
 def here(config: RunConfig, gpus: Sequence[Any]) -> earlier_runs.Place:
-    """Where a job would run, of the visible GPUs of this machine; unknown of a cluster's nodes."""
+    """The hardware a job would use on this machine; unknown for a cluster's nodes."""
     if config.cluster.kind != "none":
         return earlier_runs.Place()
     return earlier_runs.Place(" + ".join(sorted({gpu.name for gpu in config.chosen(gpus)})) or "none", cpu_model())
 
 
 def estimates(jobs: Sequence[Job], gpus: Sequence[Any]) -> list[price.Estimate | None]:
-    """An estimate for each job before it runs; None where no earlier run is like it."""
+    """An estimate for each job; None if no earlier run is similar."""
     models = {job.config.model.name for job in jobs}
     runs = earlier_runs.earlier_runs(Path(jobs[0].config.runs_dir), models)
     return [price.estimate(job.config, here(job.config, gpus), runs) if runs else None for job in jobs]
@@ -39,7 +39,7 @@ def of_job(job: Job, estimate: price.Estimate | None) -> str:
 
 
 def of_all(jobs: Sequence[Job], estimates: Sequence[price.Estimate | None]) -> str:
-    """What the jobs with an estimate take together, and how many have none; empty without jobs."""
+    """Total of the jobs with an estimate, and the number without one; empty without jobs."""
     known = [(job.config, each) for job, each in zip(jobs, estimates, strict=True) if each]
     if not known:
         return f"{counted(len(jobs), 'job')}: no estimate" if jobs else ""
@@ -53,7 +53,7 @@ def of_all(jobs: Sequence[Job], estimates: Sequence[price.Estimate | None]) -> s
 
 
 def of_blocks(jobs: Sequence[Job], estimates: Sequence[price.Estimate | None]) -> str:
-    """What it takes to repeat these jobs until it is decided which is best, or until the budget is spent."""
+    """Price of repeating these jobs until the best is decided or the budget is spent."""
     search, looks, num = jobs[0].config.search, Rules.looks, len(jobs)
     known = [(job.config, each) for job, each in zip(jobs, estimates, strict=True) if each]
     quick, slow = _blocks_within(budget_of(search), num, known)
@@ -73,7 +73,7 @@ def of_blocks(jobs: Sequence[Job], estimates: Sequence[price.Estimate | None]) -
 
 
 def _blocks_within(budget: Budget, num: int, known: Sequence[tuple[RunConfig, price.Estimate]]) -> list[float]:
-    """How many blocks of `num` jobs a budget holds, if they are as quick as their estimates say, and if as slow."""
+    """Blocks of `num` jobs that a budget holds, at the low and at the high end of the estimates."""
     if budget.unit == "runs":
         return [budget.amount // num] * 2
     if len(known) < num:
@@ -83,10 +83,10 @@ def _blocks_within(budget: Budget, num: int, known: Sequence[tuple[RunConfig, pr
 
 
 def how_far_off(folder: Path, num_jobs: int) -> str:
-    """What the finished runs of a folder took, and what earlier runs had said; empty without an estimate.
+    """The time of a folder's finished runs beside its estimate; empty without an estimate.
 
-    `folder` is a run's, or that of a sweep of `num_jobs`. The estimate is made of what had ended before the folder
-    was made. So it costs no start any time, and a sweep that was detached or resumed has one, too.
+    `folder` is a run, or a sweep of `num_jobs`. The estimate uses runs that had ended before the folder was made.
+    It is computed afterwards, so it delays no start, and detached or resumed sweeps have one too.
     """
     done = earlier_runs.finished_in(folder)
     models = {run.config.model.name for run in done}
@@ -108,7 +108,7 @@ def _range(values: price.Range, words: Callable[[float], str]) -> str:
 
 
 def _times(values: price.Range) -> str:
-    """All in seconds, or all in minutes."""
+    """A range with all values in seconds, or all in minutes."""
     return _range(values, time if values.high < 59.95 else duration)
 
 

@@ -1,4 +1,4 @@
-"""What the terminal shows of a run while it trains, drawn from its journal."""
+"""A run's progress on the terminal, drawn from its journal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracking.jobs.follow.job_words import duration, remark
 from tracking.jobs.follow.waiting import PARTS, Waiting
 from tracking.record import Record, attempts, run_folder
 
-EACH = 20  # lines until only half as many of those that follow are printed
+EACH = 20  # after each EACH lines, half as many evaluations are printed
 PHASES = {key: words for key, (words, _) in PARTS.items()} | {
     "run_start": "training",
     "eval_start": "evaluating",
@@ -26,8 +26,7 @@ OFF_THE_CLOCK = ("testing", "tracing kernels")
 
 
 class RunProgress:
-    """A bar over the steps of a run on a terminal, with how far it is and what it has left; elsewhere a line an
-    evaluation."""
+    """A progress bar over the steps of a run; without a terminal, one line for an evaluation."""
 
     def __init__(
         self, console: Console, name: str, targets: Mapping[str, Target] | None = None, waiting: Waiting | None = None
@@ -43,7 +42,7 @@ class RunProgress:
         self._phase = ""
         self._epoch = self._epochs = self._batches = 0
         self._epoch_start = 0.0
-        self._began = (0.0, 0)  # seconds and steps, where this attempt's first epoch starts
+        self._began = (0.0, 0)  # seconds and steps at the start of this attempt's first epoch
         self._seen: dict[str, float] = {}
         self._in_tokens = False
         self._best: dict[str, float] = {}
@@ -67,12 +66,12 @@ class RunProgress:
         self.close()
 
     def update(self, record: Record) -> None:
-        """Draw what a record tells. Nothing that goes wrong here reaches the caller, who watches over the run."""
+        """Draw a record. Errors are not raised: the caller watches over the run."""
         with self._drawing:
             self._update(record)
 
     def wait(self) -> None:
-        """Say what a start waits for, where there is no terminal that shows it. Nothing that goes wrong is raised."""
+        """Without a terminal, print what a start waits for. Errors are not raised."""
         with self._drawing:
             words = "" if self._console.is_terminal or not self._waiting else self._waiting.line(run_folder.now_ms())
             if words:
@@ -92,7 +91,7 @@ class RunProgress:
             self._phase = self._waiting.part
         if record.key == "run_start":
             self._epochs, self._batches = (int(record.values.get(key, 0)) for key in ("max_epochs", "num_batches"))
-            self._progress.update(self._task, total=self._epochs * self._batches or None)  # None of a program.
+            self._progress.update(self._task, total=self._epochs * self._batches or None)  # unknown of a program
         if record.key == "throughput_window":
             self._in_tokens = "tokens" in record.values and record.values["tokens"] == record.values["samples"]
         if record.key == "throughput_window" and self._batches:
@@ -142,7 +141,7 @@ class RunProgress:
             self._console.print(f"{self._name}: {epoch}{of} {self._detail()}", soft_wrap=True)
 
     def _is_line(self, metrics: Mapping[str, float]) -> bool:
-        """Whether an evaluation is a line: the first ones are, then ever fewer, and the first at the target."""
+        """Whether to print this evaluation: the first EACH, then ever fewer, and the first at the target."""
         self._num_evaluations += 1
         reaches = not self._reached and bool(self._targets) and attempts.reached(metrics, self._targets)
         self._reached |= reaches
@@ -152,7 +151,7 @@ class RunProgress:
         return False
 
     def _left(self, record: Record) -> str:
-        """How long the rest of the schedule takes at the pace so far; the target may come before its end."""
+        """Time for the rest of the schedule at the pace so far; the target may be reached earlier."""
         began_sec, began_step = self._began
         step = record.values["step"]
         sec_per_step = (record.clock_sec - began_sec) / max(1, step - began_step)
@@ -161,7 +160,7 @@ class RunProgress:
     def _detail(self) -> str:
         evaluated = [key for key in self._seen if key.startswith(quantities.EVAL)]
         own_loss = quantities.EVAL + "loss"
-        if len(evaluated) > 1 and "loss" not in self._targets:  # The training's is enough for a line.
+        if len(evaluated) > 1 and "loss" not in self._targets:  # The training loss is enough for a line.
             evaluated = [key for key in evaluated if key != own_loss]
         texts = {key: quantities.text(key, value) for key, value in self._seen.items()}
         texts |= {key: self._metric(key) for key in evaluated}
@@ -174,10 +173,10 @@ class RunProgress:
         return "  ".join(texts[key] for key in (quantities.TRAIN_LOSS, rate, *evaluated) if key in texts)
 
     def _metric(self, key: str) -> str:
-        """An evaluation's metric: its value, its target, and the best value where that came earlier."""
+        """A metric of an evaluation: its value, its target, and an earlier best value."""
         name = key.removeprefix(quantities.EVAL)
         target = f" of {text(self._targets[name])}" if name in self._targets else ""
-        best = self._best.get(name, self._seen[key])  # Values that are no number have none.
+        best = self._best.get(name, self._seen[key])  # Values that are not finite have no best.
         earlier = name in self._targets and best != self._seen[key] and math.isfinite(best)
         behind = f" (best {quantities.text(key, best)})" if earlier else ""
         return f"{name} {quantities.text(key, self._seen[key])}{target}{behind}"

@@ -1,4 +1,4 @@
-"""The bar of a run on a terminal. It is imported when the run has begun, since rich takes long to import."""
+"""The progress bar of a run. It is imported after the run has begun, since rich is slow to import."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BAR_WIDTH = 20  # characters
 
 
 class WaitingColumn(ProgressColumn):
-    """What a start waits for, drawn by rich's thread: what goes wrong here would end the drawing."""
+    """What a start waits for. Rich's thread draws it, and an error here would end the drawing."""
 
     def __init__(self, waiting: Waiting) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class WaitingColumn(ProgressColumn):
 
 
 def progress_bar(console: Console, waiting: Waiting | None) -> Progress:
-    """A bar that is gone at its end; none where there is no terminal."""
+    """A progress bar that is cleared at its end; disabled without a terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(BAR_WIDTH),

@@ -16,7 +16,7 @@ from tracking.measure import kernels
 from tracking.measure.bottleneck import goodput, possible
 from tracking.record import Result, checkpoints, evaluations, files, run_folder
 
-LAST_LINES = 10  # of what a failed run printed
+LAST_LINES = 10  # lines of a failed program's traceback
 LONG_START_SEC = 30.0  # a start of this length is explained
 
 
@@ -27,13 +27,13 @@ def run_table(name: str, folder: Path, result: Result) -> Table:
     table.add_column()
     for row in run_rows(result):
         table.add_row(*row)
-    # What our own workers raise is told in words; only a program's author knows its last ones.
+    # Our workers' errors have a message; a program's traceback helps its author.
     words = result.failure.traceback.rstrip().splitlines() if result.failure and is_program(folder) else []
     if words:
         table.add_row("its last words", "\n".join(words[-LAST_LINES:]))
     if result.failure is not None and (folder / run_folder.WORKER_LOG).exists():
         table.add_row("its output", os.path.relpath(folder / run_folder.WORKER_LOG))
-    with suppress(OSError, ValueError, LookupError, TypeError, ArithmeticError):  # There is none, or it is damaged.
+    with suppress(OSError, ValueError, LookupError, TypeError, ArithmeticError):  # absent or damaged
         table.add_row("kernels", kernels.read(files.read_text(folder / kernels.PROFILE)).words())
     for label, file in (("weights", run_folder.MODEL), ("", kernels.KERNELS)):
         if (folder / file).exists():
@@ -88,12 +88,12 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
 
 
 def limit_rows(result: Result) -> list[tuple[str, str]]:
-    """What limited the run, by which evidence, and what to try first; and where its time went."""
+    """Rows on the run's bottleneck, its evidence, what to try first, and goodput."""
     limits, rows = result.bottleneck, []
     if limits:
         rows.append(("limited by", limits["words"]))
         told = (("why", limits.get("why")), ("try first", limits.get("next")))
-        rows += [(heading, words) for heading, words in told if words]  # A run of an older version has neither.
+        rows += [(heading, words) for heading, words in told if words]  # absent in runs of older versions
         slow = limits.get("slow_rank", {}).get("words", "")
         if slow and slow not in str(limits.get("why")):
             rows.append(("slow rank", slow))
@@ -106,7 +106,7 @@ def limit_rows(result: Result) -> list[tuple[str, str]]:
 
 
 def start_words(metrics: Mapping[str, float]) -> str:
-    """The parts of a long start, longest first; empty for a short one, and where the run does not tell them."""
+    """Parts of a start of LONG_START_SEC or more, longest first; empty for a shorter start or unknown parts."""
     if metrics.get(quantities.TIME_INIT_SEC, 0.0) < LONG_START_SEC:
         return ""
     keys = {quantities.init_part(part): words for part, words in INIT_PARTS.items()}
@@ -118,7 +118,7 @@ def start_words(metrics: Mapping[str, float]) -> str:
 
 
 def time_rows(result: Result) -> list[tuple[str, str]]:
-    """The times to accuracy, or why there is none."""
+    """Rows of the times to accuracy, or the reason why they are missing."""
     metrics, key = result.metrics, quantities.TIME_TO_ACCURACY_SEC
     if key in metrics:
         rows = [("time to accuracy", f"{shown(metrics, key)} (MLPerf's clock)")]
@@ -141,7 +141,7 @@ def time_rows(result: Result) -> list[tuple[str, str]]:
 
 
 def resumed_rows(result: Result) -> list[tuple[str, str]]:
-    """What became of a run that was interrupted; nothing of others."""
+    """Rows on a run's interruptions; empty for a run that was not resumed."""
     if not result.resumes:
         return []
     metrics = result.metrics

@@ -1,4 +1,4 @@
-"""The price of a search, by earlier runs: a budget that is too small, what one holds, and how far off that was."""
+"""Price estimates of a search from earlier runs: checks its budget, and counts the runs it holds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracking.request.search_options import Budget, budget_of
 
 
 def check_budget(search: SearchJobs, gpus: Sequence[Any]) -> None:
-    """Raise ConfigError for a budget that the first run would spend, as far as runs of the same setting tell."""
+    """Raise ConfigError if one run costs more than the budget, by earlier runs of the same setting."""
     first = search.jobs[0]
     budget = budget_of(first.config.search)
     if budget.unit == "runs":
@@ -37,10 +37,10 @@ def check_budget(search: SearchJobs, gpus: Sequence[Any]) -> None:
 
 
 def of_search(search: SearchJobs, gpus: Sequence[Any]) -> str:
-    """How many runs the budget of a new search holds, one after the other, and what those take.
+    """The number of runs that a new search's budget holds, one after the other, and their price.
 
-    They are taken to be as long as runs of the values of its axes are on the mean. Many are stopped early, so it may
-    hold more. A search may be decided before its budget is spent: it takes at least what comes before its first look.
+    A run is assumed to take the mean over the values of the search's axes. The budget may hold more, since many runs
+    are stopped early. A search may end before its budget is spent, but not before its first look.
     """
     settings = search.corners()
     estimates = _estimates(settings, gpus)
@@ -70,7 +70,7 @@ def of_search(search: SearchJobs, gpus: Sequence[Any]) -> str:
 
 
 def _estimates(configs: Sequence[RunConfig], gpus: Sequence[Any]) -> list[price.Estimate | None]:
-    """An estimate for a run of each of these, by runs of its setting if there are any, alone if there are any."""
+    """An estimate for each config, preferring runs of its setting, then runs alone on the machine."""
     jobs = [Job(config, []) for config in [*map(_alone, configs), *configs]]
     made = price_words.estimates(jobs, gpus)
     pairs = zip(made[: len(configs)], made[len(configs) :], strict=True)
@@ -82,7 +82,7 @@ def _alone(config: RunConfig) -> RunConfig:
 
 
 def _runs_within(budget: Budget, known: Sequence[tuple[RunConfig, price.Estimate]]) -> price.Range:
-    """How many runs a budget holds, if they are as slow as their estimates say, as usual, and as quick."""
+    """Runs that a budget holds, at the high end, middle and low end of the estimates."""
     if budget.unit == "runs":
         return price.Range(budget.amount, budget.amount, budget.amount)
     costs = [sum(budget.of(config, each.seconds[end]) for config, each in known) / len(known) for end in (2, 1, 0)]
@@ -95,6 +95,6 @@ def _runs(nums: price.Range) -> str:
 
 
 def how_far_off(folder: Path, num_jobs: int) -> str:
-    """A sentence on what the finished runs of a search took, and what earlier runs had said; empty without those."""
+    """A sentence on the time of a search's finished runs beside their estimate; empty without an estimate."""
     words = price_words.how_far_off(folder, num_jobs)
     return f"{words[0].upper()}{words[1:]}." if words else ""

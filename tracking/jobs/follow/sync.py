@@ -1,4 +1,4 @@
-"""Brings MLflow up to date with many folders, one after the other, however their runs ended."""
+"""Uploads what MLflow lacks of many folders, one after the other, however their runs ended."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tracking.record import Running, documents, files, run_folder
 from tracking.store.mirror import Mirror
 from tracking.store.server import TrackingUnavailable
 
-MAX_ATTEMPTS = 3  # tries of a folder; with the back-off between, a restarting server is forgiven
-MAX_RETRY_AFTER_SEC = 60.0  # the longest that a server's Retry-After is heeded, since somebody waits
+MAX_ATTEMPTS = 3  # attempts for each folder; their back-off outlasts the restart of a server
+MAX_RETRY_AFTER_SEC = 60.0  # upper limit of a server's Retry-After, since a user waits
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ def sync(
     ended: bool = False,
     again: bool = False,
 ) -> list[Outcome]:
-    """Upload what MLflow lacks of each folder and its parent, however the run ended; again, it changes nothing more.
+    """Upload what MLflow lacks of each folder and its parent; a second call changes nothing more.
 
-    A run that nobody can end any more is ended here, see `repair`, which also says what `ended` is; one that goes on is
-    shipped as far as it is. `again` sends what MLflow had before, too. After a server could not be reached, its other
-    folders are not tried. `tracking_uri` overrides the folders' own; `progress` is told each outcome.
+    A run that was cut off is ended first (see `repair`, also for `ended`). A running one is uploaded as far as it is.
+    `again` also resends what MLflow already has. Folders of an unreachable server are not tried again.
+    `tracking_uri` overrides the folders' own; `progress` gets each outcome.
     """
     outcomes: list[Outcome] = []
     unreachable: dict[str, str] = {}  # by server: why it could not be reached
@@ -50,10 +50,10 @@ def sync(
 
 
 def with_parents(folders: Iterable[Path]) -> list[Path]:
-    """The folders, each once and behind the parent that its run is linked to: no parent may be left running."""
+    """The folders without duplicates, each after its parent, so that no parent is left running."""
     ordered: dict[Path, Path] = {}  # the path as it was given, by the resolved one
     for folder in map(Path, folders):
-        with suppress(OSError, ValueError):  # what is wrong with it is told with its outcome
+        with suppress(OSError, ValueError):  # the outcome of the folder reports the error
             parent = run_folder.parent_of(folder)
             if parent is not None and files.exists(parent / run_folder.RUN):
                 ordered.setdefault(parent.resolve(), parent)
@@ -80,7 +80,7 @@ def _sync_folder(
                 else:
                     time.sleep(max(2**attempt, min(error.retry_after_sec, MAX_RETRY_AFTER_SEC)))
         return Outcome(folder, "failed", unreachable[server])
-    except Exception as error:  # whatever is in a folder, perhaps a stranger's, the others can still go
+    except Exception as error:  # a broken or foreign folder must not stop the others
         return Outcome(folder, "failed", f"{type(error).__name__}: {error}")
 
 

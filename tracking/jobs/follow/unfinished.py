@@ -1,4 +1,4 @@
-"""Runs that MLflow may lack something of: a mark beside the run folders, so that nobody has to look into thousands."""
+"""Marks of runs that may not be uploaded completely, so that a launcher need not read every run folder."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tracking.jobs.plan import DEFINITION, repair
 from tracking.record import Running, files, run_folder, run_lock
 from tracking.store.mirror import Mirror
 
-MARKS = ".unfinished"  # a folder in runs_dir: an empty file a run or sweep, by its folder's name
-MAX_LOOKED_AT = 50  # marks; each costs some milliseconds where files are far away
-SILENT_SEC = 600.0  # a run of another machine that is silent for longer may have ended
+MARKS = ".unfinished"  # a folder in runs_dir with an empty file for each run or sweep, named like its folder
+MAX_LOOKED_AT = 50  # most marks that are read; each takes milliseconds on a network file system
+SILENT_SEC = 600.0  # another machine's run may have ended after this silence
 
 
 def mark(folder: Path) -> None:
-    with suppress(OSError):  # a reminder is worth no run
+    with suppress(OSError):  # a missing mark must not fail the run
         (folder.parent / MARKS).mkdir(exist_ok=True)
         files.opened(folder.parent / MARKS / folder.name, "w").close()
 
@@ -28,9 +28,9 @@ def unmark(folder: Path) -> None:
 
 
 def look_back(root: Path) -> tuple[list[Path], list[Path]]:
-    """The runs and sweeps in `root` that were cut off, and are ended herewith, and the others to be uploaded.
+    """Runs and sweeps in `root` that were cut off (this call ends them), and others that are not uploaded yet.
 
-    The newest marks are looked at; those of what is complete, or gone, are taken away.
+    Reads the newest MAX_LOOKED_AT marks, and removes marks of complete or deleted runs.
     """
     marks = root / MARKS
     cut_off: list[Path] = []
@@ -42,18 +42,18 @@ def look_back(root: Path) -> tuple[list[Path], list[Path]]:
                 unmark(folder)
                 continue
             with run_lock.hold_abandoned(folder):
-                pass  # its launcher may still wait for the upload
+                pass  # raises Running if its launcher still waits for the upload
             (cut_off if repair(folder) else others).append(folder)
         except Running as error:
             if not error.certain and silent_sec(folder) > SILENT_SEC:
                 others.append(folder)
-        except Exception:  # what is wrong with it is told by `sync`, and hinders nobody else
+        except Exception:  # `sync` reports a broken folder; the others go on
             others.append(folder)
     return cut_off, others
 
 
 def remove_half_made(root: Path) -> None:
-    """Remove the folders below that a process was making when it was killed: without run.json they are no runs yet."""
+    """Remove folders below `root` without run.json, left by a process that was killed while it made them."""
     for lock in list(root.rglob(run_folder.RUN_LOCK)):
         folder = lock.parent
         with suppress(OSError, Running):
@@ -64,12 +64,12 @@ def remove_half_made(root: Path) -> None:
 
 
 def incomplete(folder: Path) -> list[Path]:
-    """The folder, and of a sweep its jobs' folders, as far as MLflow lacks something of them."""
+    """Folders of the run, or of the sweep and its jobs, that MLflow does not hold completely."""
     return [path for path in run_folder.run_folders(folder) if not is_complete(path)]
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether MLflow holds the whole of a run that has ended; not of a folder that cannot be read."""
+    """Whether the run has ended and MLflow holds all of it; False for an unreadable folder."""
     try:
         return Mirror(folder).complete
     except (OSError, ValueError):
@@ -77,6 +77,6 @@ def is_complete(folder: Path) -> bool:
 
 
 def silent_sec(folder: Path) -> float:
-    """How long ago something was last written to a journal of the run or sweep."""
+    """Seconds since the last write to a journal of the run or sweep."""
     written = [path.lstat().st_mtime for path in folder.rglob(run_folder.JOURNAL)]
     return time.time() - max(written, default=0.0)

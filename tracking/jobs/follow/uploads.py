@@ -1,5 +1,4 @@
-"""What a launcher does for MLflow beside its jobs: mirrors their folders, takes up what earlier ones left, says what is
-missing, and where to look."""
+"""A launcher's uploads to MLflow: mirrors of its jobs and of earlier runs, missing uploads, and links."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ from tracking.store.mirror import Mirror
 from tracking.store.server import TrackingRefused, TrackingUnavailable
 
 MAX_COMPARED = 20  # runs that MLflow's compare page can show; it has a column a run
-SILENT_SEC = 2.0  # An upload that is over by then needs no word.
+SILENT_SEC = 2.0  # a shorter wait is not announced
 
 
 class Uploads:
@@ -47,8 +46,10 @@ class Uploads:
         self._earlier: list[Path] = []  # folders of runs that were cut off, to be uploaded too
 
     def check_server(self, log_model: bool, register: bool) -> bool:
-        """Whether the server takes runs; say so where it does not answer. Raises ConfigError where it refuses the user,
-        or the models that are to be logged and registered there."""
+        """Whether the server takes runs; prints a note if it does not answer.
+
+        Raises ConfigError if it refuses the user, or models that are to be logged or registered.
+        """
         if self._config.offline:
             return False
         try:
@@ -66,7 +67,7 @@ class Uploads:
         return True
 
     def say_server(self, log_model: bool, register: bool) -> None:
-        """The same before nothing is run (a dry run), and say so where the server answers, too."""
+        """Check the server in a dry run, and print that it answers."""
         if self.check_server(log_model, register) and urlsplit(self.uri).scheme in ("http", "https"):
             self._console.print(f"tracking server: {self.uri} answers and takes runs", soft_wrap=True)
 
@@ -84,7 +85,7 @@ class Uploads:
             self._threads[folder].ended()
 
     def look_back(self, root: Path) -> None:
-        """Say what MLflow lacks of earlier runs, and how to upload it; end and upload those that were cut off."""
+        """Print how to upload incomplete earlier runs; end and upload those that were cut off."""
         if self._config.offline:
             return
         cut_off, others = unfinished.look_back(root)
@@ -100,7 +101,7 @@ class Uploads:
         )
 
     def take_up(self, folders: Sequence[Path]) -> None:
-        """End those of earlier runs' folders that nobody runs any more; upload them where they are of this server."""
+        """End earlier runs that were cut off, and upload those that belong to this server."""
         for folder in folders:
             with suppress(Exception):  # `sync` says what is wrong with it, or who runs it
                 repair(folder)
@@ -111,7 +112,7 @@ class Uploads:
                     self.ended(folder)
 
     def wait(self, folders: Sequence[Path]) -> None:
-        """Wait, as long as the config allows, for what MLflow has not got yet; say what is left and how to send it."""
+        """Wait for uploads as long as the config allows; print what is left and the command that uploads it."""
         signals.raise_on_signals()  # Ctrl-C ends the waiting
         folders = [*folders, *(folder for folder in self._earlier if folder not in folders)]
         folders = [folder for folder in folders if folder not in self.elsewhere]
@@ -134,7 +135,7 @@ class Uploads:
                 self._console.print(f"left in the journal of {folder}: {words}", soft_wrap=True)
 
     def _finish(self, threads: Sequence[MirrorThread]) -> None:
-        """Wait while they ship the rest; where it takes more than a moment, say for what, and for how long at most."""
+        """Wait for the threads; after SILENT_SEC, print what is waited for and the longest wait."""
         began, wait_sec = time.monotonic(), self._config.upload_wait_sec
         deadline, soon = began + wait_sec, began + min(wait_sec, SILENT_SEC)
         for thread in threads:
@@ -163,7 +164,7 @@ class Uploads:
             self._print_ui({"": link, "all runs": server.experiment_link(self._uri, mirror.experiment_id)})
 
     def print_sweep(self, folder: Path, folders: Sequence[Path]) -> None:
-        """Where a sweep's runs are: in a table by time to accuracy, in charts, side by side; and the sweep's report."""
+        """Print links to a sweep's table, charts, comparison and report in MLflow."""
         mirror = Mirror(folder)
         jobs = map(Mirror, sorted(folders, key=_time_to_accuracy_sec))
         run_ids = [job.run_id for job in jobs if job.run_id]
@@ -183,7 +184,7 @@ class Uploads:
         self._print_ui(links)
 
     def print_report(self, folder: Path, config: RunConfig) -> None:
-        """Where the sweep's report is, and the command that makes it again, of a study by its axes."""
+        """Print the path of the sweep's report, and the command that makes it again."""
         if (folder / "report.html").exists():
             self._console.print(f"report: {os.path.relpath(folder / 'report.html')}", soft_wrap=True)
         words = [f"report {folder.name}"]
@@ -196,7 +197,7 @@ class Uploads:
         self._console.print(f"report again: {tracking_command()} {' '.join(words)}", soft_wrap=True)
 
     def _print_ui(self, links: Mapping[str, str]) -> None:
-        """Print links with what they show; the first is the one that most will want."""
+        """Print links with their labels, most useful first."""
         command = server.ui_command(self._uri)
         if command:
             self._console.print(f"MLflow UI: {python('mlflow')} {command.removeprefix('mlflow ')}", soft_wrap=True)
@@ -206,7 +207,7 @@ class Uploads:
 
 
 def _time_to_accuracy_sec(folder: Path) -> float:
-    """A run's time to accuracy, by which the fastest comes first."""
+    """A run's time to accuracy; infinite without one, so that it sorts last."""
     result = run_folder.read_result(folder)
     return result.metrics.get(quantities.TIME_TO_ACCURACY_SEC, math.inf) if result else math.inf
 
@@ -216,7 +217,7 @@ def sync_command(folders: Sequence[Path]) -> str:
 
 
 def tracking_command() -> str:
-    """What precedes the name of a command, from the folder where the user is and with this interpreter."""
+    """The prefix of timetrial's tracking commands, for the present folder and interpreter."""
     if PREFIX:
         return TRACKING if shutil.which(TRACKING) else python(TRACKING)
     return f"PYTHONPATH={CODE} {python('tracking')}" if Path.cwd() != CODE else python("tracking")

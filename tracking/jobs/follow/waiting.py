@@ -1,4 +1,4 @@
-"""What a launcher waits for before a run trains: the present part of the start, and how long it takes.
+"""The present part of a run's start, and an estimate of its time.
 
 An estimate is the median of earlier runs in the same `runs_dir`.
 """
@@ -15,7 +15,7 @@ from tracking.base import quantities
 from tracking.jobs.follow.earlier_starts import EarlierStart, earlier_starts
 from tracking.record import Record
 
-# By the event that begins a part: its words, and the metric that says what it took.
+# By the event that begins a part: its label, and the metric of its time.
 PARTS = {
     "init_start": ("starting", ""),
     "import_start": ("importing PyTorch", quantities.init_part("import")),
@@ -27,8 +27,8 @@ PARTS = {
     "warmup_start": ("compiling and warming up", quantities.TIME_COMPILE_SEC),
 }
 END = "run_start"
-COMPILING = "compiling"  # the event before the first step is compiled; it says how many graphs the cache has
-FIRST_LINE_SEC = 10.0  # a part of this length is a line where there is no terminal, and again each time it doubles
+COMPILING = "compiling"  # the event before the first compilation, with the number of cached graphs
+FIRST_LINE_SEC = 10.0  # without a terminal, a line after this time and after each doubling
 
 
 class Waiting:
@@ -46,7 +46,7 @@ class Waiting:
         self._next_line_sec = FIRST_LINE_SEC
 
     def see(self, record: Record) -> None:
-        """Take note of what a record says of the start."""
+        """Update the state of the start from a record."""
         if record.kind == "tags":
             self._tags |= record.values
         elif record.key == COMPILING and record.kind == "event":
@@ -58,9 +58,9 @@ class Waiting:
 
     @property
     def part(self) -> str:
-        """The words for the present part; empty where the run has begun to train, or not to start."""
+        """The label of the present part; empty before the start and once the run trains."""
         if self._config.is_program() and self._key == "init_start":
-            return "waiting for a first word of the program"  # It may train by now, and say nothing of it.
+            return "waiting for a first word of the program"  # It may already train without printing anything.
         if self._config.is_program() or self._key != "warmup_start":
             return PARTS[self._key][0] if self._key else ""
         return "compiling" if self._config.compiled() else "warming up"
@@ -74,7 +74,7 @@ class Waiting:
         return f"{sec:.0f} s so far" + (f"; {estimate}" if estimate else "")
 
     def line(self, now_ms: int) -> str:
-        """The same with its part, where that has just taken a doubled time; else empty."""
+        """The part and its time, when the time has passed the next threshold; else empty."""
         if not self._key or now_ms - self._since_ms < 1e3 * self._next_line_sec:
             return ""
         while now_ms - self._since_ms >= 1e3 * self._next_line_sec:
@@ -82,12 +82,12 @@ class Waiting:
         return f"{self.part}, {self.words(now_ms)}"
 
     def _estimate(self) -> str:
-        """What the part took in earlier runs; empty where none is known, and for a part that comes again."""
+        """The part's time in earlier runs; empty if not known, and for a part that is repeated."""
         key = PARTS[self._key][1]
         if not key or self._key in self._told:
             return ""
         if self._starts is None:
-            self._starts = []  # Also where reading fails: it is tried once.
+            self._starts = []  # A failed read is not tried again.
             self._starts = self._read(Path(self._config.runs_dir))
         starts = [start for start in self._starts if self._is_alike(start)]
         if self._key != "warmup_start" or not self._config.compiled():
@@ -96,7 +96,7 @@ class Waiting:
         return about(key, [start for start in starts if start.is_cold == cold], " the first time" if cold else "")
 
     def _is_alike(self, start: EarlierStart) -> bool:
-        """Whether it was of the same model, stack and hardware, as far as they are known by now."""
+        """Whether the known parts of model, stack and hardware are the same."""
         config = self._config
         ours = {"model": config.model.name, "stack": config.stack.name, quantities.WORLD_SIZE: config.world_size()}
         ours |= {"compile": config.compiled()}
@@ -104,13 +104,13 @@ class Waiting:
         return all(start.facts.get(name) == value for name, value in ours.items())
 
     def _is_cold(self, starts: Sequence[EarlierStart]) -> bool:
-        """Whether much is to be compiled: the cache is empty, or no earlier run had the same steps."""
+        """Whether a full compilation is expected: an empty cache, or no earlier run with the same steps."""
         steps = {"precision": self._config.precision.name, "batch_size": self._config.device_batch_size()}
         known = any(all(start.facts.get(name) == value for name, value in steps.items()) for start in starts)
         return self._num_cached == 0 or not known
 
 
 def about(key: str, starts: Sequence[EarlierStart], behind: str = "") -> str:
-    """`about 60 s`: the median of the starts that have the metric; empty where none has it."""
+    """`about 60 s`: the median of the starts that have the metric; empty if no start has it."""
     seconds = [start.seconds[key] for start in starts if key in start.seconds]
     return f"about {statistics.median(seconds):.0f} s{behind}" if seconds else ""
