@@ -23,6 +23,8 @@ BROUGHT = {"triton": "torch"}  # Its version is the one that this PyTorch was ma
 WITH_MLFLOW = {"click", "cryptography", "packaging"}  # The tests of a server import these parts of one.
 # NVIDIA DALI's module, and the engines that Go's rules are timed beside; the benchmarks say how they are installed.
 APART = {"nvidia", "jax", "pgx", "pyspiel", "traceml_ai"}
+# Of docs/examples/frameworks: what the stack jax.yaml declares, and a file beside the examples.
+OF_EXAMPLES = {"flax", "optax", "images"}
 OF_USERS = {"keras", "transformers"}  # A callback for one of them is imported by who has it.
 TOOLS = {
     "flask-wtf",
@@ -111,7 +113,8 @@ def test_a_plain_installation_brings_nothing_that_no_run_imports() -> None:
 def test_tests_benchmarks_and_pages_import_only_what_is_declared() -> None:
     assert undeclared(imported("tests"), NEEDED | declared("dev") | declared("frameworks") | WITH_MLFLOW) == {}
     assert undeclared(imported("benchmarks"), NEEDED | declared("bench")).keys() == APART
-    assert undeclared(imported("docs"), NEEDED | declared("dev") | declared("docs") | declared("frameworks")) == {}
+    declared_for_pages = NEEDED | declared("dev") | declared("docs") | declared("frameworks")
+    assert undeclared(imported("docs"), declared_for_pages).keys() == OF_EXAMPLES
     assert undeclared(imported("hatch_build.py"), set(map(distribution, PROJECT["build-system"]["requires"]))) == {}
     # It runs where neither this list nor a virtual environment may be; the guard runs inside of MLflow's server.
     assert {name for name, path in imported("deploy").items() if "/deploy/guard/" not in str(path)} == set()

@@ -103,7 +103,7 @@ def test_the_verdict_says_what_the_image_is_and_holds(engine: FakeEngine, monkey
     [
         ({"image": None, "reach": 1}, ["example.org/trainer:1", "cannot be reached", "connection refused"]),
         ({"image": {**IMAGE, "Architecture": "arm64"}}, ["built for arm64", "this machine is amd64"]),
-        ({"image": {"no": "image"}}, ["cannot be read"]),
+        ({"image": {"no": "image"}}, ["example.org/trainer:1", "malformed"]),
         ({"version": 1}, ["podman does not answer", "Cannot connect to the daemon"]),
         ({"answer": None, "probe": 125}, ["exit code 125: the engine could not start the container", "fake cannot"]),
         ({"answer": None, "probe": 126}, ["exit code 126", "another architecture"]),
@@ -134,7 +134,7 @@ def test_an_image_for_a_program_needs_a_python_and_none_of_our_packages(engine: 
     verdict = judge(STACK, [H100], needed=())
     assert verdict.error == ""
     assert verdict.facts.endswith("Python 3.11.7")
-    assert "lacks torch; install: in the image: pip install torch" in judge(STACK, [], needed=("torch",)).error
+    assert "lacks torch. Next: in the image: pip install torch" in judge(STACK, [], needed=("torch",)).error
     said: list[str] = []
     engine.tell(image=None, pull=IMAGE)
     make_all([STACK], said.append, {"boxed": ()})

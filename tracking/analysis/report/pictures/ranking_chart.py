@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from tracking.analysis.compare import Best, Task, estimate, ranked
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WINNER, CANDIDATE, BEHIND = COLOURS[0], COLOURS[5], "#bbbbbb"
+LINE_CHARS, MOST_LINES = 36, 3  # of a setting's name
 RUNS = "runs"  # the title of the data of single runs
 
 
@@ -43,8 +45,10 @@ def _draw(
     means: Mapping[str, Point], runs: Mapping[str, Sequence[Point]], colours: Mapping[str, str],
     texts: Mapping[str, str], label: str,
 ) -> Figure:  # fmt: skip
-    figure, (axes,) = new_figure(8, 1.2 + 0.42 * len(means))
-    names = [plain(name) for name in means]
+    # A long name would leave no room for the bars.
+    names = ["\n".join(map(plain, wrap(name, LINE_CHARS, max_lines=MOST_LINES, placeholder=" ..."))) for name in means]
+    extra_lines = sum(name.count("\n") for name in names)
+    figure, (axes,) = new_figure(8, 1.2 + 0.42 * len(means) + 0.16 * extra_lines)
     for place, (name, point) in enumerate(means.items()):
         axes.barh(place, point.y, color=colours[name], height=0.62)
         axes.errorbar(point.y, place, xerr=point.error or None, color="black", capsize=4, linewidth=1.2)
