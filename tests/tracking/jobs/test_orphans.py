@@ -59,7 +59,7 @@ def test_a_sweep_whose_launcher_was_killed_goes_on_when_its_jobs_have_ended(tmp_
     with run_lock.hold(before[0]):
         resumed = start(tmp_path, f"sweep.resume={sweep.name}", "sweep.jobs_at_once=2")
         assert resumed.stdout
-        said = next((line for line in resumed.stdout if "is waited for" in line), "nothing")
+        said = next((line for line in resumed.stdout if "waiting for its end" in line), "nothing")
         assert f"process {os.getpid()} on" in said
         assert run_folder.run_folders(sweep)[1:] == before
         released_ms = run_folder.now_ms()
