@@ -1,4 +1,4 @@
-"""What happens on a node of a run: its worker from the start to the result, the other nodes, and the scheduler's word.
+"""A node of a run: its worker from the start to the result, the other nodes, and what the scheduler reports.
 
 A node trains, samples itself into a journal of its own, and ends with the others. It is started over and over, so that
 it imports little before its worker has started.

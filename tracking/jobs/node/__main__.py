@@ -37,7 +37,7 @@ def main(folders: list[str]) -> int:
 
 
 def prepare() -> None:
-    """Import, while there is no run yet, what reading its config and asking for its GPUs takes."""
+    """Import what a run's config and GPUs need, before there is a run."""
     stored_config.loaded("")
     nvml.visible_gpus()
 

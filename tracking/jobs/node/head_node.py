@@ -1,4 +1,4 @@
-"""The head node's part of a run: what the run's result, journal and log are made of."""
+"""The head node's part of a run, from which the run's result, journal and log come."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(part: Part) -> int:
         if others:
             others.end(failure)
             others.wait_for_ends()
-        with suppress(OSError):  # a full disk: who follows hears of the end from the scheduler
+        with suppress(OSError):  # a full disk: followers learn the end from the scheduler
             ticket.mark(folder, ended=result is not None)
         if mirror and result:
             with suppress(subprocess.TimeoutExpired):
@@ -59,7 +59,7 @@ def run(part: Part) -> int:
 def taken_up(part: Part) -> bool:
     """Prepare the folder for this attempt of a scheduled run; False where the run was ended before it began."""
     folder, task = part.folder, part.task
-    Journal(folder / run_folder.JOURNAL).close()  # a last line that lacks its newline alone is whole with it
+    Journal(folder / run_folder.JOURNAL).close()  # completes a last line that lacks only its newline
     result = run_folder.read_result(folder)
     if result is not None and (result.status == "finished" or not begun(folder)):
         say(task, f"{folder}: the run has ended already")
@@ -76,13 +76,13 @@ def taken_up(part: Part) -> bool:
 
 
 def begun(folder: Path) -> bool:
-    """Whether a worker was started since the run was made, or was last taken up again."""
+    """Whether a worker was started since the run was made or last resumed."""
     keys = [event.key for event in journal.events(folder / run_folder.JOURNAL)]
     return "init_start" in keys[len(keys) - keys[::-1].index(attempts.RESUME) if attempts.RESUME in keys else 0 :]
 
 
 def train(part: Part) -> Result:
-    """Train the run, and write its result, whichever it is. Raises Interrupted when no process is left."""
+    """Train the run and write its result, success or failure. Raises Interrupted once no process is left."""
     folder, config, others = part.folder, part.config, part.others
     command = worker_command(config, folder)
     # A container's processes are children of its engine's, and another node's on this host of another supervisor; the
@@ -118,17 +118,17 @@ def train(part: Part) -> Result:
         failure = failures.trouble(error)
     if processes.oom_kills() > kills:
         failure = failures.short_of_memory(folder, failure)
-    with suppress(OSError):  # a full disk: then a comparison has to do without
+    with suppress(OSError):  # a full disk: comparisons do without it
         outcome.record_given_up(folder, config, failure)
     result = outcome.end(folder, failure, neighbours.tag(), explain(folder, neighbours.tag()))
-    if others is None:  # else another node's worker may still be writing there
+    if others is None:  # with other nodes, their workers may still write there
         kernels.remove_scratch(folder)
     outcome.describe(folder)
     return result
 
 
 def start_mirror(part: Part) -> subprocess.Popen[bytes] | None:
-    """What writes to MLflow from this node, where it is to; it ends with this process."""
+    """The mirror that writes to MLflow from this node, if the run wants one; it ends with this process."""
     if part.config.cluster.mirror != "node" or part.config.tracking.offline:
         return None
     return subprocess.Popen([sys.executable, "-P", "-m", MIRROR, str(part.folder)], stdin=subprocess.PIPE)

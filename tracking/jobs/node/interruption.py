@@ -16,14 +16,14 @@ from tracking.record import Failure, failures, journal, node_records, run_folder
 
 AGAIN = 75  # the exit code where the run is to be queued again; sysexits.h calls it EX_TEMPFAIL
 WARNED = signal.SIGUSR2  # what `#SBATCH --signal` asks for
-PATIENCE_SEC = 30.0  # By then the head node has ended all that it runs.
+PATIENCE_SEC = 30.0  # upper limit for the head node to end its processes
 SAVING_SEC = 20.0  # how long a run that is told to stop may save; most schedulers kill after 30 s
-WARNED_SEC = 15.0  # so much of Slurm's warning is left for ending the job and queueing it again
-GONE_SEC = 1.0  # A slurmstepd that was killed is gone by then; what it ran may be told to stop earlier.
+WARNED_SEC = 15.0  # part of Slurm's warning time kept for ending and requeueing the job
+GONE_SEC = 1.0  # until a killed slurmstepd is gone; its processes may be signalled earlier
 
 
 def heed_warning(config: RunConfig, task: Task) -> None:
-    """Stop at Slurm's warning where the run may be queued again; else it has all of its time."""
+    """Stop at Slurm's warning if the run may be requeued; else use all of its time."""
     if may_go_on(config, task):
         signals.raise_on_signals(WARNED)
     else:
@@ -42,7 +42,7 @@ def saves(config: RunConfig) -> bool:
 
 
 def prepared(folder: Path, config: RunConfig) -> dict[str, str]:
-    """What a worker's environment has besides; what an earlier attempt was told is forgotten.
+    """Further variables of a worker's environment; clears the stop request of an earlier attempt.
 
     Where Slurm tracks processes by their parents, it tells all to stop. The supervisor ends the worker in good time.
     """
@@ -73,7 +73,7 @@ def let_save(process: Started, folder: Path, config: RunConfig, signum: int = 0,
 
 
 def trains(folder: Path, since: int) -> bool:
-    """Whether the journal has an epoch from the byte `since` on; it counts as one where the journal is away."""
+    """Whether the journal has an epoch from the byte `since` on; True if the journal cannot be read."""
     try:
         read = journal.read(folder / run_folder.JOURNAL, since)
         return any(record.kind == "event" and record.key == "epoch_start" for record, _ in read)
@@ -82,7 +82,7 @@ def trains(folder: Path, since: int) -> bool:
 
 
 def end(folder: Path, config: RunConfig, task: Task, error: signals.Interrupted, line: Lifeline) -> int:
-    """Say how a run that was told to stop has ended; the exit code. No process of it is left.
+    """Report how a stopped run has ended, and return the exit code. None of its processes is left.
 
     Where Slurm ends or moves the job, its state tells why when it has ended: then who follows says it.
     """
@@ -96,7 +96,7 @@ def end(folder: Path, config: RunConfig, task: Task, error: signals.Interrupted,
         say(task, f"node {task.node}: stopped by {error}; the job is queued again")
         return AGAIN
     say(task, f"node {task.node}: stopped by {error}")
-    if task.rank == 0 and makes_room:  # Slurm would call it failed, since it goes before it is killed
+    if task.rank == 0 and makes_room:  # Slurm would report a failure, since the process exits before it is killed
         outcome.end(folder, slurm.JobState("PREEMPTED", nodes=task.node).failure(task.job_id))
     elif task.rank == 0 and (running or config.cluster.kind != "slurm"):
         outcome.stopped(folder, error, f"node {task.node}: " if task.scheduled else "")
@@ -124,14 +124,14 @@ def orphaned(folder: Path, task: Task, line: Lifeline, gone: int) -> int:
 
 
 def cut_off(gone: int, node: str) -> Failure:
-    """How a run has ended whose lifeline was cut at that descriptor."""
+    """The end of a run whose lifeline broke at this descriptor."""
     if gone == STEP:
         return Failure("node_fail", f"node {node}: its slurmstepd was killed")
     return Failure(f"signal:{signal.SIGKILL}", "its launcher was killed")
 
 
 def stopped(line: Lifeline, error: signals.Interrupted) -> Failure:
-    """What this node tells the others when it was told to stop."""
+    """The failure that this node reports to the others when it is stopped."""
     node = node_records.name()
     gone = line.cut(GONE_SEC) if line.descriptors else None
     if gone is None:
@@ -141,7 +141,7 @@ def stopped(line: Lifeline, error: signals.Interrupted) -> Failure:
 
 
 def say(task: Task, words: str) -> None:
-    """Print for who reads what the scheduler keeps of the job; without a scheduler, the run's result says it."""
+    """Print to the scheduler's log of the job; without a scheduler, the run's result says it."""
     if task.scheduled:
         with suppress(OSError):  # a slurmstepd that is gone reads nothing
             print(words, flush=True)

@@ -42,7 +42,7 @@ class Share:
         return f"cores {ranges(self.threads)}, NUMA node {ranges(self.numa)}{gpus}"
 
     def environment(self) -> dict[str, str]:
-        """What tells a supervisor of it."""
+        """The variables by which a supervisor learns its share."""
         own = {CORES: ranges(self.threads), MEMORY: ranges(self.numa)}
         return own | ({"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else {})
 
@@ -92,7 +92,7 @@ def joined(parts: Sequence[Share]) -> Share:
 
 
 def nearest(free: Sequence[tuple[int, Share]], number: int) -> list[int] | None:
-    """The numbers of so many free shares, in their order, that lie on the fewest NUMA nodes; None where too few are."""
+    """The indices of `number` free shares on the fewest NUMA nodes, sorted; None if too few are free."""
     ordered = sorted(free, key=lambda numbered: (numbered[1].numa, numbered[0]))
     windows = [ordered[place : place + number] for place in range(len(ordered) - number + 1)]
     best = min(windows, key=lambda window: len(joined([share for _, share in window]).numa), default=None)
@@ -110,7 +110,7 @@ def cores_here(system: Path = SYSTEM, usable: set[int] | None = None) -> list[Co
     cores = set()
     for thread in usable:
         siblings = [thread]
-        with suppress(OSError):  # a kernel that does not tell: each thread counts as a core
+        with suppress(OSError):  # a kernel without this file: each thread counts as a core
             path = system / f"cpu/cpu{thread}/topology/thread_siblings_list"
             siblings = numbers(path.read_text(encoding="ascii"))
         cores.add(Core(numa.get(thread, 0), tuple(sorted(usable.intersection(siblings)))))
@@ -118,7 +118,7 @@ def cores_here(system: Path = SYSTEM, usable: set[int] | None = None) -> list[Co
 
 
 def numa_of_pci(bus_id: str, devices: Path = PCI) -> int | None:
-    """The NUMA node of a device by its bus id, 00000000:3B:00.0 as NVML has it; None where nobody knows."""
+    """The NUMA node of a device by its bus id, 00000000:3B:00.0 as NVML has it; None if unknown."""
     domain, _, rest = bus_id.lower().partition(":")
     with suppress(OSError, ValueError):
         node = int((devices / f"{domain[-4:]}:{rest}" / "numa_node").read_text(encoding="ascii"))
@@ -127,7 +127,7 @@ def numa_of_pci(bus_id: str, devices: Path = PCI) -> int | None:
 
 
 def numbers(text: str) -> list[int]:
-    """0-3,8 as the kernel writes it."""
+    """The numbers of a list such as 0-3,8, as the kernel writes it."""
     parts = re.findall(r"(\d+)(?:-(\d+))?", text)
     return [number for first, last in parts for number in range(int(first), int(last or first) + 1)]
 
@@ -144,14 +144,14 @@ def ranges(values: Sequence[int]) -> str:
 
 
 def engine_options(engine: str | None, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """What an engine is told whose containers are no children of this process, so that they keep to its share."""
+    """Options that keep an engine's containers to the share: they are not children of this process."""
     if CORES not in environ or engine not in ("docker", "podman"):
         return []
     return [f"--cpuset-cpus={environ[CORES]}", f"--cpuset-mems={environ[MEMORY]}"]
 
 
 def keep_to_share(environ: Mapping[str, str] = os.environ) -> str:
-    """Keep this process and all that it starts to its share, if it has one; says what could not be done."""
+    """Bind this process and its children to its share, if it has one. Returns what could not be done."""
     if CORES not in environ:
         return ""
     os.sched_setaffinity(0, numbers(environ[CORES]))

@@ -1,4 +1,4 @@
-"""The part of a node that is not the head: its worker, its journal of system metrics, its word on how it ended."""
+"""The part of a node that is not the head: its worker, its metrics journal, its exit status."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(part: Part) -> int:
 
 
 def train(part: Part) -> Failure | None:
-    """Train on a node that is not the head; why it failed, if it did. Leaves no process behind.
+    """Train on a non-head node. Returns why it failed, or None. Leaves no process behind.
 
     The head node is told either way. Raises Interrupted, ConfigError.
     """
@@ -46,7 +46,7 @@ def train(part: Part) -> Failure | None:
         if failure and processes.oom_kills() > kills:
             failure = failures.short_of_memory(folder, failure)
     except NodeFailed as error:
-        others.end(None)  # the first to fail has said it
+        others.end(None)  # the first node to fail has reported it
         return error.failure
     except signals.Interrupted as error:
         others.end(interruption.stopped(part.line, error))
@@ -58,7 +58,7 @@ def train(part: Part) -> Failure | None:
 
 
 def explained(folder: Path, name: str, code: int | None) -> Failure | None:
-    """Why this node's worker failed; None where it has not."""
+    """Why this node's worker failed; None if it did not."""
     path = folder / node_records.failure_file(name)
     if files.exists(path):
         return Failure(**documents.read_json(path))

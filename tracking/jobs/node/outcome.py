@@ -1,4 +1,4 @@
-"""How a run ended: its result, what only an ended run has, and the files that others read of it."""
+"""How a run ended: its result, its final metrics, and the files for other tools."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tracking.measure.bottleneck import account
 from tracking.measure.training import clock
 from tracking.record import Failure, Journal, Result, failures, journal, run_folder
 
-GIVEN_UP = ("nan", *failures.STOPPED_BY)  # failures that say of a run that it had not reached its target by then
+GIVEN_UP = ("nan", *failures.STOPPED_BY)  # failures that make a run censored: it had not reached its target by then
 
 
 def end(
     folder: Path, failure: Failure | None, neighbours: str = "", bottleneck: dict[str, Any] | None = None
 ) -> Result:
-    """The run's result, written where there is none: what a worker has finished stays finished.
+    """Return the run's result, and write it if it is missing: a finished worker's result stays.
 
     `neighbours` and `bottleneck` say who was beside it, and what limited it.
     """
@@ -40,13 +40,13 @@ def end(
         assert failure is not None
         status = "killed" if failure.kind.startswith("signal:") else "failed"
         result = Result(status, failure=failure, **known)
-    with suppress(OSError):  # no room even for that: `sync` ends the run when there is
+    with suppress(OSError):  # no room even for this file: `sync` ends the run later
         run_folder.write_result(folder, result)
     return result
 
 
 def stopped_by(error: Interrupted, where: str = "") -> Failure:
-    """Why a run has ended that was told to stop; `where` names the node for a reader elsewhere."""
+    """The failure of a stopped run; `where` names the node for readers on other machines."""
     return Failure(f"signal:{error.signum}", f"{where}stopped by {error}")
 
 
@@ -60,7 +60,7 @@ def stopped(folder: Path, error: Interrupted, where: str = "") -> Result:
 
 
 def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) -> None:
-    """Journal, once, by when a run that diverged or was stopped had not reached its target, and its cost.
+    """Journal once the censoring time and the cost of a run that diverged or was stopped.
 
     Raises OSError.
     """
@@ -81,7 +81,7 @@ def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) ->
 
 
 def is_recorded(folder: Path) -> bool:
-    """Whether this attempt's journal says already by when the run was given up."""
+    """Whether this attempt's journal already has the censoring time."""
     recorded = False
     for record, _ in journal.read(folder / run_folder.JOURNAL):
         if record.kind == "event" and record.key == "init_start":
@@ -91,8 +91,8 @@ def is_recorded(folder: Path) -> bool:
 
 
 def describe(folder: Path) -> None:
-    """Write what others read of a run that has ended: MLPerf's log, and the chart of its roofline."""
-    from tracking.analysis import mlperf, report  # Here: no worker's start is to wait for them.
+    """Write the files for other tools: MLPerf's log, and the roofline chart."""
+    from tracking.analysis import mlperf, report  # imported here, so that no worker's start waits for them
 
     with suppress(OSError):  # a full disk: the run has its result
         mlperf.write(folder)

@@ -1,4 +1,4 @@
-"""What a node has of a run."""
+"""A node's part of a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Part:
     lock: int = -1
     launcher: int | None = None
     others: Nodes | None = None
-    forks: Forks | None = None  # where the worker is forked from
+    forks: Forks | None = None  # the fork servers, if the worker may be forked
 
     @property
     def gpu_uuids(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What is written in a run's folder before an attempt at it that is not the first."""
+"""Prepares a run's folder for a second or later attempt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tracking.record import NOTE_TAG, Checkpoint, Journal, Record, attempts, che
 
 
 def reopen(folder: Path, checkpoint: Checkpoint | None, unsaid: str = "unknown") -> None:
-    """Set the earlier attempt's files aside, and journal that and from where the run goes on.
+    """Set the earlier attempt's files aside, and journal from where the run continues.
 
     Without a checkpoint it begins its first epoch again. `unsaid` is what ended an attempt that left no result.
 

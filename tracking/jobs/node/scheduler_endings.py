@@ -1,4 +1,4 @@
-"""How a run has ended whose nodes left no word of it: by what the scheduler says of its job."""
+"""How a run ended whose nodes left no result: by the scheduler's state of its job."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tracking.jobs.node.task import PLACE
 from tracking.jobs.node.ticket import Ticket
 from tracking.record import Failure, Result, Running, failures, files, run_folder
 
-ASK_SEC = 10.0  # how long an answer of Slurm's holds for who asks of run after run
+ASK_SEC = 10.0  # how long an answer of Slurm's is reused
 NODE = re.compile(r"Node failure on (\S+)")  # srun's words
 # Slurm's words of a step; the job itself has then FAILED, since its script ends with the step's exit code.
 OUT_OF_MEMORY = re.compile(r"oom-kill event|exceeded memory limit|: Out Of Memory")
 
 
 class Answers:
-    """What Slurm said of the jobs of runs that lie together: it is asked of all at once, and once in ASK_SEC."""
+    """Slurm's states of the jobs of all runs in a folder, queried together, at most once in ASK_SEC."""
 
     def __init__(self) -> None:
         self._asked_at = float("-inf")
@@ -53,8 +53,8 @@ _answers = Answers()
 
 
 def job_of(folder: Path) -> str:
-    """The id of Slurm's job that has the run; empty where there is none, or it cannot be read."""
-    with suppress(OSError, ValueError):  # what is wrong with it is told with its own folder
+    """The id of the run's Slurm job; empty without one, or if it cannot be read."""
+    with suppress(OSError, ValueError):  # reported with its own folder
         made = ticket.read(folder)
         return made.job_id if made and made.kind == "slurm" else ""
     return ""
@@ -65,7 +65,7 @@ def unknown(job_id: str) -> Failure:
 
 
 def explained(folder: Path, job_id: str, state: JobState | None) -> Failure:
-    """Why the run of an ended job has no result, by Slurm's state of the job and by what was printed in it."""
+    """Why the run of an ended job has no result, from Slurm's state of the job and the job's output."""
     printed = last_printed(folder)
     if state and state.word == "FAILED" and OUT_OF_MEMORY.search(printed):
         state = replace(state, word="OUT_OF_MEMORY")
@@ -81,23 +81,23 @@ def explained(folder: Path, job_id: str, state: JobState | None) -> Failure:
 
 
 def end(folder: Path, config: RunConfig, job_id: str, state: JobState | None) -> Result:
-    """Give the run its result where its nodes have left none, and return it."""
+    """Write the run's result if its nodes left none, and return it."""
     failure = explained(folder, job_id, state)
     try:
         own = None if run_folder.read_result(folder) else failure
         with suppress(OSError):
             outcome.record_given_up(folder, config, own)
         result = outcome.end(folder, own)
-    except (OSError, ValueError):  # The folder is gone, or damaged: other jobs go on.
+    except (OSError, ValueError):  # the folder is gone or damaged: other jobs continue
         return Result("failed", failure=failure)
-    for name in files.names(folder):  # what nodes that were killed have left there
+    for name in files.names(folder):  # files that killed nodes have left
         if name.startswith(PLACE):
             shutil.rmtree(folder / name, ignore_errors=True)
     return result
 
 
 def requeued(folder: Path, made: Ticket, state: JobState | None) -> bool:
-    """Queue a job again that lost its nodes, where Slurm has not, and as often as it may."""
+    """Requeue a job that lost its nodes, unless Slurm has, up to its limit."""
     if state is None or state.word not in slurm.LOST or made.requeues >= made.max_requeues:
         return False
     try:
@@ -111,7 +111,7 @@ def requeued(folder: Path, made: Ticket, state: JobState | None) -> bool:
 
 
 def failure_of(folder: Path) -> Failure | None:
-    """Why a run has ended that a scheduler had a job for; None for one of no scheduler.
+    """Why a scheduled run has ended; None for a run without a scheduler.
 
     Raises Running while the job is there, or where the scheduler does not answer.
     """
@@ -128,7 +128,7 @@ def failure_of(folder: Path) -> Failure | None:
 
 
 def unsaid(folder: Path) -> Ticket | None:
-    """The ticket, issued herewith, of a job whose submitter was killed before it could issue one; None for no job.
+    """Issue the ticket of a job whose submitter was killed before it could; None without a job.
 
     Raises Running where Slurm does not answer.
     """

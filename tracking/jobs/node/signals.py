@@ -21,7 +21,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def raise_on_signals(*more: int) -> None:
-    """Turn the next signal to stop, or one of `more`, into Interrupted, wherever the main thread is.
+    """Raise Interrupted in the main thread at the next stop signal, or at one of `more`.
 
     Those that follow only make `hurried` true until this is called again: what cleans up is short, and must not be cut
     off.
@@ -35,18 +35,18 @@ def raise_on_signals(*more: int) -> None:
         raise Interrupted(signum)
 
     def ignore(signum: int, frame: FrameType | None) -> None:
-        """Not SIG_IGN, which tells a signal that the user's shell has us ignore (nohup)."""
+        """A handler that does nothing. SIG_IGN would look like a signal that the user's shell ignores (nohup)."""
         _since["again"] = True
 
     stopping = (*STOPPING, *more)
     for number in stopping:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, interrupt)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping)  # A launcher starts its supervisors with them held back.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping)  # Launchers start supervisors with these blocked.
 
 
 def ignore_further() -> None:
-    """Ignore signals to stop until `raise_on_signals` is called again: what is left is short."""
+    """Ignore signals to stop until `raise_on_signals` is called again: the rest is short."""
     for number in STOPPING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda signum, frame: None)
@@ -59,7 +59,7 @@ def hurried() -> bool:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Hold signals to stop back, of which the last takes effect afterwards: what is in the block is done or not."""
+    """Defer stop signals until the block is done, so that it runs whole; the last signal takes effect then."""
     came: list[int] = []
     before = {number: signal.signal(number, lambda signum, frame: came.append(signum)) for number in STOPPING}
     try:

@@ -21,13 +21,13 @@ from tracking.record import Failure
 COMMAND_SEC = 60.0  # how long one of Slurm's commands may take; it tries to reach its controller meanwhile
 JOB_ID = re.compile(
     r"\d{1,18}(;[\w.-]{1,200})?", re.ASCII
-)  # A folder may be anybody's: an id is no option of a command.
+)  # A folder may be anybody's: an id must not be read as an option.
 # The states in which a job may still run, or run again.
 ACTIVE = {
     "PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD",
     "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "RESV_DEL_HOLD",
 }  # fmt: skip
-# What a run's failure is called where Slurm has ended it, and what was done to it then.
+# The kind of failure of a run that Slurm ended, and what Slurm did.
 KINDS = {
     "TIMEOUT": ("timeout", "its time limit, cluster.time, was over"),
     "DEADLINE": ("timeout", "its deadline was over"),
@@ -36,22 +36,22 @@ KINDS = {
     "PREEMPTED": ("preempted", "another job took its nodes"),
     "CANCELLED": ("cancelled", "it was cancelled"),
 }
-LOST = {"PREEMPTED", "NODE_FAIL"}  # endings of which the run is not the cause
+LOST = {"PREEMPTED", "NODE_FAIL"}  # endings that the run did not cause
 
 
 class Away(Exception):
-    """Slurm does not answer now; what it does not say is not known."""
+    """Slurm does not answer now, so the state of its jobs is unknown."""
 
 
 @dataclass(frozen=True)
 class JobState:
-    """What Slurm says of a job: its word for the state, why it waits, and the nodes that it has."""
+    """Slurm's state of a job, the reason why it waits, and its nodes."""
 
     word: str
     reason: str = ""
     nodes: str = ""
     what: str = "Slurm's job"
-    signum: int = 0  # the signal that killed its process, where that is known
+    signum: int = 0  # the signal that killed its process; 0 if unknown
 
     @property
     def active(self) -> bool:
@@ -63,7 +63,7 @@ class JobState:
         return f"{self.word.lower()} on {self.nodes}" if self.nodes and self.active else self.word.lower()
 
     def failure(self, job_id: str) -> Failure:
-        """Why the run of an ended job has left no result itself."""
+        """Why the run of an ended job left no result."""
         if self.signum:
             return Failure(
                 f"signal:{self.signum}", f"{self.what} {job_id} was killed by {signal.Signals(self.signum).name}"
@@ -74,7 +74,7 @@ class JobState:
 
 
 def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What a job is to inherit: nothing of a job that this process is in, and no credentials of MLflow."""
+    """The variables that a job inherits: without those of a surrounding job, and without MLflow's credentials."""
     return {
         name: value
         for name, value in environ.items()
@@ -83,13 +83,13 @@ def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def check_commands() -> None:
-    """Raise ConfigError where Slurm's commands are not here."""
+    """Raise ConfigError if Slurm's commands are missing."""
     if not shutil.which("sbatch"):
         raise ConfigError("cluster=slurm: no sbatch is here; log in to a node of the cluster, or give cluster=none")
 
 
 def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
-    """What one of Slurm's commands prints; Ctrl-C cuts none of them short.
+    """Run one of Slurm's commands and return its output. Ctrl-C does not interrupt it.
 
     Raises ConfigError for what it refuses, Away where it gets no answer.
     """
@@ -109,7 +109,7 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
 
 
 def submit(script: Path, options: Sequence[str] = (), mirrors: bool = False) -> str:
-    """Submit a script and return its job's id. `mirrors`: it is to write to MLflow, with this user's credentials."""
+    """Submit a script and return its job's id. `mirrors`: the job writes to MLflow with this user's credentials."""
     own = {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_")} if mirrors else {}
     printed = run(["sbatch", "--parsable", *options, str(script)], environment() | own).strip()
     if not JOB_ID.fullmatch(printed):
@@ -136,7 +136,7 @@ def of_cluster(command: str, cluster: str, *arguments: str) -> list[str]:
 
 
 def states(job_ids: Sequence[str]) -> dict[str, JobState]:
-    """The states of those jobs that Slurm still knows, by one question to each daemon of a cluster. Raises Away."""
+    """The states of the jobs that Slurm still knows, by one query to each cluster's controller. Raises Away."""
     known: dict[str, JobState] = {}
     for cluster, own in by_cluster(job_ids).items():
         known |= _of_queue(own, cluster)
@@ -157,7 +157,7 @@ def _of_queue(job_ids: Sequence[str], cluster: str = "") -> dict[str, JobState]:
 
 
 def _of_accounting(job_ids: Sequence[str], cluster: str = "") -> dict[str, JobState]:
-    """What slurmdbd remembers of jobs that the queue has forgotten; nothing where there is no accounting."""
+    """slurmdbd's states of jobs that have left the queue; empty without accounting."""
     asked = ["--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State,NodeList"]
     asked.append(f"--jobs={','.join(map(number, job_ids))}")
     try:
@@ -195,7 +195,7 @@ def requeue(job_id: str) -> None:
 
 
 def facts(job_id: str) -> dict[str, str]:
-    """What `scontrol show job` says of a job, by its names; {} where it says nothing."""
+    """What `scontrol show job` says of a job, by field; {} if it prints nothing."""
     try:
         printed = run(["scontrol", "--oneliner", "show", "job", job_id])
     except (ConfigError, Away):
@@ -204,7 +204,7 @@ def facts(job_id: str) -> dict[str, str]:
 
 
 def node_address(node: str) -> str:
-    """The address by which Slurm reaches a node; its name where Slurm does not say."""
+    """The address by which Slurm reaches a node; its name if Slurm has no address."""
     try:
         printed = run(["scontrol", "--oneliner", "show", "node", node])
     except (ConfigError, Away):
@@ -213,5 +213,5 @@ def node_address(node: str) -> str:
 
 
 def test(options: Sequence[str]) -> None:
-    """Raise ConfigError where Slurm would refuse a job of these options, Away where it does not answer."""
+    """Raise ConfigError if Slurm would refuse a job with these options, Away if it does not answer."""
     run(["sbatch", "--test-only", *options, "--wrap=true"], environment())

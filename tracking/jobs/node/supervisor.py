@@ -23,7 +23,7 @@ from tracking.record import Failure, run_folder, run_lock
 from tracking.record import node_records as node_names
 from tracking.request.checks import check_precision
 
-SUBMITTED_SEC = 120.0  # By then who submitted the job has let go of its folder.
+SUBMITTED_SEC = 120.0  # upper limit for the submitter to release the folder's lock
 
 
 def supervise(folder: Path, assigned: Assignment | None = None) -> int:
@@ -32,7 +32,7 @@ def supervise(folder: Path, assigned: Assignment | None = None) -> int:
     A launcher on this machine has `assigned` the run; without, srun has started this process.
     """
     config = run_folder.read_config(folder)
-    if assigned:  # A run that goes on here may have begun elsewhere, and with other limits.
+    if assigned:  # A resumed run may have begun elsewhere, with other limits.
         config.cluster = dataclasses.replace(config.cluster, kind="none", mirror="launcher")
         config.timeout_sec = assigned.timeout_sec
         config.tracking.system_metrics_interval_sec = assigned.system_metrics_interval_sec
@@ -81,7 +81,7 @@ def refused(part: Part, error: Exception) -> None:
 
 
 def join(config: RunConfig, visible: list[Any], tell: Callable[[str], None]) -> Failure | None:
-    """Train the part of a node that was started by hand and is not the head; why it failed, if it did.
+    """Train the part of a non-head node that was started by hand. Returns why it failed, or None.
 
     Raises ConfigError, Interrupted.
     """
@@ -93,17 +93,17 @@ def join(config: RunConfig, visible: list[Any], tell: Callable[[str], None]) -> 
 
 
 def meet(part: Part, num_gpus: int, stack: ExitStack) -> None:
-    """Meet the other nodes. Raises ConfigError where a node lacks something."""
+    """Meet the other nodes. Raises ConfigError if a node lacks something."""
     config, task = part.config, part.task
     trouble: ConfigError | None = None
-    if task.scheduled:  # else the launcher has looked, on this very machine
+    if task.scheduled:  # otherwise the launcher has checked this machine
         began = time.monotonic()
         try:
             check_verdicts([judge(config.stack, part.gpus, resolve=False, needed=needed_by(config))])
             make_all([config.stack], lambda words: say(task, words), needs([config]))
         except ConfigError as error:
             trouble = error
-        part.started += time.monotonic() - began  # no part of what precedes the clock
+        part.started += time.monotonic() - began  # waiting for nodes is not part of the start
 
     def check() -> None:
         if task.scheduled:
@@ -120,7 +120,7 @@ def meet(part: Part, num_gpus: int, stack: ExitStack) -> None:
 
 
 def others_words(folder: Path, task: Task, said: str) -> str:
-    """What the other nodes have printed of themselves; one that does not see the run's folder says it nowhere else."""
+    """The other nodes' own output: a node that cannot see the run's folder reports it nowhere else."""
     lines = scheduler_endings.last_printed(folder).splitlines()
     others = [line for line in lines if line.startswith("node ") and not line.startswith(f"node {task.node}:")]
     return "".join(f"; {line}" for line in others if line.partition(": ")[2] not in said)

@@ -1,4 +1,4 @@
-"""What a scheduler has given this process: which node of the run it is, and how many there are."""
+"""This process's place in a scheduled job: which node of the run, of how many."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Task:
 
     @classmethod
     def of_slurm(cls, environ: Mapping[str, str] = os.environ) -> Task:
-        """Raises ConfigError where srun has not started this process."""
+        """The task that srun started. Raises ConfigError without srun."""
         try:
             return cls(
                 environ["SLURM_JOB_ID"],
@@ -49,7 +49,7 @@ class Task:
         return bool(self.job_id)
 
     def check(self, config: RunConfig, num_gpus: int) -> None:
-        """Raise ConfigError where there is not what the run asked for."""
+        """Raise ConfigError if the allocation is not what the run asks for."""
         for what, given in (("tasks", self.num_tasks), ("nodes", self.num_nodes)):
             if given != config.nodes:
                 raise ConfigError(

@@ -1,4 +1,4 @@
-"""What a run's folder says of the job that runs it elsewhere: `cluster.json`, written by who submits.
+"""The scheduler's job of a run: `cluster.json` in its folder, written by the submitter.
 
 A run has its result a moment before its supervisor has said its last, which is `ended`.
 """
@@ -25,10 +25,10 @@ class Ticket:
     kind: str  # slurm | here, as in conf/cluster; shared: a process beside others on this machine
     job_id: str
     max_requeues: int = 0
-    requeues: int = 0  # by who follows; Slurm counts its own
+    requeues: int = 0  # by followers; Slurm counts its own
     submitted_ms: int = field(default_factory=run_folder.now_ms)
-    ended: bool = False  # whether the first node's supervisor has written all that it will
-    signature: str = ""  # whose job it is: what nobody else can have written
+    ended: bool = False  # whether the head node's supervisor has written everything
+    signature: str = ""  # proof that this user issued it
 
 
 def issue(folder: Path, ticket: Ticket) -> Ticket:
@@ -39,7 +39,7 @@ def issue(folder: Path, ticket: Ticket) -> Ticket:
 
 
 def check_own(folder: Path, ticket: Ticket) -> None:
-    """Raise ConfigError where this user has not issued the ticket: nothing is done to a job that it names."""
+    """Raise ConfigError unless this user issued the ticket: jobs named by others are left alone."""
     if not signature.is_own(_signed(folder, ticket), ticket.signature):
         raise ConfigError(
             f"{folder / FILE}: names job {ticket.job_id}, and was not written by you on this machine; nothing is done"
@@ -57,7 +57,7 @@ def write(folder: Path, ticket: Ticket) -> None:
 
 
 def read(folder: Path) -> Ticket | None:
-    """None for a run that no scheduler has a job for. Raises ValueError for a file that is damaged."""
+    """The ticket, or None for a run without a scheduler's job. Raises ValueError for a damaged file."""
     if not files.exists(folder / FILE):
         return None
     made = typed_json.checked(Ticket, documents.read_json(folder / FILE), folder / FILE)
@@ -73,7 +73,7 @@ def has_ended(folder: Path) -> bool:
 
 
 def mark(folder: Path, ended: bool) -> None:
-    """Say that the first node's supervisor has ended, or is at it again. Raises OSError, ValueError."""
+    """Record that the head node's supervisor has ended, or has started again. Raises OSError, ValueError."""
     made = read(folder)
     if made is not None and made.ended != ended:
         write(folder, replace(made, ended=ended))

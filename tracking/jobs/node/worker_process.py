@@ -21,12 +21,12 @@ from tracking.machine.usage import CoTenants, SystemMetricsThread
 from tracking.record import Journal, Record, WorkerLog, attempts, journal, node_records, run_folder
 
 POLL_SEC = 0.1
-# Variables of a run, of its share of the machine or of its launcher, that no import of a worker reads.
+# Variables of the run, its share or its launcher that no import of a worker reads.
 UNREAD = (LAUNCHER, "TIMETRIAL_SCRATCH", "CUDA_VISIBLE_DEVICES", machine_shares.CORES, machine_shares.MEMORY)
-# Where one of these is set, OpenMP binds threads to cores that it takes as it loads.
+# With one of these set, OpenMP binds threads to cores as it loads.
 PINNING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 GRACE_SEC = 5.0  # between asking a worker to end and killing it
-KILL_SEC = 30.0  # how long a killed process may take to be gone; one that waits for a driver can stay for ever
+KILL_SEC = 30.0  # until a killed process is gone; one that waits for a driver may never go
 
 
 class TimedOut(Exception):
@@ -38,7 +38,7 @@ class TimedOut(Exception):
 
 
 class Limits:
-    """The limits of a run that starts now, and whose journal is at `path`; a node that is not the head has none."""
+    """The time limits of a run that starts now, with its journal at `path`. Only the head node has limits."""
 
     def __init__(self, config: RunConfig, path: Path) -> None:
         self._timeout_sec, self._cap_sec = config.timeout_sec, config.search.cap_sec
@@ -49,7 +49,7 @@ class Limits:
         self._clock: float | None = None  # monotonic seconds at which the training's clock began
 
     def check(self) -> None:
-        """Raise TimedOut where one is passed. A run that has reached its target by its cap is let end."""
+        """Raise TimedOut if a limit has passed. A run that reached its target before its cap may finish."""
         now = time.monotonic()
         if self._timeout_sec and now > self._started + self._timeout_sec:
             raise TimedOut("timeout", f"the run took longer than timeout_sec={self._timeout_sec:g}")
@@ -61,14 +61,14 @@ class Limits:
             raise TimedOut("search", f"the search stopped it {self._cap_sec:.4g} s after its clock began")
 
     def _read(self) -> None:
-        with suppress(OSError, ValueError):  # It is looked at again.
+        with suppress(OSError, ValueError):  # read again at the next check
             for record, offset in journal.read(self._path, self._offset):
                 self._offset = offset
                 if record.kind == "event" and record.key == "run_start":
                     self._clock = record.clock_sec
 
     def _has_reached(self) -> bool:
-        """Whether the target was reached, or the clock has stopped: then there is no cap any more."""
+        """Whether the target was reached or the clock has stopped; removes the cap then."""
         with suppress(OSError, ValueError):
             events = journal.events(self._path)
             if any(self._ends_the_clock(event) for event in events):
@@ -85,7 +85,7 @@ def train(
     neighbours: CoTenants | None, lock: int, forks: Forks | None = None,
     **beginning: float,
 ) -> Started:  # fmt: skip
-    """Run this node's worker to its end, and leave no process of it behind; the process that has ended.
+    """Run this node's worker to its end, leave no process behind, and return the ended process.
 
     `lock` is the descriptor of the folder's lock, -1 on a node that has none. `forks`: where it is forked from.
     `beginning` is journaled with the start. Raises TimedOut, NodeFailed of another node, Interrupted.
@@ -124,7 +124,7 @@ def started(
     folder: Path, config: RunConfig, command: WorkerCommand, neighbours: CoTenants | None, descriptors: list[int],
     forks: Forks | None,
 ) -> Started:  # fmt: skip
-    """The worker, in a session of its own: a signal to the supervisor's group does not reach it.
+    """Start the worker in its own session: a signal to the supervisor's group does not reach it.
 
     `descriptors`: its output, and the lock of the folder if it has one.
     """
@@ -145,7 +145,7 @@ def started(
 
 
 def loaded_with(config: RunConfig, environ: Mapping[str, str]) -> list[object]:
-    """What the imports of a worker depend on, beside its command and folder.
+    """Everything that a worker's imports depend on, except its command and folder.
 
     Libraries read the number of their threads as they load. What cores and GPUs these are, a fork is told.
     """
@@ -156,7 +156,7 @@ def loaded_with(config: RunConfig, environ: Mapping[str, str]) -> list[object]:
 
 @contextmanager
 def saved_once_more(process: Started, folder: Path, config: RunConfig, since: int | None) -> Iterator[None]:
-    """Let a worker save that has to end since what is in the block is interrupted, or takes longer than it may.
+    """Let the worker save before it ends, if the block is interrupted or times out.
 
     `since`: where its part of the head node's journal begins.
     """
@@ -166,7 +166,7 @@ def saved_once_more(process: Started, folder: Path, config: RunConfig, since: in
         interruption.let_save(process, folder, config, error.signum, since)
         raise
     except TimedOut as error:
-        if error.kind == "timeout":  # A search has no use for the rest of what it stops.
+        if error.kind == "timeout":  # a search discards the runs that it stops
             interruption.let_save(process, folder, config, since=since)
         raise
 
@@ -176,7 +176,7 @@ def sampled(
     log: Journal, gpu_uuids: list[str], folder: Path, config: RunConfig, node: str = "", first_sample: int = 0,
     neighbours: CoTenants | None = None,
 ) -> Iterator[None]:  # fmt: skip
-    """Sample the machine into the journal, and at the end tag the run with who else computed there."""
+    """Sample the machine into the journal; at the end, tag the run with its co-tenants."""
     sensors = None
     if interval_sec := config.tracking.system_metrics_interval_sec:
         sensors = SystemMetricsThread(log, gpu_uuids, folder, interval_sec, node, first_sample, neighbours).start()
@@ -191,7 +191,7 @@ def sampled(
 
 
 def num_samples(path: Path) -> int:
-    """How many samples of system metrics a journal has from attempts before this one."""
+    """The number of system-metric samples that earlier attempts have in the journal."""
     metrics = (record.values for record, _ in journal.read(path) if record.kind == "metrics")
     return sum(any(key.startswith(quantities.SYSTEM) for key in values) for values in metrics)
 
@@ -222,7 +222,7 @@ def stop(running: Sequence[Started]) -> None:
             if signum == signal.SIGTERM and signals.hurried():
                 break
             time.sleep(POLL_SEC / 5)
-    # What is killed can take seconds to give a GPU's memory back, and the next job is to find it free.
+    # A killed process can take seconds to free a GPU's memory, and the next job needs it.
     deadline = time.monotonic() + KILL_SEC
     ended = [process for process in running if process.returncode is not None]
     while any(processes.alive(process.pid) for process in ended) and time.monotonic() < deadline:
@@ -230,10 +230,10 @@ def stop(running: Sequence[Started]) -> None:
 
 
 def end_container(process: Started, ending: Sequence[str]) -> None:
-    """End what the engine may have left running when its own process ended: let go of it, and remove it by name."""
+    """End a container that the engine may have left running: close its lifeline, and remove it by name."""
     if process.stdin:
         with suppress(OSError):
             process.stdin.close()
     if ending:
-        with suppress(OSError, subprocess.SubprocessError):  # the guard in the container ends it all the same
+        with suppress(OSError, subprocess.SubprocessError):  # the guard inside the container ends it anyway
             subprocess.run(list(ending), capture_output=True, stdin=subprocess.DEVNULL, timeout=KILL_SEC, check=False)

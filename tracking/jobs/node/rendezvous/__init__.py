@@ -1,1 +1,1 @@
-"""A run on several machines: how their launchers find and follow each other, and what those but the first do."""
+"""A run on several machines: how their launchers find and follow each other, and what the non-head ones do."""

@@ -17,22 +17,22 @@ from typing import Any
 from tracking.record import Failure, documents, run_folder
 
 BEAT_SEC = 0.5
-LOST_SEC = 10.0  # a file that has not changed for so long is of a launcher that is gone
+LOST_SEC = 10.0  # a launcher whose file has not changed for this long is gone
 
 
 @dataclass
 class NodeState:
-    """What a node says of itself. `known` holds the tokens of the launchers that node 0 has taken in."""
+    """A node's state, as it writes it. `known`: tokens of the launchers that node 0 has accepted."""
 
     name: str
     runs_dir: str
-    asked: dict[str, Any]  # options that have to be the same on every node
+    asked: dict[str, Any]  # options that must be equal on all nodes
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     beat: int = 0
     time_ms: int = 0  # the node's clock at this beat
     known: list[str] = field(default_factory=list)
     folder: str = ""  # the run folder's name, once node 0 has made it
-    rendezvous: str = ""  # HOST:PORT that node 0 has chosen, where nobody has given one
+    rendezvous: str = ""  # HOST:PORT that node 0 has chosen, unless the user gave one
     address: str = ""  # the address by which the scheduler reaches the node
     boot_id: str = ""  # the machine's
     ended: bool = False
@@ -57,7 +57,7 @@ class OwnFile:
             self._write()
 
     def write_last(self) -> None:
-        """Write the state, and nothing after it: whoever reads it may take the folder away. Raises OSError."""
+        """Write the last state, and nothing after it: a reader may then remove the folder. Raises OSError."""
         with self._writing:
             self._write()
             self._closed.set()
@@ -68,7 +68,7 @@ class OwnFile:
 
     def _run(self) -> None:
         while not self._closed.wait(BEAT_SEC):
-            with self._writing, suppress(OSError):  # a full disk: it may have room again
+            with self._writing, suppress(OSError):  # a full disk may have room again
                 if not self._closed.is_set():
                     self._write()
 
@@ -79,18 +79,18 @@ class OwnFile:
 
 
 class Peer:
-    """Another node, as far as its file tells. Unless it is `fresh`, an earlier launcher may have left the file."""
+    """Another node, as its file describes it. Unless `fresh`, the file may be an earlier launcher's."""
 
     def __init__(self, rank: int, path: Path, fresh: bool = False) -> None:
         self.rank = rank
         self._path = path
-        self._first = ("", 0) if fresh else None  # what an earlier launcher may have left
+        self._first = ("", 0) if fresh else None  # perhaps an earlier launcher's
         self._latest: NodeState | None = None
         self._changed = time.monotonic()
-        self.apart_sec = 0.0  # seconds by which its clock is ahead of this machine's, with the way of its file
+        self.apart_sec = 0.0  # seconds that its clock is ahead of this machine's, including the delay of its file
 
     def state(self) -> NodeState | None:
-        """The latest that a launcher that lives, or lived since we look, has said; None for none."""
+        """The latest state of a launcher that has been alive since we watch; None without one."""
         try:
             state = NodeState(**documents.read_json(self._path))
         except (OSError, ValueError, TypeError):
@@ -104,7 +104,7 @@ class Peer:
         return self._latest
 
     def trouble(self) -> Failure | None:
-        """Why the run cannot go on with this node, if it cannot."""
+        """Why the run cannot continue with this node; None if it can."""
         state = self.state()
         assert state is not None
         if state.failure:

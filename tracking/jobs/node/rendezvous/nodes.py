@@ -1,4 +1,4 @@
-"""One machine among those of a run: it finds the others, follows them while it trains, and ends where one has failed.
+"""One machine among those of a run: it finds the others, watches them while it trains, and ends if one fails.
 
 Node 0 makes the run folder; the others join it. How the launchers come to be started (by hand, by a scheduler) is no
 matter of this module.
@@ -19,7 +19,7 @@ from tracking.jobs.node.rendezvous.node_files import LOST_SEC, NodeState, OwnFil
 from tracking.record import Failure, node_records, run_folder
 
 POLL_SEC = 0.1
-MAX_APART_SEC = 120.0  # between two clocks; a file may come a minute late, where a file system caches for so long
+MAX_APART_SEC = 120.0  # between two clocks; a file system's cache may delay a file by a minute
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -51,7 +51,7 @@ class Nodes:
         state = NodeState(node_records.name(), str(self._root), asked, address=address, boot_id=boot_id)
         self._own = OwnFile(self._path(config.node_rank), state)
         others = [0] if config.node_rank else range(1, config.nodes)
-        # In a folder of the run's own no earlier launcher has left anything.
+        # The run's own folder has no files of earlier launchers.
         self._peers = [Peer(rank, self._path(rank), fresh=place is not None) for rank in others]
 
     @property
@@ -77,7 +77,7 @@ class Nodes:
         self._own.write()
 
     def folder(self) -> Path:
-        """The run folder that node 0 has made. Raises ConfigError where it is not seen here."""
+        """The run folder that node 0 has made. Raises ConfigError if it is not visible here."""
         state = self._peers[0].state()
         assert state is not None
         path = self._root / state.folder
@@ -98,13 +98,13 @@ class Nodes:
         return self._config.rendezvous or first.rendezvous
 
     def check(self) -> None:
-        """Raise NodeFailed where another node has failed, or is gone."""
+        """Raise NodeFailed if another node has failed or is gone."""
         for peer in self._peers:
             if failure := peer.trouble():
                 raise NodeFailed(failure)
 
     def cause(self, failure: Failure | None) -> Failure | None:
-        """This node's failure, or that of another one where it explains this: an exchange breaks when a peer dies."""
+        """This node's failure, or the peer's failure that caused it: an exchange breaks when a peer dies."""
         deadline = time.monotonic() + LOST_SEC + 2
         while failure is not None and failure.kind == "error" and time.monotonic() < deadline:
             troubles = [trouble for peer in self._peers if (trouble := peer.trouble())]
@@ -122,7 +122,7 @@ class Nodes:
             self._own.write_last()
 
     def wait_for_ends(self) -> None:
-        """Wait until the others have written their last; those that are gone are not waited for."""
+        """Wait until the others have written their last state, except nodes that are gone."""
         deadline = time.monotonic() + LOST_SEC + 2
         while time.monotonic() < deadline:
             states = [peer.state() for peer in self._peers]
@@ -206,7 +206,7 @@ def met(
             every.meet()
         except ConfigError as error:
             every.end(Failure("bad_input", str(error)))
-            every.wait_for_ends()  # Otherwise the folder would be gone before they have read it.
+            every.wait_for_ends()  # otherwise the folder would be removed before they read it
             raise
         yield every
     finally:

@@ -1,4 +1,4 @@
-"""Where node 0 is met: by an address that was given, or by its own on the route to the other nodes."""
+"""The address of node 0: as given, or its own on the route to the other nodes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from conf.schema import ConfigError
 from tracking.jobs.node.rendezvous.node_files import NodeState
 from tracking.request.node_options import address
 
-ANY_PORT = 9  # A datagram socket that is connected sends nothing, so that no port has to be open.
+ANY_PORT = 9  # Connecting a datagram socket sends nothing, so no port needs to be open.
 
 
 def rendezvous(own: NodeState, others: Sequence[NodeState]) -> str:
-    """This node's address as the route to the second node has it, and a port that is free. Raises ConfigError."""
+    """This node's address on the route to the second node, and a free port. Raises ConfigError."""
     host = own_address(others[0].address or others[0].name)
     if host.startswith("127.") and any(state.boot_id != own.boot_id for state in others):
         names = ", ".join(f"{state.name} at {state.address or state.name}" for state in others)
@@ -34,7 +34,7 @@ def own_address(host: str) -> str:
 
 
 def check_address(rendezvous: str) -> None:
-    """Raise ConfigError where node 0 cannot be met at this address."""
+    """Raise ConfigError if node 0 cannot be reached at this address."""
     host = address(rendezvous)[0]
     try:
         ip = socket.gethostbyname(host)
@@ -45,7 +45,7 @@ def check_address(rendezvous: str) -> None:
 
 
 def check_own(rendezvous: str) -> None:
-    """Raise ConfigError where this machine cannot listen at this address."""
+    """Raise ConfigError if this machine cannot listen at this address."""
     host, port = address(rendezvous)
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
