@@ -316,7 +316,7 @@ def test_a_training_of_so_many_steps_ends_within_its_last_epoch_and_is_evaluated
 
 
 def test_an_interval_longer_than_the_steps_of_a_cut_training_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"the training has 10 steps \(3 epochs of 4, but for the last one\)"):
+    with pytest.raises(ConfigError, match=r"the training has 10 steps \(3 epochs of 4, the last one cut\)"):
         planned(Intervals(every_steps=11), STEPS, EPOCHS, 10, limited=False, steps=10)
 
 

@@ -1,4 +1,4 @@
-"""A search of settings, run as a sweep: results so far choose the next jobs, and the end is an answer."""
+"""A search of settings, run as a sweep: results so far choose the next jobs. It ends with an answer."""
 
 from __future__ import annotations
 

@@ -10,12 +10,15 @@ from tracking.analysis.audit.evidence import Labels, name_of
 from tracking.base import quantities
 
 MOST_NAMED = 3
-UNIT_SAYS = ("throughput/", "cost/", "time/to_accuracy_sec", "epochs/to_accuracy", "evaluations/to_accuracy")
-ADJECTIVES = {
-    "time/": ("quickest", "as fast"),
-    "throughput/": ("fastest", "as fast"),
-    "cost/": ("cheapest", "as cheap"),
-}
+TIME, THROUGHPUT, COST = (
+    f"{key.partition('/')[0]}/"
+    for key in (quantities.TIME_TO_ACCURACY_SEC, quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.COST_TO_ACCURACY_USD)
+)
+UNIT_SAYS = (
+    THROUGHPUT, COST, quantities.TIME_TO_ACCURACY_SEC, quantities.EPOCHS_TO_ACCURACY,
+    quantities.EVALUATIONS_TO_ACCURACY,
+)  # fmt: skip
+ADJECTIVES = {TIME: ("quickest", "as fast"), THROUGHPUT: ("fastest", "as fast"), COST: ("cheapest", "as cheap")}
 
 
 def called(setting: Labels) -> str:
