@@ -26,7 +26,7 @@ def install(home: Path, certificate: Path | None, key: Path | None) -> None:
 
 
 def ensure(settings: Settings) -> bool:
-    """Make a self-signed certificate if there is none, or if the one made here lacks a name.
+    """Make a self-signed certificate, unless one exists that covers every name.
 
     Returns whether it replaces another one, which the users' machines trust.
     """

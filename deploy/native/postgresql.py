@@ -78,7 +78,7 @@ class PostgreSQL:
         self.sql(f'CREATE DATABASE "{database}" OWNER {ROLE}')
 
     def initialise(self) -> None:
-        """Make an empty database if there is none."""
+        """Make an empty database unless one exists."""
         if self.data.exists():
             return
         private_folder(self.folder)

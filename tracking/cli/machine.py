@@ -55,7 +55,7 @@ def ceilings_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def ceilings(arguments: argparse.Namespace) -> Answer:
-    """Measure the ceilings, or show those kept. Raises Refused if there are none, or the measurement fails."""
+    """Measure the ceilings, or show the kept ones. Raises Refused if none are kept, or if measuring fails."""
     from tracking.machine.environment import Collector
     from tracking.machine.environment import fingerprint as fingerprints
     from tracking.measure.bottleneck import Ceilings
@@ -128,7 +128,7 @@ def cache_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def cache(arguments: argparse.Namespace) -> Answer:
-    """Export or import compiled code. Raises Refused or ValueError if there is none, or if a file does not fit here."""
+    """Export or import compiled code. Raises Refused or ValueError for missing code, or a file of another stack."""
     from tracking.machine import compiled
     from tracking.machine.environment import Collector, compiler_folders, fingerprint
 

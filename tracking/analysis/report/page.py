@@ -138,7 +138,7 @@ def rows(report: Report) -> str:
 
 
 def _about(report: Report) -> str:
-    """The line below the title: how many runs of which workloads, by which axes, from which store."""
+    """The line below the title: the number of runs, the workloads, the axes and the store."""
     day = time.strftime("%Y-%m-%d", time.gmtime())
     titles = "; ".join(task.title for task in report.tasks)
     return f"{counted(len(report.runs), 'run')} of {titles}, by {', '.join(report.axes)}; from {report.source}, {day}"

@@ -65,7 +65,7 @@ def profile_of(config: RunConfig, paths: list[Path]) -> kernels.Profile:
             raise ValueError(f"profile.file: {error}" if str(path) in str(error) else f"{path}: {error}") from None
         summaries.append(summary.plain())
         notes += [note for note in own if note not in notes]
-    notes += [f"{len(paths)} files, of which the first {MOST_RANKS} were read"] if len(paths) > MOST_RANKS else []
+    notes += [f"only the first {MOST_RANKS} of {len(paths)} files were read"] if len(paths) > MOST_RANKS else []
     slowest = kernels.slowest(summaries)
     return kernels.Profile(
         asked_steps=summaries[0]["num_steps"],

@@ -74,7 +74,7 @@ def number_of(number: int, what: str) -> str:
 
 
 def further(more: Mapping[str, int], totals: Sequence[int]) -> str:
-    """How many more runs of which settings; `totals` are the runs that each is to have in all."""
+    """The further runs that each setting needs; `totals` are its runs in the end."""
     if len(more) == len(totals) > 1 and len({*more.values()}) == 1:
         return f"{number_of(next(iter(more.values())), 'more seed')} of each"
     if len(more) > 1 and len({*totals}) == 1:

@@ -81,7 +81,7 @@ def about_sec(seconds: float) -> str:
 
 
 def seeds(more: Sequence[tuple[str, int]], totals: Sequence[int]) -> str:
-    """`2 more seeds of each` of the settings, `9 runs of each`, or how many more seeds of which.
+    """`2 more seeds of each` of the settings, `9 runs of each`, or a number of seeds for each setting.
 
     `more` are the settings that need any; each setting is to have as many runs in all as `totals` say.
     """
