@@ -5,7 +5,7 @@
     python benchmarks/steps/larger.py --only llama_8b
 
 GPT-2 XL's size, in sequences of 1,024, on one GPU: bf16 on the first and fp8 on the second at the same time. Each also
-trains 100 steps of the 124m size on the same batches, whose losses are compared. Then on both GPUs together: 1.5b by
+trains 100 steps of the 124m size on the same batches, whose losses are compared. Then on all GPUs together: 1.5b by
 DDP and sharded, and Llama 3 8B sharded in sequences of 8,192, with activation checkpointing. A case that does not fit
 says so, and the cases of another size go on.
 """
@@ -53,7 +53,7 @@ class Case(NamedTuple):
 
 
 ONE = [Case("gpt_1.5b", name, "ddp", 131_072) for name in ("bf16", "fp8")]
-TWO = [
+SEVERAL = [
     *(Case("gpt_1.5b", name, way, 131_072) for way, name in (("ddp", "bf16"), ("fsdp", "bf16"), ("fsdp", "fp8"))),
     *(Case("llama_8b", name, "fsdp", 131_072, 2) for name in ("bf16", "fp8")),
 ]
@@ -194,7 +194,7 @@ def alone(folder: Path, num_gpus: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("one", "two", "gpt_1.5b", "llama_8b"), help="some of the cases alone")
+    parser.add_argument("--only", choices=("one", "several", "gpt_1.5b", "llama_8b"), help="some of the cases alone")
     parser.add_argument("--commit", default="unknown", help="what was measured, for the heading")
     parser.add_argument("--cases", help=argparse.SUPPRESS)
     parser.add_argument("--losses", help=argparse.SUPPRESS)
@@ -211,11 +211,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="larger_") as folder:
         if asked.only in (None, "one"):
             alone(Path(folder), num_gpus)
-        chosen = [case for case in TWO if asked.only in (None, "two", case.recipe)]
+        chosen = [case for case in SEVERAL if asked.only in (None, "several", case.recipe)]
         for recipe in ("gpt_1.5b", "llama_8b"):
             cases = [case for case in chosen if case.recipe == recipe]
             if num_gpus >= 2 and cases:
-                finish(group(cases, [0, 1], 29530 + len(recipe), Path(folder) / "none"))
+                finish(group(cases, list(range(num_gpus)), 29530 + len(recipe), Path(folder) / "none"))
 
 
 if __name__ == "__main__":
