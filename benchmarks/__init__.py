@@ -1,1 +1,1 @@
-"""What the figures of docs/results were measured with: programs to run by hand, in rooms by what they ask."""
+"""Programs that measured the figures of docs/results. They are run by hand; each folder measures one part."""

@@ -1,1 +1,1 @@
-"""What the mirror and a team's server take: rows a second, and many runs at once."""
+"""Load on the mirror and on a team's server: rows a second, and many runs at once."""

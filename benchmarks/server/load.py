@@ -1,18 +1,18 @@
-"""A team's load on a team's server: 32 runs of 100 metric rows a second each, then 100,000 rows at once.
+"""Load a team's server with 32 runs of 100 metric rows a second each, then with 100,000 rows at once.
 
     python benchmarks/server/load.py [--seconds 120] [--csv FILE]       # --seconds 10 --compare-seconds 5 to try it out
 
-The server is the native one of docs/server.md (PostgreSQL, MLflow with users, nginx with TLS), started for this and on
-this machine, so that it shares the cores with the senders. Senders are processes, forked after MLflow is imported:
+The benchmark starts the native server of docs/server.md (PostgreSQL, MLflow with users, nginx with TLS) on this
+machine, so server and senders share the cores. Senders are processes, forked after MLflow is imported:
 
-    mirror    a process writes the journals of all runs; each run has a process with its mirror, as a launcher has it
-    plain     a call of MlflowClient.log_metric a row
-    async     the same with synchronous=False, and at the end mlflow.flush_async_logging()
+    mirror    one process writes the journals of all runs; each run has a process with its mirror, as in a launcher
+    plain     each row is a call of MlflowClient.log_metric
+    async     the same with synchronous=False, and mlflow.flush_async_logging() at the end
     async, buffered    the same with MLFLOW_ASYNC_LOGGING_BUFFERING_SECONDS=1
 
-The lag is looked up in PostgreSQL twice a second: how long ago the newest row that the server has of a run was written;
-reported is the longest of any run. Rows are missing where they are not in the database when the senders have ended; a
-sender that is not done long after the sending is killed then.
+A run's lag is the age of its newest row on the server. PostgreSQL is queried for it twice a second, and the longest lag
+of any run is reported. Rows that are not in the database when the senders have ended count as missing. A sender that
+is still running a set time after the load is killed.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ EXPERIMENT = "server_load"
 class Load:
     name: str
     num_runs: int
-    sent: int  # rows that were to be recorded
+    sent: int  # rows due
     seconds: float
-    on_server_at_end: int  # the end of the sending
-    on_server: int  # when nothing more came
-    lag_sec: float  # the slowest of any run, while sending
-    finish_sec: float  # from the end of the sending until everything had arrived, or nothing more came
-    sender_cpu: float  # cores, all senders together
-    server_cpu: float  # cores, of MLflow, PostgreSQL and nginx
-    other_cpu: float  # cores, of whatever else the machine did
+    on_server_at_end: int  # rows stored when the load ends
+    on_server: int  # rows stored when all senders have ended
+    lag_sec: float  # the longest of any run during the load
+    finish_sec: float  # from the end of the load to the end of all senders
+    sender_cpu: float  # cores of all senders
+    server_cpu: float  # cores of MLflow, PostgreSQL and nginx
+    other_cpu: float  # cores of all other processes
     memory_mb: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -66,7 +66,7 @@ def measure(
     name: str, server: TeamServer, run_ids: list[str], sent: int, seconds: float,
     calls: list[tuple[Callable[..., None], tuple[Any, ...]]], patience_sec: float = 600,
 ) -> Load:  # fmt: skip
-    """Run the calls and measure what has arrived; they send during the first `seconds`."""
+    """Figures of these calls, which send during the first `seconds`."""
     database = Database(server)
     started = time.monotonic()
     with forked(calls, patience_sec) as pids:
@@ -90,7 +90,7 @@ def measure(
 
 
 def make_folders(root: Path, uri: str, number: int) -> tuple[list[Path], list[str]]:
-    """Run folders, and the ids of their runs, which are made before the clock starts."""
+    """Run folders, and the ids of their runs, created before the clock starts."""
     from tracking.store.mirror import Mirror
 
     folders, run_ids = [], []
@@ -125,7 +125,7 @@ class Burst:
 
 
 def burst(server: TeamServer, num_runs: int, num_rows: int) -> Burst:
-    """How long mirrors take for journals of together this many rows, that are there at the start."""
+    """Time that mirrors take to send finished journals, which hold `num_rows` rows together."""
     with tempfile.TemporaryDirectory() as root:
         folders, run_ids = make_folders(Path(root), server.uri, num_runs)
         steps = num_rows // NUM_KEYS // num_runs
@@ -161,7 +161,7 @@ def report(loads: list[Load], bursts: list[Burst], bytes_per_row: float) -> None
 
     versions = f"mlflow {mlflow.__version__}, python {platform.python_version()}"
     print(f"{versions}, {os.cpu_count()} CPUs for senders and server; n = 1\n")
-    heads = ("", "runs", "rows sent", "rows/s", "slowest lag", "missing", "afterwards", "senders", "server", "others")
+    heads = ("", "runs", "rows sent", "rows/s", "slowest lag", "missing", "catch-up", "senders", "server", "others")
     print("{:22}{:>5}{:>11}{:>8}{:>13}{:>9}{:>12}{:>10}{:>10}{:>10}  cores".format(*heads))
     for load in loads:
         missing = load.sent - load.on_server
@@ -208,16 +208,16 @@ def serving() -> Iterator[TeamServer]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=32)
-    parser.add_argument("--rows-per-sec", type=float, default=100, help="of each run")
-    parser.add_argument("--seconds", type=float, default=120, help="of the steady load by mirrors")
-    parser.add_argument("--compare-seconds", type=float, default=60, help="of the same load by MLflow's own calls")
-    parser.add_argument("--patience-seconds", type=float, default=60, help="to wait for these when the sending is over")
-    parser.add_argument("--burst", type=int, default=100_000, help="rows")
+    parser.add_argument("--rows-per-sec", type=float, default=100, help="rows of each run")
+    parser.add_argument("--seconds", type=float, default=120, help="length of the steady load by mirrors")
+    parser.add_argument("--compare-seconds", type=float, default=60, help="length of the load by MLflow's calls")
+    parser.add_argument("--patience-seconds", type=float, default=60, help="time for its senders to end")
+    parser.add_argument("--burst", type=int, default=100_000, help="rows sent at once")
     parser.add_argument("--csv", type=Path)
     arguments = parser.parse_args()
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # The server would stay behind otherwise.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Otherwise the server would keep running.
     load = (arguments.runs, arguments.rows_per_sec)
     with serving() as server:
         loads = [
@@ -227,7 +227,7 @@ def main() -> None:
         bursts = [burst(server, number, arguments.burst) for number in (1, arguments.runs)]
         bytes_per_row = Database(server).bytes_per_row()
     for name in ("plain", "async", "async, buffered"):
-        with serving() as server:  # another, since a sender that was killed leaves requests behind
+        with serving() as server:  # A new server: a killed sender leaves requests behind.
             loads.append(called(name, server, *load, arguments.compare_seconds, arguments.patience_seconds))
     assert all(fast.on_server == fast.rows for fast in bursts), bursts
     report(loads, bursts, bytes_per_row)

@@ -1,10 +1,9 @@
-"""Rows a second into a local MLflow server over SQLite: the mirror against one `log_metric` call a row.
+"""Rows a second into a local MLflow server over SQLite, by the mirror and by one `log_metric` call a row.
 
     python benchmarks/server/mirror_rate.py [NUM_ROWS] [--single NUM_CALLS]
 
-Both write the same ten keys to the same server, which is started fresh; the mirror reads its rows from a journal of
-one record a step. Single calls are measured before and after the mirror, on a run of their own: their rate over a few
-hundred calls stands for that of any number.
+Both write the same ten keys to the same new server. The mirror reads its rows from a journal with one record a step.
+Single calls are timed before and after the mirror, on another run; a few hundred stand for any number.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def make_folder(root: Path, uri: str, num_rows: int) -> Path:
 
 
 def mirrored(folder: Path) -> tuple[float, str]:
-    """Seconds to ship the folder's whole journal, and the id of the run; the run itself exists before."""
+    """Seconds to send the folder's whole journal, and the id of the run, which is created before the clock starts."""
     mirror = Mirror(folder)
     with mirror._locked():
         run_id = mirror._ensure_run()
@@ -49,7 +48,7 @@ def mirrored(folder: Path) -> tuple[float, str]:
 
 
 def single_calls(uri: str, experiment_id: str, num_calls: int) -> float:
-    """Seconds for as many `log_metric` calls on a new run."""
+    """Seconds of `num_calls` calls of `log_metric` on a new run."""
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)
@@ -72,7 +71,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root, MlflowServer(Path(root)) as server:
         folder = make_folder(Path(root), server.uri, arguments.num_rows)
         experiment_id = mlflow.MlflowClient(server.uri).create_experiment("mirror_rate")
-        single_calls(server.uri, experiment_id, 20)  # warms both sides up
+        single_calls(server.uri, experiment_id, 20)  # warms up client and server
         half = arguments.single // 2
         before = half / single_calls(server.uri, experiment_id, half)
         seconds, run_id = mirrored(folder)
@@ -82,7 +81,7 @@ def main() -> None:
     assert stored == arguments.num_rows // NUM_KEYS * NUM_KEYS, f"{stored} rows arrived"
     rate, single = stored / seconds, 2 / (1 / before + 1 / after)
     print(f"mlflow {mlflow.__version__}, python {platform.python_version()}, {os.cpu_count()} CPUs; server: 1 worker,")
-    print("SQLite, loopback HTTP; n = 1 shipment, and 2 series of single calls\n")
+    print("SQLite, loopback HTTP; n = 1 for the mirror, 2 series of single calls\n")
     print(f"{'':22}{'rows':>9}{'seconds':>10}{'rows/s':>10}{'ratio':>8}")
     print(f"{'log_metric, a call a row':24}{2 * half:>7}{2 * half / single:>10.1f}{single:>10.1f}{1:>7}x", end="")
     print(f"   (before {before:.1f}, after {after:.1f} rows/s)")

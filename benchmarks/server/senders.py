@@ -1,4 +1,4 @@
-"""What the processes of load.py do: write journals, mirror them, or call MLflow for every row."""
+"""The processes of load.py: they write journals, mirror them, or call MLflow for every row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def row_values(step: int) -> dict[str, float]:
 
 
 def paced(rows_per_sec: float, seconds: float) -> Iterator[tuple[int, int]]:
-    """Each step, and the wall-clock time in ms at which it is due; steps that would be due after the end are left."""
+    """Each step and its due time (wall clock, ms), yielded when it is due; ends after `seconds`."""
     started, wall_ms = time.monotonic(), time.time_ns() // 1_000_000
     for step in range(int(rows_per_sec * seconds / NUM_KEYS)):
         due_sec = step * NUM_KEYS / rows_per_sec
@@ -50,7 +50,7 @@ def mirror_run(folder: Path, uri: str) -> None:
 
 
 def call_run(run_id: str, uri: str, rows_per_sec: float, seconds: float, name: str) -> None:
-    for variable in ENVIRONMENT:  # the mirror's settings are no others'
+    for variable in ENVIRONMENT:  # These settings belong to the mirror.
         os.environ.pop(variable)
     if name == "async, buffered":
         os.environ["MLFLOW_ASYNC_LOGGING_BUFFERING_SECONDS"] = "1"
@@ -66,7 +66,7 @@ def call_run(run_id: str, uri: str, rows_per_sec: float, seconds: float, name: s
 
 @contextmanager
 def forked(calls: list[tuple[Callable[..., None], tuple[Any, ...]]], patience_sec: float = 600) -> Iterator[list[int]]:
-    """Processes for the calls; those that go on for `patience_sec` after the block are ended."""
+    """The ids of processes that make these calls. Those still running `patience_sec` after the block are killed."""
     children = [FORK.Process(target=function, args=arguments) for function, arguments in calls]
     for child in children:
         child.start()

@@ -1,4 +1,4 @@
-"""Looks at a team's server while it is loaded: how far it is behind, what memory and CPU time everybody takes."""
+"""Lag, memory and CPU time of a team's server and its senders while it is loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.team_server import TeamServer
 
 
 class Database:
-    """The server's PostgreSQL, asked directly."""
+    """Queries to the server's PostgreSQL."""
 
     def __init__(self, server: TeamServer) -> None:
         os.environ["PGPASSFILE"] = str(server.home / "pgpass")
@@ -26,7 +26,7 @@ class Database:
         return int(count)
 
     def newest_ms(self, run_ids: list[str]) -> dict[str, int]:
-        """By run: the time (ms) up to which the server has rows of every key."""
+        """Time (ms) up to which the server has rows of every key, by run id."""
         sql = "SELECT run_uuid, min(timestamp) FROM latest_metrics WHERE run_uuid = ANY(%s) GROUP BY 1"
         return dict(self._connection.execute(sql, (run_ids,)).fetchall())
 
@@ -41,7 +41,7 @@ class Database:
 
 
 class Watch(threading.Thread):
-    """Looks twice a second how far the server is behind, and what memory and CPU time everybody takes."""
+    """Samples the lag and the memory twice a second, and sums up CPU time from start to stop."""
 
     def __init__(self, server: TeamServer, run_ids: list[str], senders: list[int]) -> None:
         super().__init__(daemon=True)
@@ -72,7 +72,7 @@ class Watch(threading.Thread):
         self.cpu_sec = {name: after - self._before[name] for name, after in self._cpu_sec().items()}
 
     def _cpu_sec(self) -> dict[str, float]:
-        """CPU seconds by group: its living processes and those that have ended since."""
+        """CPU seconds by group, of its running processes and their ended children."""
         times = psutil.cpu_times()
         own = {name: sum(map(cpu_sec, processes(pids))) for name, pids in self._roots.items()}
         return own | {"all": sum(times) - times.idle - times.iowait - times.guest - times.guest_nice}
@@ -87,7 +87,7 @@ def processes(pids: list[int]) -> list[psutil.Process]:
 
 
 def server_processes(server: TeamServer) -> dict[str, list[int]]:
-    """The first process of each service."""
+    """Process id of each service's main process."""
     files = {"MLflow": "sockets/mlflow.pid", "nginx": "nginx/group.pid", "PostgreSQL": "database/data/postmaster.pid"}
     return {name: [int((server.home / file).read_text().split()[0])] for name, file in files.items()}
 
@@ -101,7 +101,7 @@ def cpu_sec(process: psutil.Process) -> float:
 
 
 def memory_mb(process: psutil.Process) -> float:
-    """The process's share of memory (PSS): what several processes share counts once."""
+    """Proportional set size (PSS) in MB: memory shared by several processes counts once in their sum."""
     try:
         return float(process.memory_full_info().pss) / 1e6
     except psutil.Error:
