@@ -1,1 +1,1 @@
-"""How fast images get from files to the device, by our loader and by others, and files to measure that with."""
+"""Speed of data: making generated data, decoding images, and loading batches by our loader and by others."""

@@ -1,14 +1,15 @@
-"""ResNet-50 trained from generated batches, from our loader and from NVIDIA DALI, in one process on the same files.
+"""Rates of ResNet-50 from generated batches, our loader and NVIDIA DALI, in one process on the same files.
 
     uv pip install nvidia-dali-cuda130
     python benchmarks/data/dali_input.py dataset=shapes precision=bf16 gpus=1 batch_size=512
-    python benchmarks/data/dali_input.py recipe=resnet50_cpu precision=fp32 gpus=0 --steps 10  # no mixed decoding there
+    python benchmarks/data/dali_input.py recipe=resnet50_cpu precision=fp32 gpus=0 --steps 10  # without mixed decoding
 
 Options are those of launch.py. All sources give the same step the same shapes: random crops of the same least area,
 resized bilinearly to the same size, half of them flipped. DALI's pipelines are those of its documentation: `mixed`
-decodes on the GPU (with its engine for JPEG where it has one), `cpu` on the host; both only what the crop needs, where
-they can. For each source, images/s without any training ("alone"), then of training and ms a step, medians and
-quartiles, and the ratio to training on generated batches.
+decodes on the GPU (with its JPEG engine where it has one), `cpu` on the host. Both decode only the crop where they can.
+
+Printed for each source: images/s without training ("alone"), images/s of training, ms a step (median and quartiles),
+and the ratio to training on generated batches.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def dali_batches(
         batch_size=batch_size, num_threads=threads_per_process(1), device_id=device.index if on_gpu else None, seed=seed
     )
     weights = torch.full((batch_size,), 1.0 / batch_size, device=device)
-    for [batch] in DALIGenericIterator(pipeline, ["images", "labels"]):  # An iterator without a size is endless.
+    for [batch] in DALIGenericIterator(pipeline, ["images", "labels"]):  # Without a size the iterator is endless.
         images = batch["images"].permute(0, 3, 1, 2)  # channels_last, as ours
         labels = batch["labels"].squeeze(1).long()
         yield {"images": images, "labels": labels, "weights": weights, "num_samples": batch_size}
@@ -82,7 +83,7 @@ def sources(config: RunConfig, data: ImageFolderData, shard: Shard) -> Iterator[
 
 
 def alone(batches: Iterator[Batch], num: int, device: torch.device) -> float:
-    """Images a second, with nothing else to do."""
+    """Images a second without training."""
     for _ in range(WARMUP):
         next(batches)
     wait(device)
@@ -96,14 +97,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="options of launch.py")
     parser.add_argument("--steps", type=int, default=60)
-    asked = parser.parse_intermixed_args()
-    if asked.steps < 1:
-        parser.error(f"--steps {asked.steps}: must be at least 1")
+    arguments = parser.parse_intermixed_args()
+    if arguments.steps < 1:
+        parser.error(f"--steps {arguments.steps}: must be at least 1")
     try:
         import nvidia.dali  # noqa: F401
     except ImportError as error:
         parser.error(f"{error}; install NVIDIA DALI: uv pip install nvidia-dali-cuda130")
-    config = composed(["model=resnet50", "dataset=shapes", *asked.overrides])
+    config = composed(["model=resnet50", "dataset=shapes", *arguments.overrides])
     shard = join_alone(parser, config)
     torch.manual_seed(config.seed)
     workload = load_workload(config)
@@ -117,16 +118,16 @@ def main() -> None:
     training = Training(config, data, module, shard, "after")
     for _ in range(WARMUP):
         training.step(data.example_batches(config.device_batch_size(), shard.device)[0])
-    whole = None
+    generated_rate = None
     for name, batches in sources(config, data, shard):
-        unhindered = alone(batches, asked.steps, shard.device)
+        rate_alone = alone(batches, arguments.steps, shard.device)
         for _ in range(WARMUP):
             training.step(next(batches))
-        step, rate = steps_ms(training, batches, asked.steps)
-        whole = whole or rate
+        step, rate = steps_ms(training, batches, arguments.steps)
+        generated_rate = generated_rate or rate
         print(
-            f"{name:12} alone {unhindered:8,.0f}  training {rate:8,.0f} images/s, {shown(step)} ms a step, the slowest"
-            f" {max(step):.1f}, mean {statistics.mean(step):.2f}; ratio {rate / whole:.3f}",
+            f"{name:12} alone {rate_alone:8,.0f}  training {rate:8,.0f} images/s, {shown(step)} ms a step, the slowest"
+            f" {max(step):.1f}, mean {statistics.mean(step):.2f}; ratio {rate / generated_rate:.3f}",
             flush=True,
         )
         if name != "generated":

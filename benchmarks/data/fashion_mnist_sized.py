@@ -1,10 +1,10 @@
-"""Write IDX files of Fashion-MNIST's sizes where the real ones cannot be had, to measure speed with.
+"""Write IDX files of Fashion-MNIST's sizes, to measure speed where the real files cannot be downloaded.
 
     python benchmarks/data/fashion_mnist_sized.py FOLDER
     python launch.py dataset=fashion_mnist dataset.path=FOLDER gpus=1
 
-The images are scikit-learn's handwritten digits, enlarged to 28x28, shifted and made noisy: the throughput is that of
-Fashion-MNIST, since every shape is; the accuracy is not, and no time to accuracy on them says anything about it.
+The images are scikit-learn's handwritten digits, enlarged to 28x28, shifted and made noisy. All shapes are
+Fashion-MNIST's, and so is the throughput. Accuracy and time to accuracy are not comparable with Fashion-MNIST's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def write(folder: Path) -> None:
 
 
 def write_idx(path: Path, values: np.ndarray) -> None:
-    """Write uint8 values in the IDX format (yann.lecun.com/exdb/mnist, "the IDX file format")."""
+    """Write uint8 values as gzip-compressed IDX (yann.lecun.com/exdb/mnist, "the IDX file format")."""
     header = struct.pack(f">BBBB{values.ndim}I", 0, 0, 0x08, values.ndim, *values.shape)
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(header + values.tobytes())

@@ -1,10 +1,10 @@
-"""How long generated data take to make, and to read when they are kept; of this checkout and another one, by turns.
+"""Time to make generated data and to read them from the cache, for this checkout and another one in turns.
 
     python -m benchmarks.data.generated_data OTHER_CHECKOUT --sets ratings --rounds 3
 
-Each round makes a set in an empty cache, and then reads it, each in a process of its own. `wall` is the time that the
-dataset's function takes, and `cpu` the seconds of all cores, the imports of that process included. The digest of what
-the dataset holds must be the same in both checkouts.
+Each round makes a set in an empty cache and then reads it, each time in a new process. `wall` is the time of the
+dataset's function, and `cpu` the CPU seconds of that process and its children, imports included. The data must have the
+same digest in both checkouts.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ def main() -> None:
     parser.add_argument("other", type=Path, nargs="*")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--reads", type=int, default=2, help="of each round")
-    asked = parser.parse_args()
-    checkouts = {"this": ROOT, **dict(zip(["other"], asked.other, strict=False))}
-    for name in asked.sets:
+    parser.add_argument("--reads", type=int, default=2, help="reads of each round")
+    arguments = parser.parse_args()
+    checkouts = {"this": ROOT, **dict(zip(["other"], arguments.other, strict=False))}
+    for name in arguments.sets:
         taken: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for _ in range(asked.rounds):
+        for _ in range(arguments.rounds):
             for which, checkout in checkouts.items():
                 with tempfile.TemporaryDirectory() as cache:
-                    for what in ["made", *["read"] * asked.reads]:
+                    for what in ["made", *["read"] * arguments.reads]:
                         taken.setdefault((which, what), []).append(once(checkout, name, cache))
         for (which, what), runs in taken.items():
             for figure in ("wall", "cpu"):

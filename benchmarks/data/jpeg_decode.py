@@ -1,13 +1,17 @@
-"""How fast JPEG files become pixels on the device, and what that costs the thread that launches the training's kernels.
+"""Rate of decoding JPEG files to the device, and how much that slows the thread that launches kernels.
 
     python benchmarks/data/jpeg_decode.py --batch 512 --threads 14             # on a GPU
     python benchmarks/data/jpeg_decode.py --device cpu --batch 64 --threads 1
 
-The files are the drawn ones of dataset=shapes, from the page cache. Variants: `ours, cpu` (libjpeg-turbo on threads
-that are not Python's, and one copy), `ours, gpu` (nvJPEG on streams that go first), `Python's threads` (a file at a
-time by torchvision, as a loader of threads has it) and `torchvision, gpu` (its nvJPEG operator, a batch a call).
-"Beside" is another thread that keeps the device in large matrix products, as training does; "launches" is how long 400
-small operations of another thread take meanwhile, over what they take alone.
+The files are drawn as for dataset=shapes, and read from the page cache. Variants:
+
+    ours, cpu           libjpeg-turbo on native threads, and one copy to the device
+    ours, gpu           nvJPEG on streams of high priority
+    Python's threads    torchvision, one file at a time on a pool of Python threads
+    torchvision, gpu    torchvision's nvJPEG operator, one batch a call
+
+Printed are the rates "alone" and "beside" another thread that keeps the device busy with matrix products, as training
+does. "launches" is the time of 400 small operations of another thread during decoding, relative to their time alone.
 """
 
 from __future__ import annotations
@@ -34,8 +38,8 @@ from trainers.data.jpeg import JpegReader, decode_file, read_file, threads_per_p
 from trainers.data.loading.prefetch import prefetch
 
 Decode = Callable[[list[str]], object]
-NUM_LAUNCHES = 400  # about a training step's
-WIDTH = {"cuda": 8192, "cpu": 512}  # the matrices' width; a product takes an H200 some 1.5 ms
+NUM_LAUNCHES = 400  # about as many as in a training step
+WIDTH = {"cuda": 8192, "cpu": 512}  # width of the matrices; a product takes about 1.5 ms on an H200
 
 
 def variants(device: torch.device, num_threads: int) -> Iterator[tuple[str, Decode]]:
@@ -58,7 +62,7 @@ def variants(device: torch.device, num_threads: int) -> Iterator[tuple[str, Deco
 
 @contextmanager
 def busy(device: torch.device) -> Iterator[None]:
-    """The device is never idle meanwhile, and its queue never long."""
+    """Keep the device busy, with a short queue."""
     ended = threading.Event()
 
     def multiply() -> None:
@@ -84,7 +88,7 @@ def synchronise(device: torch.device) -> None:
 
 
 def rates(decode: Decode, batches: list[list[str]], device: torch.device) -> list[float]:
-    """Images a second of each batch but the first, decoded in the thread and on the stream of the input pipeline."""
+    """Images a second of each batch, without the first one; decoded in the input pipeline's thread and stream."""
 
     def each() -> Iterator[float]:
         for paths in batches:
@@ -96,11 +100,11 @@ def rates(decode: Decode, batches: list[list[str]], device: torch.device) -> lis
     return list(prefetch(each(), device, depth=1))[1:]
 
 
-def launching(device: torch.device, meanwhile: Callable[[], bool]) -> float:
-    """Seconds that NUM_LAUNCHES small operations take, the median, as long as `meanwhile` is true."""
+def launching(device: torch.device, condition: Callable[[], bool]) -> float:
+    """Median seconds of NUM_LAUNCHES small operations, repeated while `condition` is true."""
     small = torch.zeros(8, device=device)
     seconds: list[float] = []
-    while meanwhile() or not seconds:
+    while condition() or not seconds:
         started = time.perf_counter()
         for _ in range(NUM_LAUNCHES):
             small.add_(1)
@@ -125,18 +129,16 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--threads", type=int, default=threads_per_process(1))
     parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--size", type=int, default=2000, help="images that are drawn")
-    asked = parser.parse_args()
-    device = torch.device(asked.device)
-    train = image_folder.shapes(asked.size).train
+    parser.add_argument("--size", type=int, default=2000, help="number of images to draw")
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    train = image_folder.shapes(arguments.size).train
     rng = np.random.RandomState(0)
-    batches = [list(train.paths(rng.randint(0, asked.size, asked.batch))) for _ in range(asked.repeats + 1)]
+    batches = [list(train.paths(rng.randint(0, arguments.size, arguments.batch))) for _ in range(arguments.repeats + 1)]
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    print(
-        f"{name}, PyTorch {torch.__version__}, torchvision {torchvision.__version__}; {asked.threads} threads, batches"
-    )
-    print(f"of {asked.batch}; images/s, median and quartiles of {asked.repeats}")
-    for variant, decode in variants(device, asked.threads):
+    print(f"{name}, PyTorch {torch.__version__}, torchvision {torchvision.__version__}; {arguments.threads} threads,")
+    print(f"batches of {arguments.batch}; images/s, median and quartiles of {arguments.repeats}")
+    for variant, decode in variants(device, arguments.threads):
         alone = rates(decode, batches, device)
         with busy(device):
             beside = rates(decode, batches, device)

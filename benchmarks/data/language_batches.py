@@ -1,11 +1,11 @@
-"""Batches for language models without any training: how long one takes, generated and from files.
+"""Time to make a batch for a language model, generated and from files, without training.
 
     python benchmarks/data/language_batches.py                     # on the GPU, else on the CPU
     python benchmarks/data/language_batches.py --device cpu --steps 5
 
-Prints, for each source, the median and the quartiles of the milliseconds from one batch to the next, and tokens/s of
-the median. The generated language is that of `dataset=grammar`, of orders 1, 2 and 8; the files hold random ids, and
-are written into a temporary folder first. On a GPU also whether its batches are those of the CPU. A minute in all.
+Prints the median and quartiles of the milliseconds from one batch to the next, and the median's tokens/s, for each
+source. Sources are `dataset=grammar` of orders 1, 2 and 8, and files of random ids, written to a temporary folder. On a
+GPU it also prints whether its batches equal the CPU's. It takes a minute.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ LENGTH = 1024
 
 
 def batches_ms(data: LanguageData, batch_size: int, steps: int, device: torch.device) -> list[float]:
-    """Milliseconds from each batch to the next, the first left out; each is waited for on the device."""
-    data.example_batches(batch_size, device)  # compiles what makes them
+    """Milliseconds from each batch to the next, without the first one, synchronised with the device after each."""
+    data.example_batches(batch_size, device)  # compiles the generator
     times = []
     for batch in data.train_loader(batch_size, 1, Shard(0, 1, device)):
         int(batch["targets"][-1, -1])
@@ -64,16 +64,16 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch-size", type=int, default=524_288, help="tokens")
     parser.add_argument("--steps", type=int, default=20)
-    asked = parser.parse_args()
-    device = torch.device(asked.device, 0) if asked.device == "cuda" else torch.device(asked.device)
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device, 0) if arguments.device == "cuda" else torch.device(arguments.device)
     with tempfile.TemporaryDirectory() as folder:
-        for name, data in sources(asked.batch_size, asked.steps, Path(folder)):
-            times = batches_ms(data, asked.batch_size, asked.steps, device)
+        for name, data in sources(arguments.batch_size, arguments.steps, Path(folder)):
+            times = batches_ms(data, arguments.batch_size, arguments.steps, device)
             low, middle, high = statistics.quantiles(times, n=4)
-            rate = asked.batch_size / middle / 1e3
+            rate = arguments.batch_size / middle / 1e3
             print(f"{name:20} {middle:9.2f} ms ({low:.2f} to {high:.2f}), {rate:8.1f} million tokens/s", flush=True)
     if device.type == "cuda":
-        print(f"the same batches as on the CPU: {same_on_cpu(device)}")
+        print(f"batches equal the CPU's: {same_on_cpu(device)}")
 
 
 if __name__ == "__main__":
