@@ -1,1 +1,1 @@
-"""Benchmarks of what a run waits for before its first step."""
+"""Time from the command to the first step: imports, bytecode, compilation, forks, Slurm."""

@@ -1,11 +1,15 @@
-"""How long a run takes to its first data where Python keeps no bytecode, with the workers' in the cache and without.
+"""Start of a run where Python writes no bytecode, with the workers' bytecode in the cache and without.
 
     python -m benchmarks.starts.bytecode_starts --rounds 3
 
-By turns, a CNN trains a step on digits on a CPU, under PYTHONDONTWRITEBYTECODE. `without` names a folder that holds
-nothing, in `stack.env`, so nothing is kept. `first` is one start with an empty cache, which fills it. `imports` is
-`time/init_import_sec`, `start` is `time/init_sec`, and `cpu` the seconds of all cores of a launch. The packages
-of this Python must have no bytecode beside them.
+Each run trains VGG for one step on digits on a CPU, under PYTHONDONTWRITEBYTECODE:
+
+    first      once, with an empty cache, which it fills
+    with       bytecode comes from the cache
+    without    `stack.env` points PYTHONPYCACHEPREFIX at a missing folder; in turns with `with`
+
+`imports` is `time/init_import_sec`, `start` is `time/init_sec`, and `cpu` is the launch's CPU seconds. This Python's
+packages must not have bytecode of their own.
 """
 
 from __future__ import annotations
@@ -48,16 +52,16 @@ def once(cache: Path, options: list[str], env: dict[str, str]) -> dict[str, floa
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPYCACHEPREFIX"}
     env |= {"PYTHONDONTWRITEBYTECODE": "1"}
     sources = own_sources()
     assert sources, "PyTorch is missing"
     if sources.have_bytecode(env):
-        raise SystemExit(f"{sources.folder} has bytecode: remove its __pycache__, or take another environment")
+        raise SystemExit(f"{sources.folder} has bytecode: remove its __pycache__, or use another environment")
     with tempfile.TemporaryDirectory() as folder:
         starts = {"first": [once(Path(folder), [], env)], "with": [], "without": []}
-        for _ in range(asked.rounds):
+        for _ in range(arguments.rounds):
             starts["with"].append(once(Path(folder), [], env))
             starts["without"].append(once(Path(folder), WITHOUT, env))
         kept = [path.stat().st_size for path in Path(folder).glob("bytecode/**/*.pyc")]

@@ -1,16 +1,16 @@
-"""How long a job of Slurm's takes from its submission to our worker's start, and to its first step, beside others.
+"""Time from sbatch to our worker's start and first step, beside a bare srun and plain Lightning.
 
     python -m benchmarks.starts.cluster_start --repeats 5 --nodes 1      # starts a Slurm of two nodes on this host
 
-By turns, on as many nodes:
+In turns, on the same number of nodes:
 
-- `bare`: `sbatch` of a script whose `srun` notes the time;
-- `plain`: the same of a torchrun that trains `plain_training`, which is Lightning alone, up to its first step's end;
-- `ours`: a run of timetrial's, submitted with the same command by a launcher that has checked all before. `worker` is
-  the time of `init_start` in its journal, at which its supervisor starts the worker, which is from there on the same as
-  without a cluster; `step` is the end of its first step, before which it has measured its environment, and warmed up.
+- `bare`: `sbatch` of a script whose `srun` writes the time;
+- `plain`: the same with torchrun and `plain_training`, which is Lightning alone, to the end of its first step;
+- `ours`: a run of timetrial, submitted with the same command by a launcher that has finished its checks. `worker` is
+  the time of `init_start` in its journal, when the supervisor starts the worker. `step` is the end of its first step,
+  after the worker has recorded its environment and warmed up.
 
-Model, batch size and optimizer are the same in both trainings. What one adds to another is given of each turn.
+Model, batch size and optimizer are the same in both trainings. Differences are taken within a turn.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tracking.record import journal, run_folder
 
 
 def noted_sec(cwd: Path, env: dict[str, str], nodes: int, command: str) -> float:
-    """From sbatch to what an srun step on as many nodes notes in the file $NOTED."""
+    """Seconds from sbatch to the time that an srun step on `nodes` nodes writes to the file $NOTED."""
     noted = cwd / f"noted-{time.monotonic_ns()}"
     wrap = f"srun --nodes={nodes} --ntasks={nodes} --cpu-bind=none bash -c '{command}'"
     options = [f"--nodes={nodes}", "--ntasks-per-node=1", f"--output={cwd / 'printed.log'}"]
@@ -54,20 +54,21 @@ def bare_sec(cwd: Path, env: dict[str, str], nodes: int) -> float:
 def plain_sec(cwd: Path, env: dict[str, str], nodes: int) -> float:
     [port] = free_ports(1)
     torchrun = f"{sys.executable} -m torch.distributed.run --nnodes={nodes} --nproc-per-node=1"
-    met = f"--node-rank=$SLURM_PROCID --master-addr=127.0.0.1 --master-port={port}"
-    return noted_sec(cwd, env, nodes, f"{torchrun} {met} -m {plain_training.__name__}")
+    rendezvous = f"--node-rank=$SLURM_PROCID --master-addr=127.0.0.1 --master-port={port}"
+    return noted_sec(cwd, env, nodes, f"{torchrun} {rendezvous} -m {plain_training.__name__}")
 
 
 def run_sec(cwd: Path, env: dict[str, str], nodes: int) -> tuple[float, float]:
-    """From the sbatch of a run to the start of its first node's worker, and to the end of its first step."""
+    """Seconds from a run's sbatch to its head node's worker start, and to the end of its first step."""
     config, noted = ROOT / "tests/workloads/conf", cwd / f"noted-{time.monotonic_ns()}"
-    asked = ["model=logging", "model.workload=benchmarks.overhead.noting:WORKLOAD", "gpus=0", f"nodes={nodes}"]
+    workload = ["model=logging", "model.workload=benchmarks.overhead.noting:WORKLOAD", "gpus=0", f"nodes={nodes}"]
     options = ["cluster=slurm", "cluster.exclusive=false", "cluster.poll_sec=1", "tracking.offline=true"]
-    command = [sys.executable, str(ROOT / "launch.py"), "--config-dir", str(config), *asked, *options, "max_epochs=1"]
+    command = [sys.executable, str(ROOT / "launch.py"), "--config-dir", str(config)]
+    command += [*workload, *options, "max_epochs=1"]
     environment = {**env, plain_training.NOTED: str(noted)}
     subprocess.run(command, cwd=cwd, env=environment, check=True, capture_output=True)
     [folder] = {path.parent for path in cwd.glob("runs/*/job.sbatch")}
-    began = (folder / "job.sbatch").stat().st_mtime  # sbatch is called when it is written
+    began = (folder / "job.sbatch").stat().st_mtime  # sbatch follows at once
     events = journal.events(folder / run_folder.JOURNAL)
     started = next(event.time_ms for event in events if event.key == "init_start") / 1e3
     folder.rename(cwd / folder.name)
@@ -81,8 +82,8 @@ def described(seconds: list[float]) -> dict[str, Any]:
     return {"n": len(seconds), **figures, **least, "each_sec": seconds}
 
 
-def added(own: list[float], without: list[float]) -> dict[str, Any]:
-    return described([ours - theirs for ours, theirs in zip(own, without, strict=True)])
+def added(values: list[float], baseline: list[float]) -> dict[str, Any]:
+    return described([value - base for value, base in zip(values, baseline, strict=True)])
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
-"""What a worker and its launcher import, beside each other, largest first: `python -X importtime` of a real run.
+"""Import times of a worker and its launcher by package, largest first: `python -X importtime` of a real run.
 
     python -m benchmarks.starts.imports --models vgg ncf maskrcnn --rounds 3
 
-A launch of each model trains a step on a CPU. Its launcher's imports are those of its first process, up to its end; its
-worker's are those of all its processes. Milliseconds are a package's own, without what it imports, the median of the
-rounds. Tracing takes time itself. Bytecode has been written by a round that is not counted.
+A launch of each model trains one step on a CPU. `launcher` is the launcher's first process; `worker` sums up all worker
+processes. Milliseconds are a package's own modules, without what they import: the median of the rounds. Tracing adds
+time. An uncounted round writes the bytecode.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ OPTIONS = {
 RUN = ["gpus=0", "max_epochs=1", "limit_train_batches=1", "tracking.offline=true"]
 
 
-def own_ms(text: str) -> Counter[str]:
-    """Milliseconds by package, with the total under an empty name."""
+def package_ms(text: str) -> Counter[str]:
+    """Milliseconds by package; the empty name has the total."""
     spent: Counter[str] = Counter()
     for microseconds, module in LINE.findall(text):
         for name in ("", module.partition(".")[0]):
@@ -45,13 +45,13 @@ def once(model: str, bytecode: Path) -> dict[str, Counter[str]]:
         env = {**os.environ, "PYTHONPYCACHEPREFIX": str(bytecode), "TIMETRIAL_CACHE": f"{folder}/cache"}
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         command = [sys.executable, "-X", "importtime", str(ROOT / "launch.py"), f"model={model}", *OPTIONS[model], *RUN]
-        command.append("+stack.env={PYTHONPROFILEIMPORTTIME:'1'}")  # It is the worker's alone.
+        command.append("+stack.env={PYTHONPROFILEIMPORTTIME:'1'}")  # traces the worker only
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
         logs = list(Path(folder).glob("runs/*/worker.log"))
         if done.returncode or len(logs) != 1:
             words = [line for line in done.stderr.splitlines() if not line.startswith("import time")]
-            raise SystemExit("\n".join([f"{model}: the run has failed:", done.stdout, *words]))
-        return {"launcher": own_ms(done.stderr), "worker": own_ms(logs[0].read_text())}
+            raise SystemExit("\n".join([f"{model}: the run failed:", done.stdout, *words]))
+        return {"launcher": package_ms(done.stderr), "worker": package_ms(logs[0].read_text())}
 
 
 def main() -> None:
@@ -59,11 +59,11 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=OPTIONS, default=list(OPTIONS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=25)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     columns: dict[str, list[Counter[str]]] = {}
     with tempfile.TemporaryDirectory() as bytecode:
-        for number in range(asked.rounds + 1):
-            for model in asked.models:
+        for number in range(arguments.rounds + 1):
+            for model in arguments.models:
                 for process, spent in once(model, Path(bytecode)).items():
                     name = process if process == "launcher" else f"{process} {model}"
                     columns.setdefault(name, []).extend([spent] if number else [])
@@ -76,9 +76,10 @@ def main() -> None:
     names = sorted(set().union(*medians.values()), key=lambda name: -max(spent[name] for spent in medians.values()))
     print("| package, ms | " + " | ".join(medians) + " |")
     print("|---|" + "---|" * len(medians))
-    for name in names[: asked.rows + 1]:
+    for name in names[: arguments.rows + 1]:
         print(f"| {name or 'all'} | " + " | ".join(f"{spent[name]:,}" for spent in medians.values()) + " |")
-    print(f"n = {asked.rounds} for each worker, {asked.rounds * len(asked.models)} for the launcher; milliseconds")
+    num_launches = arguments.rounds * len(arguments.models)
+    print(f"n = {arguments.rounds} for each worker, {num_launches} for the launcher; milliseconds")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""How long runs take from the command to the first data, with nothing compiled and after others, part by part.
+"""Time from the command to the first data by parts, with an empty compilation cache and after earlier runs.
 
     python -m benchmarks.starts.starts --models resnet50 maskrcnn --gpus 1 2 --rounds 3 --out starts.json
 
-A round of a model begins with an empty folder of compiled steps. Then runs follow each other:
+A round of a model begins with an empty compilation cache. Its runs, one after another:
 
-- `cold`: on the first number of GPUs;
+- `cold`: on the first of the numbers of GPUs;
 - `again`: the same;
 - `other rate and seed`: the same with another learning rate and another seed;
-- `N GPUs`: the same on each other number.
+- `N GPUs`: on each other number of GPUs.
 
-Each trains one epoch of a few steps. Generated data are kept in one cache of all rounds, so that only the very first
-run of a model makes them. `seconds` is `time/init_sec`, `launch` the wall time of the whole command.
+Each trains one epoch of a few steps. All rounds share a cache of generated data, so only the first run of a model makes
+them. `seconds` is `time/init_sec`; `launch` is the wall time of the whole command.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PARTS |= {f"compile: {part}": quantities.compile_part(part) for part in COMPILE_
 
 
 def start(options: list[str], environ: dict[str, str]) -> dict[str, float]:
-    """One launch's seconds by part. Raises CalledProcessError for a run that failed."""
+    """Seconds of one launch by part. Raises CalledProcessError if it fails."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(ROOT / "launch.py"), *SHORT, *options]
         began = time.monotonic()
@@ -54,7 +54,7 @@ def start(options: list[str], environ: dict[str, str]) -> dict[str, float]:
 
 
 def one_round(model: str, gpus: list[str], extra: list[str], environ: dict[str, str]) -> dict[str, dict[str, float]]:
-    """Seconds by part, by kind of start."""
+    """Seconds by kind of start and part."""
     first = [f"model={model}", f"gpus={gpus[0]}", *extra]
     kinds = {
         "cold": first,
@@ -78,16 +78,16 @@ def main() -> None:
     parser.add_argument("--gpus", nargs="+", default=["1", "2"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--options", nargs="*", default=[], help="further options of launch.py")
-    parser.add_argument("--out", type=Path, help="every figure, as JSON; written after each round")
-    asked = parser.parse_args()
-    rounds: dict[str, list[dict[str, dict[str, float]]]] = {model: [] for model in asked.models}
+    parser.add_argument("--out", type=Path, help="JSON file of all figures, written after each round")
+    arguments = parser.parse_args()
+    rounds: dict[str, list[dict[str, dict[str, float]]]] = {model: [] for model in arguments.models}
     with tempfile.TemporaryDirectory() as cache:
         environ = {**os.environ, "TIMETRIAL_CACHE": cache}
-        for _ in range(asked.rounds):
-            for model in asked.models:
-                rounds[model].append(one_round(model, asked.gpus, asked.options, environ))
-                if asked.out:
-                    asked.out.write_text(json.dumps(rounds, indent=1))
+        for _ in range(arguments.rounds):
+            for model in arguments.models:
+                rounds[model].append(one_round(model, arguments.gpus, arguments.options, environ))
+                if arguments.out:
+                    arguments.out.write_text(json.dumps(rounds, indent=1))
     for model, made in rounds.items():
         for kind in made[0]:
             values = [starts[kind]["seconds"] for starts in made]

@@ -1,10 +1,10 @@
-"""Time of a sweep of short jobs with forked workers, beside a checkout that starts each worker anew.
+"""Time of a sweep of short jobs with forked workers, beside a checkout that starts each worker from scratch.
 
     python -m benchmarks.starts.sweep_starts OTHER_CHECKOUT --rounds 3 --jobs 6
 
-This checkout and the other one run the same sweep by turns, with this interpreter. An uncounted sweep of two jobs
-compiles the bytecode of each. Printed are the wall time of the command, the CPU time of all its processes, and
-`time/init_sec` of the first job and of those behind it.
+Both checkouts run the same sweep in turns, with this interpreter. An uncounted sweep of two jobs compiles the bytecode
+of each. Printed are the wall time of the command, the CPU time of all its processes, and `time/init_sec` of the first
+job and of the others.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ sys.path.insert(0, str(ROOT))
 from tracking.record import run_folder
 
 RUN = ("-m", "model=tiny", "gpus=0", "max_epochs=1", "tracking.offline=true")
-PR_SET_CHILD_SUBREAPER = 36  # The number is from linux/prctl.h.
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 def once(checkout: Path, num_jobs: int) -> dict[str, float]:
-    """Seconds of one sweep."""
+    """Seconds of one sweep: wall, CPU, and the start of the first and of the other jobs."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(checkout / "launch.py"), "--config-dir", str(checkout / "tests/workloads/conf")]
         seeds = f"seed={','.join(map(str, range(1, num_jobs + 1)))}"
@@ -49,13 +49,13 @@ def once(checkout: Path, num_jobs: int) -> dict[str, float]:
 
 
 def cpu_sec() -> float:
-    """What all processes that have ended below this one have computed."""
+    """CPU seconds of all ended descendants."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def reap() -> None:
-    """Wait for processes whose parent has ended, too."""
+    """Wait for all descendants, orphans included."""
     try:
         while True:
             os.waitpid(-1, 0)
@@ -68,15 +68,15 @@ def main() -> None:
     parser.add_argument("other", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=6)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    checkouts = {"this": ROOT, "other": asked.other.resolve()}
+    checkouts = {"this": ROOT, "other": arguments.other.resolve()}
     for checkout in checkouts.values():
         once(checkout, 2)
     taken: dict[str, list[dict[str, float]]] = {name: [] for name in checkouts}
-    for number in range(asked.rounds):
+    for number in range(arguments.rounds):
         for name in (*checkouts,) if number % 2 == 0 else (*reversed(checkouts),):
-            taken[name].append(once(checkouts[name], asked.jobs))
+            taken[name].append(once(checkouts[name], arguments.jobs))
             print(name, taken[name][-1], f"load {os.getloadavg()[0]:.1f}", flush=True)
     for what in taken["this"][0]:
         for name, rows in taken.items():
