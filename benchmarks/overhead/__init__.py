@@ -1,1 +1,1 @@
-"""What measuring costs a training: while all goes well, and while the tracking server fails."""
+"""Cost of tracking for a training, the launcher and the machine, with a working and with a failing server."""

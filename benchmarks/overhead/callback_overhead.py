@@ -1,10 +1,10 @@
-"""What TimeTrial costs a Lightning script: the same training with the callback and without, by turns.
+"""Cost of the TimeTrial callback for a Lightning script: the same training with it and without, in turns.
 
     python benchmarks/overhead/callback_overhead.py --rounds 6
 
-A script that is not ours trains a small network for some epochs on data that lie on the device, once with the callback
-and once without in each round, in turns. Timed is a whole epoch between synchronisations, the first of each training
-left out. The cost is the difference of the medians of a round's epochs, with its standard error over the rounds.
+A plain script trains a small network on data that are on the device. Each round trains it once with the callback and
+once without, in alternating order. Whole epochs are timed between synchronisations, without the first of each training.
+The cost is the difference between the two medians of a round, with its standard error over the rounds.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--epochs", type=int, default=5, help="epochs of a training; the first is not timed")
-    parser.add_argument("--steps", type=int, default=500, help="of an epoch")
+    parser.add_argument("--steps", type=int, default=500, help="steps of an epoch")
     parser.add_argument("--batch", type=int, default=8192)
     parser.add_argument("--width", type=int, default=8192)
     arguments = parser.parse_args()
@@ -85,9 +85,8 @@ def main() -> None:
                 medians[tracked] = statistics.median(epochs(arguments, device, batches, callbacks))
             differences.append(1e3 * (medians[True] - medians[False]) / arguments.steps)
             step_ms.append(1e3 * medians[False] / arguments.steps)
-            print(
-                f"round {number + 1}: {step_ms[-1]:.4f} ms a step, {differences[-1]:+.4f} ms with TimeTrial", flush=True
-            )
+            added = f"{differences[-1]:+.4f} ms with TimeTrial"
+            print(f"round {number + 1}: {step_ms[-1]:.4f} ms a step, {added}", flush=True)
     error = statistics.stdev(differences) / len(differences) ** 0.5
     bare = statistics.fmean(step_ms)
     mean = statistics.fmean(differences)

@@ -1,9 +1,9 @@
-"""What a sample of a machine with eight GPUs takes of the launcher's process, with NVML simulated.
+"""CPU time of a sample of a machine with eight GPUs in the launcher's process, with NVML simulated.
 
     python -m benchmarks.overhead.eight_gpus
 
-The simulated driver answers at once, so the time is that of our own code and of MLflow's collectors. n is the number of
-rounds; ± is the standard error over them.
+The simulated driver answers at once, so the time is that of our code and MLflow's collectors. n is the number of
+rounds, and ± the standard error over them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a launcher costs that follows many jobs of Slurm's, and whether one that is killed loses anything.
+"""CPU time of a launcher that follows many Slurm jobs, and whether rows get lost when it is killed.
 
     python -m benchmarks.overhead.followed_jobs --jobs 200 --sec 480      # starts a Slurm of two nodes on this host
 
-The jobs are stand-ins: processes that Slurm runs as it runs a supervisor, and which write the journal of a run, one
-row every ten seconds. All else is the product's: submission, queue, following, mirror to a database, report. The
-launcher is killed once half of the jobs have ended, and `python -m tracking follow` goes on. CPU seconds are of the
-launcher with the commands of Slurm's that it starts, from /proc.
+The jobs are stand-ins: Slurm runs each in place of a supervisor, and it writes a run's journal, one row every ten
+seconds. Submission, queue, following, mirror to a database, and report are the product's. The launcher is killed when
+half of the jobs have ended, and `python -m tracking follow` continues. CPU seconds are those of the launcher and of the
+Slurm commands that it starts, from /proc.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ sys.path.insert(0, str(ROOT))
 from tracking.record import Journal, Result, run_folder
 
 NUM_ROWS = 48  # of each job
-LENGTH = "JOB_SEC"  # the variable that tells a stand-in how long to take
+LENGTH = "JOB_SEC"  # environment variable: seconds of a stand-in
 
 
 def stand_in(folder: Path) -> None:
-    """Be a run's supervisor and worker: write a journal, and a result."""
+    """Write the journal and the result of a run, in place of its supervisor and worker."""
     from tracking.jobs.node import ticket
 
     log = Journal(folder / run_folder.JOURNAL)
@@ -50,7 +50,7 @@ def stand_in(folder: Path) -> None:
 
 
 def launch(arguments: list[str]) -> int:
-    """Be launch.py, whose jobs are stand-ins."""
+    """Run launch.py with stand-ins as jobs."""
     import launch as launcher
     from tracking.jobs.queues import batch_script
 
@@ -60,12 +60,12 @@ def launch(arguments: list[str]) -> int:
 
 
 class Meter:
-    """CPU seconds of a process and of those that it has waited for."""
+    """CPU seconds of a process and of the children that it has waited for."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
         self._began = time.monotonic()
-        self.points: list[tuple[float, float]] = []  # seconds since it began, and of CPU
+        self.points: list[tuple[float, float]] = []  # seconds since the start, CPU seconds
 
     def watch(self, done: Callable[[], bool]) -> None:
         """Sample twice a second until `done` or the process has ended."""
@@ -77,7 +77,7 @@ class Meter:
             time.sleep(0.5)
 
     def between(self, first: float, last: float) -> tuple[float, float]:
-        """Wall-clock and CPU seconds between two moments."""
+        """Wall-clock and CPU seconds of the samples from `first` to `last`, both in seconds since the start."""
         inside = [point for point in self.points if first <= point[0] <= last]
         return inside[-1][0] - inside[0][0], inside[-1][1] - inside[0][1]
 
@@ -87,7 +87,7 @@ def count(cwd: Path, pattern: str) -> int:
 
 
 def rows(cwd: Path) -> tuple[int, int]:
-    """Rows of the journals, and of them in the database."""
+    """Number of rows in the journals, and in the database."""
     from mlflow import MlflowClient
 
     from tracking.store.mirror import Mirror
@@ -102,17 +102,21 @@ def rows(cwd: Path) -> tuple[int, int]:
 
 
 def measure(cwd: Path, num_jobs: int, job_sec: float, env: dict[str, str]) -> dict[str, Any]:
-    """Run the sweep with one launcher that is killed in the middle, and one that goes on; the figures."""
+    """Figures of a sweep whose launcher is killed halfway and replaced by another."""
     config = ROOT / "tests/workloads/conf"
-    asked = [
+    options = [
         "--launch", "-m", "--config-dir", str(config), "model=tiny", "gpus=0", "cluster=slurm",
         "cluster.exclusive=false", "tracking.upload_wait_sec=600",
         f"seed=range({num_jobs})", f"cluster.jobs_at_once={num_jobs}",
     ]  # fmt: skip
-    own = {**os.environ, **env, LENGTH: str(job_sec), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, **env, LENGTH: str(job_sec), "PYTHONPATH": str(ROOT)}
     log = (cwd / "out").open("w")
     first = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.overhead.followed_jobs", *asked], cwd=cwd, env=own, stdout=log, stderr=log
+        [sys.executable, "-m", "benchmarks.overhead.followed_jobs", *options],
+        cwd=cwd,
+        env=environment,
+        stdout=log,
+        stderr=log,
     )
     meter = Meter(first.pid)
     meter.watch(lambda: count(cwd, "cluster.json") == num_jobs)
@@ -123,19 +127,19 @@ def measure(cwd: Path, num_jobs: int, job_sec: float, env: dict[str, str]) -> di
     first.wait()
     [sweep] = [path.parent for path in cwd.glob("runs/*/sweep.json")]
     command = [sys.executable, "-m", "tracking", "follow", str(sweep)]
-    second = subprocess.Popen(command, cwd=cwd, env=own, stdout=log, stderr=log)
+    second = subprocess.Popen(command, cwd=cwd, env=environment, stdout=log, stderr=log)
     again = Meter(second.pid)
     again.watch(lambda: second.poll() is not None)
-    followed, of_followed = meter.between(submitted, halfway)
-    rest, of_rest = again.between(0, float("inf"))
-    whole, of_whole = halfway + rest, meter.points[-1][1] + of_rest
+    following, following_cpu = meter.between(submitted, halfway)
+    rest, rest_cpu = again.between(0, float("inf"))
+    whole, whole_cpu = halfway + rest, meter.points[-1][1] + rest_cpu
     written, sent = rows(cwd)
     return {
         "jobs": num_jobs, "job_sec": job_sec, "exit_code": second.returncode,
         "submitting_sec": submitted, "submitting_cpu_sec": meter.between(0, submitted)[1],
-        "following_sec": followed, "following_share_of_a_core": of_followed / followed,
-        "second_launcher_sec": rest, "second_launcher_share_of_a_core": of_rest / rest,
-        "in_all_sec": whole, "in_all_share_of_a_core": of_whole / whole,
+        "following_sec": following, "following_share_of_a_core": following_cpu / following,
+        "second_launcher_sec": rest, "second_launcher_share_of_a_core": rest_cpu / rest,
+        "in_all_sec": whole, "in_all_share_of_a_core": whole_cpu / whole,
         "rows_written": written, "rows_in_mlflow": sent, "load_average": os.getloadavg()[1],
     }  # fmt: skip
 
@@ -145,8 +149,8 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=200)
-    parser.add_argument("--sec", type=float, default=480, help="how long each job takes")
-    parser.add_argument("--out", type=Path, help="a JSON file for the figures")
+    parser.add_argument("--sec", type=float, default=480, help="seconds of each job")
+    parser.add_argument("--out", type=Path, help="JSON file of the figures")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Cluster(cpus=arguments.jobs) as cluster:
         figures = measure(Path(folder), arguments.jobs, arguments.sec, cluster.env)

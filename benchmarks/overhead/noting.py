@@ -1,4 +1,4 @@
-"""The training of `plain_training` as a workload of timetrial's; it notes the same."""
+"""The training of `plain_training` as a timetrial workload; it writes the same file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Noting(TrialModule):
         return (losses * batch["weights"]).sum()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Only the first training step is looked at."""
+        """Not needed: the benchmark times the first training step."""
 
     def metrics(self) -> dict[str, float]:
         return {"accuracy": 0.0}

@@ -1,12 +1,12 @@
-"""Step times of one training while its tracking server answers and while it fails, in turn.
+"""Step times of one training while its tracking server answers and while it fails, in turns.
 
-    python benchmarks/overhead/outage_steps.py              # two cycles of five faults, some 40 s on two idle CPU cores
+    python benchmarks/overhead/outage_steps.py    # two cycles of five faults, about 40 s on two idle CPU cores
     python benchmarks/overhead/outage_steps.py --cycles 9
 
-A phase in which the server hangs, refuses connections, answers 500 or 429, or loses its answers is compared with the
-phases before and after it, so that what else the machine does hits both alike. A step that waited for an answer would
-take as long as the server hangs. tests/tracking/store/mirror/test_outage.py holds that training goes on and that no row
-is lost.
+In a failing phase the server hangs, refuses connections, answers 500 or 429, or loses its answers. It is compared with
+the phases before and after it, so other load on the machine affects both alike. A step that waited for an answer would
+take as long as the server hangs. tests/tracking/store/mirror/test_outage.py checks that training goes on and that no
+row is lost.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from tests.support.mlflow_server import MlflowServer
 from tracking.record import run_folder
 
 FAULTS = ("hang", "refuse", "status 500", "drop answer", "status 429")
-PHASES = [phase for fault in FAULTS for phase in (None, fault)]  # in turn, so that drift hits both alike
-PHASE_SEC, PHASE_WINDOWS = 0.7, 5  # the least of each phase; its first windows, of three steps, are left out
+PHASES = [phase for fault in FAULTS for phase in (None, fault)]  # in turns, so that drift affects both alike
+PHASE_SEC, PHASE_WINDOWS = 0.7, 5  # shortest phase: seconds, and windows of three steps
 HANG_SEC = 2.5
 SETTINGS = ("model.hparams.work=5", "max_epochs=100000", "stop_at_target=false", "batch_size=32", "timeout_sec=7200")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cycles", type=int, default=2, help="times that every fault strikes")
+    parser.add_argument("--cycles", type=int, default=2, help="number of times that each fault occurs")
     cycles = parser.parse_args().cycles
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def trained(root: Path, proxy: FaultyProxy, cycles: int) -> tuple[Path, list[tuple[float, str | None]]]:
-    """The folder of a run under faults, and the switches of the server: (ms, fault)."""
+    """The folder of a run under faults, and the times (ms) at which the server switched, with the new fault."""
     enough = root / "enough"
     process = start(
         root, *TINY, *SETTINGS, f"tracking.uri={proxy.uri}", "tracking.upload_wait_sec=2",
@@ -68,7 +68,7 @@ def trained(root: Path, proxy: FaultyProxy, cycles: int) -> tuple[Path, list[tup
 def fail_in_turn(
     proxy: FaultyProxy, cycles: int, folder: Path, over: Callable[[], bool]
 ) -> list[tuple[float, str | None]]:
-    """Make the server fail and answer in turn; return the switches, as (ms, fault)."""
+    """Make the server fail and answer in turns. Returns the switches as (ms, fault)."""
     switched: list[tuple[float, str | None]] = []
     for fault in [*cycles * PHASES, None, None]:
         proxy.fault = fault
@@ -86,10 +86,10 @@ def num_windows(folder: Path) -> int:
 
 
 def step_times(folder: Path, switched: list[tuple[float, str | None]]) -> list[list[float]]:
-    """Milliseconds of the steps that lie within each phase."""
+    """Milliseconds of the steps within each phase."""
     phases: list[list[float]] = [[] for _ in switched]
     for window in events(folder, "throughput_window"):
-        # A window is journaled when the next one is full, so it ends a window's time before that.
+        # A window is journaled when the next one is full: it ended one window earlier.
         begin, end = window.time_ms - 2 * sum(window.values["step_ms"]), window.time_ms
         for steps, (since, until) in zip(phases, itertools.pairwise(time_ms for time_ms, _ in switched), strict=False):
             if since <= begin and end <= until:
@@ -98,22 +98,22 @@ def step_times(folder: Path, switched: list[tuple[float, str | None]]) -> list[l
 
 
 def report(phases: list[list[float]], folder: Path) -> None:
-    """Print the medians, and the ratio of each failing phase to its neighbours, where all three have steps."""
+    """Print the medians, and the ratio of each failing phase to the phases around it, if all three have steps."""
     triples = [(phases[i - 1], phases[i], phases[i + 1]) for i in range(1, len(phases) - 1, 2)]
     ratios = [statistics.median(bad) / statistics.median(before + after) for before, bad, after in triples
               if before and bad and after]  # fmt: skip
     longest = max(ms for window in events(folder, "throughput_window") for ms in window.values["step_ms"])
-    print(f"step, median: {described(phases[0::2])} while the server answers, {described(phases[1::2])} while not")
+    print(f"step, median: {described(phases[0::2])} while the server answers, {described(phases[1::2])} while it fails")
     print(f"longest step: {longest:.0f} ms; the server hung for {1e3 * HANG_SEC:.0f} ms at a time")
     if len(ratios) < 2:
-        print("too few phases held steps for a comparison: the machine is too slow or too busy")
+        print("too few phases have steps to compare: the machine is too slow or too busy")
         return
     low, median, high = statistics.quantiles(ratios)
-    print(f"a phase over those around it: median {median:.3f}, quartiles {low:.3f} to {high:.3f} of {len(ratios)}")
+    print(f"failing phase / phases around it: median {median:.3f}, quartiles {low:.3f} to {high:.3f} of {len(ratios)}")
 
 
 def described(phases: list[list[float]]) -> str:
-    """The median of the steps of several phases, and how many there are."""
+    """The median of these phases' steps, and their number."""
     steps = [ms for phase in phases for ms in phase]
     return f"{statistics.median(steps):.3f} ms of {len(steps)}" if steps else "no steps"
 

@@ -1,6 +1,6 @@
-"""The table of tracking_overhead.py: each variant beside the bare loop, and whether the target is met.
+"""Table of tracking_overhead.py: each variant beside the bare loop, and whether the target is met.
 
-Differences are within a round, between the medians or the means of its epochs; the ± is the standard error over rounds.
+Differences are taken within a round, between medians or means of epochs. ± is the standard error over rounds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def by_round(
     rows: Sequence[dict[str, Any]], batch: int, variant: str, centre: Callable[[list[float]], float] = statistics.median
 ) -> list[float]:
-    """The centre of each round's epochs, ms a step; in the order of the rounds."""
+    """Median (or other `centre`) of each round's epochs, ms a step, in the order of the rounds."""
     epoch_times: dict[int, list[float]] = {}
     for row in rows:
         if row["batch"] == batch and row["variant"] == variant:

@@ -1,6 +1,6 @@
-"""The training of `cluster_start` as one writes it with Lightning alone, for torchrun; it notes when a step has ended.
+"""The training of `cluster_start` with Lightning alone, for torchrun. It writes the time at which a step has ended.
 
-It imports nothing of timetrial's.
+It imports nothing from timetrial.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-NOTED = "NOTED"  # names the file that is to hold the seconds at which the first step had ended
+NOTED = "NOTED"  # environment variable: the file for the end of the first step, in Unix seconds
 
 
 class Linear(pl.LightningModule):
@@ -38,7 +38,7 @@ class Linear(pl.LightningModule):
 
 
 def note(step: int, rank: int) -> None:
-    """Leave the time of the first step's end on the first rank, whole or not at all."""
+    """Write the time of the first step's end on rank 0, atomically."""
     if step == 1 and rank == 0:
         part = Path(os.environ[NOTED] + ".part")
         part.write_text(str(time.time()), encoding="ascii")

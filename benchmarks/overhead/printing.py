@@ -1,11 +1,11 @@
-"""How long a program that prints takes beside `cat`, and as `model=program`, in turn.
+"""Time of a program that prints, piped into `cat` and as `model=program`, in turns.
 
-    python benchmarks/overhead/printing.py              # five rounds of three programs, some ten minutes on two cores
+    python benchmarks/overhead/printing.py              # five rounds of three programs, about ten minutes on two cores
     python benchmarks/overhead/printing.py --rounds 9
 
-The program times itself: its loop alone, without its start, on the clock and in CPU time. Each round has both sides, in
-the reverse order of the round before, and a ratio is of one round. `our clock` is from `run_start` to `run_stop` of its
-run, which begins with the program's start.
+The program times its own loop, without its start: wall-clock and CPU time. Each round has both sides, in the reverse
+order of the round before, and ratios are taken within a round. `our clock` runs from `run_start` to `run_stop`; it
+includes the program's start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.support.commands import environment, events, launched
 
-# Each: the lines, how long one is, and whether each is flushed.
+# Each: number of lines, their length, whether each is flushed.
 PROGRAMS = {"20,000 lines, each flushed": (20_000, 0, True), "1,000,000 lines": (1_000_000, 0, False),
             "100 MB in lines of 1,000": (100_000, 980, False)}  # fmt: skip
 SOURCE = """
@@ -49,18 +49,18 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             rows = [measured(Path(folder) / str(number), number % 2 == 1, *program) for number in range(rounds)]
         clocks = [clock for _, _, clock in rows]
-        for kind, what in enumerate(("on the clock", "CPU time")):
+        for kind, what in enumerate(("wall clock", "CPU time")):
             cats, ours = [cat[kind] for cat, _, _ in rows], [own[kind] for _, own, _ in rows]
             ratios = [own / cat for cat, own in zip(cats, ours, strict=True)]
             cells = [name, what, *map(spread, (cats, ours, ratios)), "" if kind else spread(clocks)]
             print("|", " | ".join(cells), "|", flush=True)
 
 
-Times = tuple[float, float]  # seconds on the clock and of CPU
+Times = tuple[float, float]  # wall-clock and CPU seconds
 
 
 def measured(folder: Path, reverse: bool, lines: int, length: int, flush: bool) -> tuple[Times, Times, float]:
-    """The times of the program beside `cat`, its times as a run, and the seconds of the run's clock."""
+    """The program's times piped into `cat`, its times as a run, and the seconds of the run's clock."""
     folder.mkdir()
     (folder / "prints.py").write_text(SOURCE)
     words = [sys.executable, "prints.py", str(lines), str(length), str(flush)]

@@ -1,10 +1,10 @@
-"""What sampling costs a training, and the launcher: steps on the GPU with and without the sensors' process beside them.
+"""Cost of sampling: steps on a GPU with and without the sensors' process beside them, and its share of a core.
 
     python benchmarks/overhead/sensors_beside.py --out sensors.json    # one GPU, about four minutes
 
-A step is a chain of bf16 matrix products and normalisations, of about 6 ms on an H100. In each round it is timed once
-with a process beside it that samples the GPU and the machine as a launcher does, every two seconds, and once without;
-which comes first alternates. n is the number of rounds. The process says how much of a core it took.
+A step is a chain of bf16 matrix products and normalisations, about 6 ms on an H100. Each round times it once beside a
+process that samples the GPU and the machine every two seconds, as a launcher does, and once without. The order
+alternates. n is the number of rounds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tracking.record import Journal
 folder, uuid = Path(sys.argv[1]), sys.argv[2]
 journal = Journal(folder / "journal.jsonl")
 thread = SystemMetricsThread(journal, [uuid], folder, float(sys.argv[3]), neighbours=CoTenants([uuid])).start()
-time.sleep(6)  # it imports MLflow
+time.sleep(6)  # the thread imports MLflow
 cpu_sec, start = time.process_time(), time.perf_counter()
 print("ready", flush=True)
 sys.stdin.readline()
@@ -46,7 +46,7 @@ WIDTH, BATCH, DEPTH = 4096, 4096, 8
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=8.0, help="of a measurement")
+    parser.add_argument("--seconds", type=float, default=8.0, help="seconds of a measurement")
     parser.add_argument("--out", type=Path, default=Path("sensors.json"))
     arguments = parser.parse_args()
     layers = [layer for _ in range(DEPTH) for layer in (nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH))]
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def step_ms(model: nn.Module, images: torch.Tensor, seconds: float) -> float:
-    """Milliseconds a step, forward and backward, over so many seconds."""
+    """Milliseconds of a forward and backward pass, repeated for `seconds`."""
     torch.cuda.synchronize()
     start, steps = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
@@ -89,7 +89,7 @@ def step_ms(model: nn.Module, images: torch.Tensor, seconds: float) -> float:
 
 
 def sampled(model: nn.Module, images: torch.Tensor, seconds: float, uuid: str, folder: Path) -> tuple[float, float]:
-    """The same with the sensors' process beside it; and how much of a core that process took."""
+    """Milliseconds of a step beside the sensors' process, and that process's share of a core."""
     command = [sys.executable, "-c", SAMPLER, str(folder.absolute()), uuid, str(INTERVAL_SEC)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin

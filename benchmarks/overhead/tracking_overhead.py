@@ -1,15 +1,14 @@
-"""What measuring costs: our worker with everything on, beside bare Lightning and a bare PyTorch loop, in one process.
+"""Cost of tracking: our worker with all tracking on, bare Lightning, and a bare PyTorch loop, in one process.
 
     python benchmarks/overhead/tracking_overhead.py --out overhead.json      # one GPU, about four minutes
-    python benchmarks/overhead/tracking_overhead.py --cpu                    # tiny sizes, to see that it runs
+    python benchmarks/overhead/tracking_overhead.py --cpu                    # tiny sizes, to check that it runs
 
 The three variants train the same VGG instance (one compiled graph, weights reset in between) on the same images, which
-live on the device. `ours` is trainers.loop.train itself, called with a run folder, so that nothing is
-copied from it.
-A round runs every variant once, each round in another order, so that drift cancels. Timed are whole training epochs
-between synchronisations, without evaluation but with all that our callback does before one; the first epoch of every
-run is dropped. Differences are taken within a round, between the medians of its epochs and between their means, and
-given with their standard error over the rounds (n = rounds, not epochs).
+are on the device. `ours` calls trainers.loop.train with a run folder.
+A round runs each variant once, each round in another order, so that drift cancels. Whole training epochs are timed
+between synchronisations: without the evaluation, but with our callback's work before it. The first epoch of each run is
+dropped. Differences are taken within a round, between medians and between means of its epochs. Their standard error is
+over the rounds (n = rounds, not epochs).
 """
 
 from __future__ import annotations
@@ -53,17 +52,17 @@ NUM_EVAL = 64
 
 
 class TimedVgg(Vgg):
-    """Times its training epochs where Lightning runs them, whichever callbacks there are."""
+    """A VGG that times its training epochs in Lightning's hooks, whatever the callbacks."""
 
     epoch_sec: list[float]
     device_to_wait_for = torch.device("cpu")
 
     def compile_hot_path(self) -> None:
-        """The training step only: evaluation is not timed, and compiling it takes as long again."""
+        """Compile the training step only: evaluation is not timed, and its compilation takes as long."""
         self._forward_loss = compiled(watched_forward_loss, self.device)
 
     def flops_per_sample(self) -> float:
-        """Of no meaning. A step that is compiled by now, and counted, would run uncompiled ever after."""
+        """A placeholder: counting the FLOPs of a compiled step would leave it uncompiled for good."""
         return 1.0
 
     def on_train_epoch_start(self) -> None:
@@ -71,15 +70,15 @@ class TimedVgg(Vgg):
         synchronize(self.device_to_wait_for)
         self._start = time.perf_counter()
 
-    def on_validation_start(self) -> None:  # after our callback's, which reads the last windows and journals them
+    def on_validation_start(self) -> None:  # after our callback's hook, which journals the last windows
         synchronize(self.device_to_wait_for)
         self.epoch_sec.append(time.perf_counter() - self._start)
 
     def cpu(self) -> TimedVgg:
-        """Stay where it is, when Lightning has done with it.
+        """Stay on the device when Lightning ends.
 
-        Moved there and back, its weights have other addresses. CUDA graphs are then recorded again, and each step asks
-        all that were recorded before whether they fit.
+        Weights that are moved to the CPU and back have other addresses. CUDA graphs would be recorded again, and each
+        step would check all earlier ones.
         """
         return self
 
@@ -88,13 +87,13 @@ class TimedVgg(Vgg):
 
 
 def watched_forward_loss(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """The training step, noting where it runs as it is written: of a compiled one, Python runs no line."""
+    """The training step; counts calls that run uncompiled. A compiled step runs none of these Python lines."""
     if not torch.compiler.is_compiling():
         SHARED["uncompiled_steps"] += 1
     return forward_loss(*arguments)
 
 
-# What trainers.loop.train gets as its workload: the instances that all variants share.
+# The workload of trainers.loop.train: the instances that all variants share.
 SHARED: dict[str, Any] = {}
 WORKLOAD = Workload(
     module=lambda data, learning_rate, weight_decay: SHARED["module"], data={"generated": lambda: SHARED["data"]}
@@ -107,7 +106,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def generated(num_train: int) -> ImageData:
-    """Fashion-MNIST's shapes, filled with noise."""
+    """Random images of Fashion-MNIST's shape."""
 
     def read(source: Source) -> tuple[np.ndarray, np.ndarray]:
         random = np.random.default_rng(0)
@@ -134,7 +133,7 @@ def make_config(batch_size: int, on_gpu: bool, num_epochs: int) -> RunConfig:
         precision=from_dict(PrecisionConfig, content),
         gpus=int(on_gpu),
         max_epochs=num_epochs,
-        compile=False,  # the shared instance is compiled already
+        compile=False,  # the shared instance is already compiled
     )
 
 
@@ -142,7 +141,7 @@ def run_bare_pytorch(config: RunConfig, shard: Shard) -> list[float]:
     module, data = SHARED["module"], SHARED["data"]
     optimizer = module.configure_optimizers()
     loader = data.train_loader(config.device_batch_size(), config.seed, shard)
-    # The cache is off as in Lightning: a compiled graph is guarded by it, and casts once a step either way.
+    # No cache, as in Lightning: compiled graphs are guarded by this flag, and cast once a step either way.
     autocast = torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if config.on_gpu() else nullcontext()
     forward_and_loss, seconds = module._forward_loss, []
     assert config.max_epochs is not None
@@ -181,14 +180,14 @@ def run_ours(config: RunConfig, shard: Shard) -> list[float]:
         port = str(free.getsockname()[1])
     torchrun = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     with mock.patch.dict(os.environ, torchrun), tempfile.TemporaryDirectory() as run_dir:
-        documents.write_json(Path(run_dir) / run_folder.FINGERPRINT, SHARED["facts"])  # A worker does so before.
-        # No name of the GPU: utilisation, which is counted before the clock starts, is left out.
+        documents.write_json(Path(run_dir) / run_folder.FINGERPRINT, SHARED["facts"])  # as a worker does
+        # Without the name of a GPU, train counts no FLOPs before its clock starts.
         train(config, Path(run_dir), environment={})
     return list(SHARED["module"].epoch_sec)
 
 
 def measure(batch_size: int, shard: Shard, rounds: int, num_epochs: int) -> list[dict[str, Any]]:
-    """A row an epoch: batch, variant, round, ms_per_step. A first round, not kept, compiles."""
+    """A row for each epoch: batch, variant, round, ms_per_step. An uncounted round compiles first."""
     on_gpu = shard.device.type == "cuda"
     torch.compiler.reset()
     module = TimedVgg(SHARED["data"], learning_rate=1e-3, weight_decay=0.0, epochs=[num_epochs + 1])
@@ -223,15 +222,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cpu", action="store_true", help="fp32 and uncompiled on a CPU, with tiny defaults")
     parser.add_argument("--batches", type=int, nargs="+", help="batch sizes (default 128 512 1024 4096)")
-    parser.add_argument("--samples", type=int, help="images an epoch (default 48,000, as in Fashion-MNIST's study)")
+    parser.add_argument("--samples", type=int, help="images an epoch (default 48,000, as of Fashion-MNIST)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=3, help="timed epochs a variant and round")
-    parser.add_argument("--out", type=Path, help="write the header and the rows as JSON")
+    parser.add_argument("--epochs", type=int, default=3, help="timed epochs of a variant in a round")
+    parser.add_argument("--out", type=Path, help="JSON file of the header and the rows")
     arguments = parser.parse_args()
     batches = arguments.batches or ([2, 8] if arguments.cpu else [128, 512, 1024, 4096])
     device = torch.device("cpu") if arguments.cpu else torch.device("cuda", 0)
     SHARED["data"] = generated(arguments.samples or (64 if arguments.cpu else 48_000))
-    precision.apply(make_config(1, not arguments.cpu, 1).precision)  # `train` does so: graphs depend on what it sets.
+    precision.apply(make_config(1, not arguments.cpu, 1).precision)  # as `train` does: graphs depend on these settings
     SHARED["facts"] = fingerprint.collect(torch, [] if arguments.cpu else [0])
     environment_tags = fingerprint.tags(SHARED["facts"])
     keys = ("env.gpu", "env.driver", "env.cuda", "env.cudnn", "env.torch", "env.cpu", "git.commit", "git.dirty")
@@ -241,17 +240,17 @@ def main() -> int:
     for batch_size in batches:
         start = time.monotonic()
         rows += measure(batch_size, Shard(0, 1, device), arguments.rounds, arguments.epochs)
-        # Without CUDA graphs the host would launch each kernel, and it would be the host that is measured.
+        # Without CUDA graphs the host launches each kernel, and its time would be measured.
         skipped = counters["inductor"]["cudagraph_skips"]
         took = f"batch {batch_size}: {time.monotonic() - start:.0f} s, {skipped} times without a CUDA graph"
         print(took, file=sys.stderr, flush=True)
-        if arguments.out:  # after each size, so that an interrupted run leaves something
+        if arguments.out:  # after each size, so an interrupted run leaves its rows
             arguments.out.write_text(json.dumps({"header": header, "rows": rows}, indent=1) + "\n")
     print(table(rows))
     return 0
 
 
 if __name__ == "__main__":
-    from benchmarks.overhead import tracking_overhead  # the name that trainers.train imports WORKLOAD from
+    from benchmarks.overhead import tracking_overhead  # the name by which WORKLOAD is imported
 
     sys.exit(tracking_overhead.main())
