@@ -67,7 +67,7 @@ def test_a_search_that_is_killed_goes_on_and_names_the_quickest_setting(tmp_path
     assert again.code == 0, again.output
     answer, trials = trace(tmp_path)["answer"], trace(tmp_path)["trials"]
     assert [row["setting"] for row in trials][: len(tried)] == tried
-    assert answer["decided"], again.output
+    assert answer["why"] in ("decided", "nothing compared"), again.output
     assert answer["named"] == {"batch_size": 4, "model.optimizer.lr": 0.01}
     assert "batch_size=4 lr=0.01:" in again.output
     assert len(trials) <= 20

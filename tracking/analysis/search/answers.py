@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -14,6 +15,8 @@ from tracking.analysis.search.known.explored import explored
 from tracking.analysis.search.known.objectives import views
 from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 from tracking.analysis.statistics import floored_variance, ratio_bounds
+
+ENDS = ("reached", "stopped", "missed", "failed")  # of a run, best first
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,15 @@ class Ratio:
 class Answer:
     """The answer: the setting that is `named`, and those that are `alike`, which do not differ from it significantly.
 
-    - `decided`: whether deciding ended by its own rules.
-    - `why`: what ended it: "decided", "not told apart", "budget spent", "running", "all missed" or "no runs".
+    - `decided`: whether deciding compared finalists, and ended by its own rules.
+    - `why`: what ended it: "decided", "not told apart", "nothing compared" (one finalist), "budget spent", "running",
+      "all missed" or "no runs".
     - `named`: None before the first look.
+    - `compared`: the other settings whose deciding runs were compared with those of the named one.
+    - `only_explored`: the number of settings that no deciding run compared, by how exploring ended for them:
+      "reached", "stopped", "missed" or "failed".
     - `leading`: the best setting so far, if need be of exploring; it makes no claim.
-    - `tolerance`: the share by which the best finalist may be sooner than the named one.
+    - `tolerance`: the share by which the best finalist may be sooner than the named one; None if nothing was compared.
     - `unbiased`: the named setting's mean, corrected for the luck of being chosen.
     - `ratios`: to each other group's best.
     - `grid_cost`: an estimate.
@@ -61,6 +68,8 @@ class Answer:
     why: str
     named: Mapping[str, Scalar] | None = None
     alike: tuple[Mapping[str, Scalar], ...] = ()
+    compared: tuple[Mapping[str, Scalar], ...] = ()
+    only_explored: Mapping[str, int] | None = None
     leading: Mapping[str, Scalar] | None = None
     tolerance: float | None = None
     unbiased: float | None = None
@@ -93,17 +102,20 @@ def answer(rules: Rules, trials: Sequence[SearchTrial]) -> Answer:
     decided = of_phase(trials, DECIDE)
     settings = {key_of(setting): setting for setting in [*deciding.finalists, *(trial.setting for trial in decided)]}
     named = _named(standing) if standing.num_looks else None
+    rivals = [key for key in map(key_of, deciding.finalists) if named and key != named]
     best = best_of_groups(rules, standing.blocks, standing.members)
     whole = Blocks({key: standing.blocks.runs[key] for key in standing.candidates}, standing.blocks.num)
     figures = {key: _figure(rules, settings[key], standing, key in best.values()) for key in settings}
     exploring = of_phase(trials, EXPLORE)
     return Answer(
-        decided=standing.ended and named is not None,
-        why=_why(trials, standing, named),
+        decided=standing.ended and bool(rivals),
+        why=_why(trials, standing, named, rivals),
         named=settings[named] if named else None,
         alike=tuple(settings[key] for key in standing.candidates if key != named) if named else (),
+        compared=tuple(settings[key] for key in rivals),
+        only_explored=_only_explored(exploring, settings),
         leading=settings[named] if named else _leading(rules, trials),
-        tolerance=_tolerance(rules, whole, named, standing.candidates) if named else None,
+        tolerance=_tolerance(rules, whole, named, standing.candidates) if named and rivals else None,
         unbiased=_unbiased(figures[named], whole, standing.candidates) if named else None,
         figures=tuple(figures.values()),
         best_by_group={group: figures[key] for group, key in best.items()},
@@ -124,14 +136,26 @@ def _named(standing: Standing) -> Key | None:
     return key if key and standing.blocks.times(key).reached else None
 
 
-def _why(trials: Sequence[SearchTrial], standing: Standing, named: Key | None) -> str:
+def _why(trials: Sequence[SearchTrial], standing: Standing, named: Key | None, rivals: Sequence[Key]) -> str:
     if any(trial.state == "running" for trial in trials):
         return "running"
     if not any(trial.value is not None for trial in trials):
         return "all missed" if trials else "no runs"
+    if standing.ended and named and not rivals:
+        return "nothing compared"
     if standing.ended and named:
         return "decided" if len(standing.candidates) == 1 else "not told apart"
     return "all missed" if standing.ended else "budget spent"
+
+
+def _only_explored(exploring: Sequence[SearchTrial], decided: Collection[Key]) -> dict[str, int]:
+    """The number of explored settings without a deciding run, by the best end of their runs."""
+    ends: dict[Key, set[str]] = {}
+    for trial in exploring:
+        if trial.key not in decided and trial.state != "running":
+            ends.setdefault(trial.key, set()).add(trial.state)
+    best = Counter(next(end for end in ENDS if end in own) for own in ends.values())
+    return {end: best[end] for end in ENDS if best[end]}
 
 
 def _leading(rules: Rules, trials: Sequence[SearchTrial]) -> Mapping[str, Scalar] | None:

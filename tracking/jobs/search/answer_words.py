@@ -18,6 +18,13 @@ LABELS = {"time": "time to accuracy (s)", "cost": "cost to accuracy (USD)", "ene
 UNITS = {"time": "s", "cost": "USD", "energy": "J"}
 BETTER = {"time": "as fast", "cost": "as cheap", "energy": "as sparing of energy"}
 BEST = {"time": "quickest", "cost": "cheapest", "energy": "least energy"}
+ENDS = {
+    "reached": "reached the target",
+    "stopped": "stopped at a cap",
+    "missed": "without the target",
+    "failed": "failed",
+}
+NOTHING_COMPARED = "nothing compared"
 Rates = Mapping[Key, tuple[float | None, float | None]]  # a setting's samples/s and epochs
 
 
@@ -103,6 +110,10 @@ def _cells(figure: Figure) -> tuple[str, str]:
 
 
 def _mark(answer: Answer, figure: Figure, objective: str) -> str:
+    if figure.setting == answer.named and answer.why == NOTHING_COMPARED:
+        return "only finalist"
+    if figure.setting == answer.named and answer.compared and not _reached(answer, answer.compared):
+        return "only it reached the target"
     if figure.setting == answer.named:
         return BEST[objective] if answer.decided and not answer.alike else f"{BEST[objective]} so far"
     return "not told from it" if figure.setting in answer.alike else ""
@@ -126,7 +137,7 @@ def _verdict(answer: Answer, objective: str) -> list[str]:
         ]
     [figure] = [figure for figure in answer.figures if figure.setting == answer.named]
     said = [f"{setting_text(answer.named)}: {figure_text(figure, objective)}."]
-    if not answer.decided:
+    if not answer.decided and answer.why != NOTHING_COMPARED:
         said = ["Not decided within the budget.", *said]
     if answer.alike:
         others = "; ".join(setting_text(setting) for setting in answer.alike)
@@ -134,6 +145,27 @@ def _verdict(answer: Answer, objective: str) -> list[str]:
         said.append(f"It cannot be told from {others}.{within}")
     if answer.alike and answer.unbiased is not None:
         said.append(f"Without the luck of being chosen among them: {answer.unbiased:.4g} {UNITS[objective]}.")
+    return [*said, *_compared(answer, objective)]
+
+
+def _reached(answer: Answer, settings: Sequence[Mapping[str, Scalar]]) -> list[Mapping[str, Scalar]]:
+    """Those of the settings that reached the target in a deciding run."""
+    return [figure.setting for figure in answer.figures if figure.setting in settings and figure.mean is not None]
+
+
+def _compared(answer: Answer, objective: str) -> list[str]:
+    """The settings that deciding compared with the named one, if any, and those that only exploring ran."""
+    explored = answer.only_explored or {}
+    ends = ", ".join(f"{num} {ENDS[end]}" for end, num in explored.items())
+    if answer.why == NOTHING_COMPARED:
+        others = f"Exploring ran {counted(sum(explored.values()), 'other setting')}: {ends}." if explored else ""
+        alone = f"It was the only finalist, so no runs were compared: it is not shown to be the {BEST[objective]}."
+        return [alone, *filter(None, [others])]
+    reached = _reached(answer, answer.compared)
+    short = [setting_text(setting) for setting in answer.compared if setting not in reached]
+    said = [f"No deciding run of {'; '.join(short)} reached the target."] if short else []
+    if explored:
+        said.append(f"Compared with {counted(len(answer.compared), 'other setting')}; only explored: {ends}.")
     return said
 
 
