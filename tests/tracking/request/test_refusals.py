@@ -111,10 +111,10 @@ REFUSED = {
     "model.workload=nothing": ["model.workload=nothing", "package.module:NAME"],
     "model.workload=nothing:WORKLOAD dry_run=true": [
         "model.workload=nothing:WORKLOAD",
-        "no module nothing",
+        "module nothing does not exist",
         "PYTHONPATH",
     ],
-    "model.workload=trainers.models.vg:WORKLOAD": ["there is no module trainers.models.vg", "package.module:NAME"],
+    "model.workload=trainers.models.vg:WORKLOAD": ["module trainers.models.vg does not exist", "package.module:NAME"],
     "-m seed=1,2 model.workload=trainers.models.vgg:WORKLAOD": ["trainers.models.vgg has no WORKLAOD"],
     "-m seed=1,2 target=7": ["target=7", "accuracy: 0 to 1"],
 }

@@ -19,7 +19,7 @@ MIN_FREE_GB = 5.0
 
 @dataclass(frozen=True)
 class Subject:
-    """What to look at; `uri` may hold credentials."""
+    """The server, folders and data to examine; `uri` may hold credentials."""
 
     uri: str
     experiment: str = "timetrial"
@@ -27,17 +27,17 @@ class Subject:
     dataset_path: Path | None = None
 
 
-def examine(asked: Subject, run: CommandRunner = run, free: Callable[[Path], int] | None = None) -> Iterator[Finding]:
+def examine(subject: Subject, run: CommandRunner = run, free: Callable[[Path], int] | None = None) -> Iterator[Finding]:
     """Every finding, in the order in which a run would meet it; `run` and `free` are for tests."""
     yield from gpus(run)
     yield bytecode()
-    yield from tracking_server(asked.uri, asked.experiment)
-    for what, path in (("runs_dir", asked.runs_dir), ("cache", cache())):
+    yield from tracking_server(subject.uri, subject.experiment)
+    for what, path in (("runs_dir", subject.runs_dir), ("cache", cache())):
         yield disk(what, path, free or (lambda place: shutil.disk_usage(place).free))
     if why := distrust(cache(), whole=False):
-        yield Finding("cache", f"{why}; mend that, or set TIMETRIAL_CACHE to a folder of your own", ok=False)
-    if asked.dataset_path is not None:
-        yield dataset(asked.dataset_path)
+        yield Finding("cache", f"{why}. Next: mend that, or set TIMETRIAL_CACHE to your own folder", ok=False)
+    if subject.dataset_path is not None:
+        yield dataset(subject.dataset_path)
 
 
 def bytecode(package: str = "torch") -> Finding:
@@ -47,22 +47,25 @@ def bytecode(package: str = "torch") -> Finding:
         return Finding("bytecode", "Python keeps it")
     mend = "unset PYTHONDONTWRITEBYTECODE, or compile the packages once (python -m compileall)"
     return Finding(
-        "bytecode", f"Python keeps none. Workers keep theirs in {cache() / BYTECODE}; launchers compile anew: {mend}",
+        "bytecode",
+        f"Python does not keep it; workers use {cache() / BYTECODE}, and launchers compile anew. Next: {mend}",
         tip=True,
     )  # fmt: skip
 
 
 def disk(what: str, path: Path, free: Callable[[Path], int]) -> Finding:
-    there = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        return Finding(what, f"{path}: {there} cannot be written to; give a folder that can", ok=False)
-    gb = free(there) / 1e9
+    """The finding on whether a folder can be written to and has MIN_FREE_GB."""
+    existing = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        return Finding(what, f"{path}: {existing} cannot be written to. Next: give another folder", ok=False)
+    gb = free(existing) / 1e9
     if gb < MIN_FREE_GB:
-        return Finding(what, f"{gb:.1f} GB free at {path}: make room, {MIN_FREE_GB:g} GB at least", ok=False)
+        return Finding(what, f"{gb:.1f} GB free at {path}. Next: free {MIN_FREE_GB:g} GB at least", ok=False)
     return Finding(what, f"{gb:.0f} GB free at {path}")
 
 
 def dataset(path: Path) -> Finding:
+    """The finding on whether a dataset's folder can be read and holds something."""
     try:
         entries = sorted(path.iterdir())
         first = next((entry for entry in entries if entry.is_file()), None)
@@ -70,5 +73,7 @@ def dataset(path: Path) -> Finding:
             with first.open("rb") as file:
                 file.read(1)
     except OSError as error:
-        return Finding("dataset", f"{path}: {error.strerror}; give a folder that you can read", ok=False)
-    return Finding("dataset", f"{path}: {len(entries) or 'no'} files and folders", ok=bool(entries))
+        return Finding("dataset", f"{path}: {error.strerror}. Next: give a folder that you can read", ok=False)
+    if not entries:
+        return Finding("dataset", f"{path}: is empty. Next: give the folder of the data", ok=False)
+    return Finding("dataset", f"{path}: {len(entries)} files and folders")

@@ -9,6 +9,8 @@ from tracking.base.safe_text import printable
 
 @dataclass(frozen=True)
 class Finding:
+    """One check: its subject, its words, and whether it passed."""
+
     what: str
     words: str
     ok: bool = True

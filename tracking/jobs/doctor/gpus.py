@@ -16,7 +16,7 @@ from tracking.jobs.doctor.finding import Finding
 from tracking.machine.environment import nvidia_smi, nvml
 from tracking.machine.stacks import MIN_DRIVER
 
-NOT_STARTED = 127  # a shell's exit code for a command that is not there
+NOT_STARTED = 127  # a shell's exit code for a missing command
 NCCL_TIMEOUT_SEC = 180.0
 
 CommandRunner = Callable[[Sequence[str], float], tuple[int, str]]  # command, seconds to wait -> exit code, output
@@ -25,7 +25,7 @@ CommandRunner = Callable[[Sequence[str], float], tuple[int, str]]  # command, se
 def run(command: Sequence[str], timeout_sec: float) -> tuple[int, str]:
     """Exit code and output; NOT_STARTED or 124 with the reason if the command does not start or end.
 
-    All its children are killed: a process that waits for a GPU keeps its memory.
+    Kills all its children, since a process that waits for a GPU keeps its memory.
     """
     folders = [str(installation.SEARCH_FOLDER), os.environ.get("PYTHONPATH")]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
@@ -34,27 +34,32 @@ def run(command: Sequence[str], timeout_sec: float) -> tuple[int, str]:
         with subprocess.Popen(command, env=environ, start_new_session=True, **pipes) as process:
             try:
                 output, errors = process.communicate(timeout=timeout_sec)
-            finally:  # Ctrl-C too, which does not reach a session of its own
+            finally:  # after Ctrl-C too, which does not reach the new session
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
     except OSError as error:
         return NOT_STARTED, str(error)
     except subprocess.TimeoutExpired:
-        return 124, f"still running after {timeout_sec:g} s: ended"
+        return 124, f"still ran after {timeout_sec:g} s, and was killed"
     return process.returncode, output or errors
 
 
 def gpus(run: CommandRunner) -> Iterator[Finding]:
+    """Findings on GPUs, NVML, torch, driver and NCCL."""
     code, text = run(("nvidia-smi", "-q", "-x"), 60)
-    seen = nvidia_smi.parse_gpus(text)
-    names = [gpu.get("name", "unknown") for gpu in seen.get("gpus", [])]
+    machine = nvidia_smi.parse_gpus(text)
+    names = [gpu.get("name", "unknown") for gpu in machine.get("gpus", [])]
     if not names:
         missing = code == NOT_STARTED
-        words = "none here; gpus=0 trains on the CPU" if missing else f"nvidia-smi finds none: {last_line(text)}"
+        words = (
+            "no GPU on this machine; gpus=0 trains on the CPU"
+            if missing
+            else f"nvidia-smi finds no GPU: {last_line(text)}"
+        )
         yield Finding("GPU", words, ok=missing)
     else:
         counts = " + ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
-        yield Finding("GPU", f"{counts}, driver {seen.get('driver')}")
+        yield Finding("GPU", f"{counts}, driver {machine.get('driver')}")
     if why := nvml.trouble():
         yield Finding("NVML", why, ok=False)
     command = (sys.executable, "-P", "-m", installation.module("trainers.ceilings.nccl_check"))
@@ -64,7 +69,7 @@ def gpus(run: CommandRunner) -> Iterator[Finding]:
     except ValueError:
         yield Finding("torch", f"{' '.join(command[1:])} ended with exit code {code}: {last_line(text)}", ok=False)
         return
-    yield driver(seen.get("driver"), stack, len(names))
+    yield driver(machine.get("driver"), stack, len(names))
     yield nccl(stack)
 
 
@@ -74,26 +79,27 @@ def driver(version: str | None, stack: dict[str, Any], num_gpus: int) -> Finding
     if not num_gpus or version is None:
         return Finding("driver", f"no GPU: not checked (torch {torch}, CUDA {cuda or 'none'})")
     if cuda is None:
-        return Finding("driver", f"torch {torch} is built without CUDA: install a build that has it", ok=False)
-    least = MIN_DRIVER.get(int(cuda.split(".")[0]))
-    if least is None:
-        return Finding("driver", f"{version}; what CUDA {cuda} of torch {torch} needs is not known here")
-    if int(version.split(".")[0]) < least:
+        return Finding("driver", f"torch {torch} is built without CUDA. Next: install a build that has it", ok=False)
+    oldest = MIN_DRIVER.get(int(cuda.split(".")[0]))
+    if oldest is None:
+        return Finding("driver", f"{version}; the driver that CUDA {cuda} of torch {torch} needs is not known")
+    if int(version.split(".")[0]) < oldest:
         fitting = [major for major, needed in MIN_DRIVER.items() if int(version.split(".")[0]) >= needed]
         other = f", or a torch built for CUDA {max(fitting)}" if fitting else ""
-        words = f"{version} is too old for CUDA {cuda} of torch {torch}: install driver {least} or newer{other}"
+        words = f"{version} is too old for CUDA {cuda} of torch {torch}. Next: install driver {oldest} or newer{other}"
         return Finding("driver", words, ok=False)
     if not stack["gpus"]:
-        words = f"torch {torch} sees none of the {num_gpus} GPUs: is CUDA_VISIBLE_DEVICES as it should be?"
+        words = f"torch {torch} does not see the {num_gpus} GPUs. Next: check CUDA_VISIBLE_DEVICES"
         return Finding("driver", words, ok=False)
-    return Finding("driver", f"{version} is new enough for CUDA {cuda} of torch {torch} (from {least} on)")
+    return Finding("driver", f"{version} is new enough for CUDA {cuda} of torch {torch} (from {oldest} on)")
 
 
 def nccl(stack: dict[str, Any]) -> Finding:
+    """The finding on NCCL: its version and the bandwidth of an all-reduce."""
     if "error" in stack:
-        return Finding("NCCL", f"{stack['error']}. NCCL_DEBUG=INFO says more", ok=False)
+        return Finding("NCCL", f"{stack['error']}. Next: set NCCL_DEBUG=INFO, which says more", ok=False)
     if stack["gpus"] < 2:
-        return Finding("NCCL", "no GPU: not checked" if not stack["gpus"] else "one GPU: nothing to talk to")
+        return Finding("NCCL", "no GPU: not checked" if not stack["gpus"] else "one GPU: not checked")
     words = f"{stack['nccl']}, all-reduce over {stack['gpus']} GPUs at {stack['bus_gb_per_sec']:.1f} GB/s bus bandwidth"
     return Finding("NCCL", words)
 

@@ -20,36 +20,44 @@ OLDEST_SERVER, NEWEST_TESTED = (3, 5), (3, 17)  # MLflow's versions; the first a
 
 
 def tracking_server(uri: str, experiment: str) -> Iterator[Finding]:
+    """Findings on the tracking server: answer, version and an upload."""
     shown = secrets.strip_credentials(uri)
     if uri.startswith("sqlite:") and not Path(uri.partition("///")[2]).exists():
-        yield Finding("server", f"none: runs go to {shown}, which the first run makes")
+        yield Finding("server", f"{shown} does not exist yet; the first run makes it")
         return
     try:
         server.check_server(uri, experiment)
     except (TrackingRefused, TrackingUnavailable) as error:
         yield Finding("server", str(error), ok=False)
-        yield Finding("upload", "not tried", ok=False)
+        yield Finding("upload", "not tried, since the server does not answer", ok=False)
         return
-    yield version(uri) if connection.is_http(uri) else Finding("server", f"{shown} (no server between)")
+    yield (
+        version(uri)
+        if connection.is_http(uri)
+        else Finding("server", f"{shown} (a file or database, without a server)")
+    )
     yield upload(uri)
 
 
 def version(uri: str) -> Finding:
+    """The finding on a server's version."""
     shown = secrets.strip_credentials(uri)
     try:
         text = connection.request(uri, "GET", "version").text.strip()
     except (connection.Misconfigured, OSError) as error:
         return Finding("server", f"{shown}: {error}", ok=False)
     if not (match := re.fullmatch(r"(\d+)\.(\d+)(\.\S+)?", text)):
-        return Finding("server", f"{shown} does not tell its version: is it MLflow's?", ok=False)
+        return Finding(
+            "server", f"{shown} does not answer with a version. Next: give the address of an MLflow server", ok=False
+        )
     release = int(match[1]), int(match[2])
     user = connection.user(uri)
     words = f"{shown} answers{f' {user}' if user else ''}, MLflow {text}"
     if release < OLDEST_SERVER:
-        return Finding("server", f"{words}: too old; upgrade it to {version_text(OLDEST_SERVER)} or newer", ok=False)
-    newer = (
-        f" (newer than the {version_text(NEWEST_TESTED)} that this was tested with)" if release > NEWEST_TESTED else ""
-    )
+        return Finding(
+            "server", f"{words}: too old. Next: upgrade it to {version_text(OLDEST_SERVER)} or newer", ok=False
+        )
+    newer = f" (newer than {version_text(NEWEST_TESTED)}, the newest tested version)" if release > NEWEST_TESTED else ""
     return Finding("server", words + newer)
 
 
@@ -59,7 +67,7 @@ def upload(uri: str) -> Finding:
     from tracking.store.server import open_client
 
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    # A new experiment: only its maker or a user with MANAGE can delete it, and other doctors may run at this time.
+    # A new experiment: only its maker or a user with MANAGE can delete it, and another doctor may run now.
     experiment = "-".join(filter(None, ("doctor", connection.user(uri), token_hex(4))))
     with tempfile.TemporaryDirectory() as scratch:
         folder = run_folder.create(Path(scratch), "doctor")
@@ -82,11 +90,17 @@ def upload(uri: str) -> Finding:
             return Finding("upload", str(error), ok=False)
         finally:
             if mirror.experiment_id:
-                with suppress(Exception):  # A failure before this one is what matters, and is told.
+                with suppress(Exception):  # An earlier failure matters more, and is reported.
                     client.delete_experiment(mirror.experiment_id)  # This deletes its run, too.
     if (back, history) != (info.uid, [1.0]):
-        return Finding("upload", f"what was read back is not what was sent: {back!r}, {history}", ok=False)
-    return Finding("upload", f"a metric and an artifact, in an experiment {experiment!r}, now deleted")
+        return Finding(
+            "upload",
+            f"read back {back!r} and {history}, which is not what was sent. Next: check the server's artifact store",
+            ok=False,
+        )
+    return Finding(
+        "upload", f"a metric and an artifact went into experiment {experiment!r} and came back; it is deleted now"
+    )
 
 
 def version_text(version: tuple[int, int]) -> str:

@@ -1,9 +1,9 @@
 """Workers of a sweep, forked from a process that has imported PyTorch, Lightning and the workload.
 
-Such a server (trainers/loop/worker/fork_server.py) is a worker that has stopped before it reads its run. It has the
-command, variables and folder that a new worker would have: for other ones, another server is started. A fork gets the
-cores, NUMA nodes and GPUs of its supervisor when it begins. The server keeps no state of a run, since each is a fork of
-its own. Where it cannot be reached, a new process is started as ever.
+Such a server (trainers/loop/worker/fork_server.py) is a worker that stops before it reads its run. It has the command,
+variables and folder that a new worker would have; each other combination has its own server. A fork takes the cores,
+NUMA nodes and GPUs of its supervisor. The server keeps no state of a run. If it cannot be reached, a new process is
+started instead.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from tracking.jobs.handover.fork_servers import BEGAN, ENDED, SERVE, STALE, Fork
 from tracking.jobs.handover.inheritance import Inheritance
 
 MAX_BYTES = 64  # of an answer: a process id, or an exit code
-KILL_SEC = 5.0  # how long a killed server may take to be gone
-servers: list[subprocess.Popen[bytes]] = []  # those started here, which outlive this process
-SAID = "said"  # marks a launch that has said why its workers are new processes
-BROKEN = ".broken"  # marks a kind of worker whose server ended before it forked
+KILL_SEC = 5.0  # longest wait for a killed server's end
+servers: list[subprocess.Popen[bytes]] = []  # servers that this process started; they outlive it
+REPORTED = "said"  # file of a launch that has printed why its workers are not forked
+BROKEN = ".broken"  # suffix of the file of a kind of worker whose server ended before it forked
 
 
-Fresh = Callable[[int], "subprocess.Popen[bytes]"]  # starts a new process with this output
+Start = Callable[[int], "subprocess.Popen[bytes]"]  # starts a new process with this output
 
 
 @dataclass(frozen=True)
-class OwnServer:
-    """A server that was started for a worker, and the file that marks its kind where it ends before it forks."""
+class StartedServer:
+    """A server that was started for a worker, and the file that marks its kind if it ends before it forks."""
 
     process: subprocess.Popen[bytes]
     broken: Path
@@ -48,89 +48,90 @@ class ForkedWorker:
     """A forked worker with the used part of subprocess.Popen's interface.
 
     The server sends the process id and then the exit code, and ends the worker when this end of the channel closes. If
-    the server ends before it has forked, `fresh` starts a new process with `output`.
+    the server ends before it has forked, `start` starts a new process with `output`.
     """
 
     stdin = None
 
     def __init__(
-        self, channel: socket.socket, fresh: Fresh, output: int, told: Callable[[int], object], own: OwnServer | None
+        self, channel: socket.socket, start: Start, output: int, on_start: Callable[[int], object],
+        server: StartedServer | None,
     ) -> None:  # fmt: skip
         self.returncode: int | None = None
-        self._channel, self._fresh, self._told, self._own = channel, fresh, told, own
+        self._channel, self._start, self._on_start, self._server = channel, start, on_start, server
         self._withdrawn = False
-        self._output = os.dup(output)  # The caller closes its own.
+        self._output = os.dup(output)  # The caller closes `output`.
         self._pid: int | None = None
-        self._instead: subprocess.Popen[bytes] | None = None
+        self._substitute: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int:
-        """Waits until the server has forked it."""
+        """The process id; waits until the server has forked the worker."""
         while self._pid is None:
-            self._hear(None)
+            self._receive(None)
         return self._pid
 
     def withdraw(self) -> bool:
-        """Take the request back unless the worker has begun; whether that was in time.
+        """Withdraw the request; returns whether the worker had not begun.
 
-        A server that was started for this worker is killed: it imports, and has no forks yet. Any other one skips the
-        request.
+        A server that was started for this worker is killed: it still imports and has no forks. Any other server skips
+        the request.
         """
         if self._pid is None and self.returncode is None:
             self._withdrawn = True
             with suppress(OSError):  # The server has ended.
-                self._channel.shutdown(socket.SHUT_RD)  # From now on a fork cannot say that it begins.
-            self._hear(0.0)
+                self._channel.shutdown(socket.SHUT_RD)  # From now on a fork cannot report its start.
+            self._receive(0.0)
         return self._pid is None
 
     def poll(self) -> int | None:
-        self._hear(0.0)
+        self._receive(0.0)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code. Raises subprocess.TimeoutExpired."""
+        """Wait for the exit code and return it. Raises subprocess.TimeoutExpired."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while self.returncode is None:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise subprocess.TimeoutExpired("worker", timeout or 0.0)
-            self._hear(left)
+            self._receive(left)
         return self.returncode
 
-    def _hear(self, within_sec: float | None) -> None:
-        """Take in what the server says within this time."""
-        if self._instead:
+    def _receive(self, within_sec: float | None) -> None:
+        """Handle a message of the server, if one comes within this time."""
+        if self._substitute:
             with suppress(subprocess.TimeoutExpired):
-                self.returncode = self._instead.wait(within_sec)
+                self.returncode = self._substitute.wait(within_sec)
             return
         if self.returncode is not None or not select.select([self._channel], [], [], within_sec)[0]:
             return
         try:
-            words = self._channel.recv(MAX_BYTES)
+            message = self._channel.recv(MAX_BYTES)
         except OSError:
-            words = b""
-        what, _, number = words.decode().partition(" ")
-        if what == BEGAN:
+            message = b""
+        kind, _, number = message.decode().partition(" ")
+        if kind == BEGAN:
             self._pid = int(number)
-            self._told(self._pid)
+            self._on_start(self._pid)
             os.close(self._output)
         elif self._withdrawn and self._pid is None:
             self._channel.close()
             os.close(self._output)
             self.returncode = -signal.SIGTERM
-            if self._own:
-                self._own.process.kill()
+            if self._server:
+                self._server.process.kill()
                 with suppress(subprocess.TimeoutExpired):  # It still holds the lock of the run's folder.
-                    self._own.process.wait(KILL_SEC)
+                    self._server.process.wait(KILL_SEC)
         elif self._pid is None:
             self._channel.close()
-            if self._own and what != STALE:
-                self._own.broken.touch()
-            self._instead = self._fresh(self._output)
-            self._pid = self._instead.pid
+            if self._server and kind != STALE:
+                self._server.broken.touch()
+            self._substitute = self._start(self._output)
+            self._pid = self._substitute.pid
             os.close(self._output)
-        else:  # A server that was killed has taken its forks along.
-            self.returncode = int(number) if what == ENDED else -signal.SIGKILL
+        else:  # If the server was killed, so were its forks.
+            self.returncode = int(number) if kind == ENDED else -signal.SIGKILL
             self._channel.close()
 
 
@@ -138,55 +139,54 @@ Started = subprocess.Popen[bytes] | ForkedWorker
 
 
 def fork_or_start(
-    forks: Forks, argv: Sequence[str], environ: Mapping[str, str], descriptors: Sequence[int], alike: Sequence[object],
-    fresh: Fresh, told: Callable[[int], object],
+    forks: Forks, argv: Sequence[str], environ: Mapping[str, str], descriptors: Sequence[int],
+    imports_by: Sequence[object], start: Start, on_start: Callable[[int], object],
 ) -> Started:  # fmt: skip
-    """Have a server fork the worker `argv`, or start it by `fresh` if no server can be reached.
+    """Have a server fork the worker `argv`, or start it by `start` if no server can be reached.
 
-    `descriptors` are its output and other inherited ones. `alike` holds what its imports depend on beside its command;
-    workers of one server have it in common. `told` is called with its process id.
+    `descriptors` are its output and other inherited ones. `imports_by` holds what its imports depend on beside its
+    command; it is the same for all workers of a server. `on_start` is called with the process id.
     """
-    path = forks.folder / key_of(argv, alike)
+    path = forks.folder / key_of(argv, imports_by)
     broken = path.with_suffix(BROKEN)
     if broken.exists():
-        return fresh(descriptors[0])
-    told_run = {"run": argv[-1], "environ": dict(environ), "last": forks.last, **asdict(Inheritance.own())}
-    request = json.dumps(told_run).encode()
+        return start(descriptors[0])
+    request = {"run": argv[-1], "environ": dict(environ), "last": forks.last, **asdict(Inheritance.own())}
     try:
-        with alone(path):  # Who starts a server is the first to ask it, and others ask the same one.
-            channel, own = connected(path), None
+        with locked(path):  # The starter of a server sends the first request, and other supervisors use that server.
+            channel, server = connected(path), None
             if channel is None and not forks.last:
-                own = OwnServer(serve(forks, path, argv, environ), broken)
+                server = StartedServer(start_server(forks, path, argv, environ), broken)
                 channel = connected(path)
         if channel is None:
-            return fresh(descriptors[0])
+            return start(descriptors[0])
     except OSError as error:
-        say_once(forks, error)
-        return fresh(descriptors[0])
+        report_once(forks, error)
+        return start(descriptors[0])
     try:
-        socket.send_fds(channel, [request], list(descriptors))
+        socket.send_fds(channel, [json.dumps(request).encode()], list(descriptors))
     except OSError:  # The server has just ended.
         channel.close()
-        return fresh(descriptors[0])
-    return ForkedWorker(channel, fresh, descriptors[0], told, own)
+        return start(descriptors[0])
+    return ForkedWorker(channel, start, descriptors[0], on_start, server)
 
 
-def say_once(forks: Forks, error: OSError) -> None:
-    """Say why workers are not forked, unless another supervisor of this launch has said it, or its folder is gone."""
+def report_once(forks: Forks, error: OSError) -> None:
+    """Print why workers are not forked, once in a launch, while its folder exists."""
     with suppress(OSError):
-        (forks.folder / SAID).touch(exist_ok=False)
-        print(f"workers of this launch are not forked, and import PyTorch each: {error}", file=sys.stderr, flush=True)
+        (forks.folder / REPORTED).touch(exist_ok=False)
+        print(f"note: workers are not forked, so each imports PyTorch anew: {error}", file=sys.stderr, flush=True)
 
 
-def key_of(argv: Sequence[str], alike: Sequence[object]) -> str:
-    """Names a kind of worker: its command and folder, and what else it depends on."""
-    words = json.dumps([list(argv[:-1]), str(Path.cwd()), list(alike)])
+def key_of(argv: Sequence[str], imports_by: Sequence[object]) -> str:
+    """The name of a kind of worker: a digest of its command, its folder and `imports_by`."""
+    words = json.dumps([list(argv[:-1]), str(Path.cwd()), list(imports_by)])
     return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Nobody else is in such a block for this path. Raises OSError."""
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of this path: one process at a time. Raises OSError."""
     with path.with_suffix(".lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -194,7 +194,7 @@ def alone(path: Path) -> Iterator[None]:
 
 @contextmanager
 def address(path: Path) -> Iterator[str]:
-    """A name for a socket at `path` that is short enough for AF_UNIX (107 bytes), whatever TMPDIR is."""
+    """An address of the socket at `path` that fits AF_UNIX's 107 bytes, however long TMPDIR is."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"
@@ -206,24 +206,26 @@ def connected(path: Path) -> socket.socket | None:
     """A channel to the server at `path`; None if it has ended."""
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        with address(path) as there:
-            channel.connect(there)
+        with address(path) as short:
+            channel.connect(short)
     except (FileNotFoundError, ConnectionRefusedError):
         channel.close()
         return None
     return channel
 
 
-def serve(forks: Forks, path: Path, argv: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a server that is met at `path`; it takes what it is asked for when its imports are done. Raises OSError."""
+def start_server(
+    forks: Forks, path: Path, argv: Sequence[str], environ: Mapping[str, str]
+) -> subprocess.Popen[bytes]:  # fmt: skip
+    """Start a server that listens at `path`; it answers requests once its imports are done. Raises OSError."""
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        with address(path) as here:
-            listener.bind(here)
+        with address(path) as short:
+            listener.bind(short)
         listener.listen()
-        asked = [SERVE, str(listener.fileno()), str(forks.line), argv[-1]]
+        options = [SERVE, str(listener.fileno()), str(forks.line), argv[-1]]
         server = subprocess.Popen(
-            [*argv[:-1], *asked], env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            [*argv[:-1], *options], env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, start_new_session=True, pass_fds=[listener.fileno(), forks.line],
         )  # fmt: skip
     servers.append(server)

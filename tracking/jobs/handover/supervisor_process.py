@@ -1,8 +1,8 @@
-"""A supervisor's process, started ahead of its run and told of the run over a socket.
+"""A supervisor's process, started ahead of its run; the run is assigned over a socket.
 
-So its imports delay no worker, and it can start before the request was looked at. The socket is its lifeline, too: by
-it the supervisor learns of its launcher's end (tracking/jobs/node/lifeline.py). The lock of the run's folder travels in
-the same message, so the folder always has an owner.
+It imports while the launcher still checks the request, so its imports delay no worker. The socket is also its lifeline
+(tracking/jobs/handover/lifeline.py). The lock of the run's folder travels in the same message, so the folder always has
+an owner.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tracking.jobs.handover.fork_servers import Forks
 
 SUPERVISOR = installation.module("tracking.jobs.node.__main__")
 MAX_BYTES = 65536  # of a message
-# Words of a command line that ask for something else than a run on this machine.
+# Words of a command line that starts no run on this machine.
 NO_RUN_HERE = re.compile(
     r"(-h|-c|-i|-sc|--help|--version|--cfg|--info|--hydra-help|--shell-completion)(=|$)"
     r"|\+{0,2}(dry_run|cluster|node_rank)\b"
@@ -33,10 +33,10 @@ NO_RUN_HERE = re.compile(
 
 @dataclass(frozen=True)
 class Assignment:
-    """A run's folder, the descriptor of its lock, and what this launch says in place of the folder's config.
+    """A run's folder, the descriptor of its lock, and options of this launch that override the folder's config.
 
     `started` is when the run's command began, in seconds of the monotonic clock. `environment` holds the variables of
-    the run's share of the machine; without them it has the whole machine. `forks`: where its worker is forked from.
+    the run's share of the machine; without them it has the whole machine. `forks` are the servers that fork its worker.
     """
 
     folder: Path
@@ -49,7 +49,7 @@ class Assignment:
 
 
 class SupervisorProcess:
-    """A supervisor in a session of its own, so that Ctrl-C reaches its launcher alone."""
+    """A supervisor in a session of its own, so that Ctrl-C reaches only its launcher."""
 
     def __init__(self) -> None:
         search = filter(None, [str(installation.SEARCH_FOLDER), os.environ.get("PYTHONPATH")])
@@ -64,18 +64,18 @@ class SupervisorProcess:
     def assign(self, run: Assignment) -> None:
         """Hand a run over. A dead supervisor ignores it; its exit code then shows that."""
         forks = {"folder": str(run.forks.folder), "last": run.forks.last} if run.forks else None
-        words = json.dumps({**asdict(run), "folder": str(run.folder), "forks": forks})
+        message = json.dumps({**asdict(run), "folder": str(run.folder), "forks": forks})
         self._assigned = True
         with suppress(OSError):
-            socket.send_fds(self._channel, [words.encode()], [run.lock, *([run.forks.line] if run.forks else [])])
+            socket.send_fds(self._channel, [message.encode()], [run.lock, *([run.forks.line] if run.forks else [])])
 
     def tell(self, signum: int) -> None:
-        """Send it a signal, if it has not ended."""
+        """Send it a signal; ignored if it has ended."""
         with suppress(ProcessLookupError):
             self.process.send_signal(signum)
 
     def dismiss(self) -> None:
-        """End it if it was given no run."""
+        """End it if no run was assigned."""
         if self._assigned:
             return
         self._channel.close()
@@ -102,9 +102,9 @@ def held_back() -> Iterator[None]:
 
 @contextmanager
 def ahead(words: Sequence[str]) -> Iterator[SupervisorProcess | None]:
-    """A supervisor for the first run of a command line, unless that asks for none here.
+    """A supervisor for the first run of a command line; None if no run starts on this machine.
 
-    Its imports take as long as those of Hydra and the composing of the jobs. It ends with the block if it got no run.
+    It imports while Hydra is imported and composes the jobs. It ends with the block if no run was assigned.
     """
     process = None if any(map(NO_RUN_HERE.match, words)) else SupervisorProcess()
     try:
@@ -120,12 +120,12 @@ def received() -> Assignment | None:
     Standard input stays open: it is the lifeline.
     """
     with socket.socket(fileno=os.dup(0)) as channel:
-        words, descriptors, _, _ = socket.recv_fds(channel, MAX_BYTES, 2)
-    if not words:
+        message, descriptors, _, _ = socket.recv_fds(channel, MAX_BYTES, 2)
+    if not message:
         return None
-    told = json.loads(words)
+    values = json.loads(message)
     lock, *lines = descriptors
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
-    forks = Forks(Path(told["forks"]["folder"]), lines[0], told["forks"]["last"]) if lines else None
-    return Assignment(**{**told, "folder": Path(told["folder"]), "lock": lock, "forks": forks})
+    forks = Forks(Path(values["forks"]["folder"]), lines[0], values["forks"]["last"]) if lines else None
+    return Assignment(**{**values, "folder": Path(values["folder"]), "lock": lock, "forks": forks})

@@ -20,7 +20,7 @@ from tracking.record import Journal, Record, documents, journal, run_folder, run
 
 MOST_BYTES = 268_435_456  # a log's size at most
 DIGEST_CHARS = 12  # the part of the digest in a folder's name
-NO_NAME = re.compile(r"[^\w.-]+", re.ASCII)
+NOT_IN_NAMES = re.compile(r"[^\w.-]+", re.ASCII)
 UNKNOWN = "unknown"  # the precision of a run whose log does not say it
 
 
@@ -51,35 +51,39 @@ class Imported:
     not_understood: str = ""
 
 
-def import_log(path: Path, asked: LogOptions) -> Imported:
+def import_log(path: Path, options: LogOptions) -> Imported:
     """Import a file, or find its earlier run. Raises OSError, and ValueError that names the file and what to do."""
     with path.open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise ValueError(f"{path}: is larger than {MOST_BYTES} bytes; cut its lines of MLPerf's log out: grep :::ML")
+        raise ValueError(
+            f"{path}: has more than {MOST_BYTES} bytes. Next: keep the lines of MLPerf's log: grep :::ML LOG > SHORT"
+        )
     digest = hashlib.sha256(content).hexdigest()
-    for folder in sorted(asked.runs_dir.glob(f"*{digest[:DIGEST_CHARS]}*")):
+    for folder in sorted(options.runs_dir.glob(f"*{digest[:DIGEST_CHARS]}*")):
         if run_folder.read_result(folder) is not None:
             return Imported(path, folder, False)
     try:
-        log = read(content, asked.target)
+        log = read(content, options.target)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}; give logs of whole runs, as result_0.txt of a submission") from None
-    size = log.account.world_size or asked.gpus
+        raise ValueError(
+            f"{path}: {error}. Next: give the log of a whole run, such as result_0.txt of a submission"
+        ) from None
+    size = log.account.world_size or options.gpus
     if size is None:
-        raise ValueError(f"{path}: its log does not say on how many devices it ran; give --gpus N")
-    return _write(path, log, digest, size, asked)
+        raise ValueError(f"{path}: does not say its number of devices. Next: give --gpus N")
+    return _write(path, log, digest, size, options)
 
 
-def _write(path: Path, log: PublishedLog, digest: str, size: int, asked: LogOptions) -> Imported:
-    config = _config(log, size, asked)
+def _write(path: Path, log: PublishedLog, digest: str, size: int, options: LogOptions) -> Imported:
+    config = _config(log, size, options)
     name = (
-        asked.name
+        options.name
         or f"{log.account.submission.facts.get('submission_org', 'imported')}-{log.benchmark.model}-{size}gpu"
     )
-    name = f"{NO_NAME.sub('_', name).lstrip('.')[:80]}-{digest[:DIGEST_CHARS]}"
-    with run_lock.make(asked.runs_dir, name) as owner:
-        run_setup.prepare(owner.folder, name, config, [], asked.uri, values=_params(config, log))
+    name = f"{NOT_IN_NAMES.sub('_', name).lstrip('.')[:80]}-{digest[:DIGEST_CHARS]}"
+    with run_lock.make(options.runs_dir, name) as owner:
+        run_setup.prepare(owner.folder, name, config, [], options.uri, values=_params(config, log))
         return _fill(owner.folder, config, path, log, digest, size)
 
 
@@ -100,19 +104,19 @@ def _fill(folder: Path, config: RunConfig, path: Path, log: PublishedLog, digest
     return Imported(path, folder, True, note, tags.get("program.not_understood", ""))
 
 
-def _config(log: PublishedLog, size: int, asked: LogOptions) -> RunConfig:
+def _config(log: PublishedLog, size: int, options: LogOptions) -> RunConfig:
     benchmark = log.benchmark
     model = ModelConfig(benchmark.model, PROGRAM, 1, targets={benchmark.dataset: dict(log.targets)})
     config = RunConfig(
         model=model,
         dataset=DatasetConfig(benchmark.dataset),
-        precision=PrecisionConfig(asked.precision, asked.precision),
+        precision=PrecisionConfig(options.precision, options.precision),
         stack=StackConfig("imported"),
         gpus=size,
         seed=log.seed or 0,
-        runs_dir=str(asked.runs_dir),
+        runs_dir=str(options.runs_dir),
     )
-    config.tracking.experiment = asked.experiment
+    config.tracking.experiment = options.experiment
     return config
 
 
@@ -126,8 +130,8 @@ def _params(config: RunConfig, log: PublishedLog) -> dict[str, journal.Scalar]:
 
 
 def _tags(path: Path, log: PublishedLog, digest: str) -> dict[str, str]:
-    own = {"import.file": path.name, "import.sha256": digest, "program.benchmark": log.name}
-    return own | remarks(log.account, log.unread) | ({"program.status": log.status} if log.status != SUCCESS else {})
+    tags = {"import.file": path.name, "import.sha256": digest, "program.benchmark": log.name}
+    return tags | remarks(log.account, log.unread) | ({"program.status": log.status} if log.status != SUCCESS else {})
 
 
 def _note(log: PublishedLog) -> str:
@@ -136,10 +140,10 @@ def _note(log: PublishedLog) -> str:
         return "the log has no run_stop: by MLPerf's rules its run missed"
     events: list[Record] = [record for record in log.records if record.kind == "event"]
     reached = clock.summarize(events, log.targets).get(quantities.TARGET_REACHED)
-    said = log.status == SUCCESS
+    succeeded = log.status == SUCCESS
     if reached is None:
-        return "it has no target that is known; give --target"
-    if bool(reached) == said:
+        return "its target is not known. Next: give --target"
+    if bool(reached) == succeeded:
         return ""
     wanted = ", ".join(f"{name} {text(value)}" for name, value in log.targets.items())
     return f"the log says {log.status}, and its evaluations {'reach' if reached else 'miss'} {wanted}"

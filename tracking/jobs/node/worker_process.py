@@ -139,9 +139,9 @@ def started(
 
     if forks is None:
         return fresh(descriptors[0])
-    alike = loaded_with(config, environ)
-    told = neighbours.roots.add if neighbours else lambda _: None
-    return fork_or_start(forks, command.argv, environ, descriptors, alike, fresh, told)
+    imports_by = loaded_with(config, environ)
+    on_start = neighbours.roots.add if neighbours else lambda _: None
+    return fork_or_start(forks, command.argv, environ, descriptors, imports_by, fresh, on_start)
 
 
 def loaded_with(config: RunConfig, environ: Mapping[str, str]) -> list[object]:

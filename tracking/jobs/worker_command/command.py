@@ -17,7 +17,7 @@ from tracking.record import node_records
 
 LAUNCHER = "TIMETRIAL_LAUNCHER"  # holds the launcher's process id if the worker is its child
 # Variables that an activated environment sets for its own Python.
-OWN = {"VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX", "__PYVENV_LAUNCHER__"}
+ENVIRONMENT_VARIABLES = {"VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX", "__PYVENV_LAUNCHER__"}
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class WorkerCommand:
         return " ".join(self.argv)
 
 
-# What -P does from Python 3.11 on: no folder of the user's shadows a module of ours.
+# Does what -P does from Python 3.11 on: no module in the working directory shadows one of ours.
 BEFORE_P = "import runpy, sys; sys.path.remove(''); runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
 WORKER = installation.module("trainers.loop.worker")
-OF_PROGRAMS = installation.module("tracking.jobs.program.worker")
+PROGRAM_WORKER = installation.module("tracking.jobs.program.worker")
 
 
 def worker_command(config: RunConfig, run_dir: Path, environ: Mapping[str, str] = os.environ) -> WorkerCommand:
@@ -47,25 +47,27 @@ def worker_command(config: RunConfig, run_dir: Path, environ: Mapping[str, str] 
     that say how to compute. Raises ConfigError if a worker cannot run on the stack's Python.
     """
     python = python_of(config.stack, needed_by(config))
-    worker = OF_PROGRAMS if config.is_program() else WORKER
+    worker = PROGRAM_WORKER if config.is_program() else WORKER
     argv = [sys.executable, "-P", "-m", worker]
-    # A program's own environment need not hold what a worker imports; in a container there is no other one.
+    # A program's own environment may lack what a worker imports; a container has no other environment.
     if python is not None and (config.stack.kind == "container" or not config.is_program()):
         argv = run_module(python, worker)
     if config.stack.kind == "container":
-        given = {name: value for name, value in worker_variables(config, environ).items() if name != LAUNCHER}
-        of_the_engine = {name: value for name, value in environ.items() if not is_mlflows(name)}
-        absolute = str(run_dir.absolute())
-        made = contained.wrapped(config, run_dir, [*argv, absolute], given, search_path(config, environ), of_the_engine)
-        return WorkerCommand(made[0], made[1], contained=True, ending=made[2])
-    foreign = set() if python is None else OWN
+        variables = {name: value for name, value in worker_variables(config, environ).items() if name != LAUNCHER}
+        engine_environ = {name: value for name, value in environ.items() if not is_mlflows(name)}
+        argv.append(str(run_dir.absolute()))
+        argv, env, ending = contained.wrapped(
+            config, run_dir, argv, variables, search_path(config, environ), engine_environ
+        )
+        return WorkerCommand(argv, env, contained=True, ending=ending)
+    foreign = set() if python is None else ENVIRONMENT_VARIABLES
     inherited = {name: value for name, value in environ.items() if name not in foreign and not is_mlflows(name)}
-    told = [python.path] if config.is_program() and python is not None else []
-    own = worker_variables(config, environ)
-    if not config.is_program():  # A program is the user's own affair.
+    stack_python = [python.path] if config.is_program() and python is not None else []
+    variables = worker_variables(config, environ)
+    if not config.is_program():  # A program keeps its bytecode as the user wants.
         sources = own_sources() if python is None else python.sources
-        own = bytecode_variables(inherited | config.stack.env, sources, make=run_dir.exists()) | own
-    return WorkerCommand([*argv, str(run_dir), *told], {**inherited, **own})
+        variables = bytecode_variables(inherited | config.stack.env, sources, make=run_dir.exists()) | variables
+    return WorkerCommand([*argv, str(run_dir), *stack_python], {**inherited, **variables})
 
 
 def run_module(python: Interpreter, module: str) -> list[str]:
@@ -77,23 +79,22 @@ def run_module(python: Interpreter, module: str) -> list[str]:
 
 def worker_variables(config: RunConfig, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of every worker."""
-    own = {
+    variables = {
         "PYTHONUNBUFFERED": "1",
-        LAUNCHER: str(os.getpid()),  # The worker ends with it, even if it is gone already.
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # It is the order of nvidia-smi and NVML.
+        LAUNCHER: str(os.getpid()),  # The worker ends when this process does, even if that is before it starts.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of nvidia-smi and NVML
     }
-    if config.nodes > 1:  # A container's host name need not be its machine's.
-        own |= {node_records.RANK: str(config.node_rank), node_records.NAME: node_records.name(environ)}
-        own |= {node_records.RENDEZVOUS: str(config.rendezvous)}
-    if isinstance(config.gpus, list):  # By UUID, which means the same GPU whatever else is visible.
-        own |= {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in config.chosen(nvml.visible_gpus(environ)))}
-    # Where the cache is takes a package to tell, which another Python need not have, and may be known here alone.
-    own |= {"TIMETRIAL_CACHE": str(cache())}
-    own |= compiler_variables(environ) if config.stack.kind != "container" else {}
-    theirs = search_path(config, environ)
-    # Whatever else is looked for where the user says, the worker's own code is here.
-    folders = [str(installation.SEARCH_FOLDER), theirs]
-    return {**own, **config.stack.env, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+    if config.nodes > 1:  # A container's host name may differ from its machine's.
+        variables |= {node_records.RANK: str(config.node_rank), node_records.NAME: node_records.name(environ)}
+        variables |= {node_records.RENDEZVOUS: str(config.rendezvous)}
+    if isinstance(config.gpus, list):  # A UUID names the same GPU, whatever else is visible.
+        variables |= {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in config.chosen(nvml.visible_gpus(environ)))}
+    # Finding the cache needs a package that another Python may lack.
+    variables |= {"TIMETRIAL_CACHE": str(cache())}
+    variables |= compiler_variables(environ) if config.stack.kind != "container" else {}
+    # Our code comes first, then the user's folders.
+    folders = [str(installation.SEARCH_FOLDER), search_path(config, environ)]
+    return {**variables, **config.stack.env, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 
 def search_path(config: RunConfig, environ: Mapping[str, str]) -> str:
@@ -102,4 +103,5 @@ def search_path(config: RunConfig, environ: Mapping[str, str]) -> str:
 
 
 def is_mlflows(name: str) -> bool:
+    """Whether a variable belongs to MLflow."""
     return name.lstrip("_").startswith("MLFLOW_")

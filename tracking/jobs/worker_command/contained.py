@@ -40,19 +40,19 @@ def name_of(run_dir: Path) -> str:
         return "timetrial-UID"
 
 
-def mounts(config: RunConfig, run_dir: Path, theirs: str, kept: Path) -> list[Mount]:
+def mounts(config: RunConfig, run_dir: Path, user_path: str, kept: Path) -> list[Mount]:
     """The mounts, each at its own path: the run's folder and the cache are writable; code and data are read-only.
 
-    `theirs` is the user's PYTHONPATH, and `kept` the folder of the image's compiled steps. Missing paths are left out;
-    the worker reports them. Raises ConfigError for data reached through another user's link.
+    `user_path` is the user's PYTHONPATH, and `kept` the folder of the image's compiled steps. Missing paths are left
+    out; the worker reports them. Raises ConfigError for data reached through another user's link.
     """
     folder = Path.cwd()
-    theirs_too = [Path(path).absolute() for path in theirs.split(os.pathsep) if path]
+    user_folders = [Path(path).absolute() for path in user_path.split(os.pathsep) if path]
     named = {"model.hparams": paths(config.model.hparams), "dataset.tokenizer": paths(config.dataset.tokenizer)}
     for key, places in named.items():
         for path in places:
             check_links(path, key)
-    read = [installation.CODE, *theirs_too, *chain.from_iterable(named.values())]
+    read = [installation.CODE, *user_folders, *chain.from_iterable(named.values())]
     closed = [cache().absolute() / room for room in CLOSED]
     written = [run_dir.absolute(), cache().absolute(), kept]
     if config.dataset.path:
@@ -67,8 +67,8 @@ def mounts(config: RunConfig, run_dir: Path, theirs: str, kept: Path) -> list[Mo
             private_folder(*room)
         for path in written:
             path.mkdir(parents=True, exist_ok=True)
-    there = [Mount(str(path), str(path)) for path in [*closed, *read] if path.exists()]
-    return there + [Mount(str(path), str(path), True) for path in written]
+    read_only = [Mount(str(path), str(path)) for path in [*closed, *read] if path.exists()]
+    return read_only + [Mount(str(path), str(path), True) for path in written]
 
 
 def check_links(path: Path, key: str) -> None:
@@ -79,7 +79,7 @@ def check_links(path: Path, key: str) -> None:
         raise ConfigError(f"{key}={path}: {error}") from error
     if link is not None:
         raise ConfigError(
-            f"{key}={path}: {link} is a link that another user made; give the place that it leads to: {path.resolve()}"
+            f"{key}={path}: {link} is a link that another user made. Next: give the path behind it: {path.resolve()}"
         )
 
 
@@ -119,15 +119,15 @@ def compiled(config: RunConfig, digest: str | None) -> Path:
 def variables(kept: Path, digest: str | None, uuids: list[str]) -> dict[str, str]:
     """The extra variables of a worker in a container, whose user may have no name and no home."""
     user = {"HOME": "/tmp", "USER": "timetrial", "LOGNAME": "timetrial"}
-    # Compiled steps are kept beside the container as they are without one, for each image its own.
+    # Compiled steps outlive the container; each image has its own folder.
     steps = {"TORCHINDUCTOR_CACHE_DIR": str(kept / "inductor"), "TRITON_CACHE_DIR": str(kept / "triton")}
-    shown = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)} if uuids else {}
+    gpus = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)} if uuids else {}
     image = {"TIMETRIAL_IMAGE": digest} if digest else {}
-    return {**user, **steps, **shown, **image, "PYTHONNOUSERSITE": "1"}
+    return {**user, **steps, **gpus, **image, "PYTHONNOUSERSITE": "1"}
 
 
 def wrapped(
-    config: RunConfig, run_dir: Path, worker: list[str], env: Mapping[str, str], theirs: str,
+    config: RunConfig, run_dir: Path, worker: list[str], env: Mapping[str, str], user_path: str,
     environ: Mapping[str, str],
 ) -> tuple[list[str], dict[str, str], list[str]]:  # fmt: skip
     """The command that runs `worker` in the stack's container, its own environment, and the command that ends it.
@@ -140,13 +140,15 @@ def wrapped(
     uuids = [gpu.uuid for gpu in config.chosen(nvml.visible_gpus(environ))] if config.on_gpu() else []
     guarded = [worker[0], "-I", str(GUARD), str(run_dir.absolute()), str(Path.cwd()), *worker]
     kept = compiled(config, image.digest)
-    given = {**inherited(environ), **variables(kept, image.digest, uuids), **env}
+    variables_inside = {**inherited(environ), **variables(kept, image.digest, uuids), **env}
     if run_dir.exists():  # a dry run makes none
         if config.is_program():
             run_folder.write_plain_config(run_dir, config)
         code = Path(config.program.cwd or ".") if config.is_program() else None
         documents.write_json(run_dir / run_folder.GIT, repository.ask(code)())
-        given[repository.GIT_FILE] = str(run_dir.absolute() / run_folder.GIT)
-    planned = container.plan(stack, image, name, guarded, given, mounts(config, run_dir, theirs, kept), uuids)
-    own = {**environ, **container.variables(stack, planned)}
-    return container.command(stack, planned), own, container.removal(stack, name)
+        variables_inside[repository.GIT_FILE] = str(run_dir.absolute() / run_folder.GIT)
+    planned = container.plan(
+        stack, image, name, guarded, variables_inside, mounts(config, run_dir, user_path, kept), uuids
+    )
+    engine_env = {**environ, **container.variables(stack, planned)}
+    return container.command(stack, planned), engine_env, container.removal(stack, name)

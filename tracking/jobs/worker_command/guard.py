@@ -1,11 +1,11 @@
 """The first process of a worker's container: python guard.py RUN_DIR FOLDER COMMAND...
 
 It runs COMMAND in FOLDER and ends as that does. Its standard input is a pipe whose other end the launcher holds and
-never writes to. However the launcher ends, the pipe ends with it, and then the guard ends the container: engines go on
-running one whose starter is gone. As process 1 it also passes on the signals to stop, which the kernel would keep from
-a process 1 without handlers.
+never writes to. However the launcher ends, the pipe closes, and the guard ends the container: an engine would keep it
+running. As process 1 it also passes on signals to stop, since the kernel does not deliver them to a process 1 without
+handlers.
 
-It runs before anything of the image is known to work, so it needs the standard library alone.
+It imports only the standard library, since nothing else in the image may work.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import threading
 from pathlib import Path
 from types import FrameType
 
-REFUSED = 78  # EX_CONFIG of sysexits.h: what it prints last says what the user can mend
-SIGNALLED = 128  # A shell's rule: a process that signal N killed has the exit code 128 + N.
+REFUSED = 78  # EX_CONFIG of sysexits.h: the last printed line says what the user can mend
+SIGNALLED = 128  # added to the signal's number, as shells do
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -49,28 +49,28 @@ def unusable(run_dir: str, folder: str) -> str:
     try:
         os.chdir(folder)
     except OSError as error:
-        return f"{folder}: the folder that the launcher was started in is not there in the container ({error.strerror})"
+        return f"{folder}: the launcher's working directory is missing in the container ({error.strerror})"
     try:
         with tempfile.TemporaryFile(dir=run_dir):
             return ""
     except OSError as error:
         facts = Path(run_dir).stat() if Path(run_dir).exists() else None
-        own, owner = f"{os.getuid()}:{os.getgid()}", f"{facts.st_uid}:{facts.st_gid}" if facts else "nobody known"
+        user, owner = f"{os.getuid()}:{os.getgid()}", f"{facts.st_uid}:{facts.st_gid}" if facts else "an unknown user"
         return (
-            f"stack.container.user: user {own} of the container cannot write to the run folder {run_dir}, which belongs"
-            f" to {owner} ({error.strerror}); leave stack.container.user out, or give one that can"
+            f"stack.container.user: user {user} of the container cannot write to the run folder {run_dir}, which"
+            f" belongs to {owner} ({error.strerror}). Next: leave stack.container.user out, or give a user that can"
         )
 
 
 def end_with_launcher() -> None:
-    """Wait until the launcher lets go of the pipe, then kill everything here."""
+    """Wait until the launcher's end of the pipe closes, then kill all processes of the container."""
     try:
         while os.read(0, 4096):
             pass
     except OSError:
         pass
     if os.getpid() == 1:
-        os.kill(-1, signal.SIGKILL)  # All of the container but this process, whose end is the container's.
+        os.kill(-1, signal.SIGKILL)  # All processes but this one; its exit ends the container.
     else:
         os.killpg(0, signal.SIGKILL)
     os._exit(SIGNALLED + signal.SIGKILL)

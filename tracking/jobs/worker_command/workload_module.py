@@ -9,8 +9,8 @@ from importlib.machinery import ModuleSpec
 from conf.schema import ConfigError, RunConfig
 from tracking.base import installation
 
-# With these, a module or package makes names while it is imported, so only the worker can tell.
-MAKES = re.compile(
+# A module with one of these makes names while it is imported, so only the worker can tell.
+MAKES_NAMES = re.compile(
     r"import\s*\*|__getattr__|__path__|declare_namespace|globals\(|locals\(|vars\(|setattr\(|exec\(|sys\.modules|meta_path"
 )
 
@@ -26,35 +26,35 @@ def check_workload(config: RunConfig) -> None:
     module, _, name = config.model.workload.partition(":")
     if why := missing(installation.module(module) if module.startswith("trainers.") else module, name):
         raise ConfigError(
-            f"model.workload={config.model.workload}: {why}; give package.module:NAME of a timetrial.Workload"
+            f"model.workload={config.model.workload}: {why}. Next: give package.module:NAME of a timetrial.Workload"
             " that this Python can import (PYTHONPATH must hold its folder)"
         )
 
 
 def missing(module: str, name: str) -> str:
-    """A sentence on what is certainly missing; empty if all is there or it cannot be known."""
+    """The certainly missing module or name, in words; empty if none is certainly missing."""
     parts = module.split(".")
     spec: ModuleSpec | None = None
-    source = sources = ""  # of the part, and of all up to it
+    source = sources = ""  # of this part; of all parts so far
     for end in range(1, len(parts) + 1):
         above, part = spec, ".".join(parts[:end])
         try:
             spec = spec_of(part, above)
             if spec is None:
-                return "" if MAKES.search(sources) else f"there is no module {part}"
+                return "" if MAKES_NAMES.search(sources) else f"module {part} does not exist"
             source = spec.loader.get_source(part) if spec.loader else ""  # type: ignore[attr-defined]
-        except Exception:  # Finders and loaders are anybody's.
+        except Exception:  # Anybody may add finders and loaders.
             return ""
-        if source is None:  # It is compiled.
+        if source is None:  # a compiled module
             return ""
         sources += source
-    if MAKES.search(source) or re.search(rf"\b{re.escape(name)}\b", source):
+    if MAKES_NAMES.search(source) or re.search(rf"\b{re.escape(name)}\b", source):
         return ""
     return f"{module} has no {name}"
 
 
 def spec_of(module: str, above: ModuleSpec | None) -> ModuleSpec | None:
-    """Where a module is, in the package `above` it if it has one; `importlib.util.find_spec` would import that."""
+    """The module's spec, without importing the package `above` it as `importlib.util.find_spec` does."""
     folders = above.submodule_search_locations if above else None
     if above and folders is None:
         return None

@@ -66,7 +66,7 @@ def test_python_that_may_keep_no_bytecode(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     slow = examination.bytecode("package_of_theirs")
     assert slow.ok, "a run needs none"
-    assert str(slow).startswith(f"TIP  bytecode: Python keeps none. Workers keep theirs in {cache()}/bytecode")
+    assert str(slow).startswith(f"TIP  bytecode: Python does not keep it; workers use {cache()}/bytecode")
     assert "python -m compileall" in slow.words
     compileall.compile_dir(tmp_path, quiet=2)
     assert str(examination.bytecode("package_of_theirs")) == "ok   bytecode: Python keeps it"
@@ -77,11 +77,11 @@ def test_python_that_may_keep_no_bytecode(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("driver", "cuda", "words"),
     [
-        ("570.86.15", "13.0", "570.86.15 is too old for CUDA 13.0 of torch 2.11.0: install driver 580 or newer, or a "
-                              "torch built for CUDA 12"),
+        ("570.86.15", "13.0", "570.86.15 is too old for CUDA 13.0 of torch 2.11.0. Next: install driver 580 or newer, "
+                              "or a torch built for CUDA 12"),
         ("470.82.01", "12.4", "install driver 525 or newer, or a torch built for CUDA 11"),
-        ("440.33", "11.8", "440.33 is too old for CUDA 11.8 of torch 2.11.0: install driver 450 or newer"),
-        ("580.159.04", None, "torch 2.11.0 is built without CUDA: install a build that has it"),
+        ("440.33", "11.8", "440.33 is too old for CUDA 11.8 of torch 2.11.0. Next: install driver 450 or newer"),
+        ("580.159.04", None, "torch 2.11.0 is built without CUDA. Next: install a build that has it"),
     ],
 )  # fmt: skip
 def test_a_driver_that_is_too_old(driver: str, cuda: str | None, words: str) -> None:
@@ -94,17 +94,17 @@ def test_a_driver_that_is_too_old(driver: str, cuda: str | None, words: str) -> 
 def test_what_else_may_be_wrong_with_gpus() -> None:
     hidden = findings(gpus=0)["driver"]
     assert not hidden.ok
-    assert "sees none of the 4 GPUs" in hidden.words
+    assert "does not see the 4 GPUs" in hidden.words
     broken = findings(error="DistBackendError: NCCL error in ...")["NCCL"]
     assert not broken.ok
     assert "NCCL_DEBUG=INFO" in broken.words
-    assert findings(gpus=1)["NCCL"].words == "one GPU: nothing to talk to"
+    assert findings(gpus=1)["NCCL"].words == "one GPU: not checked"
     lost = findings(query="No devices were found", code=6)["GPU"]
     assert not lost.ok
     assert "No devices were found" in lost.words
     newer = findings(cuda="14.1")["driver"]
     assert newer.ok
-    assert "is not known here" in newer.words
+    assert "is not known" in newer.words
 
 
 def test_a_driver_whose_gpus_cannot_be_seen_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.slow
 def test_a_command_that_does_not_end(tmp_path: Path) -> None:
-    assert gpus.run(("sleep", str(HANGS_SEC)), 0.1) == (124, "still running after 0.1 s: ended")
+    assert gpus.run(("sleep", str(HANGS_SEC)), 0.1) == (124, "still ran after 0.1 s, and was killed")
     path = tmp_path / "pid"
     path.touch()
     for limit_sec in (1, 10, 100):  # The shell comes to start its child, however busy the machine is.
@@ -161,7 +161,7 @@ def test_a_disk_that_is_full_or_not_ours_is_to_be_fixed(tmp_path: Path) -> None:
     assert examination.disk("runs_dir", path, lambda place: 80 * 10**9) == Finding("runs_dir", f"80 GB free at {path}")
     full = examination.disk("runs_dir", path, lambda place: 10**8)
     assert not full.ok
-    assert full.words == f"0.1 GB free at {path}: make room, 5 GB at least"
+    assert full.words == f"0.1 GB free at {path}. Next: free 5 GB at least"
     (tmp_path / "file").touch()
     assert "cannot be written to" in examination.disk("runs_dir", tmp_path / "file/runs", lambda place: 10**12).words
 
@@ -185,7 +185,7 @@ def test_servers_that_are_none(tmp_path: Path) -> None:
     assert not upload.ok
     with answering(200) as (uri, _):
         server, *_ = ask(uri)
-        assert "does not tell its version" in server.words
+        assert "does not answer with a version" in server.words
 
 
 def test_nothing_is_left_of_the_upload(tmp_path: Path, empty_database: Path) -> None:
@@ -196,8 +196,8 @@ def test_nothing_is_left_of_the_upload(tmp_path: Path, empty_database: Path) -> 
 
 
 @pytest.mark.parametrize(("text", "ok", "words"), [
-    ("3.4.1", False, "too old; upgrade it to 3.5 or newer"), ("3.17.2", True, "MLflow 3.17.2"),
-    ("4.0.0", True, "newer than the 3.17"), ("nginx", False, "does not tell its version"),
+    ("3.4.1", False, "too old. Next: upgrade it to 3.5 or newer"), ("3.17.2", True, "MLflow 3.17.2"),
+    ("4.0.0", True, "newer than 3.17"), ("nginx", False, "does not answer with a version"),
 ])  # fmt: skip
 def test_a_server_of_an_untested_version_is_told(
     monkeypatch: pytest.MonkeyPatch, text: str, ok: bool, words: str
@@ -232,7 +232,10 @@ def test_a_real_server(team_server: TeamServer, tmp_path: Path, monkeypatch: pyt
     assert code == 0, lines
     assert all(line.startswith("ok   ") for line in lines)
     assert f"{team_server.uri} answers ivan, MLflow 3." in lines[0]
-    assert re.search("a metric and an artifact, in an experiment 'doctor-ivan-[0-9a-f]{8}', now deleted$", lines[1])
+    assert re.search(
+        "a metric and an artifact went into experiment 'doctor-ivan-[0-9a-f]{8}' and came back; it is deleted now$",
+        lines[1],
+    )
     assert [line.split()[1] for line in lines] == ["server:", "upload:", "runs_dir:", "cache:", "dataset:"]
     left = [experiment["name"] for experiment in team_server.accounts.experiments()]
     assert not [name for name in left if name.startswith("doctor")]

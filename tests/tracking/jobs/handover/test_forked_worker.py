@@ -406,7 +406,7 @@ def test_a_launch_says_once_why_its_workers_are_not_forked(
     def refused(*asked: object) -> None:
         raise PermissionError(1, "no sockets here")
 
-    monkeypatch.setattr(forked_worker, "serve", refused)
+    monkeypatch.setattr(forked_worker, "start_server", refused)
     assert [runs.start(name).wait(HANGS_SEC) for name in ("a", "b")] == [3, 3]
     assert capfd.readouterr().err.count("no sockets here") == 1
 

@@ -119,7 +119,7 @@ def test_a_log_whose_verdict_is_another_is_marked(tmp_path: Path) -> None:
     [
         ("hello", "holds no line of MLPerf's log"),
         (':::MLLOG {"time_ms": 5, "key": "run_start"}', "does not say its benchmark"),
-        (":::MLPv0.5.0 ssd 1541710500.0 (t.py:1) run_start", "no whole run"),
+        (":::MLPv0.5.0 ssd 1541710500.0 (t.py:1) run_start", "not the log of a whole run"),
         (V05, "give --gpus N"),
     ],
 )

@@ -43,7 +43,7 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with guard(tmp_path, tmp_path / "none", "/bin/true") as process:
         output = process.stdout.read() if process.stdout else ""
         assert process.wait(HANGS_SEC) == 78
-        assert f"{tmp_path / 'none'}: the folder that the launcher was started in is not there" in output
+        assert f"{tmp_path / 'none'}: the launcher's working directory is missing" in output
     with guard(tmp_path / "none", tmp_path, "/bin/true") as process:
         output = process.stdout.read() if process.stdout else ""
         assert f"user {os.getuid()}:{os.getgid()} of the container cannot write to the run folder" in output

@@ -42,11 +42,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("workload", "words"),
     [
-        ("own_two:WORKLOAD", "there is no module own_two"),
+        ("own_two:WORKLOAD", "module own_two does not exist"),
         ("own_one:WORK", "own_one has no WORK"),
-        ("own_one.part:WORKLOAD", "there is no module own_one.part"),
+        ("own_one.part:WORKLOAD", "module own_one.part does not exist"),
         ("own_package:WORKLOAD", "own_package has no WORKLOAD"),
-        ("own_package.other:WORKLOAD", "there is no module own_package.other"),
+        ("own_package.other:WORKLOAD", "module own_package.other does not exist"),
         ("own_package.part:WORKLOADS", "own_package.part has no WORKLOADS"),
         ("own_folder:WORKLOAD", "own_folder has no WORKLOAD"),
         ("trainers.models.vgg:WORKLOADS", "trainers.models.vgg has no WORKLOADS"),
@@ -56,7 +56,7 @@ def test_one_that_is_missing_is_refused(workload: str, words: str) -> None:
     config = composed([f"model.workload={workload}"])
     with pytest.raises(ConfigError) as refused:
         check_workload(config)
-    assert f"model.workload={workload}: {words}; give package.module:NAME" in str(refused.value)
+    assert f"model.workload={workload}: {words}. Next: give package.module:NAME" in str(refused.value)
     assert not [name for name in sys.modules if name.startswith("own_")]
     for elsewhere in ("stack=torch2_9", "cluster=slurm", "+stack.env.PYTHONPATH=/theirs"):
         check_workload(composed([f"model.workload={workload}", elsewhere]))
