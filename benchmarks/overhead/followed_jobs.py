@@ -111,13 +111,8 @@ def measure(cwd: Path, num_jobs: int, job_sec: float, env: dict[str, str]) -> di
     ]  # fmt: skip
     environment = {**os.environ, **env, LENGTH: str(job_sec), "PYTHONPATH": str(ROOT)}
     log = (cwd / "out").open("w")
-    first = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.overhead.followed_jobs", *options],
-        cwd=cwd,
-        env=environment,
-        stdout=log,
-        stderr=log,
-    )
+    command = [sys.executable, "-m", "benchmarks.overhead.followed_jobs", *options]
+    first = subprocess.Popen(command, cwd=cwd, env=environment, stdout=log, stderr=log)
     meter = Meter(first.pid)
     meter.watch(lambda: count(cwd, "cluster.json") == num_jobs)
     submitted = meter.points[-1][0]

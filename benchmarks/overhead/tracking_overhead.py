@@ -251,6 +251,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from benchmarks.overhead import tracking_overhead  # the name by which WORKLOAD is imported
+    from benchmarks.overhead import tracking_overhead  # trainers import WORKLOAD by this name
 
     sys.exit(tracking_overhead.main())

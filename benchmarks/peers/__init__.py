@@ -1,1 +1,1 @@
-"""Ours beside what a user would pick instead: stock Lightning and Hydra, torchvision, pycocotools."""
+"""Ours beside peers: stock Lightning and Hydra, torchvision, plain PyTorch, pycocotools, GPT scripts, Go engines."""

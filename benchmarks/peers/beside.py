@@ -1,10 +1,10 @@
-"""What the benchmarks of steps beside peers share: turns on one device, their rows, and the tables made of the rows.
+"""Time steps of several variants in turns on one device; write the rows, and make tables of them.
 
     python benchmarks/peers/beside.py ROWS.csv...
 
-prints the tables of rows that the benchmarks wrote. A ratio's two sides are of the same round of one call, on one GPU
-and at one commit; rows that are not are refused. A round steps every variant, each round in the reverse order of the
-one before, so that a linear drift cancels.
+prints the tables of rows that the benchmarks wrote. Both sides of a ratio come from the same round, GPU and commit;
+other rows raise an error. A round steps every variant, in the reverse order of the round before, so that a linear
+drift cancels.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Step = Callable[[], Any]
 Row = dict[str, Any]
 
 OURS, AS_IT_COMES = "ours", "as it comes"
-SETTLING = 3  # steps before each turn
+SETTLING = 3  # untimed steps before each turn
 MACHINE = ("gpu", "cores", "host", "driver", "torch", "commit")
 FIELDS = (
     "model", "batch", "precision", "variant", "round", "steps", "step_ms", "step_ms_sd", "rate", "unit", "padding",
@@ -47,17 +47,17 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True)
 class Variant:
-    """A step that can be repeated. The peer's name and its tuning are parted by ": " in a variant's name."""
+    """A repeatable step and its work. A variant is named "peer: tuning"."""
 
     step: Step
-    work: float  # images, samples or tokens of a mean step
-    padding: float | None = None  # share of a batch's places without a token
-    about: dict[str, Any] = field(default_factory=dict)  # what else its rows say, by the names of FIELDS
+    work: float  # images, samples or tokens: mean of a step
+    padding: float | None = None  # share of padding in a batch
+    about: dict[str, Any] = field(default_factory=dict)  # further FIELDS of its rows
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model, what its batches have room for, and the unit of its rates."""
+    """A model, its batch size, the unit of its rates, and the precision."""
 
     model: str
     batch: int
@@ -66,7 +66,7 @@ class Comparison:
 
 
 def steps_ms(step: Step, num: int, device: torch.device) -> list[float]:
-    """Milliseconds from each step to the next: by CUDA events, or the host's clock on a CPU."""
+    """Milliseconds from each step to the next: by CUDA events, or by the host's clock on a CPU."""
     for _ in range(SETTLING):
         step()
     wait(device)
@@ -86,21 +86,21 @@ def steps_ms(step: Step, num: int, device: torch.device) -> list[float]:
 
 
 def in_turns(
-    compared: Comparison, ready: dict[str, Variant], asked: argparse.Namespace, device: torch.device,
+    compared: Comparison, ready: dict[str, Variant], arguments: argparse.Namespace, device: torch.device,
     prepare: Callable[[str], None] = lambda name: None, seconds: float = math.inf,
 ) -> list[Row]:  # fmt: skip
-    """A row a variant and round. No further round begins that would probably last beyond `seconds` of rounds."""
+    """A row for each variant and round. No round begins that would probably end after `seconds`."""
     rows: list[Row] = []
     longest, end = 0.0, time.perf_counter() + seconds
-    for number in range(asked.rounds):
+    for number in range(arguments.rounds):
         begun = time.perf_counter()
         if number and begun + longest > end:
-            print(f"{compared.model}: {number} of {asked.rounds} rounds, since the time is over", flush=True)
+            print(f"{compared.model}: {number} of {arguments.rounds} rounds: the time is up", flush=True)
             break
         for name in list(ready) if number % 2 == 0 else reversed(ready):
             prepare(name)
-            times = steps_ms(ready[name].step, asked.steps, device)
-            rows.append(row_of(compared, name, ready[name], number, times) | machine(asked.commit, device))
+            times = steps_ms(ready[name].step, arguments.steps, device)
+            rows.append(row_of(compared, name, ready[name], number, times) | machine(arguments.commit, device))
             print(f"{compared.model}, round {number}, {name}: {rows[-1]['step_ms']} ms", flush=True)
         longest = max(longest, time.perf_counter() - begun)
     return rows
@@ -118,11 +118,11 @@ def row_of(compared: Comparison, name: str, variant: Variant, number: int, times
 
 
 def machine(commit: str, device: torch.device) -> Row:
-    """Where and of what a row is. `host` differs between machines, and between two starts of one."""
+    """The machine, versions and commit of a row. `host` differs between machines, and between boots of one."""
     gpu = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     host = BOOT.read_text()[:8] if BOOT.exists() else ""
-    of_host = {"cores": len(os.sched_getaffinity(0)), "host": host, "driver": nvml.driver_version() or ""}
-    return {"gpu": gpu, **of_host, "torch": torch.__version__, "commit": commit}
+    host_facts = {"cores": len(os.sched_getaffinity(0)), "host": host, "driver": nvml.driver_version() or ""}
+    return {"gpu": gpu, **host_facts, "torch": torch.__version__, "commit": commit}
 
 
 def commit() -> str:
@@ -131,13 +131,15 @@ def commit() -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser, steps: int, rounds: int) -> None:
-    """The options that all of these benchmarks have."""
+    """Add the options that all of these benchmarks share."""
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16", "fp16"), default="bf16")
-    parser.add_argument("--steps", type=int, default=steps, help="timed steps of a variant's turn")
+    parser.add_argument("--steps", type=int, default=steps, help="timed steps in a turn of a variant")
     parser.add_argument("--rounds", type=int, default=rounds)
-    parser.add_argument("--commit", default=commit(), help="where the checkout has no .git")
-    parser.add_argument("--out", type=Path, help="write the rows as CSV, after each model and batch")
-    parser.add_argument("--turns", type=Turns, default=Turns(), help="a file: with others that have it, time in turns")
+    parser.add_argument("--commit", default=commit(), help="for a checkout without .git")
+    parser.add_argument("--out", type=Path, help="CSV file of the rows, written after each model and batch")
+    parser.add_argument(
+        "--turns", type=Turns, default=Turns(), help="lock file; benchmarks that share it time in turns"
+    )
 
 
 def report(rows: Sequence[Row], out: Path | None) -> None:
@@ -150,8 +152,8 @@ def report(rows: Sequence[Row], out: Path | None) -> None:
 
 
 def tables(rows: Sequence[Row]) -> str:
-    of_machines = "\n".join(machines(rows))
-    return f"\n{table(rows)}\n\n{summary(rows)}\n\n{of_machines}\n"
+    hosts = "\n".join(machines(rows))
+    return f"\n{table(rows)}\n\n{summary(rows)}\n\n{hosts}\n"
 
 
 def read(paths: Iterable[Path]) -> list[Row]:
@@ -165,21 +167,21 @@ def read(paths: Iterable[Path]) -> list[Row]:
 def comparisons(rows: Iterable[Row]) -> list[tuple[Row, dict[str, list[Row]]]]:
     """The first row and the rows by variant of each model and batch, in the order of the rows.
 
-    Raises ValueError where a model's rows are not of one machine and commit, or a variant lacks a round of ours: such
-    rates make no ratio.
+    Raises ValueError if a model's rows come from several machines or commits, or if a variant and ours have different
+    rounds.
     """
     compared = []
-    for (model, batch), own in groupby(rows, key=lambda row: (row["model"], row["batch"])):
-        of_model = list(own)
-        if len({tuple(str(row[key]) for key in MACHINE) for row in of_model}) > 1:
-            raise ValueError(f"{model}, {batch}: the rows are of several machines or commits, and make no ratio")
+    for (model, batch), group in groupby(rows, key=lambda row: (row["model"], row["batch"])):
+        model_rows = list(group)
+        if len({tuple(str(row[key]) for key in MACHINE) for row in model_rows}) > 1:
+            raise ValueError(f"{model}, {batch}: the rows are of several machines or commits; compare rows of one")
         variants: dict[str, list[Row]] = {}
-        for row in sorted(of_model, key=lambda row: int(row["round"])):
+        for row in sorted(model_rows, key=lambda row: int(row["round"])):
             variants.setdefault(row["variant"], []).append(row)
-        for name, of_variant in variants.items():
-            if [row["round"] for row in of_variant] != [row["round"] for row in variants.get(OURS, ())]:
-                raise ValueError(f"{model}, {batch}: {name} and ours are not of the same rounds")
-        compared.append((of_model[0], variants))
+        for name, variant_rows in variants.items():
+            if [row["round"] for row in variant_rows] != [row["round"] for row in variants.get(OURS, ())]:
+                raise ValueError(f"{model}, {batch}: {name} and ours have different rounds")
+        compared.append((model_rows[0], variants))
     return compared
 
 
@@ -188,13 +190,13 @@ def floats(rows: Iterable[Row], key: str) -> list[float]:
 
 
 def ratios(variants: dict[str, list[Row]], name: str) -> list[float]:
-    """How many times as fast ours is, in each round."""
+    """Our rate divided by the variant's, for each round."""
     pairs = zip(floats(variants[OURS], "rate"), floats(variants[name], "rate"), strict=True)
     return [ours / peer for ours, peer in pairs]
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean ± standard deviation, to the second digit of the deviation; of one value four digits."""
+    """Mean ± standard deviation, to the deviation's second digit; four digits of a single value."""
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
     mean = statistics.mean(values)
     places = (1 if deviation else 3) - math.floor(math.log10(deviation or mean))
@@ -203,7 +205,7 @@ def spread(values: Sequence[float]) -> str:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown: every variant of every model and batch, with both sides of each ratio."""
+    """Markdown table of all variants by model and batch, with both sides of each ratio."""
     lines = [
         "| model, batch | step | rounds x steps | ms a step | rate | padding | ours over it |",
         "|---|---|---|---|---|---|---|",
@@ -211,11 +213,11 @@ def table(rows: Sequence[Row]) -> str:
     for first, variants in comparisons(rows):
         what = f"{first['model']}, {int(first['batch']):,}"
         for name in sorted(variants, key=lambda name: not name.startswith(OURS)):
-            own = variants[name]
-            padding = own[0].get("padding", "")
+            group = variants[name]
+            padding = group[0].get("padding", "")
             cells = [
-                what, f"**{name}**" if name == OURS else name, f"{len(own)} x {own[0]['steps']}",
-                spread(floats(own, "step_ms")), f"{spread(floats(own, 'rate'))} {first['unit']}",
+                what, f"**{name}**" if name == OURS else name, f"{len(group)} x {group[0]['steps']}",
+                spread(floats(group, "step_ms")), f"{spread(floats(group, 'rate'))} {first['unit']}",
                 f"{float(padding):.0%}".replace("%", " %") if padding else "",
                 "" if name.startswith(OURS) else times_as_fast(ratios(variants, name)),
             ]  # fmt: skip
@@ -224,13 +226,13 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def times_as_fast(values: list[float]) -> str:
-    """Mean of ratios, and the least and greatest of the rounds'."""
-    of_rounds = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{of_rounds}"
+    """Mean of the rounds' ratios, with their minimum and maximum in brackets."""
+    extremes = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{extremes}"
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """Markdown: our rate of every model and batch, and the ratios to its first peer as it comes, and at its fastest."""
+    """Markdown table by model and batch: our rate, and its ratios to the first peer as it comes and at its fastest."""
     lines = [
         "| model, batch | ours | times the peer's rate as it comes | times the peer's rate tuned |",
         "|---|---|---|---|",
@@ -250,7 +252,7 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def machines(rows: Iterable[Row]) -> list[str]:
-    """Each machine and commit of rows, once."""
+    """The distinct machines and commits of the rows."""
     return list(dict.fromkeys(", ".join(f"{key} {row[key]}" for key in MACHINE if row[key] != "") for row in rows))
 
 

@@ -1,13 +1,14 @@
-"""How long the host's part of an evaluation takes at COCO's size: ours and pycocotools', the same detections.
+"""Time of the host's part of an evaluation at COCO's size: ours and pycocotools', on the same detections.
 
     python benchmarks/peers/coco_evaluation.py --images 5000 --repeats 3
 
-Generated, with the numbers of COCO 2017's validation set (5,000 images of 480x640 and 80 classes, 36,781 objects with
-outlines): objects are ellipses, and each image has as many detections as a detector may give, 100, of boxes and masks.
-A part of them are its objects, moved a little. "First" includes reading the annotations, as a run's first evaluation
-does; the network's part is left out. With `--processes` several processes share the images of ours, and the time is
-the first one's; pycocotools has one process. By default it also evaluates small, medium and large objects apart; ours
-does not.
+The data are generated with the counts of COCO 2017's validation set: 5,000 images of 480x640, 80 classes, 36,781
+objects with outlines. Objects are ellipses. Each image has 100 detections, the most that a detector may give, with
+boxes and masks; some are its objects, moved a little.
+
+"First" includes reading the annotations, as in a run's first evaluation. The network is left out. With `--processes`,
+several processes share our images, and the time is rank 0's; pycocotools always has one process. pycocotools also
+evaluates small, medium and large objects by themselves, ours does not.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Arrays = dict[str, Any]
 
 
 def outline(box: np.ndarray) -> list[float]:
-    """A polygon inside the box x0 y0 x1 y1, with as many corners as COCO's outlines have in the mean."""
+    """A polygon inside the box x0 y0 x1 y1, with the mean number of corners of COCO's outlines."""
     angle = np.linspace(0, 2 * np.pi, CORNERS, endpoint=False)
     x = (box[0] + box[2]) / 2 + (box[2] - box[0]) / 2 * np.cos(angle)
     y = (box[1] + box[3]) / 2 + (box[3] - box[1]) / 2 * np.sin(angle)
@@ -51,21 +52,21 @@ def outline(box: np.ndarray) -> list[float]:
 
 
 def boxes(rng: np.random.Generator, count: int) -> np.ndarray:
-    """float64 [count, 4], x0 y0 x1 y1; many small ones."""
+    """Random boxes: float64 [count, 4], x0 y0 x1 y1; many are small."""
     size = np.array([WIDTH, HEIGHT]) * np.exp(rng.uniform(np.log(0.03), np.log(0.9), (count, 2)))
     corner = rng.uniform(0, 1, (count, 2)) * (np.array([WIDTH, HEIGHT]) - size)
     return np.concatenate((corner, corner + size), axis=1)
 
 
 def write_annotations(root: Path, num_images: int, rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
-    """A dataset of empty files in COCO's layout; returns each image's boxes and labels, from 1 on."""
+    """Write a dataset of empty files in COCO's layout. Returns each image's boxes and labels (from 1)."""
     objects_by_image: list[tuple[np.ndarray, np.ndarray]] = []
     annotations: list[dict[str, Any]] = []
     for image in range(num_images):
-        own = boxes(rng, rng.poisson(OBJECTS_AN_IMAGE))
-        labels = rng.integers(1, NUM_CLASSES + 1, len(own))
-        objects_by_image.append((own, labels))
-        for box, label in zip(own, labels.tolist(), strict=True):
+        image_boxes = boxes(rng, rng.poisson(OBJECTS_AN_IMAGE))
+        labels = rng.integers(1, NUM_CLASSES + 1, len(image_boxes))
+        objects_by_image.append((image_boxes, labels))
+        for box, label in zip(image_boxes, labels.tolist(), strict=True):
             width, height = (box[2:] - box[:2]).tolist()
             place = [*box[:2].tolist(), width, height]
             annotations.append(
@@ -88,8 +89,8 @@ def write_annotations(root: Path, num_images: int, rng: np.random.Generator) -> 
 def detections(objects: list[tuple[np.ndarray, np.ndarray]], rng: np.random.Generator) -> Arrays:
     parts: list[tuple[np.ndarray, ...]] = []
     masks: list[bytes] = []
-    for image, (own, labels) in enumerate(objects):
-        moved = own[rng.random(len(own)) < 0.8] if len(own) else own
+    for image, (truth, labels) in enumerate(objects):
+        moved = truth[rng.random(len(truth)) < 0.8] if len(truth) else truth
         moved = moved + rng.normal(0, 4, moved.shape)
         moved[:, 2:] = np.maximum(moved[:, 2:], moved[:, :2] + 2)
         placed = np.concatenate((moved, boxes(rng, DETECTIONS - len(moved))))[:DETECTIONS]
@@ -128,15 +129,15 @@ def by_pycocotools(annotations: Path, predictions: Arrays) -> dict[str, float]:
 
 
 def share(rank: int, num_processes: int, folder: str, index: CocoIndex, predictions: Arrays) -> None:
-    """One process of ours: evaluates twice, and the first leaves its seconds and figures in the folder."""
+    """One process of ours: evaluates twice. Rank 0 writes its seconds and figures to the folder."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=num_processes)
     torch.set_num_threads(1)
     chosen = predictions["image_index"] % num_processes == rank
-    own = {name: values[chosen] for name, values in predictions.items() if name != "masks"}
-    own["masks"] = [predictions["masks"][at] for at in np.flatnonzero(chosen)]
+    detected = {name: values[chosen] for name, values in predictions.items() if name != "masks"}
+    detected["masks"] = [predictions["masks"][at] for at in np.flatnonzero(chosen)]
     evaluator, seconds = DetectionEvaluator(index, KINDS), []
     for _ in range(2):
-        evaluator.add(**own)
+        evaluator.add(**detected)
         dist.barrier()
         started = time.perf_counter()
         figures = evaluator.compute()
@@ -147,7 +148,7 @@ def share(rank: int, num_processes: int, folder: str, index: CocoIndex, predicti
 
 
 def by_ours(num_processes: int, index: CocoIndex, predictions: Arrays) -> tuple[list[float], dict[str, float]]:
-    """Seconds of the first and of a later evaluation, and its figures."""
+    """Seconds of the first and the second evaluation, and the figures of the second."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = (num_processes, folder, index, predictions)
         torch.multiprocessing.start_processes(share, arguments, num_processes, start_method="fork")
@@ -160,22 +161,22 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--processes", type=int, default=1)
-    asked = parser.parse_args()
-    for option, value in vars(asked).items():
+    arguments = parser.parse_args()
+    for option, value in vars(arguments).items():
         if value < 1:
             parser.error(f"--{option} {value}: give 1 or more")
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
         os.environ["TIMETRIAL_CACHE"] = f"{name}/cache"
-        objects = write_annotations(Path(name), asked.images, rng)
+        objects = write_annotations(Path(name), arguments.images, rng)
         predictions = detections(objects, rng)
         index = load_index(name, "val", masks=False)
-        print(f"{asked.images:,} images, {sum(len(own) for own, _ in objects):,} objects,"
+        print(f"{arguments.images:,} images, {sum(len(labels) for _, labels in objects):,} objects,"
               f" {len(predictions['labels']):,} detections with masks;"
-              f" seconds, median (least to most) of {asked.repeats}")  # fmt: skip
+              f" seconds, median (least to most) of {arguments.repeats}")  # fmt: skip
         times: dict[str, list[float]] = {"first": [], "later": [], "pycocotools": []}
-        for _ in range(asked.repeats):
-            (first, later), ours = by_ours(asked.processes, index, predictions)
+        for _ in range(arguments.repeats):
+            (first, later), ours = by_ours(arguments.processes, index, predictions)
             started = time.perf_counter()
             with contextlib.redirect_stdout(io.StringIO()):
                 theirs = by_pycocotools(index.annotations, predictions)
@@ -187,7 +188,7 @@ def main() -> None:
         ratio = statistics.median(times["pycocotools"]) / statistics.median(each)
         spread = f"({min(each):.1f} to {max(each):.1f})"
         print(f"{variant:12} {statistics.median(each):7.1f} {spread:18} {ratio:5.1f} times as fast")
-    print(f"box mAP {ours['box_map']:.4f}, mask mAP {ours['mask_map']:.4f}: as pycocotools', to 1e-9")
+    print(f"box mAP {ours['box_map']:.4f}, mask mAP {ours['mask_map']:.4f}: equal to pycocotools' within 1e-9")
 
 
 if __name__ == "__main__":

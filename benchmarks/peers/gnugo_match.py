@@ -1,9 +1,9 @@
-"""A trained MiniGo network against GNU Go, which anchors its strength.
+"""Play a trained MiniGo network against GNU Go, as an anchor of its strength.
 
     python benchmarks/peers/gnugo_match.py RUN/model.pt --games 100 --level 10 --readouts 200
 
-The network plays by search, black in half of the games; GNU Go (`apt-get install gnugo`) has a process a game. Prints
-the games won, their 95 % interval (Wilson's), and the same in Elo.
+The network plays by search, black in half of the games. Each game has a process of GNU Go (`apt-get install gnugo`).
+Prints the share of games won with its 95 % interval (Wilson), and the same in Elo.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from trainers.ops.go.gnugo import GnuGo
 from trainers.ops.tree_search import Settings
 
 
-def match(asked: argparse.Namespace, device: torch.device) -> tuple[int, str]:
-    """The games that the network wins, and its digest."""
-    hparams = torch.load(asked.model, map_location="cpu", weights_only=True)["config"]["model"]["hparams"]
+def match(arguments: argparse.Namespace, device: torch.device) -> tuple[int, str]:
+    """Number of games that the network wins, and its digest."""
+    hparams = torch.load(arguments.model, map_location="cpu", weights_only=True)["config"]["model"]["hparams"]
     sizes = Sizes(*(hparams[name] for name in ("board", "filters", "blocks", "dense")))
-    rules, net = Rules(sizes.board, hparams["komi"]), load_frozen(str(asked.model), None, sizes)
+    rules, net = Rules(sizes.board, hparams["komi"]), load_frozen(str(arguments.model), None, sizes)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    settings = Settings(asked.readouts, asked.leaves)
-    player = Searcher(rules, Evaluator(net.to(device), dtype), settings, asked.games // 2 + 1, device, dtype)
-    with GnuGo(rules, asked.level, asked.seed) as opponent:
-        games = torch.arange(asked.games, device=device)
-        wins = wins_of(rules, player, opponent, games, asked.games, (asked.seed,))
+    settings = Settings(arguments.readouts, arguments.leaves)
+    player = Searcher(rules, Evaluator(net.to(device), dtype), settings, arguments.games // 2 + 1, device, dtype)
+    with GnuGo(rules, arguments.level, arguments.seed) as opponent:
+        games = torch.arange(arguments.games, device=device)
+        wins = wins_of(rules, player, opponent, games, arguments.games, (arguments.seed,))
     return int(wins.sum()), digest_of(net)
 
 
@@ -54,18 +54,18 @@ def said(wins: int, games: int) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, help="model.pt of a run of model=minigo with save_model=final")
+    parser.add_argument("model", type=Path, help="model.pt of a run with model=minigo save_model=final")
     parser.add_argument("--games", type=int, default=100)
-    parser.add_argument("--level", type=int, default=10, help="GNU Go's, 0 to 10")
+    parser.add_argument("--level", type=int, default=10, help="GNU Go's level, 0 to 10")
     parser.add_argument("--readouts", type=int, default=200)
     parser.add_argument("--leaves", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     begun = time.perf_counter()
-    wins, digest = match(asked, device)
-    print(f"network {digest}, {asked.readouts} readouts, against GNU Go at level {asked.level}:")
-    print(f"{said(wins, asked.games)} ({time.perf_counter() - begun:.0f} s)")
+    wins, digest = match(arguments, device)
+    print(f"network {digest}, {arguments.readouts} readouts, against GNU Go at level {arguments.level}:")
+    print(f"{said(wins, arguments.games)} ({time.perf_counter() - begun:.0f} s)")
     return 0
 
 

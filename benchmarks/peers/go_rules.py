@@ -1,14 +1,14 @@
-"""Go's rules beside pgx's and open-spiel's: moves/s of random games that are played to their end.
+"""Moves/s of random Go games played to their end: our rules, pgx's and open-spiel's.
 
     python benchmarks/peers/go_rules.py --packages FOLDER --out go_rules.csv
 
-FOLDER holds pgx, svgwrite and open-spiel where they are not installed (`pip install --target FOLDER --no-deps pgx
-svgwrite open-spiel`). Each engine runs in a process of its own, ours and pgx on the same GPU, open-spiel on one core.
+FOLDER holds pgx, svgwrite and open-spiel if they are not installed (`pip install --target FOLDER --no-deps pgx svgwrite
+open-spiel`). Each engine runs in a process of its own: ours and pgx on the same GPU, open-spiel on one core.
 
-All play 9x9 with komi 7.5 and at most 113 moves, and draw each move evenly from those that are legal, the pass among
-them. Only moves of games that are not over count. pgx's step also makes what a network sees, and the rewards; "ours, as
-pgx" does that too at each move, "ours" only plays. Ours is a CUDA graph of whole games, pgx one compiled loop. A move
-that repeats a position ends a game of pgx and of open-spiel; ours forbids it.
+All play 9x9 with komi 7.5 and at most 113 moves. Each move is drawn uniformly from the legal ones, pass included. Moves
+after the end of a game do not count. pgx's step also computes a network's input and the rewards. "ours, as pgx"
+computes both at each move, too; "ours" only plays. Ours is a CUDA graph of whole games, pgx one compiled loop. A move
+that repeats a position ends the game in pgx and open-spiel; our rules forbid it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Row = dict[str, Any]
 
 
 def timed(play: Callable[[], int], rounds: int) -> list[float]:
-    """Moves a second of each round; `play` plays games to their end, waits, and returns their moves."""
+    """Moves a second of each round. `play` plays games to their end, synchronises, and returns their moves."""
     rates = []
     for _ in range(rounds):
         begun = time.perf_counter()
@@ -49,19 +49,19 @@ def timed(play: Callable[[], int], rounds: int) -> list[float]:
 
 
 def ours(batch: int, device: torch.device, like_pgx: bool) -> Callable[[], int]:
-    """Whole games, captured once; on a CPU they are played move by move."""
+    """A function that plays whole games: a captured graph on a GPU, move by move on a CPU."""
     rules = Rules(SIZE, KOMI, MAX_MOVES)
     start = rules.start(batch, device)
 
     def games() -> torch.Tensor:
-        boards, seen = start, torch.zeros((), device=device)
+        boards, scores = start, torch.zeros((), device=device)
         for _ in range(MAX_MOVES):
             draws = torch.rand(batch, rules.num_moves, device=device) + rules.legal(boards)
             boards = rules.play(boards, draws.argmax(dim=1))
             if like_pgx:
                 rules.planes(boards, torch.bfloat16)
-                seen = rules.area_score(boards)
-        return boards.moves.sum() + 0 * seen.sum().long()
+                scores = rules.area_score(boards)
+        return boards.moves.sum() + 0 * scores.sum().long()
 
     if device.type != "cuda":
         return lambda: int(games())
@@ -98,11 +98,11 @@ def pgx_games(batch: int) -> Callable[[], int]:
         return last._x.step_count.sum(), last.observation, last.rewards
 
     keys = iter(jax.random.split(jax.random.PRNGKey(1), 1000))
-    return lambda: int(games(next(keys))[0])  # waits for all that one program returns
+    return lambda: int(games(next(keys))[0])  # int() waits for the whole program
 
 
 def open_spiel_games(seconds: float) -> Callable[[], int]:
-    """On one core, one game after the other."""
+    """A function that plays one game after another on one core, for `seconds`."""
     import random
 
     import pyspiel
@@ -123,7 +123,7 @@ def open_spiel_games(seconds: float) -> Callable[[], int]:
 
 
 def variants(engine: str, batches: list[int], device: torch.device) -> Iterator[tuple[str, int, Callable[[], int]]]:
-    """Name, games at once, and what plays them."""
+    """Name, games at once, and the function that plays them."""
     if engine == "open-spiel":
         yield engine, 1, open_spiel_games(OPEN_SPIEL_SEC)
     for batch in batches if engine != "open-spiel" else ():
@@ -135,7 +135,7 @@ def variants(engine: str, batches: list[int], device: torch.device) -> Iterator[
 
 
 def on_device(engine: str, device: torch.device) -> str:
-    """What the engine computes on, by its own word."""
+    """The device that the engine computes on, as the engine reports it."""
     if engine == "pgx":
         import jax
 
@@ -144,49 +144,48 @@ def on_device(engine: str, device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if gpu else "CPU"
 
 
-def measure(engine: str, asked: argparse.Namespace, device: torch.device) -> Iterator[Row]:
+def measure(engine: str, arguments: argparse.Namespace, device: torch.device) -> Iterator[Row]:
     where = on_device(engine, device)
-    for name, batch, play in variants(engine, asked.batches, device):
+    for name, batch, play in variants(engine, arguments.batches, device):
         begun = time.perf_counter()
         if engine != "open-spiel":
             play()  # compiles
         first = time.perf_counter() - begun
-        rates = timed(play, 1 if engine == "open-spiel" else asked.rounds)
+        rates = timed(play, 1 if engine == "open-spiel" else arguments.rounds)
         row = {"engine": name, "games": batch, "rounds": len(rates), "moves_per_sec": round(statistics.median(rates))}
         spread = {"lowest": round(min(rates)), "highest": round(max(rates)), "first_sec": round(first, 2)}
-        yield row | spread | {"on": where} | machine(asked.commit, device)
+        yield row | spread | {"on": where} | machine(arguments.commit, device)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, nargs="+", default=[1024, 8192, 32768], help="games at once")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--packages", default="", help="a folder with packages that are not installed")
+    parser.add_argument("--packages", default="", help="folder of packages that are not installed")
     parser.add_argument("--out", type=Path, default=Path("go_rules.csv"))
-    parser.add_argument("--engine", choices=ENGINES, help="this engine alone, in this process")
-    parser.add_argument("--commit", default=commit(), help="where the checkout has no .git")
-    asked = parser.parse_args()
-    torch.set_num_threads(1)  # where the games lie on a CPU
+    parser.add_argument("--engine", choices=ENGINES, help="measure only this engine, in this process")
+    parser.add_argument("--commit", default=commit(), help="for a checkout without .git")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)  # for games on a CPU
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-    if asked.engine:
-        for row in measure(asked.engine, asked, device):
+    if arguments.engine:
+        for row in measure(arguments.engine, arguments, device):
             print(row["engine"], row["games"], "games:", f"{row['moves_per_sec']:,} moves/s on {row['on']}", flush=True)
-            with asked.out.open("a", newline="", encoding="utf-8") as file:
+            with arguments.out.open("a", newline="", encoding="utf-8") as file:
                 writer = csv.DictWriter(file, list(row))
                 if not file.tell():
                     writer.writeheader()
                 writer.writerow(row)
         return 0
-    asked.out.unlink(missing_ok=True)
-    path = os.pathsep.join(filter(None, (asked.packages, os.environ.get("PYTHONPATH", ""))))
-    # JAX would else take three quarters of the GPU's memory.
-    words = {**os.environ, "PYTHONPATH": path, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    codes = [
-        subprocess.run([sys.executable, *sys.argv, "--engine", engine], env=words).returncode for engine in ENGINES
-    ]
+    arguments.out.unlink(missing_ok=True)
+    path = os.pathsep.join(filter(None, (arguments.packages, os.environ.get("PYTHONPATH", ""))))
+    # By default JAX takes three quarters of the GPU's memory.
+    environment = {**os.environ, "PYTHONPATH": path, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    command = [sys.executable, *sys.argv, "--engine"]
+    codes = [subprocess.run([*command, engine], env=environment).returncode for engine in ENGINES]
     for engine, code in zip(ENGINES, codes, strict=True):
         if code:
-            print(f"{engine}: not measured (exit {code}; its error stands above)")
+            print(f"{engine}: not measured (exit code {code}; see its error above)")
     return max(codes)
 
 

@@ -1,6 +1,6 @@
-"""The training steps of two published scripts, made of the scripts' own statements.
+"""Training steps of two published scripts, assembled from the scripts' own statements.
 
-Statements are executed as they stand, but for those that log, evaluate, and set up what is there already.
+Statements are executed unchanged. Those that log, evaluate, or repeat a setup are left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def run(statements: list[ast.stmt], names: dict[str, Any], path: Path) -> None:
 
 
 def plain_script(path: Path, tokens: int) -> tuple[Callable[[], None], dict[str, Any]]:
-    """modded-nanogpt's step of so many tokens, and the script's names."""
+    """modded-nanogpt's step of `tokens` tokens, and the script's namespace."""
     script = ModuleType("plain_script")
     sys.modules[script.__name__] = script  # The compiler imports it by its name.
     names: dict[str, Any] = vars(script)
@@ -36,7 +36,7 @@ def plain_script(path: Path, tokens: int) -> tuple[Callable[[], None], dict[str,
     trials = next(part for part in body if isinstance(part, ast.For))
     sizes = [part for part in body if assigned(part) in ("batch_size", "mbs", "model")]
     compiles = [part for part in body if ast.unparse(part).startswith("model.compile")]
-    assert (len(sizes), len(compiles)) == (3, 1), f"{path}: is not the script that this benchmark knows"
+    assert (len(sizes), len(compiles)) == (3, 1), f"{path}: expected train_gpt_simple.py of modded-nanogpt"
     run(sizes + compiles, names, path)
     names["batch_size"] = tokens
     *firsts, loop = trials.body
@@ -57,7 +57,7 @@ def assigned(part: ast.stmt) -> str:
 
 
 def nanogpt(path: Path, folder: Path) -> tuple[Callable[[], None], int]:
-    """nanoGPT's step, and the tokens of one. It joins the process group itself."""
+    """nanoGPT's step, and its number of tokens. The script joins the process group itself."""
     shutil.copytree(path.resolve().parent, folder / "nanoGPT", ignore=shutil.ignore_patterns(".git"))
     data = folder / "nanoGPT/data/openwebtext"
     data.mkdir(parents=True, exist_ok=True)
@@ -79,19 +79,19 @@ def nanogpt(path: Path, folder: Path) -> tuple[Callable[[], None], int]:
 
 
 def plain_weights(model: Any) -> dict[str, torch.Tensor]:
-    """The script's weights by our names."""
+    """The plain script's weights, under our names."""
     weights = {
         "embedding": model.embed.weight, "embedding_norm": model.norm1.gains, "last_norm": model.norm2.gains,
         "head": model.proj.weight, "head_bias": model.proj.bias,
     }  # fmt: skip
     for number, block in enumerate(model.blocks):
-        own = [block.attn.q, block.attn.k, block.attn.v]
+        projections = [block.attn.q, block.attn.k, block.attn.v]
         weights |= {
             f"layers.{number}.{name}": tensor
             for name, tensor in {
                 "norm1": block.norm1.gains, "norm2": block.norm2.gains,
-                "parts": torch.stack([part.weight for part in own]),
-                "parts_bias": torch.stack([part.bias for part in own]),
+                "parts": torch.stack([part.weight for part in projections]),
+                "parts_bias": torch.stack([part.bias for part in projections]),
                 "out": block.attn.proj.weight, "out_bias": block.attn.proj.bias,
                 "widen": block.mlp.fc.weight, "widen_bias": block.mlp.fc.bias,
                 "narrow": block.mlp.proj.weight, "narrow_bias": block.mlp.proj.bias,

@@ -1,12 +1,12 @@
-"""Shows how stock Lightning DDP under a Hydra multirun measures a speed-up that is not there, and what launch.py does.
+"""Show that stock Lightning DDP under a Hydra multirun measures a false speed-up, and that launch.py does not.
 
     python benchmarks/peers/hydra_ddp_trap.py                  # needs two GPUs
     python benchmarks/peers/hydra_ddp_trap.py --cpu            # two processes on a CPU
     python benchmarks/peers/hydra_ddp_trap.py --devices 2,1    # the other order
 
-Prints a table of stock_lightning_sweep.py and one of launch.py, from one sweep each over the same device
-counts. "samples trained" counts what processes really put through a training step: the stock script's by the index
-of each sample, launch.py's from the journals. The models differ, so compare rates within a table, not between them.
+Prints a table of stock_lightning_sweep.py and one of launch.py, each from one sweep over the same device counts.
+"samples trained" counts the samples that went through a training step: by sample index for the stock script, by the
+journals for launch.py. The models differ, so compare rates within a table only.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tracking.record import journal, run_folder
 from trainers.data.digits import digits
 from trainers.data.fashion_mnist import fashion_mnist
 
-TIMEOUT_SEC = 280.0  # a sweep's; stock Lightning may deadlock, too
+TIMEOUT_SEC = 280.0  # of a sweep: stock Lightning may deadlock
 
 
 @dataclass(frozen=True)
 class Row:
-    """One job; `group_world_size` is what torch.distributed or a counting all-reduce says."""
+    """A job's figures. `group_world_size` is by torch.distributed or a counting all-reduce; None: not known."""
 
     devices: int
     claimed_world_size: int | None
@@ -47,7 +47,7 @@ class Row:
 
 
 def run(command: Sequence[str], folder: Path) -> str:
-    """Run a sweep in `folder`, kill what it leaves behind, and say how it ended."""
+    """Run a sweep in `folder` and kill processes that it leaves behind. Returns how it ended."""
     print(f"$ {' '.join(command)}", flush=True)
     log = folder / "output.log"
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
@@ -68,21 +68,20 @@ def run(command: Sequence[str], folder: Path) -> str:
 
 def stock(devices: Sequence[int], options: Sequence[str], folder: Path) -> tuple[str, list[Row]]:
     script = str(ROOT / "benchmarks" / "peers" / "stock_lightning_sweep.py")
-    asked = f"devices={','.join(map(str, devices))}"
-    ending = run([sys.executable, script, "-m", asked, f"out={folder}", *options], folder)
+    devices_option = f"devices={','.join(map(str, devices))}"
+    ending = run([sys.executable, script, "-m", devices_option, f"out={folder}", *options], folder)
     return ending, [stock_row(number, folder) for number in devices]
 
 
 def stock_row(devices: int, folder: Path) -> Row:
-    """Add up what the processes of a job have left: samples count once, however many processes trained them."""
+    """Row of a job from the reports of its processes. A sample counts once, however many processes trained it."""
     reports: list[dict[str, Any]] = [json.loads(path.read_text()) for path in folder.glob(f"devices={devices}-*.json")]
     if not reports:
         return Row(devices, None, None, None, None)
     first = min(reports, key=lambda report: report["rank"])
-    seen = {index for report in reports for index in report["seen"]}
-    return Row(
-        devices, first["trainer_world_size"], first["group_world_size"], len(seen), float(first["samples_per_sec"])
-    )
+    trained = {index for report in reports for index in report["seen"]}
+    rate = float(first["samples_per_sec"])
+    return Row(devices, first["trainer_world_size"], first["group_world_size"], len(trained), rate)
 
 
 def ours(devices: Sequence[int], options: Sequence[str], folder: Path) -> tuple[str, list[Row]]:
@@ -99,7 +98,7 @@ def our_row(folder: Path) -> Row:
     result = run_folder.read_result(folder)
     if result is None or result.status != "finished":
         return Row(config.world_size(), None, None, None, None)
-    # Each process counts its own samples; a window's count is their sum over an all-gather.
+    # Each process counts its own samples; an event has their sum over an all-gather.
     events = journal.events(folder / run_folder.JOURNAL)
     samples = sum(event.values["samples"] for event in events if event.key == "epoch_stop")
     counted = int(result.metrics["world_size"])
@@ -109,7 +108,7 @@ def our_row(folder: Path) -> Row:
 def table(title: str, ending: str, rows: Sequence[Row], num_samples: int) -> str:
     lines = [
         f"\n**{title}** ({ending})\n",
-        "| job | devices asked | world size reported | torch.distributed world size | samples trained | samples/s |",
+        "| job | devices | world size reported | torch.distributed world size | samples trained | samples/s |",
         "|---|---|---|---|---|---|",
     ]
     for number, row in enumerate(rows):
@@ -124,8 +123,8 @@ def table(title: str, ending: str, rows: Sequence[Row], num_samples: int) -> str
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cpu", action="store_true", help="processes on a CPU, over gloo, with fewer samples")
-    parser.add_argument("--devices", default="1,2", help="the sweep's device counts, in its order")
+    parser.add_argument("--cpu", action="store_true", help="CPU processes over gloo, with fewer samples")
+    parser.add_argument("--devices", default="1,2", help="device counts, in the sweep's order")
     arguments = parser.parse_args()
     devices = [int(number) for number in arguments.devices.split(",")]
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,13 +1,14 @@
-"""NCF's training steps beside plain PyTorch, in turns on one device, at MovieLens 20M's size.
+"""Rates of NCF's training steps at MovieLens 20M's size: ours and plain PyTorch, in turns on one device.
 
     python benchmarks/peers/ncf_steps.py --batch-sizes 1048575 4194300 --out ncf.csv
 
 The peer is the model of arXiv:1708.05031 as a PyTorch user writes it: each sample looks up its user and its item, one
-perceptron takes both, Adam. It is timed as it comes, with fused Adam, and compiled. Its batches lie on the device, and
-no negatives are drawn for it. Ours is timed on such batches, which is what the peers are compared with, and then with
-all that training does: the order, the negatives and the epoch's batches, drawn from generated ratings (--size of them,
-which are made first and kept in the cache). Lightning is around none of them. All get as many samples, of users and
-items of the same popularity. A batch counts positives and negatives.
+perceptron takes both, Adam trains it. It is timed as it comes, with fused Adam, and compiled. Its batches are on the
+device, and no negatives are drawn.
+
+Ours is timed on such batches, too; this rate is compared with the peer's. A second variant does all that training does:
+it draws order, negatives and batches from generated ratings (--size of them, made first and kept in the cache). No
+variant runs in Lightning. Users and items have the same popularity in all. A batch size counts positives and negatives.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from trainers.loop import precision as precisions
 from trainers.loop.build import make_module
 from trainers.workload import Batch, Shard, load_workload
 
-WARMUP = 5  # steps of a new variant
-NUM_BATCHES = 4  # batches that lie on the device, taken in turns
+WARMUP = 5  # untimed steps of a new variant
+NUM_BATCHES = 4  # on the device, used in turns
 PEER = "plain PyTorch"
 PEERS = {beside.AS_IT_COMES: (False, False), "fused Adam": (True, False), "fused Adam, compiled": (True, True)}
 
 
 class PlainNeuMF(nn.Module):
-    """Users and items int64 [n] to logits [n]."""
+    """NeuMF: users and items int64 [n] to logits [n]."""
 
     def __init__(self, num_users: int, num_items: int, factors: int, layers: list[int]) -> None:
         super().__init__()
@@ -76,8 +77,10 @@ def train_step(
     return step
 
 
-def peer(asked: argparse.Namespace, batch_size: int, device: torch.device, fused: bool, compiles: bool) -> beside.Step:
-    """The plain model on the same samples, one by one."""
+def peer(
+    arguments: argparse.Namespace, batch_size: int, device: torch.device, fused: bool, compiles: bool
+) -> beside.Step:
+    """A step of the plain model, with each sample's own user and item."""
     config = composed(["model=ncf", "dataset=synthetic"])
     data = SyntheticRatings()
     hparams = config.model.hparams
@@ -96,22 +99,23 @@ def peer(asked: argparse.Namespace, batch_size: int, device: torch.device, fused
         return {"users": users, "items": batch["items"].flatten(), "labels": labels.flatten()}
 
     batches = itertools.cycle([flat(batch) for batch in generated(data, batch_size, device)])
-    return train_step(lambda batch: loss_of(**batch), optimizer, batches, device, asked.precision)
+    return train_step(lambda batch: loss_of(**batch), optimizer, batches, device, arguments.precision)
 
 
-def ours(asked: argparse.Namespace, batch_size: int, device: torch.device, draws: bool) -> beside.Step:
-    """Our module's step, on batches that lie there or on those of training."""
+def ours(arguments: argparse.Namespace, batch_size: int, device: torch.device, draws: bool) -> beside.Step:
+    """A step of our module, on fixed batches, or on batches drawn as in training."""
     name = "ratings" if draws else "synthetic"
     gpus = f"gpus={int(device.type == 'cuda')}"
-    config = composed(["model=ncf", f"dataset={name}", f"precision={asked.precision}", gpus, "model.optimizer.lr=1e-5"])
-    data: Any = ratings(asked.size) if draws else SyntheticRatings()
+    precision = f"precision={arguments.precision}"
+    config = composed(["model=ncf", f"dataset={name}", precision, gpus, "model.optimizer.lr=1e-5"])
+    data: Any = ratings(arguments.size) if draws else SyntheticRatings()
     module = make_module(load_workload(config), data, config).to(device)
-    if device.type == "cuda" or asked.compile:
+    if device.type == "cuda" or arguments.compile:
         module.compile_hot_path()
     optimizer: Any = module.configure_optimizers()
     batches = endless(data, batch_size, device) if draws else itertools.cycle(generated(data, batch_size, device))
     step: Any = module.training_step
-    return train_step(lambda batch: step(batch, 0), optimizer, batches, device, asked.precision)
+    return train_step(lambda batch: step(batch, 0), optimizer, batches, device, arguments.precision)
 
 
 def generated(data: SyntheticRatings, batch_size: int, device: torch.device) -> list[Batch]:
@@ -119,30 +123,30 @@ def generated(data: SyntheticRatings, batch_size: int, device: torch.device) -> 
 
 
 def endless(data: Any, batch_size: int, device: torch.device) -> Iterator[Batch]:
-    """The batches of one epoch after another; the last one of each is as large as all."""
+    """Batches of one epoch after another; all are equally large."""
     loader = data.train_loader(batch_size, 1, Shard(0, 1, device))
     for epoch in itertools.count():
         loader.set_epoch(epoch)
         yield from loader
 
 
-def measured(asked: argparse.Namespace, batch_size: int, device: torch.device) -> list[beside.Row]:
+def measured(arguments: argparse.Namespace, batch_size: int, device: torch.device) -> list[beside.Row]:
     steps = {
-        f"{PEER}: {name}": peer(asked, batch_size, device, *tuning)
+        f"{PEER}: {name}": peer(arguments, batch_size, device, *tuning)
         for name, tuning in PEERS.items()
-        if asked.compile or not tuning[1]
+        if arguments.compile or not tuning[1]
     }
     steps |= {
-        beside.OURS: ours(asked, batch_size, device, draws=False),
-        "ours, with order and negatives": ours(asked, batch_size, device, draws=True),
+        beside.OURS: ours(arguments, batch_size, device, draws=False),
+        "ours, with order and negatives": ours(arguments, batch_size, device, draws=True),
     }
     for step in steps.values():
         for _ in range(WARMUP):
             step()
-    compared = beside.Comparison("NCF", batch_size, "samples/s", asked.precision)
+    compared = beside.Comparison("NCF", batch_size, "samples/s", arguments.precision)
     ready = {name: beside.Variant(step, batch_size) for name, step in steps.items()}
-    with asked.turns:
-        return beside.in_turns(compared, ready, asked, device)
+    with arguments.turns:
+        return beside.in_turns(compared, ready, arguments, device)
 
 
 def main() -> None:
@@ -151,13 +155,13 @@ def main() -> None:
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1_048_575], help=f"multiples of {GROUP}")
     parser.add_argument("--size", type=int, default=19_861_770, help="generated ratings to draw from")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=torch.cuda.is_available())
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    precisions.apply(composed([f"precision={asked.precision}"]).precision)
+    precisions.apply(composed([f"precision={arguments.precision}"]).precision)
     rows: list[beside.Row] = []
-    for batch_size in asked.batch_sizes:
-        rows += measured(asked, batch_size, device)
-        beside.report(rows, asked.out)
+    for batch_size in arguments.batch_sizes:
+        rows += measured(arguments, batch_size, device)
+        beside.report(rows, arguments.out)
 
 
 if __name__ == "__main__":

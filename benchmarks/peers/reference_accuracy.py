@@ -1,13 +1,15 @@
-"""Mask R-CNN on dataset=shapes as torchvision's own code trains and evaluates it, to hold our accuracy against.
+"""Accuracy of Mask R-CNN on dataset=shapes with torchvision's code, to compare ours with.
 
     python benchmarks/peers/reference_accuracy.py recipe=maskrcnn_cpu gpus=0 seed=1 max_epochs=2
     python launch.py model=maskrcnn recipe=maskrcnn_cpu gpus=0 seed=1 max_epochs=2 stop_at_target=false
 
-Same initial weights as a run of launch.py with these options, same files, images an epoch, batch, optimizer and
-schedule; all else is torchvision's and pycocotools': reading, masks of whole pixels, transforms, losses, detections,
-average precision. The order of images, the flips and the samples that losses are taken of are drawn by others, so that
-figures agree within the spread over seeds and not to the digit. After each epoch our code, too, evaluates what
-torchvision has trained (`ours_box_map`, `ours_mask_map`; in the run's precision): no chance of training is in that.
+Initial weights, files, images an epoch, batch, optimizer and schedule are those of launch.py with these options. All
+else is torchvision's and pycocotools': reading, masks of whole pixels, transforms, losses, detections, average
+precision. Image order, flips and the loss's samples are drawn by other generators, so figures agree within the spread
+over seeds, not to the digit.
+
+After each epoch our code also evaluates torchvision's weights, in the run's precision (`ours_box_map`,
+`ours_mask_map`). That comparison has no randomness of training.
 """
 
 from __future__ import annotations
@@ -51,9 +53,9 @@ Sample = tuple[torch.Tensor, dict[str, torch.Tensor]]
 
 
 class Pictures(torch.utils.data.Dataset[Sample]):
-    """Images as float [3, h, w], and their objects but crowds; for training those that have any, half of them flipped.
+    """Images as float [3, h, w] with their objects, without crowds. Training skips empty images and flips half.
 
-    Labels are the places of COCO's category ids from 1 on.
+    Labels number COCO's sorted category ids from 1.
     """
 
     def __init__(self, root: Path, split: str, train: bool) -> None:
@@ -96,7 +98,7 @@ class Pictures(torch.utils.data.Dataset[Sample]):
 
 
 def reference(ours: MaskRcnn, hparams: dict[str, Any], num_classes: int) -> MaskRCNN:
-    """torchvision's model of the same options, with the weights that ours starts from."""
+    """torchvision's model with the same options and with our initial weights."""
     backbone, channels = hparams.get("backbone", "resnet50"), hparams.get("channels", 256)
     body = getattr(resnet, backbone)(weights=None)
     widths = [body.inplanes // 8 << stage for stage in range(4)]
@@ -115,8 +117,8 @@ def reference(ours: MaskRcnn, hparams: dict[str, Any], num_classes: int) -> Mask
 
 
 def load(pictures: Pictures, batch_size: int, shuffle: bool) -> torch.utils.data.DataLoader[Sample]:
-    """Batches as torchvision's detection models take them: a tuple of images, and one of their objects."""
-    num_workers = len(os.sched_getaffinity(0))  # the cores that are this process's
+    """Batches for torchvision's detection models: a tuple of images, and one of their objects."""
+    num_workers = len(os.sched_getaffinity(0))  # cores of this process
     return torch.utils.data.DataLoader(
         pictures,
         batch_size,
@@ -129,7 +131,7 @@ def load(pictures: Pictures, batch_size: int, shuffle: bool) -> torch.utils.data
 def train_epoch(
     net: MaskRCNN, loader: Any, optimizer: torch.optim.Optimizer, ours: MaskRcnn, epoch: int, config: RunConfig
 ) -> float:
-    """The mean loss of an epoch, each step at the rate that ours would have."""
+    """Mean loss of a training epoch, with our schedule's rate at each step."""
     device, kind = next(net.parameters()).device, AUTOCAST.get(config.precision.name)
     losses = []
     for number, (images, targets) in enumerate(loader):
@@ -147,7 +149,7 @@ def train_epoch(
 
 @torch.no_grad()
 def evaluate(net: MaskRCNN, pictures: Pictures, loader: Any) -> dict[str, float]:
-    """Average precision by pycocotools of what torchvision detects on whole images."""
+    """Average precision of torchvision's detections on whole images, by pycocotools."""
     device = next(net.parameters()).device
     net.eval()
     results = []
@@ -167,7 +169,7 @@ def evaluate(net: MaskRCNN, pictures: Pictures, loader: Any) -> dict[str, float]
 
 @torch.no_grad()
 def evaluate_ours(ours: MaskRcnn, net: MaskRCNN, loader: Any, kind: torch.dtype | None) -> dict[str, float]:
-    """Average precision by our evaluation, with the weights of torchvision's model."""
+    """Average precision of torchvision's weights by our evaluation."""
     ours.net.load_state_dict(net.state_dict())
     ours.eval()
     for index, batch in enumerate(loader):
@@ -195,8 +197,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="options of launch.py")
     parser.add_argument("--csv", type=Path)
-    asked = parser.parse_args()
-    config = composed(["model=maskrcnn", *asked.overrides])
+    arguments = parser.parse_args()
+    config = composed(["model=maskrcnn", *arguments.overrides])
     shard = join_alone(parser, config)
     pl.seed_everything(config.seed, verbose=False)
     workload = load_workload(config)
@@ -224,8 +226,8 @@ def main() -> None:
         print("  ".join(f"{key} {value:.4g}" for key, value in row.items()), flush=True)
         rows.append(row)
     dist.destroy_process_group()
-    if asked.csv:
-        with asked.csv.open("w", newline="") as file:
+    if arguments.csv:
+        with arguments.csv.open("w", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)

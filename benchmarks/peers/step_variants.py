@@ -1,4 +1,4 @@
-"""The training steps that torchvision_steps.py compares: torchvision's models, from as they come to tuned, and ours."""
+"""The training steps that torchvision_steps.py compares: ours, and torchvision's models with several tunings."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from trainers.workload import TrialModule, load_workload, viewed
 Step = Callable[[], None]
 MASKRCNN_CANVAS = (800, 1216)
 TUNINGS = ("as it comes", "channels_last, fused SGD", "+ network compiled", "+ CUDA graphs", "+ whole compiled")
-COUNTED_IMAGES = 2  # A forward pass's multiplications are counted on the CPU for so many.
+COUNTED_IMAGES = 2  # batch in which a forward pass's multiplications are counted, on the CPU
 
 
 class Candidate(NamedTuple):
-    """A model and a way to train it; `build` takes a batch size, a device and a precision."""
+    """A variant. `build` takes batch size, device and precision."""
 
     name: str
-    build: Callable[[int, torch.device, str], tuple[Step, float]]  # the step, and GMAC of an image's forward pass
+    build: Callable[[int, torch.device, str], tuple[Step, float]]  # step; GMAC of an image's forward pass
 
 
 class SsdMaps(nn.Module):
-    """The six feature maps of our SSD300 for torchvision's class, out of plain layers."""
+    """The six feature maps of our SSD300 from plain layers, for torchvision's SSD class."""
 
     def __init__(self) -> None:
         super().__init__()
         self.out_channels = list(MAP_CHANNELS)
         network = Ssd300(CLASSES)
         self.backbone, self.extras = network.backbone, network.extras
-        self.backbone.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)  # the same sums as our stem's
+        self.backbone.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)  # computes the same as our stem
 
     def forward(self, images: torch.Tensor) -> OrderedDict[str, torch.Tensor]:
         maps = [self.backbone(images)]
@@ -55,7 +55,7 @@ class SsdMaps(nn.Module):
 
 
 class DefaultBoxes(DefaultBoxGenerator):
-    """MLPerf's, whose centres, too, are limited to the image: 114 of the 8,732 lie 4 pixels off torchvision's."""
+    """MLPerf's default boxes: centres, too, are clipped to the image. 114 of 8,732 are 4 pixels off torchvision's."""
 
     def __init__(self) -> None:
         scales = [side / IMAGE_SIZE for side in SCALES]
@@ -67,7 +67,7 @@ class DefaultBoxes(DefaultBoxGenerator):
 
 
 def ssd_resnet34() -> nn.Module:
-    """torchvision's SSD with our backbone, default boxes, classes and size of images."""
+    """torchvision's SSD with our backbone, default boxes, classes and image size."""
     boxes = DefaultBoxes()
     net = detection.ssd.SSD(SsdMaps(), boxes, (IMAGE_SIZE, IMAGE_SIZE), CLASSES + 1)
     image = torch.zeros(1, 3, IMAGE_SIZE, IMAGE_SIZE)
@@ -82,7 +82,7 @@ def ssd_vgg16() -> nn.Module:
 
 
 def maskrcnn() -> nn.Module:
-    """maskrcnn_resnet50_fpn as with pretrained weights: batch normalisation and the first two stages frozen."""
+    """maskrcnn_resnet50_fpn, frozen as with pretrained weights: batch normalisation and the first two stages."""
     body = torchvision.models.resnet50(norm_layer=torchvision.ops.misc.FrozenBatchNorm2d)
     net = detection.MaskRCNN(detection.backbone_utils._resnet_fpn_extractor(body, 3), num_classes=CLASSES + 1)
     net.transform.fixed_size = MASKRCNN_CANVAS[::-1]
@@ -97,12 +97,12 @@ PEERS: dict[str, dict[str, tuple[Callable[[], nn.Module], tuple[str, ...]]]] = {
     },
     "maskrcnn": {"torchvision maskrcnn_resnet50_fpn": (maskrcnn, TUNINGS)},
 }
-# What has fixed shapes, and no loop over images.
+# Submodules with fixed shapes and without a loop over images.
 NETWORKS = {"resnet50": (), "ssd": ("backbone", "head"), "maskrcnn": ("backbone", "rpn.head")}
 
 
 def candidates(workload: str) -> Iterator[Candidate]:
-    """Ours, and the peer's variants, those that take longest to compile last."""
+    """Ours, then the peers' variants; those that compile longest come last."""
     yield Candidate("ours", partial(build_ours, workload))
     pairs = [(name, make, tuning) for name, (make, tunings) in PEERS[workload].items() for tuning in tunings]
     for name, make, tuning in sorted(pairs, key=lambda pair: pair[2] == TUNINGS[-1]):
@@ -114,7 +114,7 @@ def build_peer(
 ) -> tuple[Step, float]:
     net, tuned = make().train(), tuning != TUNINGS[0]
     if tuned and workload != "resnet50":
-        net.transform._skip_resize = True  # type: ignore[union-attr]  # the images are of their size already
+        net.transform._skip_resize = True  # type: ignore[union-attr]  # images have their final size
     loss_of = classifier_loss if workload == "resnet50" else detector_loss
     gmac = forward_gmac(loss_of(net, workload, COUNTED_IMAGES, torch.device("cpu"), False), COUNTED_IMAGES)
     net = net.to(device)
@@ -156,18 +156,18 @@ def detector_loss(
 
 
 def box_masks(boxes: torch.Tensor, height: int, width: int) -> torch.Tensor:
-    """uint8 [n, height, width]: the inside of each box; what is in a mask does not change the work."""
+    """uint8 [n, height, width]: masks of whole boxes. A mask's content does not change the work."""
     y, x = torch.arange(height, device=boxes.device)[:, None], torch.arange(width, device=boxes.device)
     x0, y0, x1, y1 = (side[:, None, None] for side in boxes.unbind(1))
     return ((x >= x0) & (x < x1) & (y >= y0) & (y < y1)).to(torch.uint8)
 
 
 def build_ours(workload: str, batch_size: int, device: torch.device, precision: str) -> tuple[Step, float]:
-    """The workload's module with its compiled hot path, without Lightning around it."""
+    """Our module's step with its compiled hot path, without Lightning."""
     gpus = int(device.type == "cuda")
     config = composed([f"model={workload}", "dataset=synthetic", f"precision={precision}", f"gpus={gpus}"])
     with tempfile.TemporaryDirectory() as folder:
-        if workload == "maskrcnn":  # The same layers are frozen then; what the weights are makes no difference.
+        if workload == "maskrcnn":  # freezes the same layers; the values of the weights do not matter
             config.model.hparams["pretrained"] = f"{folder}/resnet50.pt"
             torch.save(torchvision.models.resnet50().state_dict(), Path(folder) / "resnet50.pt")
         loaded = load_workload(config)
@@ -182,7 +182,7 @@ def build_ours(workload: str, batch_size: int, device: torch.device, precision: 
         return lambda: module.training_step(batch, 0)  # type: ignore[return-value]
 
     gmac = forward_gmac(loss_of(COUNTED_IMAGES, torch.device("cpu")), COUNTED_IMAGES)
-    vars(module).get("_anchors", {}).clear()  # Mask R-CNN keeps them where they were first asked for
+    vars(module).get("_anchors", {}).clear()  # Mask R-CNN caches them on the CPU
     module.to(device).train()
     if device.type == "cuda":
         module.compile_hot_path()
@@ -190,7 +190,7 @@ def build_ours(workload: str, batch_size: int, device: torch.device, precision: 
 
 
 def forward_gmac(loss: Callable[[], torch.Tensor], num_images: int) -> float:
-    """10^9 multiply-adds of an image's forward pass and loss: what PyTorch counts, halved; matrix work alone."""
+    """10^9 multiply-adds of an image's forward pass and loss: half of PyTorch's FLOP count, matrix work only."""
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         loss()
     return counter.get_total_flops() / 2e9 / num_images

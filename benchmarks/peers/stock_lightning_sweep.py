@@ -1,9 +1,9 @@
-"""What a user of stock Lightning and Hydra would write to compare device counts; it measures the wrong thing.
+"""A sweep over device counts in stock Lightning and Hydra, as a user would write it. Its speed-up is false.
 
     python benchmarks/peers/stock_lightning_sweep.py -m devices=1,2
 
-Every process leaves `devices=N-rankR-PID.json` in `out`: the world size as the trainer and as torch.distributed know
-it, and the index of every sample that it trained. hydra_ddp_trap.py adds them up. All else is plain use.
+Each process writes `devices=N-rankR-PID.json` to `out`: the world size by the trainer and by torch.distributed, and the
+indices of the samples that it trained. hydra_ddp_trap.py adds them up. All else is ordinary use.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Classifier(pl.LightningModule):
 
 
 class Stopwatch(pl.Callback):
-    """The rate as it is usually computed: steps x batch x the trainer's world size, over seconds."""
+    """The usual rate: steps x batch x the trainer's world size / seconds."""
 
     def __init__(self, batch_size: int) -> None:
         self.batch_size = batch_size

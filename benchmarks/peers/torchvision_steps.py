@@ -1,19 +1,22 @@
-"""Our training steps beside those of torchvision's models, from as they come to tuned, in turns on one GPU.
+"""Rates of our training steps and of torchvision's models, as they come and tuned, in turns on one GPU.
 
     python benchmarks/peers/torchvision_steps.py --models ssd --steps 8 --rounds 3 --out ssd.csv
     python benchmarks/peers/torchvision_steps.py --models resnet50 ssd maskrcnn --precision bf16 --out peers.csv
 
-All get the same shapes, precision and number of objects, generated batches that lie on the device, SGD with momentum
-and cudnn.benchmark, which is off for torchvision's Mask R-CNN, since the shapes in it change with every step. SSD's
-peer of the same work is torchvision's SSD class with our ResNet-34 backbone, default boxes, classes and image size;
-ssd300_vgg16 does more than twice the work, so compare it by images/s x GMAC. Mask R-CNN's is maskrcnn_resnet50_fpn,
-its backbone partly frozen. Ours also changes the colours of SSD's images; Lightning is around neither. Each peer is
-timed as its documentation has it (autocast), with channels_last, fused SGD and no resizing of images that have their
-size, then with its network compiled, as CUDA graphs, and compiled whole; what fails or takes longer than --compile-
-limit is said and left out.
+All variants have the same shapes, precision, number of objects, generated batches on the device, SGD with momentum,
+and cudnn.benchmark. The last is off for torchvision's Mask R-CNN, whose shapes change with every step. Lightning is not
+used. Ours also changes the colours of SSD's images.
 
-GMAC are those of a forward pass, by PyTorch's counter; of Mask R-CNN, compare images/s: ours computes a fixed number of
-regions, empty ones included, and torchvision's those that it samples, which differ with its random weights.
+Peers: SSD's is torchvision's SSD class with our ResNet-34 backbone, default boxes, classes and image size.
+ssd300_vgg16 does more than twice the work, so compare it by images/s x GMAC. Mask R-CNN's is maskrcnn_resnet50_fpn
+with a partly frozen backbone.
+
+Tunings: as documented, with autocast; with channels_last, fused SGD and no resizing of images of the right size; with
+the network compiled; as CUDA graphs; compiled whole. A variant that fails or takes longer than --compile-limit is left
+out, with a message.
+
+GMAC are those of a forward pass by PyTorch's counter. For Mask R-CNN, compare images/s: ours computes a fixed number of
+regions, empty ones included, torchvision's only its samples, which vary with its random weights.
 """
 
 from __future__ import annotations
@@ -38,27 +41,29 @@ from trainers.loop import precision as precisions
 
 BATCH = {"resnet50": 1024, "ssd": 128, "maskrcnn": 8}
 NAMES = {"resnet50": "ResNet-50", "ssd": "SSD300", "maskrcnn": "Mask R-CNN"}
-WARMUP = 3  # steps of a new variant
+WARMUP = 3  # untimed steps of a new variant
 
 
-def prepared(workload: str, asked: argparse.Namespace, device: torch.device, end: float) -> dict[str, beside.Variant]:
-    """By name, what has compiled and run, with its GMAC, the seconds that it took to get ready, and its peak memory."""
+def prepared(
+    workload: str, arguments: argparse.Namespace, device: torch.device, end: float
+) -> dict[str, beside.Variant]:
+    """Variants that have compiled and run, by name, with GMAC, warm-up time and peak memory."""
     ready: dict[str, beside.Variant] = {}
-    batch_size = asked.batch_size or BATCH[workload]
+    batch_size = arguments.batch_size or BATCH[workload]
     for name, build in candidates(workload):
-        if asked.variants and name != beside.OURS and not any(part in name for part in asked.variants):
+        if arguments.variants and name != beside.OURS and not any(part in name for part in arguments.variants):
             continue
         left = end - time.perf_counter()
         if name != beside.OURS and left < 1:
-            print(f"{workload:9} {name}: left out, since --limit is reached", flush=True)
+            print(f"{workload:9} {name}: left out: --limit is reached", flush=True)
             continue
         release(device)
         choose_kernels(workload, name)
         begun = time.perf_counter()
         try:
-            # Ours has no limit: without it there is nothing to compare.
-            with time_limit(0 if name == beside.OURS else min(asked.compile_limit, left)):
-                step, gmac = build(batch_size, device, asked.precision)
+            # No limit for ours: without it there is nothing to compare.
+            with time_limit(0 if name == beside.OURS else min(arguments.compile_limit, left)):
+                step, gmac = build(batch_size, device, arguments.precision)
                 for _ in range(WARMUP):
                     step()
                 wait(device)
@@ -80,17 +85,18 @@ def prepared(workload: str, asked: argparse.Namespace, device: torch.device, end
     return ready
 
 
-def measured(workload: str, asked: argparse.Namespace, device: torch.device) -> list[beside.Row]:
-    end, of_rounds = time.perf_counter() + asked.limit, asked.limit * asked.timing_share
-    ready = prepared(workload, asked, device, end - of_rounds)
-    seconds = max(of_rounds, end - time.perf_counter())
-    compared = beside.Comparison(NAMES[workload], asked.batch_size or BATCH[workload], "images/s", asked.precision)
-    with asked.turns:
-        return beside.in_turns(compared, ready, asked, device, partial(choose_kernels, workload), seconds)
+def measured(workload: str, arguments: argparse.Namespace, device: torch.device) -> list[beside.Row]:
+    end, timing_sec = time.perf_counter() + arguments.limit, arguments.limit * arguments.timing_share
+    ready = prepared(workload, arguments, device, end - timing_sec)
+    seconds = max(timing_sec, end - time.perf_counter())
+    batch_size = arguments.batch_size or BATCH[workload]
+    compared = beside.Comparison(NAMES[workload], batch_size, "images/s", arguments.precision)
+    with arguments.turns:
+        return beside.in_turns(compared, ready, arguments, device, partial(choose_kernels, workload), seconds)
 
 
 def choose_kernels(workload: str, name: str) -> None:
-    """cudnn.benchmark tries all kernels for each new shape: a loss where shapes keep changing."""
+    """Set cudnn.benchmark, which tries all kernels for each new shape; off where shapes keep changing."""
     torch.backends.cudnn.benchmark = workload != "maskrcnn" or name == "ours"
 
 
@@ -98,19 +104,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     beside.add_arguments(parser, steps=8, rounds=5)
     parser.add_argument("--models", nargs="+", choices=list(PEERS), default=list(PEERS))
-    parser.add_argument("--variants", nargs="+", help="parts of the names of the peer's variants to run; default: all")
+    parser.add_argument("--variants", nargs="+", help="parts of the names of the peers' variants to run; default: all")
     parser.add_argument("--batch-size", type=int)
-    parser.add_argument("--compile-limit", type=float, default=25, help="seconds a peer's variant has to get ready")
-    parser.add_argument("--limit", type=float, default=100, help="seconds of a model; never less than one round")
-    parser.add_argument("--timing-share", type=float, default=0.3, help="part of --limit that is kept for the rounds")
-    asked = parser.parse_args()
+    parser.add_argument("--compile-limit", type=float, default=25, help="seconds for a peer's variant to get ready")
+    parser.add_argument("--limit", type=float, default=100, help="seconds of a model; at least one round runs")
+    parser.add_argument("--timing-share", type=float, default=0.3, help="part of --limit reserved for the rounds")
+    arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch._dynamo.config.recompile_limit = 64  # the variants of a model share their code
-    precisions.apply(composed([f"precision={asked.precision}"]).precision)
+    precisions.apply(composed([f"precision={arguments.precision}"]).precision)
     rows: list[beside.Row] = []
-    for workload in asked.models:
-        rows += measured(workload, asked, device)
-        beside.report(rows, asked.out)
+    for workload in arguments.models:
+        rows += measured(workload, arguments, device)
+        beside.report(rows, arguments.out)
         torch._dynamo.reset()
 
 

@@ -1,19 +1,19 @@
-"""Our training steps of the translators beside PyTorch's own layers, in turns on one device.
+"""Rates of the translators' training steps, ours and of PyTorch's own layers, in turns on one device.
 
     python benchmarks/peers/translation_steps.py --models transformer --batch-sizes 13824 55296 --out transformer.csv
     python benchmarks/peers/translation_steps.py --models gnmt --batch-sizes 8192 98304 --out gnmt.csv
-    python benchmarks/peers/translation_steps.py --tiny --steps 2 --rounds 1    # whether it runs, on a CPU
+    python benchmarks/peers/translation_steps.py --tiny --steps 2 --rounds 1    # to check that it runs, on a CPU
 
-All draw from the same generated sentences of about WMT's lengths, and have the same room for tokens. Sizes are the
-YAML's. Each side has its users' batches: ours as in training, the peers' as fairseq makes them (NVIDIA's Transformer
-builds on it). fairseq sorts all pairs by length and fills batch after batch. --steps batches of an epoch are timed,
-evenly spaced by length; the share of padding in them is printed.
+All variants draw from the same generated sentences of about WMT's lengths, and have the same room for tokens. Sizes are
+those of conf/. Our batches are made as in training, the peers' as fairseq makes them (NVIDIA's Transformer builds on
+it): sorted by length, filled one after another. --steps batches of an epoch are timed, evenly spaced by length. Their
+share of padding is printed.
 
 Transformer-big's peer is nn.Transformer with one embedding and the same loss. GNMT's is a stand-in of nn.LSTM: the same
 LSTMs, embedding and classifier, but PyTorch's dot-product attention, which is less work than GNMT's. Peers are timed as
-they come and compiled, with fused Adam and without Lightning.
+they come and compiled, with fused Adam. Lightning is not used.
 
-Rates are tokens without padding: of the target for the Transformer, of both languages for GNMT.
+Rates count tokens without padding: the target's for the Transformer, both languages' for GNMT.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class LstmStandIn(nn.Module):
     def forward(self, source: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
         memory = self.encoder(self.both(self.embedding(source))[0])[0]
         x = self.first(self.embedding(inputs))[0]
-        seen = F.scaled_dot_product_attention(x, memory, memory, attn_mask=(source != PAD)[:, None, :])
-        logits: torch.Tensor = self.classifier(self.decoder(torch.cat((x, seen), dim=2))[0])
+        context = F.scaled_dot_product_attention(x, memory, memory, attn_mask=(source != PAD)[:, None, :])
+        logits: torch.Tensor = self.classifier(self.decoder(torch.cat((x, context), dim=2))[0])
         return logits
 
 
@@ -102,9 +102,9 @@ def sentences(num: int) -> TextData:
 
 
 def fairseq_steps(data: TextData, room: int) -> list[Step]:
-    """An epoch of batches as fairseq makes them: all pairs by source's and target's length, cut where the room ends.
+    """An epoch of fairseq's batches: pairs by source length, then target length, cut where the room ends.
 
-    A batch of more than eight rows has a multiple of eight (`--required-batch-size-multiple`).
+    Batches above eight rows have a multiple of eight (`--required-batch-size-multiple`).
     """
     source, target = (lengths[data.pairs] for lengths in data.train.lengths())
     order = np.lexsort((target, source))
@@ -113,26 +113,26 @@ def fairseq_steps(data: TextData, room: int) -> list[Step]:
     while first < len(order):
         widest = np.maximum.accumulate(longer[first : first + room // int(longer[first])])
         rows = int((np.arange(1, len(widest) + 1) * widest <= room).sum())
-        own = order[first : first + (rows if rows <= ROWS else rows // ROWS * ROWS)]
-        width = (int(source[own].max()), int(target[own].max()))
-        steps.append(Step(data.pairs[own], np.ones(len(own), bool), width, int(target[own].sum())))
-        first += len(own)
+        chosen = order[first : first + (rows if rows <= ROWS else rows // ROWS * ROWS)]
+        width = (int(source[chosen].max()), int(target[chosen].max()))
+        steps.append(Step(data.pairs[chosen], np.ones(len(chosen), bool), width, int(target[chosen].sum())))
+        first += len(chosen)
     return steps
 
 
 def sampled(steps: list[Step], num: int) -> list[Step]:
-    """`num` of an epoch's batches, evenly spaced by length, shuffled."""
+    """`num` of these batches, evenly spaced by length, in random order."""
     by_length = sorted(steps, key=lambda step: step.width)
     chosen = [by_length[int((place + 0.5) * len(by_length) / num)] for place in range(num)]
     return [chosen[place] for place in np.random.RandomState(0).permutation(num)]
 
 
 def our_batches(data: TextData, batch_size: int, num: int, device: torch.device) -> list[Batch]:
-    """Of training's own."""
+    """`num` batches as in training."""
     loader = data.train_loader(batch_size, 1, Shard(0, 1, device))
     if isinstance(loader, TrainLoader):
         return made(data, sampled(list(loader.steps(0)), num), device)
-    return list(islice(loader, num))  # All rows of packed sentences are alike.
+    return list(islice(loader, num))  # Packed rows are all of one length.
 
 
 def made(data: TextData, steps: list[Step], device: torch.device) -> list[Batch]:
@@ -140,7 +140,7 @@ def made(data: TextData, steps: list[Step], device: torch.device) -> list[Batch]
 
 
 def padding(batches: list[Batch]) -> float:
-    """The share of padding in the places of both languages."""
+    """Share of padding in both languages."""
     places = sum(batch["source"].numel() + batch["labels"].numel() for batch in batches)
     return 1 - sum(sum(batch["num_tokens"]) for batch in batches) / places
 
@@ -164,26 +164,26 @@ def train_step(
 
 
 def variants(
-    model: str, batch_size: int, asked: argparse.Namespace, device: torch.device
+    model: str, batch_size: int, arguments: argparse.Namespace, device: torch.device
 ) -> Iterator[tuple[str, beside.Variant]]:
-    config = composed([f"model={model}", "dataset=synthetic", f"precision={asked.precision}", "gpus=0"])
-    config.model.hparams |= TINY[model] if asked.tiny else {}
-    hparams, data = config.model.hparams, sentences(asked.pairs)
+    config = composed([f"model={model}", "dataset=synthetic", f"precision={arguments.precision}", "gpus=0"])
+    config.model.hparams |= TINY[model] if arguments.tiny else {}
+    hparams, data = config.model.hparams, sentences(arguments.pairs)
     module: Any = make_module(load_workload(config), data, config).to(device)
     data = data.viewed(module.view)
-    if asked.compile:
+    if arguments.compile:
         module.compile_hot_path()
 
     def variant(batches: list[Batch], net: nn.Module, loss: Any, optimizer: Any) -> beside.Variant:
         clip = (list(net.parameters()), hparams["clip_norm"]) if "clip_norm" in hparams else None
-        step = train_step(batches, loss, optimizer, clip, AUTOCAST.get(asked.precision))
+        step = train_step(batches, loss, optimizer, clip, AUTOCAST.get(arguments.precision))
         tokens = np.array([batch["num_tokens"] for batch in batches]).mean(axis=0)
         return beside.Variant(step, float(tokens[1] if model == "transformer" else tokens.sum()), padding(batches))
 
-    batches, adam = our_batches(data, batch_size, asked.steps, device), module.configure_optimizers()
+    batches, adam = our_batches(data, batch_size, arguments.steps, device), module.configure_optimizers()
     yield beside.OURS, variant(batches, module, lambda batch: module.training_step(batch, 0), adam)
-    batches = made(data, sampled(fairseq_steps(data, batch_size), asked.steps), device)
-    for tuning in (beside.AS_IT_COMES, COMPILED) if asked.compile else (beside.AS_IT_COMES,):
+    batches = made(data, sampled(fairseq_steps(data, batch_size), arguments.steps), device)
+    for tuning in (beside.AS_IT_COMES, COMPILED) if arguments.compile else (beside.AS_IT_COMES,):
         network = peer(model, data.num_tokens, hparams).to(device)
         loss = loss_of(torch.compile(network, dynamic=True) if tuning == COMPILED else network)
         adam = torch.optim.Adam(network.parameters(), 1e-5, fused=True)
@@ -206,25 +206,25 @@ def loss_of(network: Any) -> Callable[[Batch], torch.Tensor]:
     return loss
 
 
-def measured(model: str, batch_size: int, asked: argparse.Namespace, device: torch.device) -> list[beside.Row]:
+def measured(model: str, batch_size: int, arguments: argparse.Namespace, device: torch.device) -> list[beside.Row]:
     ready = {}
-    for name, variant in variants(model, batch_size, asked, device):
+    for name, variant in variants(model, batch_size, arguments, device):
         begun = time.perf_counter()
         try:
-            with time_limit(0 if name == beside.OURS else asked.compile_limit):
-                for _ in range(asked.steps):  # Each batch once, since shapes differ.
+            with time_limit(0 if name == beside.OURS else arguments.compile_limit):
+                for _ in range(arguments.steps):  # each batch once: shapes differ
                     variant.step()
                 wait(device)
         except (torch.OutOfMemoryError, TooSlowError) as error:
-            if name == beside.OURS:  # Without it there is nothing to compare.
+            if name == beside.OURS:  # without ours there is nothing to compare
                 raise
             print(f"{NAMES[model]}, {batch_size:,}, {name}: left out, {type(error).__name__}", flush=True)
             continue
         print(f"{NAMES[model]}, {batch_size:,}, {name}: warm after {time.perf_counter() - begun:.0f} s", flush=True)
         ready[name] = variant
-    compared = beside.Comparison(NAMES[model], batch_size, UNITS[model], asked.precision)
-    with asked.turns:
-        return beside.in_turns(compared, ready, asked, device)
+    compared = beside.Comparison(NAMES[model], batch_size, UNITS[model], arguments.precision)
+    with arguments.turns:
+        return beside.in_turns(compared, ready, arguments, device)
 
 
 def main() -> None:
@@ -232,23 +232,23 @@ def main() -> None:
     beside.add_arguments(parser, steps=32, rounds=5)
     parser.add_argument("--models", nargs="+", default=["transformer", "gnmt"], choices=["transformer", "gnmt"])
     parser.add_argument("--batch-sizes", type=int, nargs="+", help="room for tokens; default: the model's")
-    parser.add_argument("--pairs", type=int, default=4_500_000, help="generated pairs of sentences: WMT's number")
-    parser.add_argument("--tiny", action="store_true", help="small networks, to see whether it runs")
-    parser.add_argument("--compile-limit", type=float, default=0, help="seconds a peer has to get ready; 0: any")
+    parser.add_argument("--pairs", type=int, default=4_500_000, help="generated pairs of sentences; default: WMT's")
+    parser.add_argument("--tiny", action="store_true", help="small networks, to check that it runs")
+    parser.add_argument("--compile-limit", type=float, default=0, help="seconds for a peer to get ready; 0: no limit")
     parser.add_argument("--no-compile", dest="compile", action="store_false")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    asked.compile = asked.compile and device.type == "cuda"
-    asked.pairs = 2_000 if asked.tiny else asked.pairs
+    arguments.compile = arguments.compile and device.type == "cuda"
+    arguments.pairs = 2_000 if arguments.tiny else arguments.pairs
     raise_recompile_limit(128)
-    precisions.apply(composed(["model=transformer", f"precision={asked.precision}", "gpus=0"]).precision)
+    precisions.apply(composed(["model=transformer", f"precision={arguments.precision}", "gpus=0"]).precision)
     rows: list[beside.Row] = []
-    for model in asked.models:
-        own = 512 if asked.tiny else composed([f"model={model}", "dataset=synthetic"]).model.batch_size
-        for batch_size in asked.batch_sizes or [own]:
-            rows += measured(model, batch_size, asked, device)
-            beside.report(rows, asked.out)
-            torch._dynamo.reset()  # with the memory of its CUDA graphs
+    for model in arguments.models:
+        default_size = 512 if arguments.tiny else composed([f"model={model}", "dataset=synthetic"]).model.batch_size
+        for batch_size in arguments.batch_sizes or [default_size]:
+            rows += measured(model, batch_size, arguments, device)
+            beside.report(rows, arguments.out)
+            torch._dynamo.reset()  # frees the memory of CUDA graphs
             release(device)
 
 

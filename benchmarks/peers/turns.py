@@ -1,7 +1,7 @@
-"""Benchmarks that get ready side by side on one GPU, and time their steps one after another.
+"""A lock for benchmarks that prepare side by side on one GPU and time their steps one after another.
 
-Compiling takes most of their time, and one core of many. `--turns FILE` gives several processes one lock: each shares
-it while it gets ready, and has it alone for its rounds.
+Compiling takes most of their time, on one core of many. `--turns FILE` gives several processes one lock: each holds it
+shared while it prepares, and exclusively for its rounds.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 
 
 class TooSlowError(BaseException):
-    """Not an Exception, which the compiler would take for its own failure."""
+    """A time limit was exceeded. Not an Exception: the compiler would catch it as its own failure."""
 
 
 class Turns:
-    """The lock of `--turns`. Within `with`, no other process that has it gets ready or measures."""
+    """The lock of `--turns`. Within `with`, no other process with this lock prepares or measures."""
 
     def __init__(self, path: str = "") -> None:
         self._file = Path(path).open("w") if path else None  # noqa: SIM115
         self._take(fcntl.LOCK_SH)
 
     def __enter__(self) -> None:
-        self._take(fcntl.LOCK_UN)  # Two processes that waited with a shared lock would wait for each other.
+        self._take(fcntl.LOCK_UN)  # Two waiting processes with shared locks would deadlock.
         self._take(fcntl.LOCK_EX)
 
     def __exit__(self, *_: object) -> None:
@@ -43,7 +43,7 @@ class Turns:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises TooSlowError after so many seconds; 0: never."""
+    """Raise TooSlowError in the block after `seconds`; 0: never."""
 
     def stop(*_: Any) -> None:
         raise TooSlowError

@@ -59,7 +59,7 @@ def test_two_machines_or_commits_make_no_ratio(key: str) -> None:
 
 @pytest.mark.parametrize("rows", [[("ours", 0), ("peer: as it comes", 1)], [("peer: as it comes", 0)]])
 def test_rounds_that_only_one_side_has_make_no_ratio(rows: list[tuple[str, int]]) -> None:
-    with pytest.raises(ValueError, match="not of the same rounds"):
+    with pytest.raises(ValueError, match="different rounds"):
         beside.summary([row(name, number, 10) for name, number in rows])
 
 
