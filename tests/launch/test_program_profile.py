@@ -46,7 +46,7 @@ def test_two_frameworks_share_kernels(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_program_that_leaves_no_trace_has_its_figures_and_is_told_why_there_is_no_profile(tmp_path: Path) -> None:
     (tmp_path / "torn.json").write_text("{")
     for command, file, words in (
-        ("echo acc 0.9", "{run_dir}/t/*.json", "the program left no such file"),
+        ("echo acc 0.9", "{run_dir}/t/*.json", "the program wrote no such file"),
         ("echo acc 0.9", "torn.json", "is older than the run"),
         ("bash -c 'cp torn.json {run_dir}/torn.json; echo acc 0.9'", "{run_dir}/torn.json", "is torn, or not JSON"),
     ):

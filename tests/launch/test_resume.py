@@ -280,7 +280,7 @@ def test_another_environment_is_recorded(pairs: dict[int, Pair]) -> None:
 def test_a_run_under_way_and_one_that_has_finished_are_refused(pairs: dict[int, Pair]) -> None:
     _, resumed, seen = pairs[1]
     assert seen["refused"].code == 2
-    assert "runs it; stop it, or wait for its end" in seen["refused"].output
+    assert "runs it. Next: stop it, or wait for its end" in seen["refused"].output
     again = launch(resumed.cwd, f"resume={resumed.folder}")
     assert again.code == 2
     assert "has finished" in again.output

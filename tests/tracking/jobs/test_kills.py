@@ -78,7 +78,7 @@ def test_a_killed_sweep_is_ended_by_the_next_launch_and_can_be_continued(server:
 
     code, output = finished(quick_launch.begin(tmp_path, server.uri, FINISH))  # the next launch, of something else
     assert code == 0, output
-    assert "MLflow lacks something of 1 earlier run (1 cut off" in output
+    assert "MLflow lacks parts of 1 earlier run (1 cut off" in output
     assert f"sync runs/{sweep.name}" in output
     for folder in (sweep, child):
         status, started, ended = run_of(server, folder)

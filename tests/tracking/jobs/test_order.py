@@ -45,7 +45,7 @@ def test_a_warm_up_of_each_stack_comes_before_all_others_and_is_another_job() ->
     assert {job.overrides[-1] for job in before} == {"warm_up=true"}
     assert [(job.config.seed, job.config.stack.name) for job in rest] == order(1)
     assert len({job.config.config_hash() for job in ordered}) == 24
-    with pytest.raises(ConfigError, match=r"sweep\.warm_up=true: has no effect on a single run; add -m"):
+    with pytest.raises(ConfigError, match=r"sweep\.warm_up=true: has no effect on a single run\. Next: add -m"):
         ordering.with_warm_ups(asked[:1], multirun=False)
 
 

@@ -206,7 +206,7 @@ def search_in(root: Path, budget: str, **changes: Any) -> SearchJobs:
 @pytest.mark.parametrize(
     ("budget", "earlier", "words"),
     [
-        ("6min", {}, "3 earlier runs. The first look at which setting is best comes after about 12 runs; give"
+        ("6min", {}, "3 earlier runs. The first look at which setting is best comes after about 12 runs. Next: give"
          " search.budget=80min"),
         ("0.1gpu-hours", {}, "from 3 earlier runs, 0.111 gpu-hours.* give search.budget=1.4gpu-hours"),
         ("0.9usd", {}, "from 3 earlier runs, 1 usd.* give search.budget=12usd"),
@@ -254,7 +254,7 @@ def test_the_price_of_a_search_is_what_its_budget_holds(
     for number, seconds in enumerate((350.0, 400.0, 480.0)):
         made(tmp_path, f"{number}", seconds, config(seed=number))
     said = search_price.of_search(asked, GPUS)
-    more = ", more than that holds; give search.budget=12usd" if budget == "5usd" else ""
+    more = ", more than that holds. Next: give search.budget=12usd" if budget == "5usd" else ""
     assert said == f"search.budget={budget}{words}; {first}{more}"
 
 

@@ -146,7 +146,7 @@ def test_several_at_once_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_no_run_and_a_sweep_are_refused(tmp_path: Path) -> None:
-    assert "is no run's folder" in refused(tmp_path / "nothing")
+    assert "not a run's folder" in refused(tmp_path / "nothing")
     with sweep.create([Job(composed(GIVEN), GIVEN)], [], "sqlite:///x.db") as owner:
         folder = owner.folder
     assert f"sweep.resume={folder.name}" in refused(folder)
@@ -164,7 +164,7 @@ def test_a_run_that_goes_on_is_refused(tmp_path: Path, has_result: bool) -> None
     if not has_result:
         (folder / run_folder.RESULT).unlink()
     with run_lock.hold(folder):
-        assert "runs it; stop it, or wait for its end" in refused(folder)
+        assert "runs it. Next: stop it, or wait for its end" in refused(folder)
     assert asked(folder).checkpoint
 
 
@@ -197,7 +197,7 @@ def test_a_sweep_waits_for_a_job_that_still_runs_and_refuses_what_does_not_end(
     console = make_console()
     held = run_lock.take(inner)
     monkeypatch.setattr(resume, "WAIT_SEC", 0.0)
-    with pytest.raises(ConfigError, match=f"process {os.getpid()} on .* runs it; wait for its end, or stop it$"):
+    with pytest.raises(ConfigError, match=f"process {os.getpid()} on .* runs it. Next: wait for its end, or stop it$"):
         resume.settle(folder, [job], False, console)
     monkeypatch.setattr(resume, "WAIT_SEC", 900.0)
     monkeypatch.setattr(console, "print", lambda *_, **__: held.release())  # It ends once it is waited for.
@@ -237,7 +237,7 @@ def test_a_configuration_that_was_changed_since_is_refused(tmp_path: Path) -> No
     path = folder / run_folder.CONFIG
     config = yaml.safe_load(path.read_text())
     path.write_text(yaml.safe_dump(config | {"seed": 2}))
-    assert "is not what it began with" in refused(folder)
+    assert "differs from the one it began with" in refused(folder)
     path.write_text(yaml.safe_dump(config | {"sede": 2}))
     assert "sede: no such option" in refused(folder)
 

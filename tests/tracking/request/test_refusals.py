@@ -89,7 +89,7 @@ REFUSED = {
         "give one of 1, 2",
     ],
     "-m batch_size=4,8 sweep.paired=true dry_run=true": ["sweep.paired=true", "two seeds", "seed=1; give seed=1,2,3"],
-    "resume=nothing": ["resume=nothing", "no run's folder"],
+    "resume=nothing": ["resume=nothing", "not a run's folder"],
     "resume=": ["resume=: is empty", "leave resume out"],
     "sweep.resume=": ["sweep.resume=: is empty", "leave sweep.resume out"],
     "-m seed=1,2 sweep.resume=": ["sweep.resume=: is empty"],

@@ -69,7 +69,7 @@ def end(folder: Path, config: RunConfig, pid: int, neighbours: str) -> None:
     """Write the run's result if the script has not, and the records of an ended run."""
     failure = None
     if run_folder.read_result(folder) is None:
-        message = f"the script (process {pid}) ended without a word: it was killed, or left by os._exit"
+        message = f"the script (process {pid}) was killed, or ended by os._exit"
         failure = failures.killed(folder, KILLED, message)
     with suppress(OSError):
         outcome.record_given_up(folder, config, failure)

@@ -43,22 +43,22 @@ def serve(requests: socket.socket) -> None:
             os.close(descriptor)
 
 
-def become(asked: dict[str, Any], output: int) -> int:
+def become(request: dict[str, Any], output: int) -> int:
     """Run as the companion of the requested run. Its open descriptor holds the lock."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    folder = Path(asked["folder"])
-    log = os.open(folder / node_records.companion_log(asked["node"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    folder = Path(request["folder"])
+    log = os.open(folder / node_records.companion_log(request["node"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     os.dup2(output, 1)
     os.dup2(log, 2)
     for descriptor in (output, log):
         os.close(descriptor)
     os.setsid()
-    os.chdir(asked["cwd"])
+    os.chdir(request["cwd"])
     os.environ.clear()
-    os.environ.update(asked["environ"])
-    if asked["node"]:
-        return companion.sample_node(folder, asked["node"], asked["pid"], asked["gpu_uuids"])
-    return companion.main(folder, asked["pid"], asked["root"])
+    os.environ.update(request["environ"])
+    if request["node"]:
+        return companion.sample_node(folder, request["node"], request["pid"], request["gpu_uuids"])
+    return companion.main(folder, request["pid"], request["root"])
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def remark(record: Record) -> str:
     """Remarks from a record's tags, on missing or doubtful figures; empty for other records."""
     tags = record.values if record.kind == "tags" else {}
     # A search already printed that it explores.
-    words = [f"{said} {tags[tag]}" for tag, said in REMARKS.items() if tag in tags and tags[tag] != EXPLORING]
+    words = [f"{label} {tags[tag]}" for tag, label in REMARKS.items() if tag in tags and tags[tag] != EXPLORING]
     if "env.differs" in tags:
         words.append(f"its nodes {tags['env.nodes']} differ in {tags['env.differs']}")
     return "; ".join(words)

@@ -63,8 +63,8 @@ def of_blocks(jobs: Sequence[Job], estimates: Sequence[price.Estimate | None]) -
     if len(known) == num:
         whole, least, longest = price.price(known), min(looks[0], quick), min(looks[-1], slow)
 
-        def span(block: price.Range, said: Callable[[float], str]) -> str:
-            return f"{said(least * block.low)} to {said(longest * block.high)}"
+        def span(block: price.Range, words: Callable[[float], str]) -> str:
+            return f"{words(least * block.low)} to {words(longest * block.high)}"
 
         parts = [span(whole.seconds, time if longest * whole.seconds.high < 59.95 else duration)]
         parts += [f"{span(whole.gpu_hours, amount)} GPU-hours"] if whole.gpu_hours else []

@@ -159,13 +159,13 @@ class RunProgress:
 
     def _detail(self) -> str:
         evaluated = [key for key in self._seen if key.startswith(quantities.EVAL)]
-        own_loss = quantities.EVAL + "loss"
+        evaluated_loss = quantities.EVAL + "loss"
         if len(evaluated) > 1 and "loss" not in self._targets:  # The training loss is enough for a line.
-            evaluated = [key for key in evaluated if key != own_loss]
+            evaluated = [key for key in evaluated if key != evaluated_loss]
         texts = {key: quantities.text(key, value) for key, value in self._seen.items()}
         texts |= {key: self._metric(key) for key in evaluated}
         if quantities.TRAIN_LOSS in texts:
-            which = "train loss" if own_loss in evaluated else "loss"
+            which = "train loss" if evaluated_loss in evaluated else "loss"
             texts[quantities.TRAIN_LOSS] = f"{which} {texts[quantities.TRAIN_LOSS]}"
         rate = quantities.THROUGHPUT_SAMPLES_PER_SEC
         if self._in_tokens and rate in texts:

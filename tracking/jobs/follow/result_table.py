@@ -92,13 +92,13 @@ def limit_rows(result: Result) -> list[tuple[str, str]]:
     limits, rows = result.bottleneck, []
     if limits:
         rows.append(("limited by", limits["words"]))
-        told = (("why", limits.get("why")), ("try first", limits.get("next")))
-        rows += [(heading, words) for heading, words in told if words]  # absent in runs of older versions
+        advice = (("why", limits.get("why")), ("try first", limits.get("next")))
+        rows += [(heading, words) for heading, words in advice if words]  # absent in runs of older versions
         slow = limits.get("slow_rank", {}).get("words", "")
         if slow and slow not in str(limits.get("why")):
             rows.append(("slow rank", slow))
-        own = [row for row in limits.get("possible", ()) if row["cause"] == limits.get("cause")]
-        rows += [("without that", possible.words(row, limits["total_sec"])) for row in own]
+        same_cause = [row for row in limits.get("possible", ()) if row["cause"] == limits.get("cause")]
+        rows += [("without that", possible.words(row, limits["total_sec"])) for row in same_cause]
         rows += [("not measured", words) for words in limits.get("missing", ())]
     if words := goodput.words(result.goodput.get("seconds", {})):
         rows.append(("goodput", words))

@@ -32,7 +32,7 @@ def check_budget(search: SearchJobs, gpus: Sequence[Any]) -> None:
     raise ConfigError(
         f"search.budget={first.config.search.budget}: is less than one run takes here, its start included:"
         f" {price_words.of_job(first, estimate)}{cost_words}. The first look at which setting is best comes after"
-        f" about {counted(num, 'run')}; give search.budget={budget.option(num * cost)}"
+        f" about {counted(num, 'run')}. Next: give search.budget={budget.option(num * cost)}"
     )
 
 
@@ -45,10 +45,10 @@ def of_search(search: SearchJobs, gpus: Sequence[Any]) -> str:
     settings = search.corners()
     estimates = _estimates(settings, gpus)
     known = [(_alone(config), each) for config, each in zip(settings, estimates, strict=True) if each]
-    asked, num_first = settings[0].search.budget, search.runs_to_first_look
+    given_budget, num_first = settings[0].search.budget, search.runs_to_first_look
     first = f"the first look at which setting is best comes after about {counted(num_first, 'run')}"
     if not known:
-        return f"search.budget={asked}: no earlier run is like its runs on this hardware: no estimate; {first}"
+        return f"search.budget={given_budget}: no earlier run is like its runs on this hardware: no estimate; {first}"
     budget = budget_of(settings[0].search)
     nums = _runs_within(budget, known)
     held = "" if budget.unit == "runs" else f" holds about {_runs(nums)}, by earlier runs"
@@ -56,17 +56,17 @@ def of_search(search: SearchJobs, gpus: Sequence[Any]) -> str:
     whole, fewest = price.price(known), min(num_first, nums.high)
     if nums.middle < num_first:
         enough = budget.option(num_first * budget.amount / nums.middle)
-        first += f", more than that holds; give search.budget={enough}"
+        first += f", more than that holds. Next: give search.budget={enough}"
 
-    def span(values: price.Range, said: Callable[[float], str]) -> str:
+    def span(values: price.Range, words: Callable[[float], str]) -> str:
         each = price.Range(*(value / len(known) for value in values))
         most = max(nums.high * each.low, nums.middle * each.middle, nums.low * each.high)
-        return f"{said(min(most, fewest * each.low))} to {said(most)}"
+        return f"{words(min(most, fewest * each.low))} to {words(most)}"
 
     parts = [span(whole.seconds, price_words.time)]
     parts += [f"{span(whole.gpu_hours, price_words.amount)} GPU-hours"] if whole.gpu_hours else []
     parts += [f"{span(whole.usd, price_words.amount)} USD"] if whole.usd else []
-    return f"search.budget={asked}{held or ', by earlier runs'}{of}: {', '.join(parts)}; {first}"
+    return f"search.budget={given_budget}{held or ', by earlier runs'}{of}: {', '.join(parts)}; {first}"
 
 
 def _estimates(configs: Sequence[RunConfig], gpus: Sequence[Any]) -> list[price.Estimate | None]:

@@ -89,10 +89,10 @@ def _bring_up_to_date(mirror: Mirror, ended: bool) -> Outcome:
     if not mirror.complete:
         try:
             if repair(folder, ended):
-                words.append(f"nobody runs it any more: ended as {describe(folder)}")
+                words.append(f"no process runs it: ended as {describe(folder)}")
         except Running as error:
             mirror.step()
-            hint = "" if error.certain else f"; if it has ended, say so: sync --ended {folder}"
+            hint = "" if error.certain else f". Next: if it has ended, sync --ended {folder}"
             return Outcome(folder, "running", f"{error}: uploaded as far as it is{hint}")
         mirror.finish()
         documents.remove_left(folder)

@@ -95,8 +95,8 @@ class Uploads:
         num = len(cut_off) + len(others)
         words = f" ({len(cut_off)} cut off: ended, and uploaded beside this run)" if cut_off else ""
         self._console.print(
-            f"note: MLflow lacks something of {num} earlier run{'s' if num > 1 else ''}{words}; "
-            f"to upload it: {sync_command([*cut_off, *others])}",
+            f"note: MLflow lacks parts of {num} earlier run{'s' if num > 1 else ''}{words}. "
+            f"Next: {sync_command([*cut_off, *others])}",
             soft_wrap=True,
         )
 

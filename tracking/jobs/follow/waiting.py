@@ -41,7 +41,7 @@ class Waiting:
         self._tags: dict[str, Any] = {}
         self._key = ""  # the event that began the present part
         self._since_ms = 0
-        self._told: set[str] = set()
+        self._ended_parts: set[str] = set()
         self._num_cached: int | None = None
         self._next_line_sec = FIRST_LINE_SEC
 
@@ -52,7 +52,7 @@ class Waiting:
         elif record.key == COMPILING and record.kind == "event":
             self._num_cached = int(record.values["num_cached"])
         elif record.key in PARTS or record.key == END:
-            self._told.add(self._key)
+            self._ended_parts.add(self._key)
             self._key, self._since_ms = "" if record.key == END else record.key, record.time_ms
             self._next_line_sec = FIRST_LINE_SEC
 
@@ -84,7 +84,7 @@ class Waiting:
     def _estimate(self) -> str:
         """The part's time in earlier runs; empty if not known, and for a part that is repeated."""
         key = PARTS[self._key][1]
-        if not key or self._key in self._told:
+        if not key or self._key in self._ended_parts:
             return ""
         if self._starts is None:
             self._starts = []  # A failed read is not tried again.
@@ -98,10 +98,12 @@ class Waiting:
     def _is_alike(self, start: EarlierStart) -> bool:
         """Whether the known parts of model, stack and hardware are the same."""
         config = self._config
-        ours = {"model": config.model.name, "stack": config.stack.name, quantities.WORLD_SIZE: config.world_size()}
-        ours |= {"compile": config.compiled()}
-        ours |= {name: self._tags[f"env.{name}"] for name in ("stack_id", "hardware_id") if f"env.{name}" in self._tags}
-        return all(start.facts.get(name) == value for name, value in ours.items())
+        facts = {"model": config.model.name, "stack": config.stack.name, quantities.WORLD_SIZE: config.world_size()}
+        facts |= {"compile": config.compiled()}
+        facts |= {
+            name: self._tags[f"env.{name}"] for name in ("stack_id", "hardware_id") if f"env.{name}" in self._tags
+        }
+        return all(start.facts.get(name) == value for name, value in facts.items())
 
     def _is_cold(self, starts: Sequence[EarlierStart]) -> bool:
         """Whether a full compilation is expected: an empty cache, or no earlier run with the same steps."""

@@ -32,11 +32,11 @@ class Place:
     def may_be(self, other: Place) -> bool:
         """Whether all known parts equal those of `other`."""
         pairs = ((self.gpu, other.gpu), (self.cpu, other.cpu), (self.stack_id, other.stack_id))
-        return all(ours in (None, theirs) for ours, theirs in pairs)
+        return all(part in (None, other_part) for part, other_part in pairs)
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunRequest:
     """The request of a run. Times are comparable only between runs of equal `work`.
 
     Runs of one `setting` differ only in seed and price. An explicit default is the same setting.
@@ -47,7 +47,7 @@ class Asked:
     setting: str
 
     @classmethod
-    def of(cls, config: RunConfig) -> Asked:
+    def of(cls, config: RunConfig) -> RunRequest:
         work = (
             config.model.name, config.program.command, config.dataset.name, config.dataset.size, config.precision.name,
             config.dataset.train_tokens, config.dataset.sequence_length,
@@ -74,8 +74,8 @@ class EarlierRun:
     samples_per_sec: float | None = None  # in the steady state; None if not measured
 
     @cached_property
-    def asked(self) -> Asked:
-        return Asked.of(self.config)
+    def request(self) -> RunRequest:
+        return RunRequest.of(self.config)
 
 
 def earlier_runs(runs_dir: Path, models: Collection[str], before_ms: int | None = None) -> list[EarlierRun]:

@@ -31,7 +31,7 @@ def _reopened(checkpoint: Checkpoint, say: Callable[[str], None]) -> run_lock.Ow
         repair(folder)  # writes the result of the attempt that was cut off
         owner = run_lock.take(folder)
     except run_lock.Running as error:  # another launcher took the run after it was checked
-        raise ConfigError(f"{folder}: {error}; wait for its end") from error
+        raise ConfigError(f"{folder}: {error}. Next: wait for its end") from error
     damaged = [other.path.name for other in checkpoints.in_folder(folder) if other.place > checkpoint.place]
     reopen(folder, checkpoint)
     note = f" ({', '.join(damaged)}: damaged)" if damaged else ""

@@ -16,7 +16,7 @@ def check_profiled(jobs: Sequence[Job]) -> None:
     if wanted and not any(job.config.profiled() for job in jobs):
         seeds = ", ".join(str(seed) for seed in sorted({job.config.seed for job in jobs}))
         raise ConfigError(
-            f"profile.seed={min(wanted)}: no job has this seed, so nothing would be traced; give one of {seeds}"
+            f"profile.seed={min(wanted)}: no job has this seed, so nothing would be traced. Next: give one of {seeds}"
         )
 
 
@@ -25,7 +25,8 @@ def check_paired(jobs: Sequence[Job]) -> None:
     seeds = {job.config.seed for job in jobs}
     if any(job.config.sweep.paired for job in jobs) and len(seeds) < 2:
         raise ConfigError(
-            f"sweep.paired=true: pairs need two seeds or more, and all jobs have seed={min(seeds)}; give seed=1,2,3"
+            f"sweep.paired=true: pairs need two seeds or more, and all jobs have seed={min(seeds)}."
+            " Next: give seed=1,2,3"
         )
 
 
@@ -55,7 +56,7 @@ def with_warm_ups(jobs: Sequence[Job], multirun: bool) -> list[Job]:
         return list(jobs)
     if not multirun:
         raise ConfigError(
-            "sweep.warm_up=true: has no effect on a single run; add -m, or give warm_up=true for this one"
+            "sweep.warm_up=true: has no effect on a single run. Next: add -m, or give warm_up=true for this one"
         )
     firsts: dict[tuple[str, ...], Job] = {}
     for job in jobs:

@@ -14,14 +14,14 @@ from tracking.request.search_options import is_search
 from tracking.store import server
 
 
-def planned(asked: Sequence[Job], multirun: bool, gpus: Sequence[Any]) -> tuple[Path | None, list[Job]]:
+def planned(requested: Sequence[Job], multirun: bool, gpus: Sequence[Any]) -> tuple[Path | None, list[Job]]:
     """The folder of a resumed sweep (else None), and the jobs in the order of their runs. Raises ConfigError.
 
     The first job's config names the tracking server of all jobs, and the cluster of a resumed sweep.
     """
-    for job in asked:  # Resumed jobs may name other servers, which must not get credentials.
+    for job in requested:  # Resumed jobs may name other servers, which must not get credentials.
         server.named(job.config.tracking.uri)
-    config, jobs = asked[0].config, list(asked)
+    config, jobs = requested[0].config, list(requested)
     if config.resume:
         jobs = [resume.resumed_job(jobs[0], multirun)]
         checks.check_run(jobs[0].config, gpus)

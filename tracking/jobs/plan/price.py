@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from conf.schema import RunConfig
-from tracking.jobs.plan.earlier_runs import Asked, EarlierRun, Place
+from tracking.jobs.plan.earlier_runs import EarlierRun, Place, RunRequest
 
 ONE_RUN = 0.5  # relative half-width of the range from a single run, whose spread is unknown
 MANY = 5  # from so many runs on, the range is the 10th to 90th percentile; below, minimum to maximum
@@ -47,11 +47,11 @@ def estimate(config: RunConfig, place: Place, runs: Sequence[EarlierRun]) -> Est
     Unknown parts of the place are taken from the newest similar run. The stack is unknown to a launcher until the
     worker has loaded it.
     """
-    asked = Asked.of(config)
-    alike = [run for run in runs if place.may_be(run.place) and run.asked.work == asked.work]
+    request = RunRequest.of(config)
+    alike = [run for run in runs if place.may_be(run.place) and run.request.work == request.work]
     alike = [run for run in alike if run.place == alike[0].place]
-    same_batch = [run for run in alike if run.asked.batch_size == asked.batch_size]
-    same = [run for run in same_batch if run.asked.setting == asked.setting]
+    same_batch = [run for run in alike if run.request.batch_size == request.batch_size]
+    same = [run for run in same_batch if run.request.setting == request.setting]
     if not alike:
         return None
     if not same_batch:

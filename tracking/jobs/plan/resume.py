@@ -31,34 +31,36 @@ WAIT_SEC = 60.0  # processes that a killed launcher left end by themselves soone
 RETRY_SEC = 0.5
 
 
-def resumed_job(asked: Job, multirun: bool) -> Job:
-    """The job that continues the run in the folder `asked.config.resume`, with that run's configuration.
+def resumed_job(requested: Job, multirun: bool) -> Job:
+    """The job that continues the run in the folder `requested.config.resume`, with that run's configuration.
 
     Raises ConfigError if the run cannot be continued, or if an option outside ALLOWED was given.
     """
-    given = f"resume={asked.config.resume}"
-    folder = Path(str(asked.config.resume)).expanduser().resolve()
-    keys = [override.partition("=")[0].lstrip("+~") for override in asked.overrides]
+    option = f"resume={requested.config.resume}"
+    folder = Path(str(requested.config.resume)).expanduser().resolve()
+    keys = [override.partition("=")[0].lstrip("+~") for override in requested.overrides]
     if multirun:
-        raise ConfigError(f"{given}: continues one run; leave -m out, or continue a sweep with sweep.resume=<id>")
+        raise ConfigError(
+            f"{option}: continues one run. Next: leave -m out, or continue a sweep with sweep.resume=<id>"
+        )
     if foreign := [key for key in keys if key not in ALLOWED]:
         raise ConfigError(
-            f"{given} {foreign[0]}=...: a resumed run keeps the configuration in its folder; beside resume"
-            f" only these can be given: {', '.join(ALLOWED[1:])}"
+            f"{option} {foreign[0]}=...: a resumed run keeps the configuration in its folder. Allowed beside resume:"
+            f" {', '.join(ALLOWED[1:])}. Next: leave {foreign[0]} out"
         )
-    check_interrupted(folder, given)
+    check_interrupted(folder, option)
     config = run_folder.read_config(folder)
-    check_unchanged(folder, given, config)
-    ownership.check(folder, [config], given, asked.config.trust)
+    check_unchanged(folder, option, config)
+    ownership.check(folder, [config], option, requested.config.trust)
     for key in keys:
-        take_over(config, asked.config, key)
+        take_over(config, requested.config, key)
     config.tracking.uri = own_server(folder)
     config.sweep.resume = None  # it only says how the job was added to its sweep
     try:
         overrides = stored_config.loaded(files.read_text(folder / run_folder.OVERRIDES))
     except ValueError as error:
-        raise ConfigError(f"{given}: {run_folder.OVERRIDES} {error}; put a copy in place") from None
-    return Job(config, overrides, checkpoint=usable_checkpoint(folder, given, overrides))
+        raise ConfigError(f"{option}: {run_folder.OVERRIDES} {error}. Next: put a copy in place") from None
+    return Job(config, overrides, checkpoint=usable_checkpoint(folder, option, overrides))
 
 
 def own_server(folder: Path) -> str | None:
@@ -70,36 +72,39 @@ def own_server(folder: Path) -> str | None:
     return None if strip_credentials(server.default_uri()) == stored else stored
 
 
-def check_interrupted(folder: Path, given: str) -> None:
+def check_interrupted(folder: Path, option: str) -> None:
     """Raise ConfigError unless the folder holds an interrupted run."""
     if files.exists(folder / sweep.DEFINITION):
-        raise ConfigError(f"{given}: is a sweep; continue it with sweep.resume={folder.name}")
+        raise ConfigError(f"{option}: is a sweep. Next: continue it with sweep.resume={folder.name}")
     if not files.exists(folder / run_folder.CONFIG):
-        raise ConfigError(f"{given}: is no run's folder (there is no {run_folder.CONFIG} in it); give one of runs_dir")
+        raise ConfigError(
+            f"{option}: not a run's folder ({run_folder.CONFIG} is missing). Next: give a folder in runs_dir"
+        )
     result = run_folder.read_result(folder)
     if result is not None and result.status == "finished":
-        raise ConfigError(f"{given}: has finished, nothing is left to do; its result is in {run_folder.RESULT}")
+        raise ConfigError(f"{option}: has finished. Next: read its result in {run_folder.RESULT}")
     try:
         scheduled = scheduler_endings.failure_of(folder)  # A queued job has no process yet.
         with run_lock.hold_abandoned(folder, ended=result is not None or scheduled is not None):
             pass
     except run_lock.Running as error:
         end_it = "" if error.certain else f", or end it with: {TRACKING} sync --ended {shlex.quote(str(folder))}"
-        raise ConfigError(f"{given}: {error}; stop it, or wait for its end{end_it}") from error
+        raise ConfigError(f"{option}: {error}. Next: stop it, or wait for its end{end_it}") from error
 
 
-def check_unchanged(folder: Path, given: str, config: RunConfig) -> None:
+def check_unchanged(folder: Path, option: str, config: RunConfig) -> None:
     """Raise ConfigError if the configuration has changed since the run began."""
     rows = (row for row, _ in journal.read(folder / run_folder.JOURNAL) if row.kind == "tags")
     began = next((row.values["config_hash"] for row in rows if "config_hash" in row.values), None)
     if began != config.config_hash():
         raise ConfigError(
-            f"{given}: its configuration is not what it began with (config_hash {config.config_hash()}, then {began}):"
-            f" {run_folder.CONFIG} was changed, or this version has other options; put it back, or run anew"
+            f"{option}: its configuration differs from the one it began with (config_hash {config.config_hash()}, then"
+            f" {began}): {run_folder.CONFIG} was changed, or this version has other options."
+            " Next: put it back, or run anew"
         )
 
 
-def usable_checkpoint(folder: Path, given: str, overrides: list[str]) -> Checkpoint:
+def usable_checkpoint(folder: Path, option: str, overrides: list[str]) -> Checkpoint:
     """The newest whole checkpoint. Raises ConfigError if none is usable."""
     newest = checkpoints.newest(folder)
     if newest is None:
@@ -107,17 +112,17 @@ def usable_checkpoint(folder: Path, given: str, overrides: list[str]) -> Checkpo
         unset = "checkpoint_every_steps or checkpoint_every_epochs was not set, or the first was not reached"
         why = f"damaged: {damaged}" if damaged else unset
         anew = f"{LAUNCH} {shlex.join(overrides)}"
-        raise ConfigError(f"{given}: there is no checkpoint to continue from ({why}); run it anew: {anew}")
+        raise ConfigError(f"{option}: has no checkpoint to continue from ({why}). Next: run it anew: {anew}")
     return newest
 
 
-def take_over(config: RunConfig, asked: RunConfig, key: str) -> None:
-    """Copy the value of a dotted key from `asked` to `config`."""
+def take_over(config: RunConfig, requested: RunConfig, key: str) -> None:
+    """Copy the value of a dotted key from `requested` to `config`."""
     *groups, name = key.split(".")
-    section, asked_section = config, asked
+    section, requested_section = config, requested
     for group in groups:
-        section, asked_section = getattr(section, group), getattr(asked_section, group)
-    setattr(section, name, getattr(asked_section, name))
+        section, requested_section = getattr(section, group), getattr(requested_section, group)
+    setattr(section, name, getattr(requested_section, name))
 
 
 def settle(folder: Path, jobs: Sequence[Job], adopts: bool, console: Console) -> None:
@@ -152,7 +157,7 @@ def end_of(folder: Path, adopts: bool, console: Console) -> bool:
                 return False
             if not error.certain or time.monotonic() > deadline:
                 ended = "" if error.certain else f", or end it with: {TRACKING} sync --ended {shlex.quote(str(folder))}"
-                raise ConfigError(f"{folder}: {error}; wait for its end, or stop it{ended}") from error
+                raise ConfigError(f"{folder}: {error}. Next: wait for its end, or stop it{ended}") from error
             if not waits:
                 console.print(f"{folder.name}: {error}; waiting for its end", soft_wrap=True)
             waits = True

@@ -83,7 +83,7 @@ def compared(config: RunConfig) -> dict[str, str]:
         tags[UNCOUNTED_TAG] = "its kernels were traced while it trained"
     tags |= {UNCOUNTED_TAG: EXPLORING} if config.search.phase == "explore" else {}
     tags |= {PAIRED_TAG: "seed"} if config.sweep.paired else {}
-    tags |= {MEMORY_TAG: said} if (said := gpu_memory.words(config)) else {}
+    tags |= {MEMORY_TAG: words} if (words := gpu_memory.words(config)) else {}
     return tags | ({BETTER_TAG: metric.written(directions)} if (directions := config.directions()) else {})
 
 

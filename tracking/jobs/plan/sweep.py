@@ -36,7 +36,9 @@ def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> run_lock.Owner
     hashes = [job.config.config_hash() for job in jobs]
     twice = next((job for job in jobs if hashes.count(job.config.config_hash()) > 1), None)
     if twice is not None:
-        raise ConfigError(f"{' '.join(twice.overrides)}: twice in this sweep; give repeats other seeds: seed=1,2,3")
+        raise ConfigError(
+            f"{' '.join(twice.overrides)}: twice in this sweep. Next: give repeats other seeds: seed=1,2,3"
+        )
     config = jobs[0].config
     sweep_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{config.model.name}-{secrets.token_hex(2)}"
     try:
@@ -44,7 +46,7 @@ def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> run_lock.Owner
         with run_setup.removed_unless_whole(owner):
             prepare(owner.folder, jobs, argv, uri)
     except OSError as error:
-        raise ConfigError(f"runs_dir={config.runs_dir}: {error}; give a folder that you can write to") from error
+        raise ConfigError(f"runs_dir={config.runs_dir}: {error}. Next: give a folder that you can write to") from error
     return owner
 
 
@@ -92,49 +94,51 @@ def extend(folder: Path, jobs: Sequence[Job], num_before: int) -> None:
     ownership.sign(folder, configs)
 
 
-def resume(runs_dir: str, sweep_id: str, asked: Sequence[Job], multirun: bool) -> tuple[Path, list[Job]]:
+def resume(runs_dir: str, sweep_id: str, requested: Sequence[Job], multirun: bool) -> tuple[Path, list[Job]]:
     """The folder of a sweep and all its jobs, each with its newest result or its newest usable checkpoint.
 
-    With -m, jobs of `asked` that are new to the sweep are added. Without -m, only options that do not change the
+    With -m, jobs of `requested` that are new to the sweep are added. Without -m, only options that do not change the
     measurement are allowed. Raises ConfigError for other options and for an unknown sweep.
     """
-    kept = set(NOT_MEASURED) - {"profile"}  # These do not change what is measured.
-    changed = [word for word in asked[0].overrides if word.split("=")[0].split(".")[0] not in kept]
+    free = set(NOT_MEASURED) - {"profile"}  # These do not change what is measured.
+    changed = [word for word in requested[0].overrides if word.split("=")[0].split(".")[0] not in free]
     if changed and not multirun:
         raise ConfigError(
-            f"sweep.resume={sweep_id} {' '.join(changed)}: the sweep's jobs keep their configuration; leave"
+            f"sweep.resume={sweep_id} {' '.join(changed)}: the sweep's jobs keep their configuration. Next: leave"
             f" {changed[0].split('=')[0]} out, or add jobs to the sweep with -m"
         )
     folder = Path(runs_dir).resolve() / sweep_id
     if Path(sweep_id).name != sweep_id or not files.exists(folder / DEFINITION):
         root = Path(runs_dir).resolve()
         sweeps = files.folders(root, DEFINITION) if root.is_dir() else []
-        there = ", ".join(path.name for path in sweeps) or "none"
-        raise ConfigError(f"sweep.resume={sweep_id}: no such sweep in runs_dir={runs_dir}; there are: {there}")
+        names = f"give one of {', '.join(path.name for path in sweeps)}" if sweeps else "give another runs_dir"
+        raise ConfigError(f"sweep.resume={sweep_id}: no such sweep in runs_dir={runs_dir}. Next: {names}")
     jobs = read(folder)
-    given, trust = f"sweep.resume={sweep_id}", asked[0].config.trust
-    ownership.check(folder, [job.config for job in jobs], given, trust)
+    option, trust = f"sweep.resume={sweep_id}", requested[0].config.trust
+    ownership.check(folder, [job.config for job in jobs], option, trust)
     known = {job.config.config_hash() for job in jobs}
-    added = [job for job in asked if multirun and job.config.config_hash() not in known]
+    added = [job for job in requested if multirun and job.config.config_hash() not in known]
     if added and jobs[0].config.search.phase:
-        raise ConfigError(f"sweep.resume={sweep_id}: is a search, which makes its own runs; leave -m and all else out")
+        raise ConfigError(
+            f"sweep.resume={sweep_id}: is a search, which makes its own runs. Next: leave all other words out"
+        )
     if added:
         jobs += added
         extend(folder, jobs, len(jobs) - len(added))
     name_jobs(jobs)
-    elsewhere = any(word.startswith("cluster") for word in asked[0].overrides)
-    alerted = any(word.startswith("alert.") for word in asked[0].overrides)
-    at_once = any(word.startswith("sweep.jobs_at_once=") for word in asked[0].overrides)
+    elsewhere = any(word.startswith("cluster") for word in requested[0].overrides)
+    alerted = any(word.startswith("alert.") for word in requested[0].overrides)
+    at_once = any(word.startswith("sweep.jobs_at_once=") for word in requested[0].overrides)
     for job in jobs:
         if at_once or not job.config.search.phase:  # A search keeps its own number.
-            job.config.sweep.jobs_at_once = asked[0].config.sweep.jobs_at_once
-        job.config.detach = asked[0].config.detach
-        job.config.cluster = asked[0].config.cluster if elsewhere else job.config.cluster
-        job.config.alert = asked[0].config.alert if alerted else job.config.alert
+            job.config.sweep.jobs_at_once = requested[0].config.sweep.jobs_at_once
+        job.config.detach = requested[0].config.detach
+        job.config.cluster = requested[0].config.cluster if elsewhere else job.config.cluster
+        job.config.alert = requested[0].config.alert if alerted else job.config.alert
     find_checkpoints(jobs, folders_by_hash(folder))
     for job in jobs:
         if job.checkpoint:  # The job continues with the configuration in its checkpoint's folder.
-            ownership.check(job.checkpoint.folder, [run_folder.read_config(job.checkpoint.folder)], given, trust)
+            ownership.check(job.checkpoint.folder, [run_folder.read_config(job.checkpoint.folder)], option, trust)
     return folder, jobs
 
 
@@ -156,15 +160,15 @@ def find_checkpoints(jobs: Sequence[Job], folders: Mapping[str, list[Path]]) -> 
 def find_results(jobs: Sequence[Job], folders: Mapping[str, list[Path]]) -> None:
     """Set the folder and result of each job, and its lost folders, from `folders_by_hash`."""
     for job in jobs:
-        own = folders.get(job.config.config_hash(), [])
-        for path in own:
+        job_folders = folders.get(job.config.config_hash(), [])
+        for path in job_folders:
             try:
                 result = run_folder.read_result(path)
             except (OSError, ValueError):  # an unreadable result: the job counts as not run
                 continue
             if result is not None and not job.finished:  # an older folder may hold the finished run
                 job.folder, job.result = path, result
-        job.lost = [path for path in own if path != job.folder]
+        job.lost = [path for path in job_folders if path != job.folder]
 
 
 def folders_by_hash(folder: Path) -> dict[str, list[Path]]:

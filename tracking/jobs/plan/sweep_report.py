@@ -74,10 +74,13 @@ def attach(store: MlflowRuns, made: Report, written: Sequence[Path]) -> str:
     sweeps = {run.sweep for run in made.runs}
     sweep = sweeps.pop()
     if sweeps or sweep is None:
-        raise ValueError("--attach: the report goes to a sweep's parent run, and these runs are not of one sweep")
+        raise ValueError(
+            "--attach: the report goes to a sweep's parent run, and these runs are not of one sweep."
+            " Next: give one sweep"
+        )
     parent = store.parent(sweep)
     if parent is None:
-        raise ValueError(f"--attach: {store.source} has no parent run of the sweep {sweep}; upload it with sync")
+        raise ValueError(f"--attach: {store.source} has no parent run of the sweep {sweep}. Next: upload it with sync")
     before = parent.tags.get(NOTE_TAG, "").rpartition(BETWEEN)[2]
     store.attach(parent, written, {NOTE_TAG: note(made) + before})
     return parent.id

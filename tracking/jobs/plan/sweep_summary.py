@@ -52,8 +52,8 @@ def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
     differing = [key for key, values in values_of.items() if key != "warm_up" and len(values) > 1]
     groups = {key.partition(".")[0] for key in differing if key.endswith(".name")}
     differing = [key for key in differing if key.endswith(".name") or key.partition(".")[0] not in groups]
-    asked = {key for job in jobs for word in job.overrides for key in _given_by(word, differing)}
-    axes = [key for key in differing if key.endswith(".name") or key in asked]
+    chosen = {key for job in jobs for word in job.overrides for key in _given_by(word, differing)}
+    axes = [key for key in differing if key.endswith(".name") or key in chosen]
     for key in differing:
         settings = {tuple(row.get(axis) for axis in axes) for row in rows}
         if key not in axes and len({tuple(row.get(axis) for axis in (*axes, key)) for row in rows}) > len(settings):
@@ -90,15 +90,15 @@ def columns(jobs: Sequence[Job]) -> list[Quantity]:
     """The columns of these jobs' summary."""
     chosen: list[str] = []
     measured = [job.result.metrics for job in jobs if job.result is not None]
-    there = list(dict.fromkeys(key for metrics in measured for key in metrics))
+    keys = list(dict.fromkeys(key for metrics in measured for key in metrics))
     missed = any(metrics.get(quantities.TARGET_REACHED) == 0.0 for metrics in measured)
     left_out = set() if missed else {WHERE_MISSED}
-    left_out |= set() if WHERE_MEASURED in there else {WHERE_MEASURED}
+    left_out |= set() if WHERE_MEASURED in keys else {WHERE_MEASURED}
     if all(metrics.get(EVALUATIONS, metrics.get(EPOCHS)) == metrics.get(EPOCHS) for metrics in measured):
         left_out.add(EVALUATIONS)
     for key in COLUMNS:
         if key == quantities.BEST:
-            chosen += [metric for metric in there if metric.startswith(key)]
+            chosen += [metric for metric in keys if metric.startswith(key)]
         elif key not in left_out:
             chosen.append(key)
     return [*map(quantities.quantity, chosen)]
@@ -175,11 +175,11 @@ def outcome(job: Job) -> str:
 
 def uncounted(job: Job) -> str:
     """Why a finished program run is not counted; empty if it is counted."""
-    said = ""
+    reason = ""
     if job.folder is not None and job.finished and job.config.is_program():
         for record, _ in journal.read(job.folder / run_folder.JOURNAL):
-            said = record.values.get(UNCOUNTED_TAG, said) if record.kind == "tags" else said
-    return said
+            reason = record.values.get(UNCOUNTED_TAG, reason) if record.kind == "tags" else reason
+    return reason
 
 
 def status(job: Job) -> str:

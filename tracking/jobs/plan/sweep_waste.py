@@ -37,8 +37,8 @@ class Spent:
         self.num_runs += other.num_runs
         self.sec += other.sec
         self.kwh, self.usd = (
-            mine if theirs is None else (mine or 0.0) + theirs
-            for mine, theirs in ((self.kwh, other.kwh), (self.usd, other.usd))
+            total if more is None else (total or 0.0) + more
+            for total, more in ((self.kwh, other.kwh), (self.usd, other.usd))
         )
 
     def __str__(self) -> str:
@@ -77,16 +77,16 @@ def by_kind(sweep: Path) -> dict[str, Spent]:
             config, result = run_folder.read_config(folder), run_folder.read_result(folder)
             config_hash, is_alone = config.config_hash(), config.sweep.jobs_at_once == 1
             sec, usd = journal.span_sec(folder / run_folder.JOURNAL), sweep_cost.job_usd(folder)
-            own = Spent(1, sec, kwh(folder, is_alone), usd)
-            spent["all"].add(own)
+            run = Spent(1, sec, kwh(folder, is_alone), usd)
+            spent["all"].add(run)
             failure = result.failure if result else None
             lost_sec = result.metrics.get(quantities.RESUME_LOST_SEC, 0.0) if result else 0.0
             if config_hash in later:
-                spent[REPEATED].add(own)
+                spent[REPEATED].add(run)
             elif failure or result is None:
-                spent[STOPPED if failure and failure.kind in failures.STOPPED_BY else FAILED].add(own)
-            elif lost_sec and own.sec:
-                spent[REPEATED].add(part(own, min(1.0, lost_sec / own.sec)))
+                spent[STOPPED if failure and failure.kind in failures.STOPPED_BY else FAILED].add(run)
+            elif lost_sec and run.sec:
+                spent[REPEATED].add(part(run, min(1.0, lost_sec / run.sec)))
             later.add(config_hash)
     return spent
 

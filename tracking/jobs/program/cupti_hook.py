@@ -1,8 +1,8 @@
 """Traces the kernels of the process that it runs in, by CUPTI: copied as sitecustomize.py to a program's PYTHONPATH.
 
-It needs the standard library alone, of Python 3.8 or newer, and cupti-python only once it is told to begin. A thread
-does all, so the program goes on. What it leaves in the folder that $TIMETRIAL_CUPTI names is read by program_cupti.py:
-`started-PID`, then `trace-PID.json` in Chrome's format, or `error-PID.txt`.
+It imports only the standard library of Python 3.8 or newer, and cupti-python once the trace begins. It works in a
+thread, so the program goes on. program_cupti.py reads its files in the folder $TIMETRIAL_CUPTI: `started-PID`, then
+`trace-PID.json` in Chrome's format, or `error-PID.txt`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-GO = "go"  # the file that says when to begin, and holds for how many seconds
+GO = "go"  # the trace begins when this file exists; it holds the number of seconds
 POLL_SEC = 0.1
 BUFFER_BYTES = 8_388_608  # of CUPTI's records
 
@@ -31,29 +31,28 @@ def wait(folder: Path) -> None:
     while not (folder / GO).exists():
         time.sleep(POLL_SEC)
     try:
-        if mapped("libcuda.so"):  # Launchers and workers that load data compute nothing on a GPU.
+        if mapped("libcuda.so"):  # Launchers and data-loading workers do not use a GPU.
             events = trace(float((folder / GO).read_text()))
             write(folder, "trace", json.dumps({"traceEvents": events}))
-    except BaseException as error:  # Whatever it is, it is said, and the program goes on.
+    except BaseException as error:  # Any error is written down, and the program goes on.
         write(folder, "error", f"{type(error).__name__}: {error}")
 
 
 def trace(seconds: float) -> list[dict[str, Any]]:
-    """The kernels, copies and memsets of so many seconds as Chrome's trace events."""
+    """The kernels, copies and memsets of the next `seconds`, as events of Chrome's trace. Raises RuntimeError."""
     cupti: Any = importlib.import_module("cupti.cupti")
     cupti.get_timestamp()  # The first call loads libcupti.
     loaded = mapped("libcupti.so")
     if len(loaded) > 1:
         raise RuntimeError(
-            f"two libcupti are loaded, {' and '.join(loaded)}; install the cupti-python of the framework's CUDA"
+            f"two libcupti are loaded, {' and '.join(loaded)}. Next: install the cupti-python of the framework's CUDA"
         )
     try:
         subscriber = cupti.subscribe(lambda *_: None, None)
     except cupti.cuptiError as error:
         if error.status == cupti.Result.ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED:
             raise RuntimeError(
-                "a profiler of the program's own has subscribed to CUPTI, and keeps it; let the program write its"
-                " trace, and give profile.file="
+                "the program's own profiler holds CUPTI. Next: let the program write its trace, and give profile.file="
             ) from None
         raise
     try:
@@ -61,13 +60,13 @@ def trace(seconds: float) -> list[dict[str, Any]]:
     finally:
         cupti.unsubscribe(subscriber)
     if not records:
-        raise RuntimeError(f"no kernel ran in {seconds:g} s; give another profile.after_sec")
+        raise RuntimeError(f"no kernel ran in {seconds:g} s. Next: give another profile.after_sec")
     base = min(record["ts"] for record in records)
     return [{**record, "ts": (record["ts"] - base) / 1e3, "dur": record["dur"] / 1e3} for record in records]
 
 
 def collected(cupti: Any, seconds: float) -> list[dict[str, Any]]:
-    """The records of so many seconds, as events in nanoseconds."""
+    """CUPTI's records of the next `seconds`, as events in nanoseconds."""
     records: list[dict[str, Any]] = []
 
     def completed(activities: Any) -> None:
@@ -85,7 +84,7 @@ def collected(cupti: Any, seconds: float) -> list[dict[str, Any]]:
 
 
 def event_of(cupti: Any, activity: Any) -> dict[str, Any]:
-    """What is kept of CUPTI's record, which lives no longer than its buffer."""
+    """An event copied from CUPTI's record, which lives no longer than its buffer."""
     category, name = "gpu_memset", "Memset"
     if activity.kind == cupti.ActivityKind.CONCURRENT_KERNEL:
         category, name = "kernel", activity.name
@@ -98,13 +97,13 @@ def event_of(cupti: Any, activity: Any) -> dict[str, Any]:
 
 
 def mapped(name: str) -> list[str]:
-    """The files of this library that the process has mapped."""
+    """The paths of this library that the process has mapped."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return sorted({str(Path(line.split(None, 5)[5]).resolve()) for line in lines if f"/{name}" in line})
 
 
 def write(folder: Path, kind: str, text: str) -> None:
-    """Leave a file of this process at once: whoever sees it can read all of it."""
+    """Write a file of this process atomically, so that a reader never sees a part of it."""
     ending = {"trace": ".json", "error": ".txt"}.get(kind, "")
     path = folder / f"{kind}-{os.getpid()}{ending}"
     part = path.with_name(f"{path.name}.part")
@@ -113,7 +112,7 @@ def write(folder: Path, kind: str, text: str) -> None:
 
 
 def run_the_next() -> None:
-    """Run the sitecustomize that this one stands before on the path, if there is one."""
+    """Run the next sitecustomize on the path, if there is one: this one hides it."""
     here = Path(__file__).resolve().parent
     path = [folder for folder in sys.path if Path(folder).resolve() != here]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)

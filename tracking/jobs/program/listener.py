@@ -31,13 +31,13 @@ from tracking.record import Journal, Record, attempts, failures, files
 COPIED_BYTES = 8_388_608
 LAST_BYTES = 65_536
 CHUNK_BYTES = 1_048_576
-JOURNAL_BYTES = 1_073_741_824  # of $TIMETRIAL_JOURNAL that are read; the rest of a file without end is not
-LOOK_BYTES = 16_777_216  # of it that are read at a look, so that what is printed does not wait
+JOURNAL_BYTES = 1_073_741_824  # most bytes of $TIMETRIAL_JOURNAL that are read
+LOOK_BYTES = 16_777_216  # most bytes of it that are read at a time, so that printed output does not wait
 LOOK_SEC = 1.0  # between looks at the program's processes
 
 
 class Copy:
-    """Passes output on to worker.log: its beginning, and its end."""
+    """Copies the beginning and the end of the output to worker.log."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -45,9 +45,9 @@ class Copy:
         self._last = b""
 
     def write(self, chunk: bytes) -> None:
-        now, later = chunk[: self._left], chunk[self._left :]
-        self._left -= len(now)
-        self._put(now)
+        first, later = chunk[: self._left], chunk[self._left :]
+        self._left -= len(first)
+        self._put(first)
         self._last = (self._last + later)[-LAST_BYTES:]
 
     def end(self) -> None:
@@ -56,35 +56,35 @@ class Copy:
             self._put(self._last)
 
     def _put(self, content: bytes) -> None:
-        with suppress(OSError):  # Nobody is there to read it: the program goes on.
+        with suppress(OSError):  # The reader is gone, and the program goes on.
             while content:
                 content = content[os.write(self._descriptor, content) :]
 
 
 class Listener:
-    """`hear` what is printed, `look` from time to time, and `close` at the program's end."""
+    """Journals a program: `hear` takes output, `look` is called now and then, `close` at the program's end."""
 
-    def __init__(self, config: RunConfig, journal: Journal, said: Path, gpu_uuids: Sequence[str]) -> None:
+    def __init__(self, config: RunConfig, journal: Journal, program_journal: Path, gpu_uuids: Sequence[str]) -> None:
         declared = config.program
         self.began = self.ended = began = now()
-        self.waited_sec = 0.0  # for which the program could not print, since too much of it was still to be read
+        self.waited_sec = 0.0  # time that the program waited because its output was unread
         tokens = (declared.tokens_per_step or 0) / (declared.samples_per_step or 1)
         clock, since = WallClock(*began), None if declared.start else began
         self.account = TrainingEvents(
             clock, config.targets(), since, directions=config.directions(), tokens_per_sample=tokens
         )
         self.unread = LeftOut()
-        self.last_words = b""  # What worker.log has of them may be lost, as on a full disk.
+        self.last_words = b""  # kept here too, since a full disk may cut worker.log
         self.libraries: dict[str, str] = {}
-        self.frameworks: dict[str, str] = {}  # with the folder of packages that each was imported from
-        self.devices = 0  # most of the run's GPUs that the program computed on at once
+        self.frameworks: dict[str, str] = {}  # the folder of packages of each imported framework
+        self.devices = 0  # most GPUs of the run that the program used at once
         words = (declared.patterns(), declared.samples, declared.epoch, declared.step, declared.start)
         self.words = DeclaredWords(*words, declared.samples_per_step)
-        self.has_reached = False  # its targets
-        self.was_ended = False  # at them, before it ended by itself
+        self.has_reached = False  # all its targets
+        self.was_ended = False  # by us, at its targets
         self._targets = config.targets()
         self._journal = journal
-        self._said, self._position = said, 0
+        self._program_journal, self._position = program_journal, 0
         self._printed, self._written = Lines(), Lines()
         self._copy = Copy(sys.stdout.fileno())
         self._uuids = list(gpu_uuids)
@@ -97,7 +97,7 @@ class Listener:
         self.account.clock.seen(*at)
         self._copy.write(chunk)
         self.last_words = (self.last_words + chunk[-failures.LAST_WORDS_BYTES :])[-failures.LAST_WORDS_BYTES :]
-        self._heed(self._printed.feed(chunk), at)
+        self._journal_lines(self._printed.feed(chunk), at)
 
     def look(self, pids: set[int]) -> None:
         """Read the program's journal, and look at the libraries and GPUs that its processes use."""
@@ -105,39 +105,41 @@ class Listener:
         self._looked = time.monotonic()
         self.libraries = libraries.mapped_by(sorted(pids)) | self.libraries
         self.frameworks = libraries.frameworks_of(sorted(pids)) | self.frameworks
-        there = self._computing()
-        self.devices = max(self.devices, sum(bool(there[index] - self._before.get(index, set())) for index in there))
+        pids_of = self._computing()
+        used = sum(bool(pids - self._before.get(index, set())) for index, pids in pids_of.items())
+        self.devices = max(self.devices, used)
 
     def due(self) -> bool:
+        """Whether it is time for the next `look`."""
         return time.monotonic() - self._looked >= LOOK_SEC
 
     def close(self, ended: Moment | None = None) -> None:
         """Record unfinished lines and the end of the training. Called when the program has ended."""
         self.ended = ended or now()
-        self._heed(self._printed.end(), self.ended)
+        self._journal_lines(self._printed.end(), self.ended)
         self._copy.end()
         self._read_journal(JOURNAL_BYTES)
-        self._heed_records(self._written.end())
+        self._journal_records(self._written.end())
         self._append(self.account.end(*self.ended))
 
-    def _heed(self, lines: Sequence[str], at: Moment) -> None:
+    def _journal_lines(self, lines: Sequence[str], at: Moment) -> None:
         for line in lines:
             entry = entry_in(line)
             if entry is not None and entry.time_ms <= at.time_ms + checked_values.LATE_MS:
                 self._append(self.account.entry(entry))
                 continue
             if entry is not None:
-                self.unread.add("a line of MLPerf's log has a time a day and more ahead", line)
+                self.unread.add("a line of MLPerf's log is dated a day or more ahead", line)
             elif is_torn(line):
                 self.unread.add("a line of MLPerf's log cannot be read", line)
             self._append(self.account.matched(self.words.found_in(line), *at))
 
     def _read_journal(self, most_bytes: int) -> None:
         try:
-            file = files.opened(self._said, "rb")
+            file = files.opened(self._program_journal, "rb")
         except FileNotFoundError:
             return
-        except OSError as error:  # The program has put a link, a pipe or a folder there.
+        except OSError as error:  # The program made a link, a pipe or a folder of this name.
             self.unread.once(f"$TIMETRIAL_JOURNAL {error.strerror}")
             return
         with file:
@@ -145,11 +147,11 @@ class Listener:
             end = min(self._position + most_bytes, JOURNAL_BYTES)
             while chunk := file.read(min(CHUNK_BYTES, end - self._position)):
                 self._position += len(chunk)
-                self._heed_records(self._written.feed(chunk))
+                self._journal_records(self._written.feed(chunk))
             if self._position >= JOURNAL_BYTES:
                 self.unread.once(f"$TIMETRIAL_JOURNAL is not read beyond {JOURNAL_BYTES} bytes")
 
-    def _heed_records(self, lines: Sequence[str]) -> None:
+    def _journal_records(self, lines: Sequence[str]) -> None:
         for line in lines:
             try:
                 records = self.account.record(record_in(line, *now()))
@@ -165,15 +167,15 @@ class Listener:
                 self.has_reached |= attempts.reached(record.values["metrics"], self._targets)
 
     def _computing(self) -> dict[int, set[int]]:
-        """The processes on the run's GPUs; empty if NVML does not tell."""
+        """The processes on the run's GPUs; empty without NVML."""
         if not self._uuids:
             return {}
         try:
             return {index: set(pids) for index, pids in compute_processes_of(self._uuids).items()}
-        except Exception:  # No NVML in this stack, or one that does not tell, by whatever exception.
+        except Exception:  # NVML is missing or refuses, with one of many exceptions.
             return {}
 
 
 def uuids_of(config: RunConfig) -> list[str]:
-    """Those of the run's GPUs."""
+    """The UUIDs of the run's GPUs; empty on a CPU."""
     return [gpu.uuid for gpu in config.chosen(nvml.visible_gpus())] if config.on_gpu() else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-SAME_SEC = 0.005
+SAME_SEC = 0.005  # most time between the readings of the two clocks
 
 
 class Moment(NamedTuple):
@@ -16,7 +16,8 @@ class Moment(NamedTuple):
 
 
 def now() -> Moment:
-    for _ in range(10):  # Between the two, the process may have to wait.
+    """The present moment, with both clocks read within SAME_SEC if possible."""
+    for _ in range(10):  # The process may be descheduled between the two clocks.
         before, wall = time.monotonic(), time.time_ns()
         if time.monotonic() - before < SAME_SEC:
             break

@@ -1,7 +1,7 @@
-"""A program and its processes: the command and environment, and a certain end.
+"""A program and its processes: the command, the environment, and the end of all processes.
 
-Children that a program lets go of (daemons, sessions of their own) become the worker's, by Linux's subreaper
-(prctl(2)). So all of them can be found and ended when the program ends or is to end.
+The worker is a subreaper (prctl(2)): orphans of the program, such as daemons, become its children. So it can find and
+end all of them.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from tracking.request import program_command
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # The numbers are from linux/prctl.h.
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 KIND_SEC = 2.0  # time for a program to end; less than the launcher gives the worker
-JOURNAL = ".program.jsonl"  # $TIMETRIAL_JOURNAL names it. The dot keeps it from MLflow.
-_spared: set[int] = set()  # processes of the worker's own
-OF_THE_WORKER = ("TIMETRIAL_LAUNCHER", "PYTHONPATH")
+JOURNAL = ".program.jsonl"  # the file in $TIMETRIAL_JOURNAL; the dot keeps it from MLflow
+_spared: set[int] = set()  # the worker's own helper processes
+WORKER_VARIABLES = ("TIMETRIAL_LAUNCHER", "PYTHONPATH")
 
 
 def words(config: RunConfig, run_dir: Path) -> list[str]:
-    """The words of the program's own command."""
+    """The words of the program's command."""
     return program_command.words(config.program, values(config, run_dir))
 
 
 def values(config: RunConfig, run_dir: Path) -> dict[str, object]:
-    """The values of the names in braces."""
+    """The values of the names in braces in a command."""
     return {
         "seed": config.seed,
         "gpus": config.num_gpus(),
@@ -52,12 +52,12 @@ def values(config: RunConfig, run_dir: Path) -> dict[str, object]:
 
 
 def command(config: RunConfig, run_dir: Path, python: str | None = None) -> list[str]:
-    """What is started: the program's own words, or torchrun of the stack's Python, which is `python` or else ours."""
-    own = words(config, run_dir)
+    """The command to start: the program's words, behind torchrun if program.launch says so. `python` runs it."""
+    program = words(config, run_dir)
     if config.program.launch == "none":
-        return own
+        return program
     ranks = ["--nproc-per-node", str(config.processes_per_node())]
-    script = own[1:] if Path(own[0]).name.startswith("python") else ["--no-python", *own]
+    script = program[1:] if Path(program[0]).name.startswith("python") else ["--no-python", *program]
     torchrun = [python or sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
     return [*torchrun, *ranks, *script]
 
@@ -65,29 +65,28 @@ def command(config: RunConfig, run_dir: Path, python: str | None = None) -> list
 def environment(
     config: RunConfig, run_dir: Path, environ: Mapping[str, str], python: str | None = None
 ) -> dict[str, str]:
-    """The program's variables: the worker's without what is ours, with the GPUs that it is to see.
+    """The program's variables: the worker's without WORKER_VARIABLES, and with the program's GPUs.
 
-    The folder of the stack's Python, where that is not ours, comes first on the PATH, as in an environment that is
-    activated.
+    The folder of the stack's Python `python` comes first on the PATH, as in an activated environment.
     """
-    own = {name: value for name, value in environ.items() if name not in OF_THE_WORKER}
+    variables = {name: value for name, value in environ.items() if name not in WORKER_VARIABLES}
     folders = environ.get("PYTHONPATH", "").split(os.pathsep)
-    if theirs := [folder for folder in folders if folder and folder != str(installation.SEARCH_FOLDER)]:
-        own["PYTHONPATH"] = os.pathsep.join(theirs)
+    if user_folders := [folder for folder in folders if folder and folder != str(installation.SEARCH_FOLDER)]:
+        variables["PYTHONPATH"] = os.pathsep.join(user_folders)
     if python is not None:
-        own["PATH"] = os.pathsep.join(filter(None, [str(Path(python).parent), environ.get("PATH", "")]))
-    shown = [entry for entry in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry]
+        variables["PATH"] = os.pathsep.join(filter(None, [str(Path(python).parent), environ.get("PATH", "")]))
+    visible = [entry for entry in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry]
     count = config.num_gpus()
-    own["CUDA_VISIBLE_DEVICES"] = ",".join((shown or list(map(str, range(count))))[:count])
-    own["TIMETRIAL_JOURNAL"] = str(run_dir.absolute() / JOURNAL)
+    variables["CUDA_VISIBLE_DEVICES"] = ",".join((visible or list(map(str, range(count))))[:count])
+    variables["TIMETRIAL_JOURNAL"] = str(run_dir.absolute() / JOURNAL)
     if program_cupti.asked(config):
         hook = str(program_cupti.folder_of(run_dir))
-        own[program_cupti.VARIABLE] = hook
-        own["PYTHONPATH"] = os.pathsep.join(filter(None, [hook, own.get("PYTHONPATH", "")]))
-    if config.program.launch == "torchrun":  # As our own worker has it.
+        variables[program_cupti.VARIABLE] = hook
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [hook, variables.get("PYTHONPATH", "")]))
+    if config.program.launch == "torchrun":  # as in our own worker
         threads = max(1, len(os.sched_getaffinity(0)) // config.processes_per_node())
-        own.setdefault("OMP_NUM_THREADS", str(threads))
-    return own
+        variables.setdefault("OMP_NUM_THREADS", str(threads))
+    return variables
 
 
 def adopt() -> None:
@@ -96,7 +95,7 @@ def adopt() -> None:
 
 
 def start(config: RunConfig, run_dir: Path, python: str | None = None) -> subprocess.Popen[bytes]:
-    """Start the program; what it prints comes out of its `stdout`. Raises OSError where it cannot be started."""
+    """Start the program; its `stdout` carries all its output. Raises OSError if it cannot be started."""
     libc = ctypes.CDLL(None, use_errno=True)
 
     def die_with_worker() -> None:
@@ -104,10 +103,10 @@ def start(config: RunConfig, run_dir: Path, python: str | None = None) -> subpro
             signal.signal(number, signal.SIG_DFL)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
-    own = environment(config, run_dir, os.environ, python)
+    variables = environment(config, run_dir, os.environ, python)
     argv = command(config, run_dir, python)
     return subprocess.Popen(
-        argv, env=own, cwd=config.program.cwd,
+        argv, env=variables, cwd=config.program.cwd,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=die_with_worker,
     )  # fmt: skip
 
@@ -126,25 +125,24 @@ def spare(pid: int) -> None:
 
 
 def forget(pid: int) -> None:
-    """This child has ended, and has been waited for: another process may have its number from now on."""
+    """Stop sparing a child that has ended and was reaped: another process may get its number."""
     _spared.discard(pid)
 
 
 def descendants() -> set[int]:
     """The program's processes that still run."""
-    there = processes.running()
-    own = {os.getpid(), *_spared}
-    return {pid for pid in processes.descendants(there, [os.getpid()]) - own if not _ended(pid)}
+    below = processes.descendants(processes.running(), [os.getpid()])
+    return {pid for pid in below - {os.getpid(), *_spared} if not _ended(pid)}
 
 
 def end_all(patience_sec: float = KIND_SEC) -> int:
-    """End all processes of the program, kindly first; returns their number."""
+    """End all processes of the program, by SIGTERM and then by SIGKILL; returns their number."""
     pids = descendants()
     _signal(pids, signal.SIGTERM)
     deadline = time.monotonic() + patience_sec
     while descendants() and time.monotonic() < deadline:
         time.sleep(0.02)
-    for _ in range(100):  # What is killed may just be starting another.
+    for _ in range(100):  # A killed process may just have started another.
         left = descendants()
         if not left:
             break

@@ -14,7 +14,7 @@ VARIABLE = "TIMETRIAL_CUPTI"
 
 
 def asked(config: RunConfig) -> bool:
-    """Whether CUPTI traces the program: it is profiled, and writes no trace of its own."""
+    """Whether CUPTI traces the program: profile=true without profile.file."""
     return config.profiled() and config.profile.file is None
 
 
@@ -55,20 +55,21 @@ def traces(config: RunConfig, run_dir: Path) -> list[Path]:
         return paths
     if not any(folder.glob("started-*")):
         raise ValueError(
-            "profile=true: no Python of the program read PYTHONPATH, which starts the trace: python -I and -E ignore"
-            " it, and other programs have none; let the program write its trace, and give profile.file="
+            "profile=true: no Python of the program read PYTHONPATH, which starts the trace; python -I and -E ignore"
+            " it. Next: let the program write its trace, and give profile.file="
         )
     if not (folder / cupti_hook.GO).exists():
         raise ValueError(
-            f"profile=true: the program ended before profile.after_sec={profile.after_sec:g} of training; give less"
+            f"profile=true: the program ended before profile.after_sec={profile.after_sec:g} of training."
+            " Next: give less"
         )
     if errors := sorted(folder.glob("error-*.txt"), key=_pid):
-        missing = "; install cupti-python in the program's Python"
+        missing = ". Next: install cupti-python in the program's Python"
         words = errors[0].read_text(errors="replace")
         raise ValueError(f"profile=true: {words}{missing if 'No module named' in words else ''}")
     raise ValueError(
         f"profile=true: no process of the program had loaded CUDA when it was traced, or it ended within"
-        f" profile.seconds={profile.seconds:g}"
+        f" profile.seconds={profile.seconds:g}. Next: give another profile.after_sec"
     )
 
 

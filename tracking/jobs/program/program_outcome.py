@@ -21,9 +21,9 @@ from tracking.measure.programs import remarks
 from tracking.measure.training import clock, summary, throughput
 from tracking.record import Failure, Journal, Record, Result, failures, journal, run_folder
 
-TOLD_SEC = 0.01
+REPORTED_SEC = 0.01  # shorter waits of the program are not reported
 MAX_AHEAD_SEC = 1.0  # the most that a program's clock may be ahead of ours
-# What programs print of a write that found no room; in other languages the number stays.
+# Words of programs whose write found no space; in other languages the error's number is the same.
 NO_ROOM = re.compile(rf"{os.strerror(errno.ENOSPC)}|{os.strerror(errno.EDQUOT)}|ENOSPC|EDQUOT|\[Errno (?:28|122)\]")
 MAX_LINE_CHARS = 200
 UNCOUNTED = "timetrial.uncounted"  # the tag of a run that no mean counts, as tracking.analysis.results reads it
@@ -49,7 +49,7 @@ def conclude(config: RunConfig, run_dir: Path, log: Journal, listener: Listener,
         return fail(run_dir, Failure("error", f"the program's log: {error}", failures.last_words(run_dir)))
     windows = throughput.coarse(events)
     measured = throughput.summarize(windows, size) | ({} if size is None else {quantities.WORLD_SIZE: float(size)})
-    # DAWNBench's clock leaves out what nothing was said of.
+    # DAWNBench's clock leaves out evaluations, whose times are unknown without eval_start.
     unknown = () if clock.first(events, "eval_start") else (quantities.TIME_TO_ACCURACY_TRAIN_SEC,)
     summary.write(config, run_dir, log, windows, measured, config.program.unit, unknown)
     return 0
@@ -59,7 +59,7 @@ def check_span(events: Sequence[Record], lived_sec: float) -> None:
     """Raise ValueError if the program's own times span more than its run."""
     times = [event.clock_sec for event in dropwhile(lambda event: event.key != "run_start", events)]
     if times and (span_sec := max(times) - min(times)) > lived_sec + MAX_AHEAD_SEC:
-        raise ValueError(f"its times span {span_sec:.3f} s, and it ran for {lived_sec:.3f} s: a clock was set forth")
+        raise ValueError(f"its times span {span_sec:.3f} s, but it ran for {lived_sec:.3f} s: a clock was set forward")
 
 
 def seen_facts(facts: dict[str, Any], paths: dict[str, str], folders: Mapping[str, str]) -> dict[str, Any]:
@@ -70,9 +70,9 @@ def seen_facts(facts: dict[str, Any], paths: dict[str, str], folders: Mapping[st
         return facts
     seen: dict[str, Any] = {"libraries": paths, "loaded": libraries.summary(paths)}
     versions = libraries.wheel_versions(list(paths.values()))
-    # Another file than the one that PyTorch loads in this stack: its version is that of its wheel, or not known.
-    own = facts["software"].get("libraries", {})
-    others = [name for name in ("cudnn", "nccl") if name in paths and paths[name] != own.get(name)]
+    # A file that PyTorch does not load in this stack has the version of its wheel, or an unknown one.
+    torch_paths = facts["software"].get("libraries", {})
+    others = [name for name in ("cudnn", "nccl") if name in paths and paths[name] != torch_paths.get(name)]
     seen |= {name: versions.get(paths[name]) for name in others}
     if "torch" not in facts["software"] and (cuda := versions.get(paths.get("cudart", ""))):
         seen["cuda"] = ".".join(cuda.split(".")[:2])
@@ -97,13 +97,13 @@ def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, s
     values = remarks(account, listener.unread, listener.words.unread)
     if account.started and not account.own_start:
         values["program.clock"] = "from the program's start"
-    if listener.waited_sec >= TOLD_SEC:
+    if listener.waited_sec >= REPORTED_SEC:
         values["program.slowed"] = f"it waited {listener.waited_sec:.2f} s, since it printed faster than that was read"
     if listener.was_ended:
         values["program.ended"] = "at its target, by the search"
-    asked = config.world_size()
-    if size is not None and size != asked:
-        values[UNCOUNTED] = f"world size {size} where {asked} was asked"
+    requested = config.world_size()
+    if size is not None and size != requested:
+        values[UNCOUNTED] = f"world size {size} where {requested} was asked"
     elif account.unsaid:  # No miss was measured.
         values[UNCOUNTED] = f"it said nothing of {', '.join(sorted(account.unsaid))}, the target's metric"
     return values

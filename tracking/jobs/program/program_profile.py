@@ -21,36 +21,38 @@ SAME_SEC = 2.0  # the most that a file system's times may lag
 
 
 def write(config: RunConfig, run_dir: Path, log: Journal, began: Moment) -> None:
-    """Write profile.json into the run's folder, for a program that began then; without one, journal the reason."""
+    """Write profile.json into the run's folder; without a trace, journal the reason. `began`: the program's start."""
     log.event("profile_start")
-    said: dict[str, Any]
+    values: dict[str, Any]
     try:
         cupti = program_cupti.asked(config)
         paths = program_cupti.traces(config, run_dir) if cupti else written(config, run_dir, began)
         profile = profile_of(config, paths)
         keep(paths[0], run_dir)
-        said = {"num_steps": profile.num_steps, "notes": list(profile.notes)}
+        values = {"num_steps": profile.num_steps, "notes": list(profile.notes)}
     except (OSError, ValueError, RecursionError) as error:
         profile = kernels.Profile(asked_steps=0, num_steps=0, notes=[str(error)])
-        said = {"error": str(error)}
+        values = {"error": str(error)}
     with suppress(OSError):  # The disk is full.
         kernels.write(run_dir, profile)
-        log.event("profile_stop", **said)
+        log.event("profile_stop", **values)
     kernels.remove_scratch(run_dir)
 
 
 def written(config: RunConfig, run_dir: Path, began: Moment) -> list[Path]:
     """The files of profile.file, in order, that the program wrote. Raises ValueError without one."""
-    asked = config.profile.file or ""
+    template = config.profile.file or ""
     names = process.values(config, run_dir) | {"run_dir": glob.escape(str(run_dir.absolute()))}
-    pattern = str(Path(config.program.cwd or ".") / program_command.filled(asked, "profile.file", names))
-    there = glob.glob(pattern, recursive=True)  # noqa: PTH207  (Path.glob takes no pattern that is absolute)
-    paths = sorted(path for path in map(Path, there) if path.is_file())
+    pattern = str(Path(config.program.cwd or ".") / program_command.filled(template, "profile.file", names))
+    matches = glob.glob(pattern, recursive=True)  # noqa: PTH207  (Path.glob takes no pattern that is absolute)
+    paths = sorted(path for path in map(Path, matches) if path.is_file())
     if not paths:
-        raise ValueError(f"profile.file={asked}: the program left no such file ({pattern})")
+        raise ValueError(f"profile.file={template}: the program wrote no such file ({pattern}). Next: correct the path")
     new = [path for path in paths if path.stat().st_mtime >= began.time_ms / 1e3 - SAME_SEC]
     if not new:
-        raise ValueError(f"profile.file={asked}: {paths[0]} is older than the run; let the program write it anew")
+        raise ValueError(
+            f"profile.file={template}: {paths[0]} is older than the run. Next: let the program write it anew"
+        )
     return new
 
 
@@ -60,11 +62,11 @@ def profile_of(config: RunConfig, paths: list[Path]) -> kernels.Profile:
     for path in paths[:MOST_RANKS]:
         try:
             document = kernels.program_trace.load(path, config.profile.trace_megabytes * 1e6)
-            summary, own = kernels.program_trace.summary_of(document)
+            summary, new_notes = kernels.program_trace.summary_of(document)
         except ValueError as error:
             raise ValueError(f"profile.file: {error}" if str(path) in str(error) else f"{path}: {error}") from None
         summaries.append(summary.plain())
-        notes += [note for note in own if note not in notes]
+        notes += [note for note in new_notes if note not in notes]
     notes += [f"only the first {MOST_RANKS} of {len(paths)} files were read"] if len(paths) > MOST_RANKS else []
     slowest = kernels.slowest(summaries)
     return kernels.Profile(

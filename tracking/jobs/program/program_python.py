@@ -19,19 +19,19 @@ from tracking.jobs.worker_command import run_module
 from tracking.machine.stacks import Interpreter, probe
 
 STACK_FINGERPRINT = installation.module("tracking.jobs.program.stack_fingerprint")
-# What is said of the Python that takes a fingerprint, and not of the machine.
-OF_PYTHON = (
+# Keys of a fingerprint that describe its Python rather than the machine.
+PYTHON_KEYS = (
     "python", "packages", "torch", "cuda", "cudnn", "nccl", "libraries", "loaded", "jax", "tensorflow", "framework",
 )  # fmt: skip
 
 
 def of(config: RunConfig, run_dir: Path, environ: Mapping[str, str], stack_python: str | None) -> str | None:
-    """The path of the program's Python; `stack_python` is the stack's, where that is not ours.
+    """The path of the program's Python; `stack_python` is the stack's, if it is not ours.
 
-    A command that does not tell (`bash -c`) runs on the stack's. Without a stack of its own it is not known.
+    A command without a Python (`bash -c`) is taken to run on the stack's. None if it is not known.
     """
     word = process.words(config, run_dir)[0]
-    inside = config.stack.kind == "container"  # There this very process runs on the stack's Python.
+    inside = config.stack.kind == "container"  # There this process runs on the stack's Python.
     if config.program.launch == "torchrun" and is_python(word):
         return stack_python or sys.executable
     return named(process.found(word, environ, config.program.cwd), environ) or (
@@ -44,7 +44,7 @@ def is_python(word: str) -> bool:
 
 
 def named(path: str | None, environ: Mapping[str, str]) -> str | None:
-    """The Python that this file is or that its first line names; None for other programs."""
+    """The Python that `path` is, or that its first line names; None for other programs."""
     if path is None or is_python(path):
         return path
     with suppress(OSError), Path(path).open("rb") as file:
@@ -59,25 +59,24 @@ def named(path: str | None, environ: Mapping[str, str]) -> str | None:
 
 def fingerprint(config: RunConfig, python: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
     """The fingerprint of the machine and of the Python at this path; only the machine's if the path is not known."""
-    asked: Interpreter | None = None
+    interpreter: Interpreter | None = None
     with suppress(ConfigError):  # An executable that does not answer as Python is ignored.
-        asked = probe(config.stack, python, needed=()) if python else None
-    if asked is not None and asked.runs_us:
+        interpreter = probe(config.stack, python, needed=()) if python else None
+    if interpreter is not None and interpreter.runs_us:
         with suppress(OSError, ValueError, subprocess.SubprocessError):
-            return taken_on(asked, config, environ)
+            return taken_on(interpreter, config, environ)
     ours = Interpreter(sys.executable, ".".join(map(str, sys.version_info[:3])), None, None, None)
     facts = taken_on(ours, config, os.environ)
-    software = {key: value for key, value in facts["software"].items() if key not in OF_PYTHON}
-    if asked is not None:
-        told = {"python": asked.python, "torch": asked.torch, "cuda": asked.cuda}
-        software |= {key: value for key, value in told.items() if value}
+    software = {key: value for key, value in facts["software"].items() if key not in PYTHON_KEYS}
+    if interpreter is not None:
+        answer = {"python": interpreter.python, "torch": interpreter.torch, "cuda": interpreter.cuda}
+        software |= {key: value for key, value in answer.items() if value}
     return facts | {"software": software}
 
 
 def taken_on(python: Interpreter, config: RunConfig, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The fingerprint as a process on this Python takes it. Raises ValueError and OSError where it cannot."""
-    theirs = environ.get("PYTHONPATH", "")
-    folders = os.pathsep.join(filter(None, [str(installation.SEARCH_FOLDER), theirs]))
+    """The fingerprint, taken by a process on this Python. Raises ValueError and OSError if it cannot."""
+    folders = os.pathsep.join(filter(None, [str(installation.SEARCH_FOLDER), environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [*run_module(python, STACK_FINGERPRINT), str(config.num_gpus()), config.program.cwd or "."],
         env={**environ, "PYTHONPATH": folders},

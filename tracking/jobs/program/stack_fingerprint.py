@@ -1,6 +1,6 @@
-"""The fingerprint of a program's Python, taken on it, in a process of its own that imports PyTorch where there is one.
+"""Takes the fingerprint of a program's Python, in a process that runs on it and imports its PyTorch, if any.
 
-So the worker itself stays as small as it is, and the program starts on a machine that nothing of ours computes on.
+So the worker stays small, and nothing of ours computes on the machine when the program starts.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def main(num_gpus: int, folder: str) -> None:
     """Print the fingerprint; `folder` is the program's working directory, whose repository gives the commit."""
     collector = Collector(repository=Path(folder))
     torch: Any = None
-    with suppress(Exception):  # A stack without PyTorch, or with one that cannot be loaded, is a stack as well.
+    with suppress(Exception):  # A stack may have no PyTorch, or one that cannot be loaded.
         torch = importlib.import_module("torch")
     facts = collector.finish(torch, range(num_gpus))
     packages = facts["software"]["packages"]
     for key, names in FRAMEWORKS.items():
         if version := next((packages[name] for name in names if name in packages), None):
             facts["software"][key] = version
-    # PyTorch was imported for its versions; which framework the program imports is seen once it runs.
+    # PyTorch was imported for its versions only; the listener sees which framework the program imports.
     facts["software"].pop("framework", None)
     if framework := libraries.installed_framework(packages):
         facts["software"]["framework"] = framework

@@ -1,7 +1,7 @@
 """A process that reads a program's output as fast as it comes, and stamps each piece with the time.
 
-Regular expressions and the journal take longer for a line than many programs do to print it. The program must not wait
-for them, and a line's time must not depend on them. A thread would wait for the interpreter, too; a process does not.
+Matching and journaling a line takes longer than printing it. The program must not wait for that, and a line's time must
+not depend on it. A thread would wait for the interpreter; a process does not.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from tracking.jobs.program import process
 from tracking.jobs.program.moments import Moment, now
 
-HEADER = struct.Struct("=qdI")  # wall clock in ms, monotonic seconds, bytes that follow; without any the last word
+HEADER = struct.Struct("=qdI")  # wall clock in ms, monotonic seconds, number of bytes; 0 bytes at the end
 PIPE_BYTES = 1_048_576
-MOST_BYTES = 268_435_456  # that wait to be read; beyond, the program waits
+MOST_BYTES = 268_435_456  # most unread bytes; then the program waits
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Piece:
 
 
 class Stamper:
-    """What a program prints, as pieces. `waited_sec` is for how long it had to wait because nobody read it."""
+    """A program's output in pieces. `waited_sec` is how long the program waited for a reader."""
 
     def __init__(self, program: subprocess.Popen[bytes]) -> None:
         assert program.stdout is not None
@@ -55,11 +55,11 @@ class Stamper:
         program.stdout.close()
 
     def pieces(self, patience_sec: float) -> Iterator[Piece]:
-        """What is there, after waiting so long for it; at its end `is_open` is False."""
+        """The pieces at hand, after a wait of up to `patience_sec`; `is_open` is False at the output's end."""
         if not self.is_open or not self.is_ready(patience_sec):
             return
         chunk = os.read(self._pipe, PIPE_BYTES)
-        self.is_open = bool(chunk)  # Without a last word, the stamper was killed.
+        self.is_open = bool(chunk)  # Closed without a final header: the stamper was killed.
         self._rest += chunk
         while len(self._rest) >= HEADER.size:
             time_ms, seconds, size = HEADER.unpack_from(self._rest)
@@ -74,27 +74,27 @@ class Stamper:
             yield Piece(Moment(time_ms, seconds), piece)
 
     def is_ready(self, patience_sec: float) -> bool:
-        """Whether there is something to read, a part of a piece or the end, after waiting so long for it."""
+        """Whether a piece, a part of one or the end can be read within `patience_sec`."""
         return bool(select.select([self._pipe], [], [], patience_sec)[0])
 
     def end(self) -> None:
         """Kill the process and close its pipe."""
         self.is_open = False
         os.close(self._pipe)
-        os.kill(self._pid, signal.SIGKILL)  # Until it is waited for, no other process has its number.
+        os.kill(self._pid, signal.SIGKILL)  # It is not reaped yet, so its number is still its own.
         os.waitpid(self._pid, 0)
         process.forget(self._pid)
 
 
 def widen(pipe: int) -> None:
-    with suppress(OSError):  # It keeps the usual 64 KiB where the user's share of pipes is used up.
+    with suppress(OSError):  # The pipe keeps 64 KiB if the user's limit on pipes is reached.
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 def _relay_and_exit(output: int, sink: int) -> None:
-    """The process's whole life: it ends with the output, with its reader, and with the worker."""
+    """The body of the process, which ends with the output, with its reader and with the worker."""
     for number in process.STOPPING:
-        signal.signal(number, signal.SIG_IGN)  # They are meant for the program, whose last words are still to come.
+        signal.signal(number, signal.SIG_IGN)  # They are meant for the program, whose last words still have to be read.
     ctypes.CDLL(None).prctl(process.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     with suppress(OSError):  # Its reader has gone.
         relay(output, sink)
@@ -102,7 +102,7 @@ def _relay_and_exit(output: int, sink: int) -> None:
 
 
 def relay(output: int, sink: int) -> None:
-    """Pass pieces on from one pipe to another until the first ends. Never lets a piece wait that could be taken."""
+    """Pass pieces from one pipe to another until the first ends; reads without waiting for the writes."""
     os.set_blocking(sink, False)
     waiting: deque[memoryview] = deque()
     size, is_open, full_sec = 0, True, 0.0

@@ -1,6 +1,6 @@
 """The worker of a program: python -m tracking.jobs.program.worker RUN_DIR [PYTHON].
 
-PYTHON is that of the stack, where this is another one.
+PYTHON is the stack's, if that is not this one.
 
 It takes the fingerprint, starts the program, turns what it says into the run's journal, and writes the result.
 """
@@ -31,13 +31,13 @@ from tracking.machine.stacks import check_promise
 from tracking.record import Failure, Journal, documents, run_folder
 
 POLL_SEC = 0.1
-LAST_WORDS_SEC = 5.0  # for the end of an output that some process has taken out of reach
+LAST_WORDS_SEC = 5.0  # longest wait for output that a detached process holds open
 NICENESS = 10  # of this process while it reads: it must not take cores from the program
-AFTERWARDS_SEC = 1.0  # for what the program has started to end when the program has
+AFTERWARDS_SEC = 1.0  # time for the program's children to end after it
 
 
-class Told(BaseException):
-    """This process was told to end; no `except Exception` stops it."""
+class Stopped(BaseException):
+    """A signal ends this process; `except Exception` does not catch it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -45,17 +45,17 @@ class Told(BaseException):
 
 
 def main(run_dir: Path, python: str | None = None) -> int:
-    """Run the program of `run_dir` to its end: 0, or 1 with its failure in result.json. Dies of what it is told.
+    """Run the program of `run_dir` to its end: 0, or 1 with its failure in result.json. Dies of a signal to stop.
 
-    `python` is the stack's, where this is another one.
+    `python` is the stack's, if that is not this one.
     """
     process.adopt()
     try:
         return run(run_dir, python)
-    except Told as told:
+    except Stopped as stopped:
         process.end_all()
-        signal.signal(told.signum, signal.SIG_DFL)
-        os.kill(os.getpid(), told.signum)
+        signal.signal(stopped.signum, signal.SIG_DFL)
+        os.kill(os.getpid(), stopped.signum)
         raise
 
 
@@ -82,7 +82,7 @@ def run(run_dir: Path, python: str | None) -> int:
 
 
 def take_fingerprint(config: schema.RunConfig, run_dir: Path, python: str | None) -> dict[str, Any]:
-    """Write the program's fingerprint and its tags. Raises ConfigError where it is not what the stack promises."""
+    """Write the program's fingerprint and its tags. Raises ConfigError if it differs from the stack's promise."""
     environ = process.environment(config, run_dir, os.environ, python)
     facts = program_python.fingerprint(config, program_python.of(config, run_dir, environ, python), environ)
     write_fingerprint(run_dir, facts)
@@ -101,7 +101,7 @@ def write_fingerprint(run_dir: Path, facts: dict[str, Any]) -> None:
 def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: str | None) -> int:
     """Start the program and hear it to its end; its exit code, below 0 a signal's number. Raises ConfigError.
 
-    A search has no use for what a run does beyond its target: there its program is ended, and that is a success.
+    In a search, a program that reaches its target is ended, which is a success.
     """
     tracing = program_cupti.Signal(config, run_dir) if program_cupti.asked(config) else None
     try:
@@ -111,7 +111,7 @@ def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: 
     except OSError as error:
         word = process.command(config, run_dir)[0]
         raise schema.ConfigError(
-            f"program.command: {word}: {os.strerror(error.errno or errno.ENOENT)}; give a program that is here, and"
+            f"program.command: {word}: {os.strerror(error.errno or errno.ENOENT)}. Next: give an installed program, or"
             " bash -c '...' for what needs a shell"
         ) from None
     stamper, ended = Stamper(program), Ended(program.pid)
@@ -122,7 +122,7 @@ def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: 
             break
         if stamper.is_open:
             hear(listener, stamper, POLL_SEC)
-        else:  # It has closed its output, and goes on.
+        else:  # The program goes on without an output.
             with suppress(subprocess.TimeoutExpired):
                 program.wait(POLL_SEC)
         if tracing:
@@ -150,8 +150,8 @@ def hear(listener: Listener, stamper: Stamper, patience_sec: float, until: float
 def hear_out(listener: Listener, stamper: Stamper) -> None:
     """Pass on all output from before the program's end, however much is unread.
 
-    A process out of reach may hold the output open. A silent one is waited for `LAST_WORDS_SEC`. One that prints on is
-    heard as far as the program's own words may reach: a full pipe of them may have waited that long.
+    A detached process may hold the output open. If it is silent, the wait is LAST_WORDS_SEC. If it prints on, one full
+    pipe is read, since that much of the program's own output may have been waiting.
     """
     until, late = now().clock_sec + LAST_WORDS_SEC, 0
     while stamper.is_open and late <= PIPE_BYTES and stamper.is_ready(LAST_WORDS_SEC):
@@ -159,34 +159,34 @@ def hear_out(listener: Listener, stamper: Stamper) -> None:
 
 
 class Ended:
-    """Notes in a thread when the program ends: what it printed may still have to be read then."""
+    """Notes in a thread when the program ends, since its output may be read later."""
 
     def __init__(self, pid: int) -> None:
         self.at: Moment | None = None
         threading.Thread(target=self._wait, args=[pid], daemon=True).start()
 
     def _wait(self, pid: int) -> None:
-        with suppress(ChildProcessError):  # It was asked by another thread meanwhile.
+        with suppress(ChildProcessError):  # Another thread reaped it.
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         self.at = now()
 
 
-def heed_signals(launcher: int) -> None:
-    """Have what ends a process raise Told, and the kernel send SIGTERM when the launcher dies, however it dies."""
+def stop_on_signals(launcher: int) -> None:
+    """Raise Stopped on signals that end a process; the kernel sends SIGTERM when the launcher dies."""
 
-    def told(signum: int, frame: FrameType | None) -> None:
+    def stop(signum: int, frame: FrameType | None) -> None:
         for number in process.STOPPING:
             signal.signal(number, signal.SIG_IGN)
-        raise Told(signum)
+        raise Stopped(signum)
 
     for number in process.STOPPING:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, told)
+            signal.signal(number, stop)
     ctypes.CDLL(None, use_errno=True).prctl(process.PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != launcher:  # It died before the call.
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":
-    heed_signals(int(os.environ.get(LAUNCHER, os.getppid())))
+    stop_on_signals(int(os.environ.get(LAUNCHER, os.getppid())))
     sys.exit(main(Path(sys.argv[1]), *sys.argv[2:3]))

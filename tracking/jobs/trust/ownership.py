@@ -32,26 +32,26 @@ def sign(folder: Path, configs: Sequence[RunConfig], beside: Sequence[RunConfig]
         documents.write_text(folder / SIGNATURE, "\n".join(lines))
 
 
-def check(folder: Path, configs: Sequence[RunConfig], given: str, trust: bool, how: str = "trust=true") -> None:
+def check(folder: Path, configs: Sequence[RunConfig], option: str, trust: bool, how: str = "trust=true") -> None:
     """Raise ConfigError unless this user signed the folder's configurations; it lists all that they would run.
 
-    With `trust`, the user allows them. `given` is the option that names the folder; `how` is the option that trusts it.
+    With `trust`, the user allows them. `option` names the folder; `how` is the option that trusts it.
     """
     for config in configs:
         check_text("", dataclasses.asdict(config))
-    written = ""
+    signatures = ""
     with suppress(OSError, ValueError):
-        written = files.read_text(folder / SIGNATURE)
+        signatures = files.read_text(folder / SIGNATURE)
     signed = (_signed(folder, configs), _configurations(configs))
-    if trust or any(signature.is_own(value, line) for value in signed for line in written.split()):
+    if trust or any(signature.is_own(value, line) for value in signed for line in signatures.split()):
         return
     phrases = [phrase for config in configs for phrase in would_run(config)]
     with suppress(OSError, ValueError):
         phrases.append(f"{EXECUTED['tracking.uri']} {run_folder.read_info(folder).tracking_uri!r}")
     runs = "; ".join(dict.fromkeys(phrases))
     raise ConfigError(
-        f"{given}: what it runs was not written by you on this machine, or was changed since: {runs}. If you trust who"
-        f" made it, add {how}"
+        f"{option}: its configuration was not written by you on this machine, or was changed since. It runs: {runs}."
+        f" Next: if you trust its author, add {how}"
     )
 
 

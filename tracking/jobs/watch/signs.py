@@ -68,9 +68,11 @@ class Signs:
 def past_rates(folder: Path, config: RunConfig) -> list[float]:
     """Samples a second of earlier finished runs of the same setting on the same hardware and stack."""
     place = earlier_runs.place_of(folder)
-    asked = earlier_runs.Asked.of(config)  # includes options beyond the setting, such as jobs_at_once
+    request = earlier_runs.RunRequest.of(config)  # includes options beyond the setting, such as jobs_at_once
     runs = earlier_runs.earlier_runs(_runs_dir(folder), [config.model.name])
-    return [run.samples_per_sec for run in runs if run.samples_per_sec and run.place == place and run.asked == asked]
+    return [
+        run.samples_per_sec for run in runs if run.samples_per_sec and run.place == place and run.request == request
+    ]
 
 
 def _runs_dir(folder: Path) -> Path:

@@ -164,10 +164,10 @@ def test_the_worker_starts_the_hook_and_says_when_to_begin(config: RunConfig, pr
 @pytest.mark.parametrize(
     ("variables", "libraries", "words"),
     [
-        ({"SUBSCRIBED": "1"}, (), "a profiler of the program's own has subscribed to CUPTI, and keeps it"),
-        ({"IDLE": "1"}, (), "no kernel ran in 0.01 s; give another profile.after_sec"),
+        ({"SUBSCRIBED": "1"}, (), "the program's own profiler holds CUPTI"),
+        ({"IDLE": "1"}, (), "no kernel ran in 0.01 s. Next: give another profile.after_sec"),
         ({}, ("a/libcupti.so.12", "b/libcupti.so.13"), "two libcupti are loaded, .*a/libcupti.so.12 and .*b/libcupti"),
-        ({"PYTHONPATH": ""}, (), "No module named 'cupti'; install cupti-python in the program's Python"),
+        ({"PYTHONPATH": ""}, (), "No module named 'cupti'. Next: install cupti-python in the program's Python"),
     ],
     ids=["subscribed", "idle", "two libraries", "not installed"],
 )
@@ -203,7 +203,7 @@ def test_it_begins_once_the_training_has_run_for_so_long(config: RunConfig, prep
     config.profile.after_sec = 1e-9
     signal.tick(has_started=False)
     assert not file.exists()
-    with pytest.raises(ValueError, match=r"ended before profile\.after_sec=1e-09 of training; give less"):
+    with pytest.raises(ValueError, match=r"ended before profile\.after_sec=1e-09 of training\. Next: give less"):
         program_cupti.traces(config, prepared)
     config.profile.after_sec = HANGS_SEC
     signal.tick(has_started=True)

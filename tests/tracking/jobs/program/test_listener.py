@@ -145,7 +145,7 @@ def test_a_program_whose_times_span_more_than_it_ran_has_no_figures(heard: liste
     result = run_folder.read_result(tmp_path)
     assert result is not None
     assert result.failure is not None
-    assert "a clock was set forth" in result.failure.message
+    assert "a clock was set forward" in result.failure.message
 
 
 @pytest.mark.parametrize(

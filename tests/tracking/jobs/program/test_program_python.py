@@ -81,17 +81,17 @@ def test_nothing_is_said_of_a_python_that_is_not_known_and_of_a_bare_one_its_ver
     bare = str(tmp_path / "bare" / "bin" / "python")
     environ = {**os.environ, "PYTHONPATH": ""}
     facts = program_python.fingerprint(config("bash -c x"), None, environ)
-    assert not set(facts["software"]) & set(program_python.OF_PYTHON)
+    assert not set(facts["software"]) & set(program_python.PYTHON_KEYS)
     assert {"env.cpu", "env.kernel"} <= set(fingerprint.tags(facts))
     assert fingerprint.requirements(facts) == ""
     facts = program_python.fingerprint(config("x"), bare, environ)
-    assert set(facts["software"]) & set(program_python.OF_PYTHON) == {"python", "packages"}
+    assert set(facts["software"]) & set(program_python.PYTHON_KEYS) == {"python", "packages"}
     assert facts["software"]["packages"] == {}
     # What looks like a Python and answers as none is not known either.
     assert shutil.which("true")
     (tmp_path / "python").symlink_to(str(shutil.which("true")))
     facts = program_python.fingerprint(config("x"), str(tmp_path / "python"), environ)
-    assert not set(facts["software"]) & set(program_python.OF_PYTHON)
+    assert not set(facts["software"]) & set(program_python.PYTHON_KEYS)
 
 
 @pytest.mark.slow
