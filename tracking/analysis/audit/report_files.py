@@ -13,7 +13,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from tracking.analysis.audit import curves, mean_pictures, ranking_picture, workload_pictures
+from tracking.analysis.audit import (
+    batch_picture,
+    curves,
+    mean_pictures,
+    published_comparisons,
+    ranking_picture,
+    workload_pictures,
+)
 from tracking.analysis.audit.audit import audited
 from tracking.analysis.audit.evidence import AuditResult, Evidence, by_identity, compare
 from tracking.base.safe_text import in_csv, in_markdown, visible
@@ -28,6 +35,7 @@ MADE: Mapping[str, Due] = {
     "settings": ranking_picture.settings,
     "reached": mean_pictures.reached,
     "scaling": mean_pictures.scaling,
+    "batches": batch_picture.batches,
     "throughput": mean_pictures.throughput,
     "stacks": mean_pictures.stacks,
     "cost": mean_pictures.cost,
@@ -35,6 +43,7 @@ MADE: Mapping[str, Due] = {
     "roofline": mean_pictures.roofline,
     "workloads": workload_pictures.workloads,
     "busy": workload_pictures.busy,
+    "nodes-beside-published": published_comparisons.nodes_picture,
 }
 NUMBERS = ("n", "mean", "bound", "standard_error", "olympic_mean", "text")
 

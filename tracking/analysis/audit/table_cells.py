@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracking.analysis.audit import factors, missing, questions, ranking_table, setting_tables
+from tracking.analysis.audit import factors, missing, published_comparisons, questions, ranking_table, setting_tables
 from tracking.analysis.audit.evidence import (
     BESIDE,
     OF_TARGETS,
@@ -23,9 +23,10 @@ from tracking.analysis.audit.evidence import (
 )
 
 MOST_PAIRS = 15  # in the table; of more, those of one setting
-OWN = "yours: "  # begins the rows of measured settings beside published ones
+OWN = "yours"  # begins the rows of measured settings beside published ones
+WITH_PUBLISHED = ("beside", "batch-pairs")  # the kinds of tables that also have published rows
 PUBLISHED = "published"  # the kind of a table that no run is in
-OPTIONAL = {PUBLISHED, "beside"}
+OPTIONAL = {PUBLISHED, *WITH_PUBLISHED, "nodes"}
 OF_ALL = {
     "excluded",
     "speed-ups",
@@ -43,7 +44,7 @@ KEYS: dict[str, Sequence[str]] = {
     "speed-ups": ("workload", "setting"),
     "systems": ("system",),
     "gains": ("workload", "setting"),
-    "gaps": ("workload",),
+    "gaps": ("workload", "on"),
     "jobs": ("workload", "setting", "devices"),
     "traffic": ("workload", "setting", "nodes"),
     "within": ("workload", "within"),
@@ -51,6 +52,8 @@ KEYS: dict[str, Sequence[str]] = {
     "shapes": ("workload", "setting", "devices"),
     "excluded": ("id",),
     "beside": ("",),
+    "nodes": ("", "nodes"),
+    "batch-pairs": ("", "batch", "larger batch"),
     "stacks": ("",),
 }
 
@@ -112,7 +115,7 @@ def _claimed(table: Mapping[str, Any] | None, keys: Sequence[str], tally: AuditR
     cells = [dict(zip(columns, row, strict=False)) for row in table.get("rows", [])]
     even = all(len(row) == len(columns) for row in table.get("rows", []))
     tally.note(even and len({*columns}) == len(columns), f"tables: {name}: its rows are not as its columns")
-    if table["kind"] == "beside":  # The published rows come from no journal.
+    if table["kind"] in WITH_PUBLISHED:  # The published rows come from no journal.
         cells = [row for row in cells if str(row.get("")).startswith(OWN)]
     rows = trees.by_identity(tally, f"tables: {name}", cells, lambda row: " ".join(str(row.get(key)) for key in keys))
     return Claimed(columns, rows)
@@ -154,7 +157,7 @@ def beside(content: Content, workload: str, shown: Claimed | None) -> Rows:
         counting = list(evidence.counting(workload, setting).values())
         if not counting:
             continue
-        name = f"{OWN}{name_of(setting)} (n={len(counting)})"
+        name = f"{OWN}: {name_of(setting)} (n={len(counting)})"
         rows[name] = {"": name, "hardware": UNCHECKED, "reached": evidence.share(workload, setting)}
         for heading in shown.columns if shown else ():
             if heading in BESIDE:
@@ -209,5 +212,9 @@ MADE: dict[str, Callable[[Content, str, Claimed | None], Rows]] = {
     "pairs": pairs,
     "excluded": excluded,
     "beside": beside,
+    "batch-pairs": lambda content, workload, _: published_comparisons.batch_pairs(content, workload),
+    "nodes": lambda content, workload, shown: published_comparisons.nodes_table(
+        content, workload, shown.columns if shown else ()
+    ),
     "stacks": lambda content, title, _: stacks(content, title),
 }

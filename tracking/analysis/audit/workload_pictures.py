@@ -13,6 +13,7 @@ from tracking.base import quantities
 
 TIME = quantities.TIME_TO_ACCURACY_SEC
 COUNT = "devices (number)"
+MOST_WORKLOADS = 16
 BUSY = {
     "GPU utilisation (%)": quantities.UTILIZATION_GPU_UTILIZATION_PERCENTAGE,
     "CPU cores busy (%)": quantities.UTILIZATION_RUN_CPU_PERCENTAGE,
@@ -61,7 +62,7 @@ def _by_name(evidence: Evidence, point: Callable[..., Point | None]) -> dict[str
             rest = without_devices(setting)
             if made := point(workload, setting):
                 lines.setdefault(f"{workload}: {name_of(rest)}" if rest else workload, []).append(made)
-    return first({name: sorted(points, key=lambda each: each[0]) for name, points in lines.items()})
+    return first({name: sorted(points, key=lambda each: each[0]) for name, points in lines.items()}, MOST_WORKLOADS)
 
 
 def _mean(evidence: Evidence, workload: str, setting: Labels, key: str) -> Point | None:

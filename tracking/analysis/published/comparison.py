@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tracking.analysis.compare import Setting, Task, estimate
-from tracking.analysis.published import node_scaling
+from tracking.analysis.published import batch_pairs, node_scaling
 from tracking.analysis.published.reference_tables import printed_tables, reference_tables
 from tracking.analysis.published.studies import Reference, known_studies, reference_rows
 from tracking.analysis.report import Report
@@ -46,14 +46,15 @@ def add_published(report: Report, names: Sequence[str]) -> None:
         tables, sentences = beside_published(report.tasks, names)
         report.tables += tables
         report.warnings += sentences
+    if batch_pairs.STUDY in names:
+        made = [batch_pairs.pairs_table(task, model_of(task)) for task in report.tasks]
+        report.tables += [table for table in made if table]
     if node_scaling.STUDY in names:
-        comparisons = [
-            node_scaling.compared(task)
-            for task in report.tasks
-            if model_of(task) == MODEL_OF_RATIOS[node_scaling.STUDY]
-        ]
-        report.tables += [both[0] for both in comparisons if both]
-        report.plots += [both[1] for both in comparisons if both]
+        for number, task in enumerate(report.tasks, 1):
+            of_model = model_of(task) == MODEL_OF_RATIOS[node_scaling.STUDY]
+            if of_model and (scaled := node_scaling.compared(task, number)):
+                report.tables.append(scaled[0])
+                report.plots.append(scaled[1])
 
 
 def beside_published(tasks: Sequence[Task], names: Sequence[str]) -> tuple[list[Table], list[str]]:
@@ -67,10 +68,8 @@ def beside_published(tasks: Sequence[Task], names: Sequence[str]) -> tuple[list[
     tables += [
         table
         for name in studies
-        if name not in of_ratios
-        for model in sorted(models)
-        if reference_rows([name], model)
-        for table in printed_tables(name, model)
+        if name not in of_ratios and (known := {model for model in models if reference_rows([name], model)})
+        for table in printed_tables(name, known)
     ]
     tables = [replace(table, kind="published") for table in tables]
     sentences: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tracking.analysis.compare import Estimate, Setting, Task, estimate, estimates, speed_up
 from tracking.analysis.published.studies import read
@@ -56,8 +57,11 @@ def number_of_nodes(setting: Setting) -> float | None:
     return float(only) if only.isdecimal() else None
 
 
-def compared(task: Task) -> tuple[Table, Plot] | None:
-    """The table and the plot of a task that was run on several numbers of nodes; else None."""
+def compared(task: Task, number: int) -> tuple[Table, Plot] | None:
+    """The table and the plot of a task that was run on several numbers of nodes; else None.
+
+    `number` is the task's place in the report, which the plot's file is named by.
+    """
     ours = {name: rows for name, rows in by_nodes(task).items() if any(len(values) > 1 for values in rows.values())}
     if not ours:
         return None
@@ -69,7 +73,7 @@ def compared(task: Task) -> tuple[Table, Plot] | None:
         for nodes in sorted({nodes for values in rows.values() for nodes in values}):
             cells.append([name or "yours", f"{nodes:g}", *_row(rows, theirs, quantities, nodes)])
     title = f"{task.title}: scaling over nodes, beside the published study"
-    table = Table(title, dict.fromkeys(headings, ""), cells, NOTE, "beside", task.title)
+    table = Table(title, dict.fromkeys(headings, ""), cells, NOTE, "nodes", task.title)
     panels = {
         quantity: {
             **{name or "yours": _points(rows.get(quantity, {})) for name, rows in ours.items()},
@@ -79,7 +83,8 @@ def compared(task: Task) -> tuple[Table, Plot] | None:
     }
     caption = f"{title}; error bars are standard errors"
     data = [Panel(NODE_COUNT, quantity, lines) for quantity, lines in panels.items()]
-    return table, drawn("nodes-beside-published", caption, beside_lines(panels, NODE_COUNT), data)
+    plot = drawn(f"{number}-nodes-beside-published", caption, beside_lines(panels, NODE_COUNT), data)
+    return table, replace(plot, about=task.title)
 
 
 def _row(

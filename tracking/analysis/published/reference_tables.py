@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tracking.analysis.published.studies import (
     C4140,
@@ -36,11 +36,11 @@ def reference_tables(names: Sequence[str]) -> list[Table]:
     return tables
 
 
-def printed_tables(name: str, model: str | None = None) -> list[Table]:
-    """A table of the figures in a study's text (of one model, if given); [] without any."""
+def printed_tables(name: str, models: Collection[str] | None = None) -> list[Table]:
+    """A table of the figures in a study's text (of these models, if given); [] without any."""
     cells: list[list[Cell]] = [
         [row["workload"], row["system"] or None, row["what"], span(row["low"], row["high"]), row["unit"]]
-        for row in printed(name, model)
+        for row in printed(name, models)
     ]
     if not cells:
         return []

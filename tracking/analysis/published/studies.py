@@ -6,7 +6,7 @@ The folder `references` holds the figures with their sources. Derived figures ar
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -162,10 +162,10 @@ def dell_rows() -> list[Reference]:
     ]  # fmt: skip
 
 
-def printed(name: str, model: str | None = None) -> list[dict[str, str]]:
-    """The figures printed in a study's text outside of its tables, of all models or of one."""
+def printed(name: str, models: Collection[str] | None = None) -> list[dict[str, str]]:
+    """The figures printed in a study's text outside of its tables, of all models or of these."""
     rows = [row for row in read("printed.csv") if row["study"] == name]
-    return [row for row in rows if model is None or row["workload"] in (model, ALL)]
+    return [row for row in rows if models is None or row["workload"] in (*models, ALL)]
 
 
 def record_rows() -> list[Reference]:

@@ -149,6 +149,11 @@ def test_batches_that_do_not_fit_are_marked(tmp_path: Path) -> None:
     rows = {row["batch_size"]: row for row in table(report, "settings")}
     assert (rows["256"]["n"], rows["512"]["n"]) == ("2 of 2", "0 of 2; 2 out of memory")
     assert any("TensorFlow" in row[""] for row in table(report, "beside"))
+    picture = json.loads((tmp_path / "out" / "report-1-batches.json").read_text())
+    epoch, time, full = picture["panels"]
+    assert (epoch["lines"][0]["x"], time["lines"][0]["x"]) == ([256], [256])
+    (line,) = full["lines"]
+    assert (full["y"], line["x"], line["y"]) == ("runs out of memory (share)", [512], [1])
 
 
 def test_every_workload_of_the_dgx1_report_is_told_what_fits_in_a_working_day(dgx1: Path) -> None:
@@ -170,6 +175,8 @@ def test_one_picture_has_all_workloads_of_the_dgx1_report(dgx1: Path) -> None:
     reported(dgx1, "--by", "gpus")
     picture = json.loads((dgx1 / "out" / "report-workloads.json").read_text())
     times, ups, efficiencies = picture["panels"]
+    first = next(line for line in (dgx1 / "out" / "report.md").read_text().splitlines() if line.startswith("!["))
+    assert first.endswith("(report-workloads.png)")  # before those of each workload
     assert len(times["lines"]) == len(ups["lines"]) == len(efficiencies["lines"]) == 6
     (gnmt,) = [line for line in ups["lines"] if line["name"].startswith("gnmt")]
     assert gnmt["x"] == [1.0, 4.0, 8.0]
@@ -207,7 +214,9 @@ def test_a_precision_gains_memory_time_and_joules(tmp_path: Path) -> None:
     half = rows["precision=fp16"]
     assert (half["peak memory (GB)"], half["times less memory than fp32"]) == ("4.000 ± 0.000", "2.000 ± 0.000")
     assert (half["times less time than fp32"][:4], half["times less energy than fp32"]) == ("2.00", "2.000 ± 0.000")
+    assert not list((tmp_path / "out").glob("report-workloads.*"))
     (gap,) = table(report, "gaps")
+    assert (gap["smallest mean"], gap["largest mean"]) == ("precision=fp16", "precision=fp32")
     assert (gap["gap of means"], gap["gap of single runs"]) == ("100.0 %", "118.2 %")
 
 

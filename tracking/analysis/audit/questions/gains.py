@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tracking.analysis.audit.arithmetic import Moments, Observations, moments_of, text_of
-from tracking.analysis.audit.evidence import DEVICES, Content, Evidence, Labels, Rows, mean_of, name_of
+from tracking.analysis.audit.evidence import DEVICES, Content, Evidence, Labels, Rows, That, mean_of, name_of
 from tracking.analysis.audit.journals import JournalFigures
 from tracking.analysis.audit.questions.asked_tables import clock_text, gain_of
 from tracking.base import quantities
 
 TIME = quantities.TIME_TO_ACCURACY_SEC
+HARDWARE = {*DEVICES, "env.gpu", "env.hardware_id", "env.topology", "env.cpu", "env.node", "hardware", "topology"}
 GAINS = {
     quantities.MEMORY_PEAK_ALLOCATED_BYTES: ("peak memory (GB)", "times less memory than fp32", 1e-9),
     TIME: ("time to accuracy (s)", "times less time than fp32", 1.0),
@@ -43,24 +43,31 @@ def gains(content: Content) -> Rows:
 
 
 def gaps(content: Content) -> Rows:
-    evidence, rows = content.evidence, Rows()
+    evidence, rows, metric = content.evidence, Rows(), content.evidence.metric
     for workload in evidence.workloads():
-        by_setting = [
-            (setting, numbers)
-            for setting in evidence.settings(workload)
-            if (numbers := evidence.values(workload, setting, evidence.metric))
-        ]
-        sets = [[*numbers.values()] for _, numbers in by_setting]
-        if len({json.dumps([setting.get(axis) for axis in sorted(DEVICES)]) for setting, _ in by_setting}) > 1:
-            continue
-        every = sorted(number for numbers in sets for number in numbers)
-        if len(sets) < 2 or len(every) == len(sets) or every[0] <= 0:
-            continue
-        means = sorted(math.fsum(numbers) / len(numbers) for numbers in sets)
-        of_means, of_runs = (f"{100 * (each[-1] / each[0] - 1):.1f} %" for each in (means, every))
-        row = {"workload": workload, "settings": f"{len(sets)}", "gap of means": of_means}
-        rows[workload] = row | {"gap of single runs": of_runs}
+        groups: dict[str, dict[str, list[float]]] = {}  # by hardware, then by what else a setting is
+        for setting in evidence.settings(workload):
+            if numbers := evidence.values(workload, setting, metric):
+                own, rest = ({axis: value for axis, value in setting.items() if (axis in HARDWARE) is wanted}
+                             for wanted in (True, False))  # fmt: skip
+                groups.setdefault(name_of(own) if own else "", {})[name_of(rest) if rest else ""] = [*numbers.values()]
+        for on, sets in groups.items():
+            every = sorted(number for numbers in sets.values() for number in numbers)
+            if len(sets) < 2 or len(every) == len(sets) or every[0] <= 0:
+                continue
+            means = {name: math.fsum(numbers) / len(numbers) for name, numbers in sets.items()}
+            low, high = (choose(means, key=means.__getitem__) for choose in (min, max))
+            row: Rows = {"workload": workload, "on": on, "settings": f"{len(sets)}"}
+            row |= {"smallest mean": _as_far_as(means, low), "largest mean": _as_far_as(means, high)}
+            row["gap of means"] = f"{100 * (means[high] / means[low] - 1):.1f} %"
+            rows[f"{workload} {on}"] = row | {"gap of single runs": f"{100 * (every[-1] / every[0] - 1):.1f} %"}
     return rows
+
+
+def _as_far_as(means: Mapping[str, float], name: str) -> That:
+    """Accepts the settings whose mean is that of the one with this name, but for rounding."""
+    same = [other for other, mean in means.items() if math.isclose(mean, means[name], rel_tol=1e-9)]
+    return That(lambda text: text in same, " or ".join(same))
 
 
 def jobs(content: Content) -> Rows:

@@ -19,6 +19,7 @@ MARKERS = "osD^vPX*"
 LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (7, 2, 1, 2)))
 HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++", "oo")
 MOST_LINES = len(COLOURS)
+MOST_WORKLOADS = 2 * MOST_LINES  # lines with a marker: solid, then hollow
 MOST_BARS = 24
 
 
@@ -62,8 +63,10 @@ def plain(name: str) -> str:
 
 
 def style_of(place: int) -> dict[str, Any]:
+    """How the line at this place looks; from the ninth on with hollow markers."""
+    hollow = {"markerfacecolor": "white"} if place // MOST_LINES % 2 else {}
     place %= MOST_LINES
-    return {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": LINES[place], "markersize": 5}
+    return {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": LINES[place], "markersize": 5, **hollow}
 
 
 def draw_lines(axes: Axes, lines: Lines, markers: bool = True) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 
 from tracking.analysis.compare import DEVICES, Best, Task, estimate, estimates, is_stack, speed_up
 from tracking.analysis.report.pictures import charts, roofline_chart, stack_chart
+from tracking.analysis.report.pictures.batch_chart import batches
 from tracking.analysis.report.pictures.curve_plots import ON_THE_CLOCK, CurvePlotter
 from tracking.analysis.report.pictures.drawing import MOST_BARS, MOST_LINES, Point
 from tracking.analysis.report.pictures.plot import Panel, Plot, drawn
@@ -58,13 +59,31 @@ class Plotter:
         self._curves = CurvePlotter(store)
 
     def plots(self) -> Iterator[Plot]:
-        """Every picture that the runs have the data for."""
+        """Every picture that the runs have the data for; of several workloads, those of all of them come first."""
+        several = len(self._workloads) > 1
+        if several:
+            yield from self._over_all()
+        yield from self._of_each()
+        if not several:
+            yield from self._over_all()
+
+    def _over_all(self) -> Iterator[Plot]:
+        """The pictures that show all workloads."""
+        busy = busy_over_devices(self._workloads)
+        means = None if busy else self._curves.mean_utilisation()  # A mean over 1 and 8 devices says nothing of either.
+        for plot in (times_of_all(self._workloads), busy, means, self.roofline()):
+            if plot:
+                yield plot
+
+    def _of_each(self) -> Iterator[Plot]:
+        """The pictures of each workload."""
         for number, (task, chosen) in enumerate(zip(self._workloads, self._bests, strict=True), 1):
             of_a_workload = (
                 partial(ranking, metric=self._metric, chosen=chosen),
                 self._curves.accuracy,
                 self.reached,
                 self.scaling,
+                batches,
                 self.throughput,
                 self.stacks,
                 self._curves.utilisation,
@@ -77,11 +96,6 @@ class Plotter:
                 if plot:
                     name, caption = f"{number}-{plot.name}", f"{task.title}: {plot.caption}"
                     yield replace(plot, name=name, caption=caption, about=task.title)
-        busy = busy_over_devices(self._workloads)
-        means = None if busy else self._curves.mean_utilisation()  # A mean over 1 and 8 devices says nothing of either.
-        for over_all in (means, self.roofline(), times_of_all(self._workloads), busy):
-            if over_all:
-                yield over_all
 
     def reached(self, task: Task) -> Plot | None:
         """The share of runs that has reached the target over time, a line a setting."""

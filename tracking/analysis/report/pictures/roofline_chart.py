@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracking.analysis.compare import Setting, Task
-from tracking.analysis.report.pictures.drawing import MOST_LINES, Point, add_legend, new_figure, plain, png, style_of
+from tracking.analysis.report.pictures.drawing import (
+    MOST_LINES,
+    MOST_WORKLOADS,
+    Point,
+    add_legend,
+    new_figure,
+    plain,
+    png,
+    style_of,
+)
 from tracking.analysis.report.pictures.plot import Panel
 from tracking.analysis.results import FolderRuns, Run, Runs
 from tracking.analysis.statistics import counted, mean_and_standard_error, verb
@@ -35,6 +44,7 @@ class Roofline:
     ceilings: Ceilings
     means: dict[str, Point] = field(default_factory=dict)
     runs: dict[str, list[Point]] = field(default_factory=dict)
+    workloads: dict[str, str] = field(default_factory=dict)  # of settings; empty for a single workload
 
 
 def rooflines(store: Runs, tasks: Sequence[Task]) -> dict[str, Roofline]:
@@ -54,6 +64,7 @@ def rooflines(store: Runs, tasks: Sequence[Task]) -> dict[str, Roofline]:
                 )
                 panel.means[name] = Point(x, y, error or 0.0, x_error or 0.0)
                 panel.runs[name] = places
+                panel.workloads |= {name: task.title} if len(tasks) > 1 else {}
     return panels
 
 
@@ -107,19 +118,28 @@ def draw(panels: Mapping[str, Roofline]) -> Figure:
     figure, places = new_figure(7.5 * len(panels), 5, len(panels))
     for axes, (gpu, panel) in zip(places, panels.items(), strict=True):
         _draw_ceilings(axes, panel)
-        for place, (name, point) in enumerate(list(panel.means.items())[:MOST_LINES]):
-            style = style_of(place) | {"linestyle": ""}
-            of_runs = panel.runs[name]
-            axes.plot([each.x for each in of_runs], [each.y for each in of_runs], ".", color=style["color"], alpha=0.4)
-            axes.errorbar(
-                point.x, point.y, point.error or None, point.x_error or None, capsize=3, label=plain(name),
-                **style,
-            )  # fmt: skip
+        labels = {name: panel.workloads.get(name, name) for name in panel.means}
+        shown = list(dict.fromkeys(labels.values()))[: MOST_WORKLOADS if panel.workloads else MOST_LINES]
+        for name, point in panel.means.items():
+            if labels[name] in shown:
+                _draw_point(axes, point, panel.runs[name], labels[name], shown.index(labels[name]))
+        _scale(axes)
         axes.set_title(plain(gpu), size=10)
         axes.set_xlabel(INTENSITY)
         axes.set_ylabel(RATE)
         add_legend(figure, axes)
     return figure
+
+
+def _draw_point(axes: Axes, mean: Point, runs: Sequence[Point], label: str, place: int) -> None:
+    """A setting's mean and runs; one legend entry for all settings of the same label."""
+    style = style_of(place) | {"linestyle": ""}
+    named = plain(label) not in axes.get_legend_handles_labels()[1]
+    axes.plot([run.x for run in runs], [run.y for run in runs], ".", color=style["color"], alpha=0.4)
+    axes.errorbar(
+        mean.x, mean.y, mean.error or None, mean.x_error or None, capsize=3, label=plain(label) if named else None,
+        **style,
+    )  # fmt: skip
 
 
 def _draw_ceilings(axes: Axes, panel: Roofline) -> None:
@@ -139,10 +159,15 @@ def _draw_ceilings(axes: Axes, panel: Roofline) -> None:
         side = "top" if name == "fp16" else "bottom"
         axes.annotate(f"{name} {peaks[name]:,.0f}", (right, peaks[name]), ha="right", va=side, size=8)
     axes.annotate(f"copy {bandwidth:.2f} TB/s", (left, left * bandwidth), ha="left", va="bottom", size=8)
+
+
+def _scale(axes: Axes) -> None:
+    """Logarithmic axes; the numbers between the powers of ten stand only where there is room for them."""
     axes.set_xscale("log")
     axes.set_yscale("log")
+    low, high = axes.get_ylim()
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}" if high < 30 * low else "")
     axes.xaxis.set_major_formatter("{x:g}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tracking.analysis.compare import DEVICES, Estimate, Setting, Task, estimate, estimates, speed_up
-from tracking.analysis.report.pictures.drawing import MOST_LINES, Point, add_legend, draw_lines, new_figure
+from tracking.analysis.report.pictures.drawing import MOST_WORKLOADS, Point, add_legend, draw_lines, new_figure
 from tracking.analysis.report.pictures.plot import Panel, Plot, drawn
 from tracking.analysis.report.pictures.plot_data import TIME, as_point
 from tracking.base import quantities
@@ -26,11 +26,11 @@ Lines = dict[str, list[Point]]
 
 
 def times_of_all(tasks: Sequence[Task]) -> Plot | None:
-    """The picture of several workloads; None for a single one, and if no run reached a target."""
+    """The picture of several workloads; None for a single one, on a single number of devices, and without a time."""
     if len(tasks) < 2:
         return None
     times = _lines(tasks, lambda task, setting: estimate(setting.measured(TIME)))
-    if len(times) < 2:
+    if len(times) < 2 or len({point.x for points in times.values() for point in points}) < 2:
         return None
     ratios = [_lines(tasks, lambda task, setting, which=which: _ratio(task, setting, which)) for which in (0, 1)]
     ups, shares = ({name: lines[name] for name in times if len(lines.get(name, ())) > 1} for lines in ratios)
@@ -81,7 +81,7 @@ def _lines(tasks: Sequence[Task], value: Callable[..., Estimate | None]) -> Line
             if mean is not None and setting.devices:
                 lines.setdefault(name_of(task, setting), []).append(as_point(setting.devices, mean))
     ordered = {name: sorted(points, key=lambda point: point.x) for name, points in lines.items()}
-    return dict(list(ordered.items())[:MOST_LINES])
+    return dict(list(ordered.items())[:MOST_WORKLOADS])
 
 
 def name_of(task: Task, setting: Setting) -> str:

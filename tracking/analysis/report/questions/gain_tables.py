@@ -10,6 +10,7 @@ from tracking.analysis.results import Cell, Table
 from tracking.base import quantities
 
 TIME = quantities.TIME_TO_ACCURACY_SEC
+AXES_OF_HARDWARE = ("env.gpu", "env.hardware_id", "env.topology", "env.cpu", "env.node", "hardware", "topology")
 # By metric: the heading of its value, that of its gain over fp32, and the factor to the heading's unit.
 GAINS = {
     quantities.MEMORY_PEAK_ALLOCATED_BYTES: ("peak memory (GB)", "times less memory than fp32", 1e-9),
@@ -17,9 +18,10 @@ GAINS = {
     quantities.ENERGY_TO_ACCURACY_JOULES: ("energy to accuracy (kJ)", "times less energy than fp32", 1e-3),
 }
 GAINS_NOTE = "fp32 is the same setting in fp32. ±: standard error."
+HARDWARE = (*DEVICES, *AXES_OF_HARDWARE)
 GAPS_NOTE = (
     "By {metric}: by how much the largest is above the smallest, of the settings' means and of single runs, all on"
-    " the same devices. A gap of single runs that is much wider is the noise."
+    " the same hardware. A gap of single runs that is much wider is the noise."
 )
 JOBS_NOTE = (
     "A sweep of as many trainings as there are devices: as jobs of one device each, all at once, and one after the"
@@ -55,22 +57,37 @@ def _in_fp32(task: Task, setting: Setting) -> Setting | None:
 
 
 def gaps_table(tasks: Sequence[Task], metric: str) -> Table | None:
-    """The table of workloads with several settings on the same devices, some repeated; None without any."""
+    """The table of workloads with several settings on the same hardware, some repeated; None without any."""
     rows: list[list[Cell]] = []
     for task in tasks:
-        there = [setting for setting in task.settings if setting.values(metric)]
-        if len({tuple(setting.labels.get(axis) for axis in sorted(DEVICES)) for setting in there}) > 1:
-            continue  # else a gap would be the speed-up
-        of_settings = [setting.values(metric) for setting in there]
-        single = [value for values in of_settings for value in values]
-        if len(of_settings) > 1 and len(single) > len(of_settings) and min(single) > 0:
-            means = [sum(values) / len(values) for values in of_settings]
-            gaps = [f"{100 * (max(values) / min(values) - 1):.1f} %" for values in (means, single)]
-            rows.append([task.title, str(len(of_settings)), *gaps])
+        groups: dict[tuple[tuple[str, str], ...], list[Setting]] = {}  # A gap between hardware would be the speed-up.
+        for setting in task.settings:
+            if setting.values(metric):
+                hardware = tuple((axis, value) for axis, value in setting.labels.items() if axis in HARDWARE)
+                groups.setdefault(hardware, []).append(setting)
+        rows += [row for hardware, there in groups.items() if (row := _gap(task, hardware, there, metric))]
     if not rows:
         return None
-    columns = dict.fromkeys(["workload", "settings", "gap of means", "gap of single runs"], "")
-    return Table("How far apart", columns, rows, GAPS_NOTE.format(metric=metric), "gaps")
+    headings = ["workload", "on", "settings", "smallest mean", "largest mean", "gap of means", "gap of single runs"]
+    return Table("How far apart", dict.fromkeys(headings, ""), rows, GAPS_NOTE.format(metric=metric), "gaps")
+
+
+def _gap(
+    task: Task, hardware: Sequence[tuple[str, str]], settings: Sequence[Setting], metric: str
+) -> list[Cell] | None:
+    of_settings = [setting.values(metric) for setting in settings]
+    single = [value for values in of_settings for value in values]
+    if len(of_settings) < 2 or len(single) == len(of_settings) or min(single) <= 0:
+        return None
+    means = [sum(values) / len(values) for values in of_settings]
+    names = [
+        " ".join(f"{axis}={value}" for axis, value in setting.labels.items() if axis not in HARDWARE)
+        for setting in settings
+    ]
+    ends = [names[means.index(end)] for end in (min(means), max(means))]
+    gaps = [f"{100 * (max(values) / min(values) - 1):.1f} %" for values in (means, single)]
+    on = " ".join(f"{axis}={value}" for axis, value in hardware)
+    return [task.title, on, str(len(settings)), *ends, *gaps]
 
 
 def jobs_table(tasks: Sequence[Task]) -> Table | None:

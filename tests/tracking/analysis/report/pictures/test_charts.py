@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracking.analysis.report.pictures import charts, drawing, plot_data, stack_chart, workload_charts
+from tracking.analysis.report.pictures import charts, drawing, plot_data, roofline_chart, stack_chart, workload_charts
 from tracking.analysis.report.pictures.drawing import Point
 from tracking.analysis.report.pictures.plot import Panel
+from tracking.measure.bottleneck import Ceilings
 
 LINES = {f"setting {place}": [Point(1, 1 + place), Point(2, 2 + place, 0.1)] for place in range(8)}
 BARS = {name: points[0] for name, points in LINES.items()}
@@ -134,6 +135,19 @@ def test_a_panel_a_gpu_has_every_driver_and_a_curve_breaks_off_where_one_is_miss
     assert [text.get_text() for axes in panels for text in axes.texts] == ["≥"]
     names = [text.get_text() for text in DRAWN["stacks"].legends[0].texts]
     assert names == ["CUDA 12.8", "CUDA 13.0", "hollow, at the foot: missing"]
+
+
+def test_every_workload_has_a_look_of_its_own_under_the_roofline() -> None:
+    panel = roofline_chart.Roofline(Ceilings())
+    for place, gpus in product(range(10), (1, 8)):
+        name = f"model {place}: gpus={gpus}"
+        panel.means[name], panel.runs[name] = Point(1 + place, gpus), [Point(1 + place, gpus)]
+        panel.workloads[name] = f"model {place}"
+    (axes,) = roofline_chart.draw({"H100": panel}).axes
+    handles, names = axes.get_legend_handles_labels()
+    assert names == [f"model {place}" for place in range(10)]
+    looks = {(line.get_color(), line.get_marker(), line.get_markerfacecolor()) for line, *_ in handles}
+    assert len(looks) == 10
 
 
 def test_labels_of_many_drivers_do_not_overlap() -> None:
