@@ -1,1 +1,1 @@
-"""How long a report takes, and how often what it says of a difference is wrong."""
+"""Speed of a report, error rates of its verdicts, and error rates and cost of searches."""

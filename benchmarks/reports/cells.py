@@ -1,7 +1,7 @@
-"""What is simulated: settings whose truth is known, and how often a report or a gate says what is not so.
+"""Simulated cells: settings with a known truth, and whether a report or a gate errs on them.
 
-Times that fall on evaluations are whole numbers of intervals, 5 or 6 of 10 s as a coin falls, with a noise on the time
-of an interval.
+Times that fall on evaluations are five or six intervals of 10 s, by the toss of a coin, with noise on an interval's
+length.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ Draws = Callable[[np.random.Generator, int], tuple[Side, Side]]
 
 @dataclass(frozen=True)
 class Cell:
-    """A row of the table: `error` says, for each trial, what is wrong, and `power` what is right to be told.
+    """A row of the table. `error` is True for each trial with a wrong verdict, `power` for each with a right one.
 
-    `known`: the rate that is known of a cell above its nominal one; beyond it the cell fails.
+    `known`: a known error rate above the nominal one, or 0. Above both, the cell fails.
     """
 
     family: str
     case: str
     nominal: float
     error: Callable[[np.random.Generator, int], Rows]
-    was: Callable[[np.random.Generator, int], Rows] | None = None  # the same by the test of before
+    was: Callable[[np.random.Generator, int], Rows] | None = None  # `error` by the former test
     power: Callable[[np.random.Generator, int], Rows] | None = None
-    rank: Callable[[np.random.Generator, int], Rows] | None = None  # the log-rank test of permutations
-    trials: int = 0  # at least
+    rank: Callable[[np.random.Generator, int], Rows] | None = None  # `error` by the permutation log-rank test
+    trials: int = 0  # minimum
     known: float = 0.0
 
 
@@ -54,7 +54,7 @@ def heavy(random: np.random.Generator, trials: int, n: int, spread: float) -> Si
 
 
 def coin(random: np.random.Generator, trials: int, n: int, noise: float, first: int = 5) -> Side:
-    """Five or six evaluations, 10 s apart with this noise of a run's own."""
+    """Five or six evaluations (`first` or one more), 10 s apart, with noise of each run."""
     length = 10.0 * (1 + noise * random.normal(size=(trials, n)))
     return Side(random.integers(first, first + 2, (trials, n)) * length, interval=length.mean(axis=1))
 
@@ -67,11 +67,11 @@ def pair(
     family: str, draw: Draw, n: int, m: int, spread: float, shift: float, alter: Callable[..., tuple[Side, Side]],
     case: str = "",
 ) -> Cell:  # fmt: skip
-    """Two settings, equal but for the spread; the power is that for the second one being later by `shift`."""
+    """Two settings with equal means. The second has spread 1, or the same noise; `power` shifts it by `shift`."""
 
     def sides(random: np.random.Generator, trials: int, by: float) -> tuple[Side, Side]:
-        own = 1.0 if draw is not coin else spread
-        return alter(random, draw(random, trials, n, spread), later(draw(random, trials, m, own), by))
+        second_spread = 1.0 if draw is not coin else spread
+        return alter(random, draw(random, trials, n, spread), later(draw(random, trials, m, second_spread), by))
 
     def error(random: np.random.Generator, trials: int) -> Rows:
         return apart(*sides(random, trials, 0.0), LEVEL)
@@ -94,12 +94,14 @@ def as_drawn(random: np.random.Generator, first: Side, second: Side) -> tuple[Si
 
 
 def missing(share: float, where: str) -> Callable[..., tuple[Side, Side]]:
-    """The first side, or both, are cut off where this share of the first is beyond; or this share of both diverges."""
+    """A function that cuts off one side or both at the time that `share` of the first miss, or lets `share` diverge."""
 
     def alter(random: np.random.Generator, first: Side, second: Side) -> tuple[Side, Side]:
         if where == "diverged":
-            gone = [np.where(random.random(side.times.shape) < share, math.inf, side.times) for side in (first, second)]
-            return Side(gone[0]), Side(gone[1])
+            times = [
+                np.where(random.random(side.times.shape) < share, math.inf, side.times) for side in (first, second)
+            ]
+            return Side(times[0]), Side(times[1])
         end = float(np.quantile(first.times, 1 - share))
         return Side(first.times, end), Side(second.times, end if where == "both" else math.inf)
 
@@ -108,10 +110,11 @@ def missing(share: float, where: str) -> Callable[..., tuple[Side, Side]]:
 
 SIZES = [(2, 2), (3, 3), (5, 5), (10, 10), (20, 20), (2, 5), (2, 20), (3, 20), (4, 20), (5, 20)]
 MARGINAL = [(3, 20), (4, 20)]
-MANY = 40_000  # trials, where the binomial error of 10,000 would hide what is close to the nominal rate
+MANY = 40_000  # trials where a rate is close to the nominal one
 HALF = 5.0  # a spread of half the mean
-# No test of means holds its level for all distributions (Bahadur and Savage 1956, Annals of Mathematical Statistics 27,
-# 1115-1122). The most that is known of lognormal times with a spread of half the mean, beside a fifth of it.
+# Highest known error rate of lognormal times with a spread of half the mean, beside a fifth of that spread. No test
+# of means holds its level for all distributions (Bahadur and Savage 1956, Annals of Mathematical Statistics 27,
+# 1115-1122).
 SKEWED = 0.08
 
 

@@ -1,4 +1,4 @@
-"""Several settings at once: families of pairs, the best of them, and the gate; a row a trial."""
+"""Simulated cells of several settings: all pairs, the best one, the gate, and which reaches its target more often."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scipy import stats
 from benchmarks.reports.cells import LEVEL, SPREAD, Cell, coin, later, missing, normal
 from benchmarks.reports.vectorised import Rows, Side, apart, before, sooner
 
-EQUAL, SLOPE = 0.0, 0.05  # of the mean, from the best setting to the worst
+EQUAL, SLOPE = 0.0, 0.05  # distance from the best setting to the worst, as a share of the mean
 
 
 def settings(random: np.random.Generator, trials: int, num: int, n: int, noise: float, slope: float) -> list[Side]:
-    """Settings whose times fall on evaluations with this noise, or are normal with a spread of 2 % for no noise."""
+    """Times of `num` settings: on evaluations with this noise, or normal with a spread of 2 % if it is 0."""
     if noise:
         return [coin(random, trials, n, noise) for _ in range(num)]
     means = np.linspace(100, 100 * (1 + slope), num)
@@ -25,14 +25,14 @@ def settings(random: np.random.Generator, trials: int, num: int, n: int, noise: 
 def any_apart(sides: list[Side], test: Callable[[Side, Side, float], Rows]) -> Rows:
     """Whether Holm's correction tells any pair of settings apart."""
     num_pairs = len(sides) * (len(sides) - 1) // 2
-    told = [
+    verdicts = [
         test(first, second, LEVEL / num_pairs) for place, first in enumerate(sides) for second in sides[place + 1 :]
     ]
-    return np.any(told, axis=0)
+    return np.any(verdicts, axis=0)
 
 
 def leads(sides: list[Side]) -> tuple[Rows, Rows]:
-    """By trial, the place of the lowest mean, and whether it is the only candidate for the best."""
+    """Index of the lowest mean for each trial, and whether it is the only candidate for the best."""
     means = np.stack([side.times.mean(axis=1) for side in sides])
     level, leader = LEVEL / (2 * (len(sides) - 1)), means.argmin(axis=0)
     alone = np.ones(len(leader), dtype=bool)
@@ -48,7 +48,7 @@ def lone(sides: list[Side]) -> Rows:
 
 
 def uncovered(sides: list[Side], means: Rows) -> Rows:
-    """Whether the interval of the leader's factor over the best of the others misses the true one."""
+    """Whether the interval of the leader's factor over the best other setting misses the true factor."""
     leader, _ = leads(sides)
     level, missed = LEVEL / (2 * (len(sides) - 1)), np.zeros(len(leader), dtype=bool)
     for place, side in enumerate(sides):
@@ -61,15 +61,15 @@ def uncovered(sides: list[Side], means: Rows) -> Rows:
 
 
 def best_against_worst(sides: list[Side]) -> Rows:
-    """What was said before of evaluations: the lowest mean against the highest, at Bonferroni's level for all pairs."""
+    """The former verdict on evaluations: the lowest mean against the highest, at Bonferroni's level for all pairs."""
     means = np.stack([side.times.mean(axis=1) for side in sides])
     best, worst = means.argmin(axis=0), means.argmax(axis=0)
-    num_pairs, told = len(sides) * (len(sides) - 1) // 2, np.zeros(len(best), dtype=bool)
+    num_pairs, apart_by = len(sides) * (len(sides) - 1) // 2, np.zeros(len(best), dtype=bool)
     for place, first in enumerate(sides):
         for other, second in enumerate(sides):
             if other != place:
-                told |= (best == place) & (worst == other) & before(first, second, LEVEL / num_pairs)
-    return told
+                apart_by |= (best == place) & (worst == other) & before(first, second, LEVEL / num_pairs)
+    return apart_by
 
 
 def families() -> Iterator[Cell]:
@@ -80,7 +80,7 @@ def families() -> Iterator[Cell]:
 
 
 def family(num: int, n: int, noise: float) -> Iterator[Cell]:
-    """Cells of equal settings, and of settings with one best where times are continuous."""
+    """Cells of equal settings; for continuous times also of settings with one best."""
     case = f"{num} settings of {n} runs, {f'evaluations, noise {noise:.1%}' if noise else 'normal'}"
     true_means = np.full(num, 100.0)
 
@@ -95,7 +95,7 @@ def family(num: int, n: int, noise: float) -> Iterator[Cell]:
 
 
 def sloped(num: int, n: int, case: str) -> Cell:
-    """A slope of 5 % from the best to the worst: the named one is wrong; power: it is the right one."""
+    """A cell with 5 % from the best setting to the worst. Error: a wrong one is named; power: the right one."""
 
     def wrong(random: np.random.Generator, trials: int) -> Rows:
         leader, alone = leads(settings(random, trials, num, n, 0.0, SLOPE))
@@ -115,7 +115,7 @@ def gate_sides(random: np.random.Generator, trials: int, n: int, slowdown: float
 
 
 def gates() -> Iterator[Cell]:
-    """With a margin of 3 %: passing at it, failing at it, an interval that misses it, and failing by misses."""
+    """Cells of a gate with a margin of 3 %: passing or failing at the margin, its interval, and failing by misses."""
     for n in (3, 5, 10):
 
         def passes(random: np.random.Generator, trials: int, slowdown: float = 0.03, n: int = n) -> Rows:
@@ -144,7 +144,7 @@ def gates() -> Iterator[Cell]:
 
 
 def often() -> Iterator[Cell]:
-    """Both reach their target as often by the budget that both had; power: in 90 and 20 % of cases."""
+    """Cells of two settings that reach their target equally often by a common budget; power: in 90 and 20 %."""
     for n, m in [(2, 2), (3, 3), (5, 5), (10, 10), (20, 20), (3, 20), (5, 20)]:
         for share in (0.8, 0.5, 0.2):
 

@@ -1,12 +1,11 @@
-"""How often a report and a gate say what is not so, and how often they find what is.
+"""Error rates and power of a report's and a gate's verdicts, by simulation.
 
     python benchmarks/reports/error_rates.py > rates.md
 
-Draws settings whose truth is known, 10,000 times a cell (40,000 where the rate is close to the nominal one). Writes a
-table: the nominal rate of errors, the measured one with its binomial standard error, that of the tests which a report
-made before, that of the log-rank test of permutations (1,000 draws), and the power. The exit code is 1 where a cell
-errs more often than the nominal rate plus three standard errors; a `(known)` cell may err up to a limit of its own.
-Seeds are fixed: a cell has that of its name.
+Draws settings with a known truth, 10,000 times a cell (40,000 where the rate is close to the nominal one). Writes a
+table: nominal error rate, measured rate with its binomial standard error, rate of the former tests, rate of the
+permutation log-rank test (1,000 draws), and power. The exit code is 1 if a cell errs more often than its nominal rate
+plus three standard errors; a `(known)` cell may err up to its own limit. Seeds are fixed: a cell's comes from its name.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from benchmarks.reports.cells import Cell, pairs
 from benchmarks.reports.choices import families, gates, often
 
 TRIALS = 10_000
-OF_RANKS = 1_000  # the log-rank test takes a thousand times as long
+OF_RANKS = 1_000  # trials of the log-rank test, which takes a thousand times as long
 HEAD = "| what is wrong | case | nominal | measured | before | log-rank | power |\n|---|---|---|---|---|---|---|"
 
 
@@ -39,10 +38,10 @@ def cells() -> Iterator[Cell]:
 
 
 def rate(cell: Cell, draw: str, trials: int) -> float | None:
-    """The share of trials for which a draw of the cell (error, was, rank, power) holds; None where it has no such."""
-    told = getattr(cell, draw)
+    """Share of trials for which the cell's `draw` (error, was, rank, power) is True; None if the cell has none."""
+    simulate = getattr(cell, draw)
     seed = zlib.crc32(f"{cell.family} {cell.case}".encode())
-    return None if told is None else float(told(np.random.default_rng(seed), trials).mean())
+    return None if simulate is None else float(simulate(np.random.default_rng(seed), trials).mean())
 
 
 def binomial_error(share: float, trials: int) -> float:
@@ -54,12 +53,12 @@ def above(share: float, nominal: float, trials: int) -> bool:
 
 
 def too_often(cell: Cell, share: float, trials: int) -> bool:
-    """Whether a cell errs more often than its nominal rate, and than the one that is known of it."""
+    """Whether a cell errs more often than both its nominal and its known rate."""
     return above(share, max(cell.nominal, cell.known), trials)
 
 
 def row(cell: Cell, trials: int) -> tuple[str, bool]:
-    """The cell as a row of the table, and whether it errs too often."""
+    """Row of the cell in the table, and whether it errs too often."""
     many = max(trials, cell.trials) if trials >= TRIALS else trials
     error = rate(cell, "error", many)
     assert error is not None
@@ -75,9 +74,9 @@ def row(cell: Cell, trials: int) -> tuple[str, bool]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=TRIALS, help="of each cell (%(default)s)")
+    parser.add_argument("--trials", type=int, default=TRIALS, help="trials of each cell (%(default)s)")
     trials = parser.parse_args().trials
-    np.seterr(invalid="ignore")  # where no run of a side arrives, infinity less infinity
+    np.seterr(invalid="ignore")  # infinity minus infinity if no run of a side arrives
     print(HEAD, flush=True)
     over = 0
     for cell in cells():

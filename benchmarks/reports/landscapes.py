@@ -1,7 +1,7 @@
-"""Landscapes whose truth is known: 60 settings of GPUs, batch size and learning rate, drawn anew for each search.
+"""Random landscapes with a known truth: 60 settings of GPUs, batch size and learning rate.
 
-The epochs to the target grow with the global batch, and with the square of the logarithm of the learning rate around an
-optimum that grows with the batch. The time of an epoch falls with the GPUs, and with the batch of each.
+The epochs to the target grow with the global batch, and with the squared log-distance of the learning rate from an
+optimum that grows with the batch. An epoch's time falls with the number of GPUs, and with the batch of each.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tracking.analysis.search import Axis, Scalar, SearchTrial
 
 GPUS, BATCHES, RATES = (1, 2, 4), (8, 16, 32, 64), (0.002, 0.0045, 0.01, 0.022, 0.05)
 AXES = (Axis("gpus", GPUS), Axis("batch_size", BATCHES), Axis("lr", RATES))
-START_SEC = 10.0  # of a run, beside a time of about a minute on one GPU
-MOST_EPOCHS = 2.5  # a run misses the target after so many times the fewest epochs
-MOST_MISSES = 0.1  # of a setting that may be called the best
+START_SEC = 10.0  # of a run, which takes about a minute on one GPU
+MOST_EPOCHS = 2.5  # times the fewest epochs: then a run misses the target
+MOST_MISSES = 0.1  # largest share of misses of a setting that may be the best
 Setting = Mapping[str, Scalar]
 SETTINGS: list[dict[str, Scalar]] = [
     dict(zip(("gpus", "batch_size", "lr"), values, strict=True)) for values in product(GPUS, BATCHES, RATES)
@@ -30,23 +30,23 @@ SETTINGS: list[dict[str, Scalar]] = [
 @dataclass(frozen=True)
 class Landscape:
     """`noise`: the standard deviation of the logarithm of a run's epochs. `lumps`: only whole epochs are evaluated.
-    `misses`: a run that takes too many epochs misses the target."""
+    `misses`: a run with too many epochs misses the target."""
 
     noise: float
     lumps: bool
     misses: bool
     seed: int
     fewest: float  # epochs
-    double: float  # the global batch that takes twice as many epochs
+    double: float  # the global batch that needs twice as many epochs
     rate: float  # the best learning rate at a global batch of 64
     power: float  # the best rate grows with this power of the batch
     curvature: float
     scaling: float  # the rate of n GPUs is n^scaling
-    half: float  # the batch of a GPU at which it reaches half of its rate
+    half: float  # the batch at which a GPU reaches half of its rate
     epoch_sec: float  # on one GPU at full rate
 
     def epochs(self, setting: Setting) -> float:
-        """The median of a run's epochs."""
+        """Median epochs of a run."""
         batch = float(setting["gpus"]) * float(setting["batch_size"])
         away = math.log(float(setting["lr"]) / (self.rate * (batch / 64) ** self.power))
         return self.fewest * (1 + batch / self.double) / (1 + 8 / self.double) * (1 + self.curvature * away**2)
@@ -60,9 +60,9 @@ class Landscape:
         return math.ceil(MOST_EPOCHS * self.fewest) if self.misses else math.inf
 
     def time(self, setting: Setting, seed: int) -> tuple[float | None, float, float]:
-        """The time of a run (None: it missed the target), when it ended, and the evaluation interval."""
-        words = [self.seed, seed, SETTINGS.index(dict(setting))]
-        epochs = self.epochs(setting) * math.exp(np.random.default_rng(words).normal(0, self.noise))
+        """Time of a run (None if it misses the target), its end, and its evaluation interval."""
+        run_seed = [self.seed, seed, SETTINGS.index(dict(setting))]
+        epochs = self.epochs(setting) * math.exp(np.random.default_rng(run_seed).normal(0, self.noise))
         epoch_time = self.epoch_time(setting)
         if self.lumps:
             epochs = math.ceil(epochs)
@@ -72,7 +72,7 @@ class Landscape:
 
     @cached_property
     def true_times(self) -> dict[tuple[Scalar, ...], float]:
-        """The mean time of each setting's runs that reach the target; infinite where more than a tenth of them miss."""
+        """Mean time of the runs that reach the target, by setting; infinite if more than a tenth of them miss."""
         times = {}
         for setting in SETTINGS:
             mean, short = self._mean_epochs(self.epochs(setting))
@@ -80,7 +80,7 @@ class Landscape:
         return times
 
     def _mean_epochs(self, median: float) -> tuple[float, float]:
-        """The mean epochs of runs that reach the target, and the share that misses it."""
+        """Mean epochs of runs that reach the target, and the share of misses."""
         from scipy import stats
 
         logs = stats.norm(math.log(median), self.noise)
@@ -102,7 +102,7 @@ class Landscape:
         return min(self.true_times.values())
 
     def ended(self, trial: SearchTrial) -> SearchTrial:
-        """A run as it ends: at its cap, at the target or at its last epoch. Its cost is in GPU-seconds."""
+        """The ended trial: at its cap, its target or its last epoch. Its cost is in GPU-seconds."""
         gpus = float(trial.setting["gpus"])
         value, end, interval = self.time(trial.setting, trial.seed)
         if trial.cap is not None and end > trial.cap:
@@ -116,7 +116,7 @@ class Landscape:
 
 
 def landscape(noise: float, lumps: bool, misses: bool, seed: int) -> Landscape:
-    """A landscape at random; a seed gives the same one for each noise."""
+    """A random landscape. A seed gives the same one with any noise."""
     random = np.random.default_rng([seed, 45])
     return Landscape(
         noise, lumps, misses, seed,

@@ -1,8 +1,8 @@
-"""The log-rank test of permutations (Heinze, Gnant and Schemper 2003, Biometrics 59, 1151-1157), beside ours.
+"""The permutation log-rank test (Heinze, Gnant and Schemper 2003, Biometrics 59, 1151-1157), to compare with ours.
 
-Times are permuted among the runs, while each place keeps its budget, so settings need not be followed equally long. A
-time that was cut off is first drawn from the Kaplan-Meier estimate of both sides behind the cut, or is never where no
-later time was seen. As our budgets are known, the paper's draw of budgets falls away.
+Times are permuted among the runs, but each run keeps its budget, so settings need not have the same budget. A censored
+time is first drawn from both sides' Kaplan-Meier estimate beyond the budget; it is infinite if no later time was seen.
+Our budgets are known, so the paper's draw of budgets is not needed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from benchmarks.reports.vectorised import Rows, Side
 
 PERMUTATIONS = 99
-AT_ONCE = 500  # trials, for the memory
+AT_ONCE = 500  # trials, limited by memory
 
 
 def log_rank(random: np.random.Generator, first: Side, second: Side, level: float) -> Rows:
-    """Whether the two-sided test tells the sides apart at a level, of the observed order and 99 others."""
+    """Whether the two-sided test tells the sides apart at `level`, by the observed order and 99 permutations."""
     budgets = np.concatenate([np.full(first.n, first.end), np.full(second.n, second.end)])
     times = np.concatenate([first.times, second.times], axis=1)
     chunks = [_told(random, times[at : at + AT_ONCE], budgets, first.n, level) for at in range(0, len(times), AT_ONCE)]
@@ -34,23 +34,23 @@ def _told(random: np.random.Generator, times: Rows, budgets: Rows, n: int, level
 
 
 def in_order(random: np.random.Generator, times: Rows, budgets: Rows) -> tuple[Rows, Rows]:
-    """The order by known times, ties as a coin falls, and which of these in order arrived."""
+    """Order by known times with random ties, and which runs reached the target, in that order."""
     arrived = np.isfinite(times) & (times <= budgets)
     order = np.lexsort((random.random(times.shape), ~arrived, np.minimum(times, budgets)), axis=1)
     return order, np.take_along_axis(arrived, order, axis=1)
 
 
 def statistic(random: np.random.Generator, times: Rows, budgets: Rows, n: int) -> Rows:
-    """Chi squared of the first n places' arrivals against those that are expected; 0 where nothing can be expected."""
+    """Chi squared of observed against expected arrivals of the first n runs; 0 if the variance is 0."""
     order, arrived = in_order(random, times, budgets)
-    own = order < n
-    share = np.cumsum(own[:, ::-1], axis=1)[:, ::-1] / np.arange(times.shape[1], 0, -1)
-    excess, variance = (arrived * (own - share)).sum(axis=1), (arrived * share * (1 - share)).sum(axis=1)
+    first = order < n
+    share = np.cumsum(first[:, ::-1], axis=1)[:, ::-1] / np.arange(times.shape[1], 0, -1)
+    excess, variance = (arrived * (first - share)).sum(axis=1), (arrived * share * (1 - share)).sum(axis=1)
     return np.divide(np.square(excess), variance, out=np.zeros(len(times)), where=variance > 0)
 
 
 def imputed(random: np.random.Generator, times: Rows, budgets: Rows) -> Rows:
-    """The times, with a draw from the Kaplan-Meier estimate behind the cut where one was cut off."""
+    """The times; censored ones are drawn from the Kaplan-Meier estimate beyond the budget."""
     order, arrived = in_order(random, times, budgets)
     known = np.take_along_axis(np.minimum(times, budgets), order, axis=1)
     left = np.arange(times.shape[1], 0, -1)

@@ -1,9 +1,9 @@
-"""How long a report on 1,000 runs of 60 metrics takes, and how much memory.
+"""Time and memory of a report on 1,000 runs with 60 metrics each.
 
     python benchmarks/reports/report_speed.py
 
-Writes the runs into an SQLite database with MLflow's client, each with its config.yaml and fingerprint.json, then times
-`python -m tracking report` on them from start to end, imports included, as a user waits for it.
+Writes the runs to an SQLite database with MLflow's client, each with config.yaml and fingerprint.json. Then times
+`python -m tracking report` on them from start to exit, imports included.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 GPUS, PRECISIONS, BATCHES = (1, 2, 4, 8), ("fp32", "bf16"), (32, 64, 128)  # 24 settings
-POINTS = 10  # points of each curve
+POINTS = 10  # of each curve
 
 
 def fill(uri: str, num_runs: int, num_metrics: int) -> None:
-    """A sweep of `num_runs` runs with `num_metrics` metric keys each, ten of them curves."""
+    """Write a sweep of `num_runs` runs with `num_metrics` metric keys each, ten of them curves."""
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param, RunTag
 
@@ -58,7 +58,7 @@ def fill(uri: str, num_runs: int, num_metrics: int) -> None:
 
 
 def figures(gpus: int, step_sec: float, batch: int) -> dict[str, float]:
-    """The summary of a run."""
+    """Summary metrics of a run."""
     return {
         "time/to_accuracy_sec": 100 * step_sec,
         "time/to_accuracy_train_sec": 90 * step_sec,
@@ -73,7 +73,7 @@ def figures(gpus: int, step_sec: float, batch: int) -> dict[str, float]:
 
 
 def curves(point: int) -> dict[str, float]:
-    """The metrics that have a curve, at one of its points."""
+    """Metrics with a curve, at one of its points."""
     rates = ("disk_read", "disk_write", "network_receive", "network_transmit")
     return {
         "eval/accuracy": point / POINTS,
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--metrics", type=int, default=60)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--keep", type=Path, help="a folder for the database, which is used again if it is there")
+    parser.add_argument("--keep", type=Path, help="folder for the database; an existing one is used again")
     arguments = parser.parse_args()
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     with tempfile.TemporaryDirectory() as scratch:
@@ -101,7 +101,7 @@ def main() -> None:
             begin = time.monotonic()
             fill(uri, arguments.runs, arguments.metrics)
             print(f"filled in {time.monotonic() - begin:.0f} s", flush=True)
-        # Bytecode is cached as in any installation; the first start compiles it.
+        # As in an installation, bytecode is cached: the first start compiles it.
         environ = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
         for _ in range(arguments.repeats):

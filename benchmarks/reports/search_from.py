@@ -1,12 +1,13 @@
-"""How many runs `search.from` saves a search, and what it costs where the earlier search misleads.
+"""Runs that `search.from` saves a search, and its cost where the earlier search misleads, by simulation.
 
     python -m benchmarks.reports.search_from --searches 200 --store from.jsonl
 
-Each landscape (landscapes.py) is searched, and then three others: the same one on quicker GPUs, which need larger
-batches and scale worse; one whose optimum lies elsewhere; and one drawn anew, as of another model. Each of them is
-searched from the start, and from the first search. Noise is 5 %, without lumps. Prints a row each: the runs until one
-within 6 % of the best was made, those that explored, all of them, and the regret. A landscape that the store has is not
-searched again.
+Each landscape (landscapes.py) is searched, then three others: the same one on quicker GPUs, which need larger batches
+and scale worse; one with its optimum elsewhere; and a new one, as of another model. Each of the three is searched from
+scratch, and from the first search. Noise is 5 %, without lumps.
+
+Prints a row for each: runs until one is within 6 % of the best, exploring runs, all runs, and regret. Landscapes in the
+store are not searched again.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ NOISE, NEAR = 0.05, 0.06
 COLUMNS = ("searched", "begins with", "first within 6 % after", "explored", "all runs", "regret", "95th percentile")
 HEAD = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
 WAYS = ("nothing", "the earlier search")
-Row = tuple[float, float, float, float]  # the first near the best, explored, all runs, and the regret
+Row = tuple[float, float, float, float]  # runs until one is near the best, exploring runs, all runs, regret
 
 
 def others(world: Landscape) -> dict[str, Landscape]:
-    """What is searched after this landscape. The noise of each is drawn anew."""
+    """The landscapes searched after this one, by name. Each has its own noise."""
     anew = landscape(NOISE, lumps=False, misses=False, seed=world.seed + 500_000)
     return {
         "on other GPUs": replace(
@@ -53,21 +54,21 @@ def others(world: Landscape) -> dict[str, Landscape]:
 
 
 def search(world: Landscape, rules: Rules) -> tuple[Row, Answer, list[SearchTrial]]:
-    """A search as a row, with its answer and its runs."""
+    """A search's row, answer and runs."""
     trials = searched(world, rules)
-    own = answer(rules, trials)
+    result = answer(rules, trials)
     near = [world.true_time(trial.setting) <= (1 + NEAR) * world.best for trial in trials]
     first = near.index(True) + 1 if any(near) else len(trials)
-    regret = math.inf if own.named is None else world.true_time(own.named) / world.best - 1
-    return (first, own.num_explored, len(trials), regret), own, trials
+    regret = math.inf if result.named is None else world.true_time(result.named) / world.best - 1
+    return (first, result.num_explored, len(trials), regret), result, trials
 
 
 def rows_of(seed: int) -> Iterator[tuple[str, str, Row]]:
-    """The rows of one landscape: what is searched, what it begins with, and the row."""
+    """Rows of one landscape: the name of what is searched, what the search begins with, and the row."""
     world = landscape(NOISE, lumps=False, misses=False, seed=seed)
-    _, own, trials = search(world, Rules(AXES, budget=by_grid(world).cost / 3, seed=seed))
-    assert own.named is not None
-    starts = (own.named, *(figure.setting for figure in (own.best_by_group or {}).values()))
+    _, result, trials = search(world, Rules(AXES, budget=by_grid(world).cost / 3, seed=seed))
+    assert result.named is not None
+    starts = (result.named, *(figure.setting for figure in (result.best_by_group or {}).values()))
     earlier = tuple(replace(trial, phase=EXPLORE) for trial in trials)
     for name, other in others(world).items():
         rules = Rules(AXES, budget=by_grid(other).cost / 3, seed=seed)
@@ -94,7 +95,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--searches", type=int, default=200, help="landscapes (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the seed of the first landscape (%(default)s)")
-    parser.add_argument("--store", type=Path, help="a file of one line a landscape, to go on with")
+    parser.add_argument("--store", type=Path, help="file with a line for each landscape; a later call continues it")
     options = parser.parse_args()
     known, table = stored(options.store), dict[tuple[str, str], list[Row]]()
     for seed in range(options.first, options.first + options.searches):

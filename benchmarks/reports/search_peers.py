@@ -1,6 +1,6 @@
-"""A search on a landscape, and other ways to the quickest setting: a grid, random search and successive halving.
+"""Four ways to the quickest setting of a landscape: our search, a grid, random search and successive halving.
 
-Random search and halving stop their runs by the same rule, and decide among their finalists as a search does.
+Random search and halving cap their runs by the search's rule, and decide among finalists as it does.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from benchmarks.reports.landscapes import SETTINGS, Landscape, Setting
 from tracking.analysis.search import Rules, SearchTrial, answer, cap_of, propose
 
 GRID_SEEDS = (1, 2, 3)
-KEPT = 3  # halving keeps one of so many
+KEPT = 3  # halving keeps one setting of three
 RUNGS = 3
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """By what share the best setting is truly sooner than the named one, and the GPU-seconds that it took."""
+    """True regret: the named setting's time over the best one's, minus 1. Cost: GPU-seconds."""
 
     regret: float
     cost: float
@@ -32,7 +32,7 @@ class Outcome:
 
 
 def searched(world: Landscape, rules: Rules, trials: Sequence[SearchTrial] = ()) -> list[SearchTrial]:
-    """All runs of a search that goes on from these, one after the other."""
+    """All runs of a search that continues from these trials, one at a time."""
     made = list(trials)
     while new := propose(rules, made):
         made += map(world.ended, new)
@@ -40,7 +40,7 @@ def searched(world: Landscape, rules: Rules, trials: Sequence[SearchTrial] = ())
 
 
 def by_grid(world: Landscape) -> Outcome:
-    """Three seeds of every setting, without caps; the lowest mean among those that never miss."""
+    """Outcome of three seeds of each setting, without caps. Named: the lowest mean of settings without a miss."""
     trials = [world.ended(SearchTrial(setting, seed, "explore")) for setting in SETTINGS for seed in GRID_SEEDS]
     means = {}
     for place in range(len(SETTINGS)):
@@ -53,7 +53,7 @@ def by_grid(world: Landscape) -> Outcome:
 
 
 def by_random(world: Landscape, rules: Rules, explore_cost: float) -> Outcome:
-    """Settings in random order for as much as a search explored for."""
+    """Outcome of settings in random order, for as much GPU time as a search explores."""
     order = random.Random(f"random {world.seed}").sample(SETTINGS, len(SETTINGS))
     trials: list[SearchTrial] = []
     for setting in order:
@@ -64,8 +64,8 @@ def by_random(world: Landscape, rules: Rules, explore_cost: float) -> Outcome:
 
 
 def by_halving(world: Landscape, rules: Rules) -> Outcome:
-    """One run of every setting, a second one of the best third, a third one of the best ninth (Jamieson and Talwalkar
-    2016, Non-stochastic Best Arm Identification), and then deciding."""
+    """Outcome of successive halving (Jamieson and Talwalkar 2016, Non-stochastic Best Arm Identification): one run of
+    each setting, a second of the best third, a third of the best ninth; then decide."""
     left, trials = random.Random(f"halving {world.seed}").sample(SETTINGS, len(SETTINGS)), list[SearchTrial]()
     runs: dict[int, list[float]] = {}
     for rung in range(RUNGS):
@@ -79,7 +79,7 @@ def by_halving(world: Landscape, rules: Rules) -> Outcome:
 
 
 def _decided(world: Landscape, rules: Rules, trials: Sequence[SearchTrial]) -> Outcome:
-    """Deciding with no limit of its own, among the finalists of these exploring runs."""
+    """Outcome of deciding among the finalists of these exploring runs, without a budget."""
     finalists = tuple(figure.setting for figure in answer(rules, trials).figures)
     deciding = replace(rules, explore=False, finalists=finalists, budget=float("inf"))
     made = searched(world, deciding, trials)

@@ -1,10 +1,10 @@
-"""How often a search for the quickest setting is wrong, and what it costs beside other ways.
+"""Error rates and cost of a search for the quickest setting, beside other ways, by simulation.
 
     python benchmarks/reports/search_rates.py --searches 2000 --store rates.jsonl > rates.md
 
-Each search has a landscape of its own, of 60 settings, drawn with a seed that is its number (landscapes.py). Its budget
-is a third of the GPU time of a grid of three seeds, starts included. Writes two tables with binomial standard errors.
-Each search is a line of the store, and is not made again.
+Each search has a landscape of its own with 60 settings; its number is the seed (landscapes.py). Its budget is a third
+of the GPU time of a grid of three seeds, starts included. Writes two tables with binomial standard errors. Each search
+is a line of the store, and is not repeated by a later call.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ HEAD_OF_WAYS = "| noise | lumps, misses | way | within | regret, 95th percentile
     "|---|---|---|---|---|---|"
 )
 WAYS = ("search", "random", "halving", "grid")
-Asked = tuple[int, float, bool, bool]  # a search: its seed and its cell
+Case = tuple[int, float, bool, bool]  # a search: its seed, and its cell (noise, lumps, misses)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A search beside the truth. `ways`: the outcome of each way."""
+    """A search judged by the truth, with the outcome of each way."""
 
     ways: dict[str, Outcome]
     grid_cost: float
-    named: bool  # a setting that reaches the target
+    named: bool  # whether a setting that reaches the target was named
     decided: bool
-    stated: bool = False  # whether the best setting is no more than the stated tolerance sooner
+    stated: bool = False  # whether the named setting is within its stated tolerance of the best
     tolerance: float = math.nan
     covered: bool = False
     bias: float = math.nan
@@ -62,49 +62,49 @@ class Judged:
 
 
 def judged(seed: int, noise: float, lumps: bool, misses: bool) -> Judged:
-    """One search on one landscape, and the other ways on the same one."""
+    """One search on one landscape, with the other ways on the same landscape."""
     world = landscape(noise, lumps, misses, seed)
     grid = by_grid(world)
     rules = Rules(AXES, budget=grid.cost / 3, seed=seed)
     trials = searched(world, rules)
-    own = answer(rules, trials)
+    result = answer(rules, trials)
     ways = {
-        "search": Outcome.of(world, own.named, trials),
-        "random": by_random(world, rules, own.explore_cost),
+        "search": Outcome.of(world, result.named, trials),
+        "random": by_random(world, rules, result.explore_cost),
         "halving": by_halving(world, rules),
         "grid": grid,
     }
-    if own.named is None or math.isinf(world.true_time(own.named)):  # its regret is infinite
+    if result.named is None or math.isinf(world.true_time(result.named)):  # its regret is infinite
         return Judged(ways, grid.cost, named=False, decided=False)
-    return _beside_truth(world, own, ways)
+    return _beside_truth(world, result, ways)
 
 
-def _beside_truth(world: Landscape, own: Answer, ways: dict[str, Outcome]) -> Judged:
-    assert own.named is not None
-    figure = next(figure for figure in own.figures if figure.setting == own.named)
+def _beside_truth(world: Landscape, result: Answer, ways: dict[str, Outcome]) -> Judged:
+    assert result.named is not None
+    figure = next(figure for figure in result.figures if figure.setting == result.named)
     assert figure.mean is not None
     assert figure.low is not None
     assert figure.high is not None
-    true, tolerance = world.true_time(own.named), own.tolerance or 0.0
-    assert own.best_by_group is not None
-    assert own.ratios is not None
+    true, tolerance = world.true_time(result.named), result.tolerance or 0.0
+    assert result.best_by_group is not None
+    assert result.ratios is not None
     wrong = faster_wrong = False
-    for group, ratio in own.ratios.items():
-        measured = world.true_time(own.best_by_group[group].setting) / true
+    for group, ratio in result.ratios.items():
+        measured = world.true_time(result.best_by_group[group].setting) / true
         best = min(time for setting, time in world.true_times.items() if setting[0] == group) / true
         wrong |= not ratio.low <= measured <= ratio.high
         faster_wrong |= ratio.low > 1 and best <= 1
     return Judged(
-        ways, ways["grid"].cost, True, own.decided,
+        ways, ways["grid"].cost, True, result.decided,
         stated=true <= (1 + tolerance) * world.best * (1 + 1e-9),
         tolerance=tolerance,
         covered=figure.low <= true <= figure.high,
         bias=figure.mean / true - 1,
-        unbiased=(own.unbiased or math.nan) / true - 1,
+        unbiased=(result.unbiased or math.nan) / true - 1,
         ratio_wrong=wrong,
         faster_wrong=faster_wrong,
-        num_explored=own.num_explored,
-        num_decided=own.num_decided,
+        num_explored=result.num_explored,
+        num_decided=result.num_decided,
     )  # fmt: skip
 
 
@@ -152,22 +152,22 @@ def rows_of_ways(noise: float, lumpy: bool, cell: Sequence[Judged]) -> list[str]
     return rows
 
 
-def searches(asked: Sequence[Asked], store: Path | None, processes: int) -> Iterator[tuple[Asked, Judged]]:
-    """These searches, each with what asked for it: those that the store has, then the others."""
-    known: dict[Asked, Judged] = dict(stored(store)) if store and store.exists() else {}
-    yield from ((each, known[each]) for each in asked if each in known)
-    left = [each for each in asked if each not in known]
+def searches(cases: Sequence[Case], store: Path | None, processes: int) -> Iterator[tuple[Case, Judged]]:
+    """Each case with its search: first those in the store, then the others."""
+    known: dict[Case, Judged] = dict(stored(store)) if store and store.exists() else {}
+    yield from ((each, known[each]) for each in cases if each in known)
+    left = [each for each in cases if each not in known]
     with multiprocessing.Pool(processes) as pool, (store or Path(os.devnull)).open("a") as file:
-        for each, search in zip(left, pool.imap(of_asked, left, chunksize=10), strict=True):
+        for each, search in zip(left, pool.imap(judge_case, left, chunksize=10), strict=True):
             print(json.dumps([each, asdict(search)]), file=file, flush=True)
             yield each, search
 
 
-def of_asked(asked: Asked) -> Judged:
-    return judged(*asked)
+def judge_case(case: Case) -> Judged:
+    return judged(*case)
 
 
-def stored(store: Path) -> Iterator[tuple[Asked, Judged]]:
+def stored(store: Path) -> Iterator[tuple[Case, Judged]]:
     for line in store.read_text().splitlines():
         (seed, noise, lumps, misses), row = json.loads(line)
         ways = {way: Outcome(**outcome) for way, outcome in row.pop("ways").items()}
@@ -176,15 +176,15 @@ def stored(store: Path) -> Iterator[tuple[Asked, Judged]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--searches", type=int, default=2000, help="of each cell (%(default)s)")
-    parser.add_argument("--processes", type=int, default=1, help="at a time (%(default)s)")
+    parser.add_argument("--searches", type=int, default=2000, help="searches of each cell (%(default)s)")
+    parser.add_argument("--processes", type=int, default=1, help="processes at a time (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the seed of the first landscape (%(default)s)")
-    parser.add_argument("--store", type=Path, help="a file of one line a search, to go on with")
+    parser.add_argument("--store", type=Path, help="file with a line for each search; a later call continues it")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.searches)
-    asked: list[Asked] = [(seed, *cell) for seed in seeds for cell in CELLS]
+    cases: list[Case] = [(seed, *cell) for seed in seeds for cell in CELLS]
     cells: dict[tuple[float, bool, bool], list[Judged]] = {cell: [] for cell in CELLS}
-    for (_, noise, lumps, misses), search in searches(asked, options.store, options.processes):
+    for (_, noise, lumps, misses), search in searches(cases, options.store, options.processes):
         cells[noise, lumps, misses].append(search)
     print(HEAD, *(row(noise, lumps, cell) for (noise, lumps, _), cell in cells.items()), sep="\n")
     others = [line for (noise, lumps, _), cell in cells.items() for line in rows_of_ways(noise, lumps, cell)]

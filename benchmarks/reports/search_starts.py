@@ -1,11 +1,11 @@
-"""How long the runs of a search take to their first training step, and whether each was forked from an imported worker.
+"""Seconds of a search's runs to their first training step, and whether each was forked from an imported worker.
 
     python launch.py -m +search=quickest model=resnet50 gpus=1,2 precision=bf16 search.budget=6min
     python -m benchmarks.reports.search_starts runs/<id>
 
-Reads the journals of a search's folder, and prints a row a run in the order of their starts: seconds from the start of
-its worker to its last import, to the clock (its first step is next), and to the end of its first window of steps.
-The first run of each kind of worker (GPUs, cores) starts the process that the others are forked from.
+Reads the journals of a search's folder. Prints a row for each run in the order of their starts: seconds from its
+worker's start to its last import, to the clock's start (its first step follows), and to the end of its first window.
+The first run of each kind of worker (GPUs, cores) starts the process that forks the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEAD = "| run | forked from | imported, s | clock, s | first window, s |\n|---|-
 
 
 def row(folder: Path, events: list[Record]) -> str:
-    """A run's row; what it did not come to is empty."""
+    """Row of a run. Events that it did not reach are empty."""
     at = {event.key: event for event in reversed(events)}  # the first of each key
     started = at["init_start"].clock_sec
     imported = [event.clock_sec for event in events if event.key == "import_stop"]
@@ -36,7 +36,7 @@ def row(folder: Path, events: list[Record]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="of a search, in runs_dir")
+    parser.add_argument("folder", type=Path, help="folder of a search, in runs_dir")
     folders = [path.parent for path in parser.parse_args().folder.glob(f"*/{run_folder.CONFIG}")]
     runs = [(journal.events(folder / run_folder.JOURNAL), folder) for folder in folders]
     begun = [(events, folder) for events, folder in runs if any(event.key == "init_start" for event in events)]

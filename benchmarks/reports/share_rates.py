@@ -1,11 +1,15 @@
-"""How often a report tells that one of two settings reaches its target more often, where both do so as often, and not.
+"""Error rate and power of the verdict that one of two settings reaches its target more often, by simulation.
 
     python benchmarks/reports/share_rates.py --trials 2000
 
-Times are normal, with a mean of 100 and a spread of 10. Of equal settings both are cut off where 20, 40 or 60 % miss;
-or one of them alone; or each run of one at a time of its own, from 80 to 130; or as many of both diverge. Of unequal
-ones the second is 40 later, and both are cut off where 20, 40 or 60 % of the first miss, and nearly all of the second.
-Shares are the largest of a row's cases, in per cent.
+Times are normal, with a mean of 100 and a spread of 10. Equal settings are cut off in one of these ways:
+
+- both at the time that 20, 40 or 60 % miss, or only one of them;
+- each run of one setting at a random time from 80 to 130;
+- 20, 40 or 60 % of both diverge.
+
+Unequal settings: the second is later by 40, and both are cut off where 20, 40 or 60 % of the first miss, and nearly all
+of the second. A row has the largest share of its cases, in per cent.
 """
 
 from __future__ import annotations
@@ -53,7 +57,7 @@ def rate(n: int, m: int, case: str, missing: float, trials: int, later: float = 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=2000, help="of each case (%(default)s)")
+    parser.add_argument("--trials", type=int, default=2000, help="trials of each case (%(default)s)")
     trials = parser.parse_args().trials
     print("  n   m   equal: both cut  one cut  at times  diverge   unequal, where the first misses: 20 %  40 %  60 %")
     for n, m in SIZES:

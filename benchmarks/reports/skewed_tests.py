@@ -1,11 +1,16 @@
-"""Whether another test of two means tells fewer equal settings apart whose times are skewed and scatter unequally.
+"""Error rates and power of other tests of two means for skewed times with unequal spread.
 
     python benchmarks/reports/skewed_tests.py > skewed_tests.csv
 
-Beside the product's test (Banerjee's): the same with Johnson's correction for skewness (1978, Journal of the American
-Statistical Association 73, 536-544), with Hall's cubic transformation (1992, Journal of the Royal Statistical Society B
-54, 221-228), with Johnson's and without at once, of logarithms, and a permutation test of the studentised difference
-(Janssen 1997, Statistics & Probability Letters 36, 9-21). Of equal means every share is an error, else it is power.
+The product's test is Banerjee's. The others:
+
+- the same with Johnson's correction for skewness (1978, Journal of the American Statistical Association 73, 536-544);
+- the same with Hall's cubic transformation (1992, Journal of the Royal Statistical Society B 54, 221-228);
+- the product's and Johnson's at once;
+- the product's on logarithms;
+- permutations of the studentised difference (Janssen 1997, Statistics & Probability Letters 36, 9-21).
+
+A share is an error rate if the means are equal, otherwise power.
 """
 
 from __future__ import annotations
@@ -25,20 +30,20 @@ from scipy import stats
 from benchmarks.reports.cells import HALF, LEVEL, MANY, SIZES, later, lognormal, normal
 from benchmarks.reports.vectorised import Rows, Side
 
-TRIALS = 10_000  # of power
+TRIALS = 10_000  # for power
 PERMUTED, PERMUTATIONS = 4_000, 199
 Test = Callable[[Rows, Rows], Rows]
 
 
 def told(first: Rows, second: Rows, distance: Rows | None = None) -> Rows:
-    """By the product's test, which may be given a corrected distance of the means."""
+    """Verdicts of the product's test, at a corrected `distance` of the means if given."""
     distance = first.mean(axis=1) - second.mean(axis=1) if distance is None else distance
     sides = [(side.var(axis=1, ddof=1), side.shape[1]) for side in (first, second)]
     return np.square(distance) > sum(v / n * stats.t.isf(LEVEL / 2, n - 1) ** 2 for v, n in sides)
 
 
 def moments(first: Rows, second: Rows) -> tuple[Rows, Rows, Rows]:
-    """The distance of the means, its variance, and its third central moment."""
+    """Distance of the means, its variance, and its third central moment."""
     variance = first.var(axis=1, ddof=1) / first.shape[1] + second.var(axis=1, ddof=1) / second.shape[1]
     third = []
     for side in (first, second):
@@ -67,11 +72,11 @@ def hall(first: Rows, second: Rows) -> Rows:
 def permuted(first: Rows, second: Rows) -> Rows:
     random, n = np.random.default_rng(1), first.shape[1]
     first, second = first[:PERMUTED], second[:PERMUTED]
-    together, seen = np.concatenate([first, second], axis=1), studentised(first, second)
+    together, observed = np.concatenate([first, second], axis=1), studentised(first, second)
     beyond = np.ones(len(first))
     for _ in range(PERMUTATIONS):
         drawn = random.permuted(together, axis=1)
-        beyond += studentised(drawn[:, :n], drawn[:, n:]) >= seen * (1 - 1e-12)
+        beyond += studentised(drawn[:, :n], drawn[:, n:]) >= observed * (1 - 1e-12)
     return beyond / (PERMUTATIONS + 1) <= LEVEL
 
 
@@ -91,7 +96,7 @@ TESTS: Mapping[str, Test] = {
 
 
 def cases(random: np.random.Generator, trials: int, n: int, m: int) -> dict[str, tuple[Side, Side]]:
-    """By what the settings are; the means of the first five are equal."""
+    """Two settings by case. The first five cases have equal means."""
     half, tenth = lognormal(random, trials, n, HALF), lognormal(random, trials, m, 1.0)
     narrow, wide = lognormal(random, trials, n, 1.0), lognormal(random, trials, m, HALF)
     even, other = normal(random, trials, n, 1.0), normal(random, trials, m, 1.0)
@@ -109,7 +114,7 @@ def cases(random: np.random.Generator, trials: int, n: int, m: int) -> dict[str,
 
 
 def main() -> None:
-    np.seterr(invalid="ignore")  # A normal time below 0 has no logarithm, and tells nothing.
+    np.seterr(invalid="ignore")  # A normal time below 0 has no logarithm; such a trial has no verdict.
     write = csv.writer(sys.stdout, lineterminator="\n").writerow
     write(["case", "runs", "trials", *(f"{name} (%)" for name in TESTS)])
     for n, m in SIZES:

@@ -1,7 +1,6 @@
-"""The tests of a report for thousands of samples at once: a row a trial. They equal the product's (test_error_rates).
+"""A report's tests, vectorised: a row for each trial. test_error_rates compares them with the product's.
 
-A test says, for each row, whether it tells the sides apart at a level. `Side` holds times, infinite where a run
-diverged, and the end of the budget, beyond which no time was seen.
+A test returns, for each row, whether it tells the sides apart at `level`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Rows = np.ndarray
 
 @dataclass(frozen=True)
 class Side:
-    """Times of runs (trials x n), the end of their budget, and the interval between evaluations (a row's own)."""
+    """Times of runs [trials, n], infinite if diverged; end of the budget; interval between evaluations, by row."""
 
     times: Rows
     end: float = math.inf
@@ -36,11 +35,11 @@ class Side:
 
     @property
     def known(self) -> Rows:
-        """The times, and the end of the budget of runs that did not arrive before it."""
+        """Times, with the end of the budget for later runs, and -inf for diverged ones."""
         return np.where(np.isfinite(self.times), np.minimum(self.times, self.end), -math.inf)
 
     def at_least(self, latest: Rows) -> Rows:
-        """With the latest known time of both sides for runs that diverged."""
+        """Lower bounds of the times; a diverged run has the latest known time of both sides."""
         return np.where(np.isfinite(self.times), np.minimum(self.times, self.end), latest[:, None])
 
     def scaled(self, factor: float) -> Side:
@@ -53,7 +52,7 @@ def floored(values: Rows, interval: Rows | float) -> Rows:
 
 
 def beyond(distance: Rows, parts: tuple[Rows, Rows], freedoms: tuple[int, int], level: float) -> Rows:
-    """Whether distances are above what Banerjee's test needs at a one-sided level."""
+    """Whether distances exceed the critical value of Banerjee's test at a one-sided level."""
     critical = sum(part * stats.t.isf(level, freedom) ** 2 for part, freedom in zip(parts, freedoms, strict=True))
     return (distance > 0) & (np.square(distance) > critical)
 
@@ -65,7 +64,7 @@ def below(first: Rows, second: Rows, variances: tuple[Rows, Rows], level: float)
 
 
 def sooner(first: Side, second: Side, level: float) -> Rows:
-    """Whether `first` is told to be the sooner one at a one-sided level (statistics.p_sooner)."""
+    """Whether `first` is found to be sooner at a one-sided level (statistics.p_sooner)."""
     short, other_short = first.short.any(axis=1), second.short.any(axis=1)
     latest = np.maximum(first.known.max(axis=1), second.known.max(axis=1))
     values, bounds = first.at_least(latest), second.at_least(latest)
@@ -81,7 +80,7 @@ def sooner(first: Side, second: Side, level: float) -> Rows:
 
 
 def by_ranks(first: Side, second: Side, level: float) -> Rows:
-    """statistics.sooner.rank_p at a one-sided level."""
+    """Verdicts of statistics.sooner.rank_p at a one-sided level."""
     n, m = first.n, second.n
     values = np.where(first.short, math.inf, first.times)
     against = np.where(np.isfinite(second.times), np.minimum(second.times, second.end), math.inf)
@@ -96,7 +95,7 @@ def by_ranks(first: Side, second: Side, level: float) -> Rows:
 
 @lru_cache(maxsize=100)
 def tails_of_wins(n: int, m: int) -> Rows:
-    """The probability of at least so many wins of n m pairs (Mann and Whitney 1947), for 0 to n m."""
+    """Probability of at least k wins of n m pairs (Mann and Whitney 1947), for k from 0 to n m."""
     shares: dict[tuple[int, int], Rows] = {}
     for i in range(n + 1):
         for j in range(m + 1):
@@ -116,7 +115,7 @@ def apart(first: Side, second: Side, level: float) -> Rows:
 
 
 def before(first: Side, second: Side, level: float) -> Rows:
-    """The test that a report made before: the larger standard error, the smaller side's freedom, penalised misses."""
+    """The former test: the larger standard error, the smaller side's degrees of freedom, penalised misses."""
     return _before(first, second, level / 2) | _before(second, first, level / 2)
 
 
