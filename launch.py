@@ -35,7 +35,7 @@ from conf.schema import ConfigError, RunConfig
 from tracking.base import installation, secrets
 from tracking.base.console import LastingStream
 from tracking.base.event_stream import EventStream
-from tracking.base.installation import LAUNCH, PREFIX
+from tracking.base.installation import LAUNCH
 from tracking.jobs.handover import SupervisorProcess, ahead
 from tracking.request import checks, program_command, refusal, study_checks
 
@@ -245,7 +245,7 @@ def prepare_hydra() -> None:
     # Hydra composes each job of a sweep twice: to check it and to run it. Here composing all jobs first is the check.
     Sweeper.validate_batch_is_legal = lambda self, batch: None  # type: ignore[method-assign]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them.
-    os.environ["TIMETRIAL_LAUNCH"] = LAUNCH if PREFIX else f"python {LAUNCH}"  # for the help in conf/config.yaml
+    os.environ["TIMETRIAL_LAUNCH"] = LAUNCH  # for the help in conf/config.yaml
     # Hydra refuses a plus before these groups, since the defaults list has them.
     for group in ("target_set=", "search="):
         sys.argv[1:] = [re.sub(rf"^\+{{1,2}}{group}", group, argument) for argument in sys.argv[1:]]

@@ -26,7 +26,7 @@ def test_a_search_in_the_queue_is_gone_on_with_after_ctrl_c_and_after_its_launch
     first.send_signal(signal.SIGINT)
     said, _ = first.communicate(timeout=HANGS_SEC)
     [sweep] = [path.parent for path in tmp_path.glob("runs/*/sweep.json")]
-    assert f"Go on searching with: launch.py sweep.resume={sweep.name}" in said, said
+    assert f"Go on searching with: python launch.py sweep.resume={sweep.name}" in said, said
 
     second = begin(tmp_path, f"sweep.resume={sweep.name}", **cluster.env)
     before = len(job_ids(tmp_path))

@@ -228,7 +228,7 @@ def test_on_the_server_superseded_rows_are_told_by_step_and_time(twice: Launched
 def test_between_the_attempts_the_server_shows_how_it_stands(pairs: dict[int, Pair]) -> None:
     seen = pairs[1][2]
     assert seen["stopped"].code == 1
-    assert "continue it with: launch.py resume=runs/" in seen["stopped"].output
+    assert "continue it with: python launch.py resume=runs/" in seen["stopped"].output
     assert seen["killed"].info.status == "KILLED"
     assert seen["killed"].data.tags["failure"] == "signal:15"
     assert seen["running"].info.status == "RUNNING"

@@ -110,7 +110,7 @@ def test_what_measures_scaling_composes_and_passes_the_checks() -> None:
 def test_where_a_call_was_cut_short_the_next_one_resumes_the_sweep(tmp_path: Path) -> None:
     printed, words = tmp_path / "links.txt", in_calls.sweep("gpus=1", "links")
     assert in_calls.continued(words, printed) == words
-    printed.write_text("stopped by SIGTERM; continue with: launch.py sweep.resume=20261125-a\n")
+    printed.write_text("stopped by SIGTERM; continue with: python launch.py sweep.resume=20261125-a\n")
     resumed = in_calls.continued(words, printed).split()[1:]
     assert resumed == ["sweep.resume=20261125-a", "tracking.offline=true", "runs_dir=links"]
 
@@ -188,12 +188,12 @@ def test_a_study_changes_nothing_of_what_a_run_is() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["+study=precision", "gpus=0"], "launch.py -m +study=precision"),
+        (["+study=precision", "gpus=0"], "python launch.py -m +study=precision"),
         (["-m", "+study=precision,scaling", "gpus=0"], "one at a time"),
         (["-m", "+study=scaling", "model=vgg"], "gpus=1: 0 visible on this machine"),
         (
             ["-m", "+study=scaling", "model=vgg", "seed=1"],
-            "launch.py -m +study=scaling gpus=0 cpu_processes=1,2 model=vgg",
+            "python launch.py -m +study=scaling gpus=0 cpu_processes=1,2 model=vgg",
         ),
         (["-m", "+study=scalings"], "fashion_mnist, nodes, precision, scaling, stacks, topology"),
     ],

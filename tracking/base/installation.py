@@ -19,7 +19,7 @@ CODE = Path(__file__).resolve().parents[2]  # has conf, tracking and trainers; a
 SEARCH_FOLDER = CODE / "search_path" if PREFIX else CODE
 PROJECT = CODE / "pyproject.toml"
 BUILT_FROM = CODE / "built_from.json"  # written by the build of the wheel: the commit of its repository
-LAUNCH = "timetrial run" if PREFIX else "launch.py"  # what a user types before overrides
+LAUNCH = "timetrial run" if PREFIX else "python launch.py"  # what a user types before overrides
 TRACKING = "timetrial" if PREFIX else "python -m tracking"  # what a user types before the name of a command
 
 

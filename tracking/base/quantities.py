@@ -34,6 +34,10 @@ class Quantity:
     scale: float = 1.0
     digits: str = ".4g"
 
+    def text(self, value: float) -> str:
+        """A scaled value by `digits`; with three significant digits where .2f would leave fewer than two."""
+        return f"{value:{'.3g' if self.digits == '.2f' and 0 < abs(value) < 0.1 else self.digits}}"
+
 
 CATALOGUE: dict[str, Quantity] = {}
 
@@ -225,7 +229,7 @@ def unit(key: str) -> str:
 def text(key: str, value: float) -> str:
     """One value with its unit: `12.34 s`. Without the catalogue's digits if they are for a scaled heading."""
     facts = quantity(key)
-    return f"{value:{facts.digits if facts.scale == 1 else '.4g'}}{unit(key)}"
+    return f"{facts.text(value) if facts.scale == 1 else f'{value:.4g}'}{unit(key)}"
 
 
 def metric_name(key: str) -> str:

@@ -174,7 +174,7 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
 
 
 def show(console: Console, made: Report, folder: Path, details: bool = False) -> None:
-    """Print the answers, those of searches first, the ranked settings and what to be careful about.
+    """Print the answers, those of searches first, the warnings and the ranked settings.
 
     The tables that an option asks for follow, or with `details` all tables.
     """
@@ -184,10 +184,10 @@ def show(console: Console, made: Report, folder: Path, details: bool = False) ->
         console.print(answer.headline, markup=False, soft_wrap=True, style="bold")
         if answer.beside:
             console.print(answer.beside, markup=False, soft_wrap=True)
-    for table in [*made.rankings, *(table for table in made.others if details or table.kind in ASKED)]:
-        console.print(replace(table, title=made.short(table.title)).rich() if table.rows else table.note)
     for warning in made.warnings:
         console.print(f"careful: {made.short(warning)}", markup=False, soft_wrap=True)
+    for table in [*made.rankings, *(table for table in made.others if details or table.kind in ASKED)]:
+        console.print(replace(table, title=made.short(table.title)).rich() if table.rows else table.note)
     if not details:
         console.print(f"more: {folder / 'report.html'}; --details prints all tables", soft_wrap=True)
 

@@ -18,8 +18,7 @@ from tracking.request.stored_config import type_name
 QUOTES = "'\""
 OPTIONAL = ("recipe", "closed")  # the optional groups of conf/config.yaml
 
-# Only a clone has docs/, and only there `python` precedes the command.
-HELP = f"See {LAUNCH} --help." if PREFIX else f"See python {LAUNCH} --help, or docs/configuration.md."
+HELP = f"See {LAUNCH} --help." if PREFIX else f"See {LAUNCH} --help, or docs/configuration.md."  # A wheel has no docs/.
 
 
 # Hydra's messages and ours, which say what to type. {0} is the group of the pattern.

@@ -194,6 +194,7 @@ def test_a_sensor_has_the_heading_of_its_family_on_every_node_and_gpu() -> None:
 
 def test_a_value_is_shown_with_its_unit_and_digits() -> None:
     assert quantities.text("time/to_accuracy_sec", 12.3456) == "12.35 s"
+    assert quantities.text("time/to_accuracy_sec", 0.064213) == "0.0642 s"
     assert quantities.text("throughput/samples_per_sec", 12345.6) == "12,346 samples/s"
     assert quantities.text("cost/to_accuracy_usd", 0.12345) == "0.1235 USD"
     assert quantities.text("eval/accuracy", 0.98765) == "0.9877"

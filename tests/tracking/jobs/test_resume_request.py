@@ -217,7 +217,7 @@ def test_a_sweep_does_not_run_a_job_that_may_run_elsewhere() -> None:
 def test_a_run_without_a_checkpoint_is_refused_with_the_command_that_runs_it_anew(tmp_path: Path) -> None:
     words = refused(interrupted(tmp_path / "runs", epochs=()))
     assert "checkpoint_every_steps or checkpoint_every_epochs was not set" in words
-    assert f"run it anew: launch.py {' '.join(GIVEN)}" in words
+    assert f"run it anew: python launch.py {' '.join(GIVEN)}" in words
 
 
 def test_damaged_checkpoints_are_passed_over_or_named(tmp_path: Path) -> None:

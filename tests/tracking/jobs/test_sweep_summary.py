@@ -50,8 +50,16 @@ def test_a_job_that_missed_its_target_has_its_rate_its_epochs_and_its_best_value
     assert (failed["best accuracy"], failed["samples/s"]) == ("", "")
     assert mean["n"] == "2 of 3"
     assert mean["status"].startswith("reached by 1 of 2")
-    assert mean["time to accuracy (s)"] == "≥ 5.00 ± 5.00"  # nothing says by when the other had not got there
-    assert (mean["best accuracy"], mean["samples/s"]) == ("0.9 ± 0.05", "101 ± 1")
+    assert mean["time to accuracy (s)"] == "≥ 5.0 ± 5.0"  # nothing says by when the other had not got there
+    assert (mean["best accuracy"], mean["samples/s"]) == ("0.900 ± 0.050", "101.0 ± 1.0")
+
+
+def test_a_mean_has_as_many_digits_as_its_error_whatever_the_unit() -> None:
+    times = [REACHED | {"time/to_accuracy_sec": sec} for sec in (0.06, 0.0684)]
+    first, _, mean = shown(*times)
+    assert (first["time to accuracy (s)"], mean["time to accuracy (s)"]) == ("0.06", "0.0642 ± 0.0042")
+    *_, mean = shown(*(MISSED | {"throughput/model_flops_utilization": share} for share in (0.32, 0.3214)))
+    assert mean["FLOPs utilisation (%)"] == "32.070 ± 0.070"
 
 
 def test_a_legend_explains_what_the_table_shows_and_nothing_else() -> None:

@@ -21,7 +21,7 @@ REFUSED = {
     "++tracking.url=sqlite:///a.db": ["tracking.url: no such option", "tracking.uri"],
     "seed=1,2": ["seed=1,2: has several values. Next: -m seed=1,2 for a sweep, or [...] for a list."],
     "gpus": ["gpus: not an option. Allowed: NAME=VALUE"],
-    "train.py": ["Allowed: NAME=VALUE", "launch.py model=program 'program.command=python train.py'"],
+    "train.py": ["Allowed: NAME=VALUE", "python launch.py model=program 'program.command=python train.py'"],
     "python train.py": ["launch.py model=program 'program.command=python ...'", "import TimeTrial (Lightning)"],
     "--config-dir nowhere": ["--config-dir", "nowhere: no such folder"],
     "recipe=bla": ["recipe=bla: no such choice", "Allowed: none, gnmt_cpu"],

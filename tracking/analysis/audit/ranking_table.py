@@ -22,10 +22,10 @@ def ranked(content: Content, workload: str, shown: Rows) -> Rows:
     """The rows by their labels, in the order in which they should stand."""
     evidence, metric = content.evidence, content.evidence.metric
     records = [each for each in content.report["best"] if each["workload"] == workload and each["among"] is None]
-    if not records:
+    settings = evidence.settings(workload)
+    if not records or len(settings) < 2:
         return {}
     leader, candidates = records[0]["leader"], records[0]["candidates"]
-    settings = evidence.settings(workload)
     short = any(evidence.short(workload, each) or evidence.stopped(workload, each) for each in settings)
     facts = quantities.quantity(metric)
     beside = [key for key in (RATE, COST) if key != metric and any(map(_has(content, workload, key), settings))]

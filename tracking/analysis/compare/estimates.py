@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from conf.metric import HIGHER
 from tracking.analysis.compare.grouping import DEVICES, Setting, Task
@@ -42,7 +42,13 @@ class Estimate:
             shown += " (olympic invalid: several missed)"
         return shown if row_n is None or row_n == self.n else f"{shown} (n={self.n})"
 
+    def scaled(self, scale: float) -> Estimate:
+        """The estimate in another unit."""
+        error, olympic = (None if value is None else scale * value for value in (self.error, self.olympic))
+        return replace(self, mean=scale * self.mean, error=error, olympic=olympic)
+
     def decimals(self) -> int:
+        """Decimals for two digits of the error, and at most six of the mean."""
         digits = 3 - _magnitude(self.mean)  # four digits of a mean without an error
         if self.error:
             digits = min(1 - _magnitude(self.error), 5 - _magnitude(self.mean))

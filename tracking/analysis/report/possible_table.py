@@ -10,7 +10,9 @@ from typing import Any
 
 from tracking.analysis.compare import Setting, Task
 from tracking.analysis.results import Run, Runs, Table
+from tracking.analysis.statistics import counted
 from tracking.base import quantities
+from tracking.measure import bottleneck
 from tracking.measure.bottleneck import NAMES, possible
 from tracking.record import run_folder
 
@@ -26,7 +28,12 @@ def possible_table(task: Task, axes: Sequence[str], store: Runs) -> Table | None
     """A row a setting and limit, the largest limit first; None where no run says it."""
     rows = [[*setting.labels.values(), *row] for setting in task.settings for row in _rows(setting, store)]
     headings = dict.fromkeys([*axes, *COLUMNS], "")
-    return Table(f"{task.title}: what is possible", headings, rows, NOTE, KIND, task.title) if rows else None
+    runs = [run for setting in task.settings for run in setting.trained]
+    shared = sum(bottleneck.shared_cores(run.tags.get("neighbours", "")) for run in runs)
+    note = NOTE + (
+        f" {shared} of {counted(len(runs), 'run')} shared its cores: run it again alone first." if shared else ""
+    )
+    return Table(f"{task.title}: what is possible", headings, rows, note, KIND, task.title) if rows else None
 
 
 def _rows(setting: Setting, store: Runs) -> Iterator[list[str]]:

@@ -18,8 +18,8 @@ BESIDE = (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.COST_TO_ACCURACY_USD
 
 
 def ranking_table(task: Task, axes: Sequence[str], metric: str, chosen: Best | None) -> Table | None:
-    """A row a setting, the best first; None where nothing says which is better."""
-    if chosen is None:
+    """A row a setting, the best first; None for one setting, or if no direction is known."""
+    if chosen is None or len(task.settings) < 2:
         return None
     facts = quantities.quantity(metric)
     columns: dict[str, Callable[[Setting], str]] = {

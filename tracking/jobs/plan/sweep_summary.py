@@ -199,10 +199,12 @@ def cells(row: dict[str, Any]) -> list[str]:
     shown = []
     for key, figure in row["values"].items():
         facts = quantities.quantity(key)
-        parts = [] if figure is None else [part for part in (figure.mean, figure.error) if part is not None]
-        texts = [f"{part * facts.scale:{facts.digits}}" for part in parts]
-        bound = figure.bound if figure else ""
-        shown.append(f"{bound} {' ± '.join(texts)}".strip())
+        scaled = figure.scaled(facts.scale) if figure else None
+        if scaled is None or scaled.error:
+            shown.append(scaled.text() if scaled else "")  # As many digits as in a report.
+            continue
+        texts = [facts.text(part) for part in (scaled.mean, scaled.error) if part is not None]
+        shown.append(f"{scaled.bound} {' ± '.join(texts)}".strip())
     return [*row["labels"].values(), row["n"], row["status"], *shown]
 
 

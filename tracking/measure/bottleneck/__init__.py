@@ -7,13 +7,13 @@ measurement is not named. docs/measurement.md has the rules.
 from __future__ import annotations
 
 from tracking.measure.bottleneck import ceilings, goodput, possible, roofline
-from tracking.measure.bottleneck.advice import RunOptions, first_try
+from tracking.measure.bottleneck.advice import RunOptions, alone_first, first_try, shared_cores
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.bottleneck.goodput import account
 from tracking.measure.bottleneck.run_limits import Findings, examine, explain, verdict_lines
 from tracking.measure.bottleneck.time_shares import NAMES, limit
 
 __all__ = [
-    "NAMES", "Ceilings", "Findings", "RunOptions", "account", "ceilings", "examine", "explain", "first_try", "goodput",
-    "limit", "possible", "roofline", "verdict_lines",
+    "NAMES", "Ceilings", "Findings", "RunOptions", "account", "alone_first", "ceilings", "examine", "explain",
+    "first_try", "goodput", "limit", "possible", "roofline", "shared_cores", "verdict_lines",
 ]  # fmt: skip

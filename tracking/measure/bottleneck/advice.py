@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from tracking.measure.bottleneck.time_shares import Clock
 
 TWO_BYTES = ("bf16", "fp16", "fp8")
+LARGE_PERCENT = 10.0  # a share of the cores from which co-tenants are named, as by the tag `neighbours`
+ALONE = "run it again on cores of its own"  # what comes before any advice after a shared machine
+NO_MEANS: Mapping[str, float] = MappingProxyType({})
 DECODED = ("shapes", "imagenet", "coco")  # datasets decoded by `dataset.num_threads` threads
 
 
@@ -82,10 +86,22 @@ def first_try(cause: str, options: RunOptions) -> str:
         "gate": lambda _: "fewer games or readouts of the gate: model.hparams.gate_games, match_readouts",
         "update": lambda _: "a larger batch_size, so that fewer steps update the weights",
         "processor": lambda run: f"a GPU{' (gpus=1)' * run.ours}, or more cores",
-        "neighbours": lambda _: "cores of its own: end the others, or keep them off (taskset, a scheduler's cpuset)",
+        "neighbours": lambda _: f"{ALONE}: end the other processes, or keep them off (taskset, a scheduler's cpuset)",
         "unknown": lambda run: "a trace of the kernels" + (": profile.steps=20" * run.ours),
     }
     return advices[cause](options)
+
+
+def shared_cores(neighbours: str, means: Mapping[str, float] = NO_MEANS) -> bool:
+    """Whether co-tenants had a large share of the run's cores, by the tag `neighbours` or the samples' means."""
+    return "cpu: " in neighbours or means.get("neighbours_cpu_percentage", 0.0) > LARGE_PERCENT
+
+
+def alone_first(cause: str, suggestion: str, shared: bool) -> str:
+    """The suggestion; after a run on a shared machine, a run on cores of its own comes before it."""
+    if not shared or cause == "neighbours":
+        return suggestion
+    return f"{ALONE}, since other processes had a large share of them; then {suggestion}"
 
 
 def _against_waiting(options: RunOptions) -> str:
@@ -132,7 +148,10 @@ def lines(
     cause: str, words: str, clock: Clock, means: Mapping[str, float], options: RunOptions, slow: Mapping[str, Any],
     neighbours: str = "",
 ) -> dict[str, Any]:  # fmt: skip
-    """The cause with `words`, `why` and `next` for a run's result. `slow`: the rank that the others wait for, or {}."""
+    """The cause with `words`, `why` and `next` for a run's result; `shared_cores` if co-tenants had a large share.
+
+    `slow` is the rank that the others wait for, or {}. `neighbours` is that tag.
+    """
     evidence = why(cause, clock, means)
     if cause == "neighbours" and neighbours:
         evidence += f" ({neighbours})"
@@ -140,4 +159,7 @@ def lines(
     if slow and cause in ("data", "gc", "imbalance", "exchange", "processor", "unknown"):
         evidence = "; ".join(filter(None, (evidence, slow["words"])))
         suggestion = AGAINST_SLOW_RANK.get(slow["cause"], suggestion) if cause != "data" else suggestion
-    return {"cause": cause, "words": words, "why": evidence, "next": suggestion}
+    shared = shared_cores(neighbours, means)
+    suggestion = alone_first(cause, suggestion, shared)
+    told = {"cause": cause, "words": words, "why": evidence, "next": suggestion}
+    return told | ({"shared_cores": True} if shared else {})

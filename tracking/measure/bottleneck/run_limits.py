@@ -37,8 +37,8 @@ GPU_EVIDENCE = (
 class Findings:
     """`metrics` by MLflow key, and `bottleneck` for result.json.
 
-    `bottleneck` has cause, words, why, next, shares, evidence and missing; with several ranks also ranks, and slow_rank
-    if one holds up the others.
+    `bottleneck` has cause, words, why, next, shares, evidence and missing; shared_cores if co-tenants had a large
+    share; with several ranks also ranks, and slow_rank if one holds up the others.
     """
 
     metrics: dict[str, float] = field(default_factory=dict)

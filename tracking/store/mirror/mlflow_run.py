@@ -20,7 +20,7 @@ VIEW_TAG = "mlflow.sharedViewState."  # an experiment's tag: this prefix and the
 # Without this tag, MLflow's UI opens an experiment on its traces, and trainings have none.
 KIND_TAG, KIND = "mlflow.experimentKind", "custom_model_development"
 UNKNOWN_KINDS = (None, "", "no_inferred_type")
-SOURCE = {"mlflow.source.name": LAUNCH, "mlflow.source.type": "LOCAL"}
+SOURCE = {"mlflow.source.name": LAUNCH.removeprefix("python "), "mlflow.source.type": "LOCAL"}
 
 
 def answered(answer_id: str, what: str) -> str:

@@ -140,26 +140,65 @@ def test_settings_are_ranked_by_the_metric_and_the_tables_are_folded(make: Calla
         assert places == sorted(places)
 
 
-def test_a_limits_ceiling_and_the_time_without_it_are_means_of_the_results(
-    make: Callable[..., Report], tmp_path: Path
+def test_runs_of_one_setting_on_a_shared_cpu_are_named_with_what_to_do_and_are_not_ranked(
+    make: Callable[..., Report], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = make(repeated(config={"gpus": 1}, steps=(0.1, 0.11)))
-    for number, result in enumerate(sorted((tmp_path / SWEEP).glob("*/result.json"))):
-        content: dict[str, Any] = json.loads(result.read_text())
-        row = {"cause": "dram", "share": 0.4 + number / 10, "at_least_sec": 2.0, "ceiling": 3.9e12, "unit": "B/s"}
-        limits = {"total_sec": 4.0 + number, "possible": [row | {"reached": 0.6}]}
-        documents.write_json(result, content | {"bottleneck": limits})
-        journal = result.parent / "journal.jsonl"
-        lines = journal.read_text().splitlines()
-        last = json.loads(lines[-1])
-        last["values"] = {"bottleneck/dram_fraction": 0.4}
-        journal.write_text("\n".join([*lines, json.dumps(last)]) + "\n")
+    from tracking.base.console import make_console
+
+    tags = {"neighbours": "cpu: 31 % of 2 cores (python)", "env.gpu": "none"}
+    made = make([{"config": {"gpus": 0}, "tags": tags}])
+    assert audit(json.loads(json.dumps(made.plain())), [tmp_path]).differences == []
+    (folder,) = (path.parent for path in (tmp_path / SWEEP).glob("*/result.json"))
+    add_limits(folder, {"bottleneck/processor_fraction": 0.6}, {})
+    made = again(tmp_path)
+    (answer,) = made.answers
+    assert answer.headline.startswith("The CPU: ")
+    assert answer.beside.startswith("The CPU is limited by the cores of the CPU (60 % of the time); try first: run it")
+    assert "cores of its own, since other processes had a large share of them; then a GPU" in answer.beside
+    assert not made.rankings
+    command.show(make_console(), made, Path("reports/x"), details=True)
+    printed = capsys.readouterr().out
+    assert printed.index("The CPU: ") < printed.index("careful: ") < printed.index("devices")
+
+
+@pytest.mark.parametrize("step_sec", [0.05, 0.5])
+def test_the_cpu_beside_a_gpu_is_called_so_and_the_audit_agrees(
+    make: Callable[..., Report], tmp_path: Path, step_sec: float
+) -> None:
+    made = make([{"config": {"gpus": 0}, "step_sec": step_sec}, {"config": {"gpus": 1}, "step_sec": 0.1}])
+    quickest = "The CPU is" if step_sec < 0.1 else "1 GPU is"
+    assert headline(made).startswith(f"{quickest} quickest so far: ")
+    assert ("as fast as the CPU" in headline(made)) is (step_sec > 0.1)
+    assert audit(json.loads(json.dumps(made.plain())), [tmp_path]).differences == []
+
+
+def add_limits(folder: Path, metrics: dict[str, float], limits: dict[str, Any]) -> None:
+    """Journal a run's shares of its limits, and put `limits` into its result."""
+    content: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    documents.write_json(folder / "result.json", content | {"bottleneck": limits})
+    lines = (folder / "journal.jsonl").read_text().splitlines()
+    last = json.loads(lines[-1]) | {"values": metrics}
+    (folder / "journal.jsonl").write_text("\n".join([*lines, json.dumps(last)]) + "\n")
+
+
+def again(root: Path) -> Report:
+    """The report of the runs below `root`, which a test has changed."""
     from tracking.analysis.report import report
     from tracking.analysis.results.folder_runs import FolderRuns
 
-    store = FolderRuns([tmp_path])
-    made = report.make(store, [SWEEP], store.find([SWEEP]))
-    (table,) = [table for table in made.tables if table.kind == "possible"]
+    store = FolderRuns([root])
+    return report.make(store, [SWEEP], store.find([SWEEP]))
+
+
+def test_a_limits_ceiling_and_the_time_without_it_are_means_of_the_results(
+    make: Callable[..., Report], tmp_path: Path
+) -> None:
+    make(repeated(config={"gpus": 1}, steps=(0.1, 0.11)))
+    for number, result in enumerate(sorted((tmp_path / SWEEP).glob("*/result.json"))):
+        row = {"cause": "dram", "share": 0.4 + number / 10, "at_least_sec": 2.0, "ceiling": 3.9e12, "unit": "B/s"}
+        limits = {"total_sec": 4.0 + number, "possible": [row | {"reached": 0.6}]}
+        add_limits(result.parent, {"bottleneck/dram_fraction": 0.4}, limits)
+    (table,) = [table for table in again(tmp_path).tables if table.kind == "possible"]
     assert table.text()[0][2:] == ["45", "4.5", "2", "3.9 TB/s", "60"]
 
 

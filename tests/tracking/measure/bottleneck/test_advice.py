@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracking.base.quantities import CAUSES
-from tracking.measure.bottleneck.advice import RunOptions, first_try, why
+from tracking.measure.bottleneck.advice import ALONE, RunOptions, first_try, lines, why
 from tracking.measure.bottleneck.time_shares import Clock
 
 CLOCK = Clock(total=10.0, evaluation=3.0, checkpoint=1.0, training=6.0, data=2.5, exchange=0.5)
@@ -41,6 +41,22 @@ def test_the_evidence_has_its_figures() -> None:
     assert "2.5 s" in why("data", CLOCK, {})
     assert "3 of 10 s" in why("evaluation", CLOCK, {})
     assert "62 %" in why("dram", CLOCK, {"gpu_dram_bandwidth_percentage": 62.0})
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "percent", "first"),
+    [
+        ("cpu: 31 % of 2 cores (python)", 31.0, True), ("", 31.0, True), ("gpu 0: 1 process", 4.0, False),
+        ("", 4.0, False),
+    ],
+)  # fmt: skip
+def test_after_a_run_on_a_shared_machine_a_run_alone_comes_before_any_advice(
+    neighbours: str, percent: float, first: bool
+) -> None:
+    means = {"run_cpu_percentage": 60.0, "neighbours_cpu_percentage": percent}
+    limits = lines("processor", "", CLOCK, means, OURS, {}, neighbours)
+    assert limits["next"].startswith(ALONE) is limits.get("shared_cores", False) is first
+    assert limits["next"].endswith(first_try("processor", OURS))
 
 
 @pytest.mark.parametrize("params", [{"compile": "True"}, {"compile": "False"}, {}])

@@ -72,6 +72,8 @@ def test_the_table_of_a_run_says_what_it_would_take_without_its_limit(
     rows = possible.rows(shares, 5.54, means, None, "fp32", {})
     why = {"cause": next(iter(shares)), "words": "", "possible": rows, "total_sec": 5.54}
     assert ("without that", words) in result_table.run_rows(Result("finished", bottleneck=why))
+    shared = Result("finished", bottleneck=why | {"shared_cores": True})
+    assert "without that" not in dict(result_table.run_rows(shared)), "the bound is of a shared machine"
     older = {"cause": "data", "words": ""}
     assert "without that" not in dict(result_table.run_rows(Result("finished", bottleneck=older)))
 

@@ -84,14 +84,15 @@ def _headline(
     words = phrases.figure(claimed, bound, metric, to)
     if record["next"] is None:
         cost = moments_of(evidence.sample(workload, leader, COST)) if metric == TIME else None
-        name = f"{phrases.called(leader)}: " if leader else ""
+        name = phrases.called(leader) if lead else phrases.begun(phrases.called(leader))
+        name = f"{name}: " if leader else ""
         for_usd = f", for {claimed['usd']:.3g} USD" if cost else ""
         yield kind, numbers | {"usd": Near(cost and cost[1], 1e-9)}, f"{lead}{name}{words}{for_usd}."
         return
     name = phrases.called(leader)
     verb, best = phrases.agreeing(name, "is", "are"), phrases.adjective(metric)[0]
     ahead, text = _ahead(report, evidence, workload, record, claimed)
-    so_far = " so far" if others else ""
+    so_far, name = " so far" if others else "", name if lead else phrases.begun(name)
     yield kind, numbers | ahead, f"{lead}{name} {verb} {best}{so_far}: {words}{text}."
     if others:
         yield _not_told(report, evidence, workload, record, own)

@@ -44,7 +44,11 @@ def _more_often(report: Record, workload: str, leader: Labels) -> Iterator[Due]:
     if others:
         name, named = phrases.called(leader), phrases.listed([*map(phrases.called, others)], "and")
         verb = phrases.agreeing(name, "reaches", "reach")
-        yield "best more often", {"than": [*map(name_of, others)]}, f"{name} {verb} the target more often than {named}."
+        yield (
+            "best more often",
+            {"than": [*map(name_of, others)]},
+            f"{phrases.begun(name)} {verb} the target more often than {named}.",
+        )
 
 
 def _misses(evidence: Evidence, workload: str) -> Iterator[Due]:
@@ -94,7 +98,9 @@ def _cheapest(evidence: Evidence, workload: str, leader: Labels, own: Mapping[st
         return
     kind = "cheapest" if "cheapest" in own else "cheapest too"
     claimed = own[kind]
-    name = claimed["setting"] if kind == "cheapest" else phrases.called(leader)
+    # Its record has the name as it begins a sentence.
+    named = {phrases.begun(other): other for other in samples}
+    name = named[claimed["setting"]] if kind == "cheapest" else phrases.called(leader)
     sample, means = samples[name], {other: moments_of(each) for other, each in samples.items()}
     n, mean, error, _ = means[name] or (0, 0.0, None, None)
     numbers: dict[str, Any] = {"n": n, "mean": Near(mean, tolerance(COST))}
@@ -107,7 +113,7 @@ def _cheapest(evidence: Evidence, workload: str, leader: Labels, own: Mapping[st
         yield kind, numbers, f"That has the lowest mean cost to the target as well: {words}."
         return
     verb = phrases.agreeing(name, "has", "have")
-    yield kind, numbers, f"{name} {verb} the lowest mean cost to the target: {words}."
+    yield kind, numbers, f"{phrases.begun(name)} {verb} the lowest mean cost to the target: {words}."
 
 
 def _limit(evidence: Evidence, workload: str, leader: Labels, claimed: Record) -> Iterator[Due]:
@@ -120,5 +126,5 @@ def _limit(evidence: Evidence, workload: str, leader: Labels, claimed: Record) -
     cause, name = largest(means), phrases.called(leader)
     share, verb = means.get(cause, 0.0), phrases.agreeing(name, "is", "are")
     shown, advice = f"{100 * claimed['share']:.0f}", claimed["next"]
-    text = f"{name} {verb} limited by {cause} ({shown} % of the time); try first: {advice}."
+    text = f"{phrases.begun(name)} {verb} limited by {cause} ({shown} % of the time); try first: {advice}."
     yield "limit", {"cause": cause, "share": Near(share, 1e-6, 1e-6)}, text

@@ -22,12 +22,19 @@ ADJECTIVES = {TIME: ("quickest", "as fast"), THROUGHPUT: ("fastest", "as fast"),
 
 
 def called(setting: Labels) -> str:
-    """`4 GPUs` or `bf16` where that is the only axis; else all its labels."""
+    """`4 GPUs`, `the CPU` or `bf16` if that is the only axis; else all its labels."""
     (axis, value), *others = [*setting.items()] or [("", "")]
+    if {**setting} == {"gpus": "0"}:
+        return "the CPU"
     noun = {"gpus": "GPU", "nodes": "node"}.get(axis)
     if not others and noun and value.isdecimal() and value.strip("0"):
         return f"{int(value)} {noun}" + ("" if int(value) == 1 else "s")
     return value if axis == "precision" and not others else name_of(setting)
+
+
+def begun(name: str) -> str:
+    """A setting's name at the start of a sentence."""
+    return "The CPU" if name == "the CPU" else name
 
 
 def listed(names: Sequence[str], last: str) -> str:

@@ -43,8 +43,8 @@ def answer(task: Task, metric: str, chosen: Best | None, lead: str = "") -> list
     if chosen.next is None:
         cost = estimate(chosen.leader.measured(COST)) if metric == TIME else None
         amount = {"usd": cost.mean, "amount": f", for {cost.mean:.3g} USD"} if cost else {"usd": None, "amount": ""}
-        return [Sentence("only setting", task.title, about | amount | {"setting": _alone(chosen.leader)})]
-    about |= phrases.subject(chosen.leader, "are") | {"adjective": phrases.of_metric(metric)[0]}
+        return [Sentence("only setting", task.title, about | amount | {"setting": _alone(chosen.leader, lead)})]
+    about |= phrases.subject(chosen.leader, "are", lead) | {"adjective": phrases.of_metric(metric)[0]}
     about |= _ahead(chosen, metric)
     if not chosen.tied:
         return [Sentence("best", task.title, about)]
@@ -64,8 +64,9 @@ def _no_best(task: Task, metric: str, lead: str) -> Sentence:
     return Sentence("no run reached", task.title, values | {"target": phrases.target(task), "counts": counts})
 
 
-def _alone(setting: Setting) -> str:
-    return f"{phrases.name(setting)}: " if setting.labels else ""
+def _alone(setting: Setting, lead: str) -> str:
+    """The name of the only setting, with a colon."""
+    return f"{phrases.opening(phrases.name(setting), lead)}: " if setting.labels else ""
 
 
 def _ahead(chosen: Best, metric: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tracking.analysis.report.sentences.templates import MOST_NAMED, Sentence
 from tracking.analysis.results import EXPLORING
 from tracking.analysis.statistics import counted
 from tracking.base import quantities
-from tracking.measure.bottleneck import NAMES, RunOptions, first_try, limit
+from tracking.measure.bottleneck import NAMES, RunOptions, alone_first, first_try, limit, shared_cores
 
 COST = quantities.COST_TO_ACCURACY_USD
 
@@ -39,11 +39,11 @@ def _misses(task: Task, metric: str, chosen: Best | None) -> Sentence | None:
 
 def _share(setting: Setting) -> str:
     """`4 GPUs in 3 of 5 runs (23-88 %), 1 stopped before it`."""
-    share, own = setting.reached, phrases.name(setting)
-    words = [own]
+    share, name = setting.reached, phrases.name(setting)
+    words = [name]
     if share:
         interval = f"{100 * share.low:.0f}-{100 * share.high:.0f} %"
-        words = [f"{own} in {share.reached} of {counted(share.n, 'run')} ({interval})"]
+        words = [f"{name} in {share.reached} of {counted(share.n, 'run')} ({interval})"]
     return ", ".join([*words, *([f"{len(setting.stopped)} stopped before it"] if setting.stopped else [])])
 
 
@@ -92,7 +92,9 @@ def _limit(title: str, setting: Setting) -> Sentence | None:
     cause = limit(shares)
     share = shares.get(cause, 0.0)
     values = {**phrases.subject(setting, "are"), "cause": NAMES[cause], "share": share, "percent": f"{100 * share:.0f}"}
-    return Sentence("limit", title, values | {"next": first_try(cause, RunOptions.of(setting.trained[0].params))})
+    shared = any(shared_cores(run.tags.get("neighbours", "")) for run in setting.trained)
+    advice = first_try(cause, RunOptions.of(setting.trained[0].params))
+    return Sentence("limit", title, values | {"next": alone_first(cause, advice, shared)})
 
 
 def goodput(title: str, setting: Setting) -> Sentence | None:

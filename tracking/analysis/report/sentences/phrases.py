@@ -11,6 +11,7 @@ from tracking.analysis.report.sentences.templates import MOST_NAMED
 from tracking.analysis.statistics import counted
 from tracking.base import quantities
 
+CPU = "the CPU"  # the name of gpus=0
 COUNTED = {"gpus": "GPU", "nodes": "node"}  # an axis whose value is a number of these
 BY_VALUE = ("precision",)  # an axis whose value says what it is
 DEFAULT = ("best", "as good")
@@ -28,9 +29,11 @@ SPANS = ((86_400.0, "day"), (3600.0, "hour"), (60.0, "minute"), (1.0, "second"))
 
 
 def name(setting: Setting) -> str:
-    """`4 GPUs` and `bf16` where that is the only axis; else `gpus=4 precision=bf16`."""
+    """`4 GPUs`, `the CPU` and `bf16` if that is the only axis; else `gpus=4 precision=bf16`."""
     if len(setting.labels) == 1:
         [(axis, value)] = setting.labels.items()
+        if (axis, value) == ("gpus", "0"):
+            return CPU
         if axis in COUNTED and value.isdecimal() and int(value):
             return counted(int(value), COUNTED[axis])
         if axis in BY_VALUE:
@@ -46,11 +49,16 @@ def names(settings: Sequence[Setting], end: str = "and") -> str:
     return f" {end} ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
 
 
-def subject(setting: Setting, verb: str) -> dict[str, str]:
-    """The setting's name, with a verb of VERBS that agrees with it."""
-    own = name(setting)
-    several = own.endswith("s") and own[0].isdecimal()
-    return {"setting": own, verb: verb if several else VERBS[verb]}
+def subject(setting: Setting, verb: str, lead: str = "") -> dict[str, str]:
+    """The setting's name behind `lead`, with a verb of VERBS that agrees with it."""
+    words = name(setting)
+    several = words.endswith("s") and words[0].isdecimal()
+    return {"setting": opening(words, lead), verb: verb if several else VERBS[verb]}
+
+
+def opening(words: str, lead: str = "") -> str:
+    """A setting's name as it begins a sentence, or stands behind a `lead`."""
+    return words.capitalize().replace("cpu", "CPU") if words == CPU and not lead else words
 
 
 def of_metric(metric: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from conf.schema import ConfigError, RunConfig
+from tracking.base.installation import LAUNCH
 from tracking.jobs.node.rendezvous import route
 from tracking.jobs.node.rendezvous.node_files import LOST_SEC, NodeState, OwnFile, Peer
 from tracking.record import Failure, node_records, run_folder
@@ -167,7 +168,7 @@ class Nodes:
                 raise ConfigError(str(state.failure["message"]))
             if state.name == own.name:
                 raise ConfigError(
-                    f"two nodes are called {own.name}; give one another name: {node_records.NAME}=NAME launch.py"
+                    f"two nodes are called {own.name}. Next: give one another name: {node_records.NAME}=NAME {LAUNCH}"
                 )
             for key, value in own.asked.items():
                 if state.asked.get(key) != value:
