@@ -6,6 +6,7 @@ Exit codes: 0 = every job ran (a missed target is a result), 1 = a job failed, 2
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import re
@@ -90,6 +91,7 @@ def main() -> int:
         return code
     finally:
         events.tell("ended", code=code)
+        gc.freeze()  # As it ends, Python would search everything imported for garbage, 0.05 s of a core.
 
 
 def launched(events: EventStream) -> tuple[int, str]:
@@ -251,9 +253,7 @@ def prepare_hydra() -> None:
         sys.argv[1:] = [re.sub(rf"^\+{{1,2}}{group}", group, argument) for argument in sys.argv[1:]]
     sys.argv[1:] = launch_options.recipes_of_sizes([launch_options.spelled_out(word) for word in sys.argv[1:]])
     # Hydra refuses options on both sides of a flag, as in `gpus=1 -m seed=1,2`. So flags go first.
-    sys.argv[1:] = sorted(
-        map(program_command.quoted, sys.argv[1:]), key=lambda argument: argument not in ("-m", "--multirun")
-    )
+    sys.argv[1:] = sorted(map(program_command.quoted, sys.argv[1:]), key=lambda word: word not in ("-m", "--multirun"))
 
 
 if __name__ == "__main__":

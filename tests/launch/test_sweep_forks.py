@@ -27,7 +27,7 @@ def training(cwd: Path) -> list[Path]:
 
 def test_a_killed_server_takes_its_run_along_and_the_next_ones_have_another(tmp_path: Path) -> None:
     mended = tmp_path / "mended"
-    options = ("model.hparams.fault=hang", f"model.hparams.marker={mended}", "max_epochs=1", "seed=1,2,3")
+    options = ("model.hparams.fault=hang", f"model.hparams.marker={mended}", "max_epochs=1", "cpu_processes=1,2,3")
     process = begin(tmp_path, "-m", *TINY, *options, "tracking.offline=true")
     wait_for(lambda: training(tmp_path) or process.poll() is not None)
     [first] = training(tmp_path)
@@ -41,6 +41,7 @@ def test_a_killed_server_takes_its_run_along_and_the_next_ones_have_another(tmp_
     assert ran.code == 1, ran.output
     results = [json.loads((folder / run_folder.RESULT).read_text()) for folder in ran.folders]
     assert [result["status"] for result in results] == ["killed", "finished", "finished"]
+    assert [result["metrics"][quantities.WORLD_SIZE] for result in results[1:]] == [2, 3]
     assert results[0]["failure"]["kind"] == f"signal:{int(signal.SIGKILL)}"
     [before], [second], [third] = [events(folder, "forked") for folder in ran.folders]
     assert (before.value, second.value) == (server.pid, third.value)

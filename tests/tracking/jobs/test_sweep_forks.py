@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import select
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,8 +21,8 @@ PIDS = itertools.count(1)
 
 
 def forks_of(
-    configs: list[RunConfig], folder: Path, monkeypatch: pytest.MonkeyPatch, at_once: int = 1
-) -> list[Forks | None]:
+    configs: list[RunConfig], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[Forks | None]:  # fmt: skip
     """Where each job's worker is forked from, one job after the other."""
     told: list[Forks | None] = []
 
@@ -37,11 +39,13 @@ def forks_of(
         def dismiss(self) -> None: ...
 
     monkeypatch.setattr(this_machine, "SupervisorProcess", Supervisor)
-    machine = this_machine.Machine(at_once)
+    machine = this_machine.Machine(at_once=1)
     machine.check(configs)
     with run_lock.make(folder, f"sweep{next(PIDS)}") as owner:
         for number, config in enumerate(configs):
             machine.submit(owner, config, f"job{number}", 0.0)
+    machine.cancel([], signal.SIGINT)
+    assert all(select.select([forks.line], [], [], 0)[0] for forks in told if forks), "each server learns of it at once"
     machine.close()
     return told
 
@@ -50,20 +54,10 @@ def jobs(*words: str) -> list[RunConfig]:
     return [composed(["gpus=0", *each.split()]) for each in words]
 
 
-def test_jobs_of_one_kind_are_forked_and_the_last_one_ends_its_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = forks_of(jobs("seed=1", "seed=2 batch_size=8", "cpu_processes=2", "seed=3"), tmp_path, monkeypatch)
-    assert [forks and forks.last for forks in told] == [False, False, None, True]
-    assert len({forks.folder for forks in told if forks}) == 1
-
-
-def test_jobs_that_run_at_once_may_ask_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(this_machine.machine_shares, "cores_here", lambda: [
-        this_machine.machine_shares.Core(0, (number,)) for number in range(2)
-    ])  # fmt: skip
-    told = forks_of(jobs("seed=1", "seed=2"), tmp_path, monkeypatch, at_once=2)
-    assert [forks and forks.last for forks in told] == [False, False]
+def test_all_jobs_of_a_launch_are_forked_from_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = forks_of(jobs("seed=1", "model=ncf", "cpu_processes=2"), tmp_path, monkeypatch)
+    assert len(set(told)) == 1
+    assert told[0] is not None
 
 
 def test_a_single_job_and_what_a_server_cannot_fork_start_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

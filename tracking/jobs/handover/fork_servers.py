@@ -1,4 +1,6 @@
-"""The servers that fork a sweep's workers: processes that have finished their imports, one for each kind of worker.
+"""The servers that fork a sweep's workers: processes that have finished their imports.
+
+There is one for each command and environment of workers, whatever the jobs train and on however many GPUs.
 
 A launcher makes the folder of their sockets, and a socket pair by which each side sees the other exit. Supervisors
 start the servers and talk to them (tracking/jobs/handover/forked_worker.py).
@@ -20,14 +22,10 @@ STALE = "stale"  # a server's answer if its sources have changed since it import
 
 @dataclass(frozen=True)
 class Forks:
-    """The folder of the servers' sockets, and a descriptor that shows them when their launcher exits.
-
-    `last`: this is the last worker of its kind, so its server ends with it.
-    """
+    """The folder of the servers' sockets, and a descriptor that shows them when their launcher exits."""
 
     folder: Path
     line: int
-    last: bool = False
 
 
 class ForkServers:
@@ -38,10 +36,14 @@ class ForkServers:
         self._held, self._line = socket.socketpair()
         self.forks = Forks(Path(self._folder.name), self._line.fileno())
 
+    def end(self) -> None:
+        """Have each server end with its last fork."""
+        self._held.shutdown(socket.SHUT_WR)
+
     def close(self) -> None:
         """End the servers, and wait until they are gone."""
+        self.end()
         self._line.close()
-        self._held.shutdown(socket.SHUT_WR)
         self._held.settimeout(GONE_SEC)
         with self._held, suppress(OSError):
             self._held.recv(1)  # It returns when all processes have closed the other end.

@@ -1,4 +1,4 @@
-"""Workers of a sweep, forked from a process that has imported PyTorch, Lightning and the workload.
+"""Workers of a sweep, forked from a process that has imported PyTorch and Lightning.
 
 Such a server (trainers/loop/worker/fork_server.py) is a worker that stops before it reads its run. It has the command,
 variables and folder that a new worker would have; each other combination has its own server. A fork takes the cores,
@@ -30,7 +30,7 @@ MAX_BYTES = 64  # of an answer: a process id, or an exit code
 KILL_SEC = 5.0  # longest wait for a killed server's end
 servers: list[subprocess.Popen[bytes]] = []  # servers that this process started; they outlive it
 REPORTED = "said"  # file of a launch that has printed why its workers are not forked
-BROKEN = ".broken"  # suffix of the file of a kind of worker whose server ended before it forked
+BROKEN = ".broken"  # suffix of a file: the server of this name ended before it forked
 
 
 Start = Callable[[int], "subprocess.Popen[bytes]"]  # starts a new process with this output
@@ -38,7 +38,7 @@ Start = Callable[[int], "subprocess.Popen[bytes]"]  # starts a new process with 
 
 @dataclass(frozen=True)
 class StartedServer:
-    """A server that was started for a worker, and the file that marks its kind if it ends before it forks."""
+    """A server that was started for a worker, and the file that says so if it ends before it forks."""
 
     process: subprocess.Popen[bytes]
     broken: Path
@@ -151,11 +151,11 @@ def fork_or_start(
     broken = path.with_suffix(BROKEN)
     if broken.exists():
         return start(descriptors[0])
-    request = {"run": argv[-1], "environ": dict(environ), "last": forks.last, **asdict(Inheritance.own())}
+    request = {"run": argv[-1], "environ": dict(environ), **asdict(Inheritance.own())}
     try:
         with locked(path):  # The starter of a server sends the first request, and other supervisors use that server.
             channel, server = connected(path), None
-            if channel is None and not forks.last:
+            if channel is None:
                 server = StartedServer(start_server(forks, path, argv, environ), broken)
                 channel = connected(path)
         if channel is None:
@@ -179,7 +179,7 @@ def report_once(forks: Forks, error: OSError) -> None:
 
 
 def key_of(argv: Sequence[str], imports_by: Sequence[object]) -> str:
-    """The name of a kind of worker: a digest of its command, its folder and `imports_by`."""
+    """The name of a worker's server: a digest of the worker's command, its folder and `imports_by`."""
     words = json.dumps([list(argv[:-1]), str(Path.cwd()), list(imports_by)])
     return hashlib.sha256(words.encode()).hexdigest()[:16]
 

@@ -63,7 +63,7 @@ class SupervisorProcess:
 
     def assign(self, run: Assignment) -> None:
         """Hand a run over. A dead supervisor ignores it; its exit code then shows that."""
-        forks = {"folder": str(run.forks.folder), "last": run.forks.last} if run.forks else None
+        forks = str(run.forks.folder) if run.forks else None
         message = json.dumps({**asdict(run), "folder": str(run.folder), "forks": forks})
         self._assigned = True
         with suppress(OSError):
@@ -127,5 +127,5 @@ def received() -> Assignment | None:
     lock, *lines = descriptors
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
-    forks = Forks(Path(values["forks"]["folder"]), lines[0], values["forks"]["last"]) if lines else None
+    forks = Forks(Path(values["forks"]), lines[0]) if lines else None
     return Assignment(**{**values, "folder": Path(values["folder"]), "lock": lock, "forks": forks})

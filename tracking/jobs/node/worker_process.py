@@ -23,8 +23,11 @@ from tracking.record import Journal, Record, WorkerLog, attempts, journal, node_
 POLL_SEC = 0.1
 # Variables of the run, its share or its launcher that no import of a worker reads.
 UNREAD = (LAUNCHER, "TIMETRIAL_SCRATCH", "CUDA_VISIBLE_DEVICES", machine_shares.CORES, machine_shares.MEMORY)
-# With one of these set, OpenMP binds threads to cores as it loads.
-PINNING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+# With one of these set, libraries bind threads to cores as they load, or count them in a way that no fork can change.
+THREADING = (
+    "OMP_PROC_BIND", "OMP_PLACES", "OMP_DYNAMIC", "OMP_THREAD_LIMIT", "GOMP_CPU_AFFINITY", "KMP_AFFINITY",
+    "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+)  # fmt: skip
 GRACE_SEC = 5.0  # between asking a worker to end and killing it
 KILL_SEC = 30.0  # until a killed process is gone; one that waits for a driver may never go
 
@@ -147,11 +150,12 @@ def started(
 def loaded_with(config: RunConfig, environ: Mapping[str, str]) -> list[object]:
     """Everything that a worker's imports depend on, except its command and folder.
 
-    Libraries read the number of their threads as they load. What cores and GPUs these are, a fork is told.
+    A fork is told its cores, its GPUs and the number of its threads.
     """
     variables = sorted((name, value) for name, value in environ.items() if name not in UNREAD)
-    cores = sorted(os.sched_getaffinity(0)) if any(name in environ for name in PINNING) else []
-    return [config.model.workload, processes.threads_each(config.processes_per_node()), cores, variables]
+    if not any(name in environ for name in THREADING):
+        return [variables]
+    return [variables, processes.threads_each(config.processes_per_node()), sorted(os.sched_getaffinity(0))]
 
 
 @contextmanager

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections import Counter
-from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs.handover import Assignment, Forks, ForkServers, SupervisorProcess
@@ -34,13 +32,11 @@ class Machine(Queue):
         self._running: dict[str, tuple[list[int], SupervisorProcess]] = {}  # share numbers and supervisor, by job id
         self._cancelled_at = float("inf")  # monotonic seconds
         self._fork_servers: ForkServers | None = None
-        self._to_come: Counter[Hashable] = Counter()  # jobs not yet submitted, by kind of worker
-        self._repeated: set[Hashable] = set()  # kinds of worker that several jobs have
+        self._has_several = False  # whether this launch has several jobs
 
     def check(self, configs: Sequence[RunConfig]) -> None:
         """Cut the machine into one share a concurrent job, or for a search one a GPU. Raises ConfigError."""
-        self._to_come = Counter(map(kind_of_worker, configs))
-        self._repeated = {kind for kind, number in self._to_come.items() if number > 1}
+        self._has_several = len(configs) > 1
         if self.at_once == 1:
             return
         option = f"sweep.jobs_at_once={self.at_once}"
@@ -94,19 +90,12 @@ class Machine(Queue):
         return made
 
     def _forks(self, config: RunConfig) -> Forks | None:
-        """The server that forks the job's worker; None if the worker starts anew.
-
-        A worker starts anew if no other job has its kind.
-        """
-        kind = kind_of_worker(config)
-        self._to_come[kind] -= 1
-        comes_again = bool(config.search.phase) or kind in self._repeated
-        if not comes_again or config.nodes > 1 or config.is_program() or config.stack.kind == "container":
+        """Where the job's worker is forked from; None if it starts anew, as the worker of a single job does."""
+        several = self._has_several or config.search.phase
+        if not several or config.nodes > 1 or config.is_program() or config.stack.kind == "container":
             return None
         self._fork_servers = self._fork_servers or ForkServers()
-        # Concurrent jobs may reach the server in another order than they were submitted.
-        last = not config.search.phase and self.at_once == 1 and self._to_come[kind] <= 0
-        return replace(self._fork_servers.forks, last=last)
+        return self._fork_servers.forks
 
     def has_room(self, config: RunConfig) -> bool:
         """Whether the shares that the job needs have no process: a supervisor ends a moment after its run's result."""
@@ -146,6 +135,8 @@ class Machine(Queue):
         self._cancelled_at = min(self._cancelled_at, time.monotonic())
         for made in tickets:
             self._running[made.job_id][1].tell(signum)
+        if self._fork_servers is not None:
+            self._fork_servers.end()  # now, beside the jobs: a server takes 0.1 s and more to free its memory
 
     def close(self) -> None:
         if self._waiting is not None:
@@ -154,8 +145,3 @@ class Machine(Queue):
         if self._fork_servers is not None:
             self._fork_servers.close()
             self._fork_servers = None
-
-
-def kind_of_worker(config: RunConfig) -> Hashable:
-    """A key that is equal for workers that one server may fork; the server's own key (worker_process) is finer."""
-    return config.model.workload, repr(config.stack), config.processes_per_node()

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from conf import schema
 from tracking.base import installation
-from tracking.machine.environment import fingerprint, processes
+from tracking.jobs.worker_command import ALL_IMPORTS
+from tracking.machine.environment import fingerprint
 from tracking.machine.stacks import check_promise
 from tracking.record import Failure, Journal, Result, documents, node_records, run_folder
 from trainers.loop.start import part_of_start
 from trainers.loop.worker import other_nodes
 from trainers.loop.worker.rank import first_failure, run_rank
 from trainers.loop.worker.signal_deaths import die_of_signals, signal_of
+from trainers.loop.worker.threads import limit_threads
 
 if TYPE_CHECKING:
     from torch.distributed.launcher.api import LaunchConfig
-
-ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # set when the worker starts again because `lightning_import` hid too much
 
 
 def main(run_dir: Path, forked_from: int | None = None) -> int:
@@ -51,12 +51,13 @@ def run_training(run_dir: Path, forked_from: int | None = None) -> int:
     config = run_folder.read_config(run_dir)
     per_node = config.processes_per_node()
     limit_threads(config)
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
     collector = fingerprint.Collector()  # Its commands run during the imports.
     log = None if node_records.rank() else Journal(run_dir / run_folder.JOURNAL)
     if log and forked_from is not None:
         log.event("forked", forked_from)  # The server has made the imports below.
     with part_of_start(log, "import"):
-        import_training(config, run_dir)
+        import_training(run_dir)
         import torch
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
@@ -80,25 +81,14 @@ def run_training(run_dir: Path, forked_from: int | None = None) -> int:
     return 0
 
 
-def limit_threads(config: schema.RunConfig) -> None:
-    """Set the number of threads a process, and how they wait; call it before PyTorch is imported."""
-    # torchrun limits threads too: more threads than cores slow every process down. While another process wants the
-    # core, threads that spin for long are many times slower than threads that sleep.
-    os.environ.setdefault("OMP_NUM_THREADS", str(processes.threads_each(config.processes_per_node())))
-    os.environ.setdefault("GOMP_SPINCOUNT", "100000")
-    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
-
-
-def import_training(config: schema.RunConfig, run_dir: Path | None) -> None:
+def import_training(run_dir: Path | None) -> None:
     """Import what the ranks need before they are forked, and hide slow packages that they do not need.
 
     If an import fails for that, the worker of `run_dir` starts again without hiding any.
     """
     from trainers.loop.worker import lightning_import
 
-    # A user's workload may need all of torchmetrics; ours do not.
-    hide = config.model.workload.startswith("trainers.") and ALL_IMPORTS not in os.environ
-    hidden = lightning_import.SLOW if hide else ()
+    hidden = () if ALL_IMPORTS in os.environ else lightning_import.SLOW
     try:
         with lightning_import.as_if_missing(*hidden):
             import trainers.loop.train  # noqa: F401

@@ -1,8 +1,8 @@
 """Serves a sweep: imports once, and forks a worker for each run that is requested over a socket.
 
 `python -m trainers.loop.worker --fork LISTENER LIFELINE RUN_DIR` gets two descriptors, of the socket that it listens on
-and of one whose other end its launcher holds, and the folder of a similar run. The server computes nothing, starts no
-threads and never initialises CUDA, so a fork is as good as a new worker.
+and of one whose other end its launcher holds, and the folder of the run that waits for it. The server computes nothing,
+starts no threads and never initialises CUDA, so a fork is as good as a new worker.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from typing import Any
 from tracking.jobs.handover import BEGAN, ENDED, STALE, Inheritance
 from tracking.record import Journal, run_folder
 from trainers.loop.start import part_of_start
-from trainers.loop.worker.agent import import_training, limit_threads
+from trainers.loop.worker.agent import import_training
 from trainers.loop.worker.signal_deaths import die_with, outlive_parent
 from trainers.loop.worker.sources import Sources, begun_ns
+from trainers.loop.worker.threads import limit_threads
 
 MAX_BYTES = 1_048_576  # of a request; most of it is the environment's variables
 MOST_DESCRIPTORS = 2
@@ -42,8 +43,8 @@ class Fork:
 def serve(listening: int, lifeline: int, first_run: Path) -> Path | None:
     """Serve requests; return the folder of the run in each fork, and None when the server ends.
 
-    The server accepts no further run when its launcher is gone, when its sources have changed, and after the last run
-    of its kind. It ends with its last fork.
+    The server accepts no further run when its launcher is gone and when its sources have changed. It ends with its last
+    fork.
     """
     log = Journal(first_run / run_folder.JOURNAL)
     sources = Sources(begun_ns())
@@ -92,8 +93,6 @@ class Server:
             if not pid:
                 return self._enter_fork(request, descriptors, server, channel)
             self._forks.append(Fork(pid, os.pidfd_open(pid), channel))
-            if request["last"]:
-                self._stop_listening()
         else:
             channel.close()
         for descriptor in descriptors:
@@ -119,18 +118,16 @@ class Server:
 
 
 def import_all(run_dir: Path) -> None:
-    """Import what a run like this one needs. Raises where `import_training` in a worker would start it again."""
-    config = run_folder.read_config(run_dir)
-    limit_threads(config)
-    import_training(config, None)
+    """Import what every run needs. Raises where `import_training` in a worker would start it again.
+
+    Each fork imports its own workload: that takes 0.1 s, and may start threads, which a fork would lack.
+    """
+    limit_threads(run_folder.read_config(run_dir))
+    import_training(None)
     import torch
     import torch.distributed.elastic.multiprocessing.errors
     import torch.distributed.launcher.api
 
-    from trainers.workload import load_workload
-
-    if config.model.workload.startswith("trainers."):  # A user's workload may start threads, which a fork lacks.
-        load_workload(config)
     assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
 
 

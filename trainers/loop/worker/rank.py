@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tracking.record import Failure, documents, run_folder
 from trainers.loop.worker.own_gpu import be_alone
 from trainers.loop.worker.signal_deaths import die_with
+from trainers.loop.worker.threads import tell_libraries
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -32,6 +33,7 @@ def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
     rank, pid = int(os.environ["RANK"]), os.getpid()
     config = run_folder.read_config(run_dir)
     be_alone(config.on_gpu())
+    tell_libraries()
     try:
         train(config, run_dir, environment)
     except SavedAndEnded:  # The supervisor waits for this exit, and reports why the run ended.

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +94,7 @@ class Runs:
 
     def __init__(self, root: Path) -> None:
         self.root, self.held = root, root / "held"
-        self.servers, self.last = ForkServers(), False
+        self.servers = ForkServers()
         self.started: list[Started] = []
         self.fresh: list[subprocess.Popen[bytes]] = []
         self.environ = environment(PYTHONPATH=os.pathsep.join([str(root), environment()["PYTHONPATH"]]))
@@ -116,9 +114,10 @@ class Runs:
             return self.fresh[-1]
 
         with (run / "worker.log").open("wb") as log:
-            forks = replace(self.servers.forks, last=self.last)
             self.started.append(
-                fork_or_start(forks, argv, environ, [log.fileno()], [variables, torch], fresh, lambda pid: None)
+                fork_or_start(
+                    self.servers.forks, argv, environ, [log.fileno()], [variables, torch], fresh, lambda pid: None
+                )
             )
         return self.started[-1]
 
@@ -203,27 +202,13 @@ def test_a_run_ends_with_its_supervisor_and_a_server_with_its_launcher_and_its_r
     other = runs.start("b", wait=True)
     there = runs.report("b")
     assert there["parent"] == first["parent"]
-    runs.servers._held.shutdown(socket.SHUT_WR)  # as the kernel does when its launcher dies
+    runs.servers.end()  # as the kernel does when its launcher dies
     assert runs.start("c").wait(HANGS_SEC) == 3
     assert runs.report("c")["parent"] == os.getpid(), "no server takes a further run"
     assert other.poll() is None, "its supervisor may let it save before it ends it"
     (runs.root / "b/wait").unlink()
     assert other.wait(HANGS_SEC) == 3
     wait_for(lambda: not alive(there["parent"]))
-
-
-def test_a_server_ends_with_the_last_run_of_its_kind(runs: Runs) -> None:
-    runs.start("a").wait(HANGS_SEC)
-    server = runs.report("a")["parent"]
-    runs.last = True
-    last = runs.start("b", wait=True)
-    assert runs.report("b")["parent"] == server
-    assert alive(server)
-    (runs.root / "b/wait").unlink()
-    assert last.wait(HANGS_SEC) == 3
-    wait_for(lambda: not alive(server))
-    assert runs.start("c").wait(HANGS_SEC) == 3
-    assert runs.report("c")["parent"] == os.getpid(), "no server is started for a last run"
 
 
 def test_a_launcher_that_ends_has_no_servers_any_more(runs: Runs) -> None:

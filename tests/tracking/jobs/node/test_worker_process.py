@@ -1,4 +1,4 @@
-"""Which workers of a search one server may fork."""
+"""Which workers one server may fork."""
 
 from __future__ import annotations
 
@@ -13,26 +13,40 @@ from tracking.jobs.handover.forked_worker import key_of
 from tracking.jobs.node import machine_shares
 from tracking.jobs.node.machine_shares import Core
 from tracking.jobs.node.worker_process import loaded_with
+from tracking.jobs.worker_command import worker_command
 
 CORES = [Core(number // 16, (number,)) for number in range(32)]
 SHARES = machine_shares.cut(8, CORES, {f"GPU-{number}": number // 4 for number in range(8)}, 1)
 
 
-def kind(gpus: int, numbers: list[int], monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
+def server(numbers: list[int], monkeypatch: pytest.MonkeyPatch, *words: str, **variables: str) -> str:
+    """The name of the server that forks a worker with these GPUs."""
     share = machine_shares.joined([SHARES[number] for number in numbers])
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(share.threads))
-    config = composed([f"gpus={gpus}"])
-    environ = {"TIMETRIAL_LAUNCHER": str(random.random()), **share.environment(), **variables}
-    return key_of(["python", "-m", "worker", str(Path("runs", str(numbers)))], loaded_with(config, environ))
+    config, folder = composed([f"gpus={len(numbers)}", *words]), Path("runs", str(numbers))
+    environ = worker_command(config, folder, {"PATH": "/bin", **share.environment(), **variables}).env
+    environ["TIMETRIAL_LAUNCHER"] = str(random.random())
+    return key_of(["python", "-m", "worker", str(folder)], loaded_with(config, environ))
 
 
-def test_runs_side_by_side_share_a_server_on_whichever_gpus_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    placements = [(gpus, random.Random(seed).sample(range(8), gpus)) for seed in range(8) for gpus in (1, 2, 4)]
-    assert len({kind(gpus, numbers, monkeypatch) for gpus, numbers in placements}) == 1
-    alone = {kind(gpus, list(range(8)), monkeypatch) for gpus in (1, 2, 4, 8)}
-    assert len(alone) == 4, "libraries read the number of threads as they load"
+def test_runs_share_a_server_whichever_gpus_they_have_and_whatever_they_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    placements = [random.Random(seed).sample(range(8), gpus) for seed in range(8) for gpus in (1, 2, 4, 8)]
+    models = ("vgg", "maskrcnn")
+    assert len({server(gpus, monkeypatch, f"model={model}") for gpus in placements for model in models}) == 1
+
+
+def test_runs_that_import_otherwise_have_a_server_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = server([0], monkeypatch, "model.workload=tests.workloads.tiny:WORKLOAD")
+    other = server([0], monkeypatch, "+stack.env.NCCL_DEBUG=INFO")
+    assert len({own, other, server([0], monkeypatch)}) == 3
 
 
 def test_where_openmp_binds_threads_to_cores_each_set_of_cores_has_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds = {kind(1, [number], monkeypatch, OMP_PROC_BIND="true") for number in range(3)}
-    assert len(kinds) == 3
+    assert len({server([number], monkeypatch, OMP_PROC_BIND="true") for number in range(3)}) == 3
+
+
+def test_where_the_user_sets_mkls_threads_each_number_of_processes_has_a_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    servers = {server([0], monkeypatch, "gpus=0", f"cpu_processes={number}", MKL_NUM_THREADS="2") for number in (1, 2)}
+    assert len(servers) == 2

@@ -28,7 +28,8 @@ def test_the_worker_inherits_all_but_mlflows_variables(tmp_path: Path) -> None:
         "MLFLOW_TRACKING_PASSWORD": "hunter2",
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # The mirror sets it.
     }
-    command = worker_command(RunConfig(), tmp_path, environ)
+    ours = RunConfig(model=ModelConfig("vgg", "trainers.models.vgg:WORKLOAD", 1))
+    command = worker_command(ours, tmp_path, environ)
     assert command.argv == [sys.executable, "-P", "-m", "trainers.loop.worker", str(tmp_path)]
     assert command.env == {
         "HOME": "/home/me",
@@ -38,6 +39,8 @@ def test_the_worker_inherits_all_but_mlflows_variables(tmp_path: Path) -> None:
         "TIMETRIAL_LAUNCHER": str(os.getpid()),
         "TIMETRIAL_CACHE": str(cache()),
     }
+    users = RunConfig(model=ModelConfig("mine", "mine:WORKLOAD", 1))
+    assert worker_command(users, tmp_path, environ).env == {**command.env, "TIMETRIAL_ALL_IMPORTS": "1"}
 
 
 def test_the_worker_of_a_program_runs_here_and_is_told_the_stacks_python(

@@ -1,0 +1,47 @@
+"""Sets the number of threads of a process's libraries, which read it as they load.
+
+A fork of a server (fork_server.py) has libraries that loaded with the number of the server's first run. Its ranks tell
+them their own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from conf.schema import RunConfig
+from tracking.machine.environment import processes
+
+NUMBER = "OMP_NUM_THREADS"
+loaded_with: dict[str, str] = {}  # the variable as the libraries of this process, or of its server, have read it
+# OpenBLAS under the names that NumPy's wheels and others give it.
+SET_OPENBLAS = ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_")
+
+
+def limit_threads(config: RunConfig) -> None:
+    """Set the number of threads a process, and how they wait; call it before PyTorch is imported, and in a fork."""
+    # torchrun limits threads too: more threads than cores slow every process down. While another process wants the
+    # core, threads that spin for long are many times slower than threads that sleep.
+    os.environ.setdefault(NUMBER, str(processes.threads_each(config.processes_per_node())))
+    os.environ.setdefault("GOMP_SPINCOUNT", "100000")
+    loaded_with.setdefault(NUMBER, os.environ[NUMBER])
+
+
+def tell_libraries() -> None:
+    """Tell this rank's libraries its number of threads, if they have read another one.
+
+    An agent must not: PyTorch starts threads for it, which ranks that are forked later would lack.
+    """
+    if os.environ[NUMBER] == loaded_with[NUMBER]:
+        return
+    import torch
+
+    number = int(os.environ[NUMBER])
+    torch.set_num_threads(number)  # tells OpenMP and MKL, too
+    for path in {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "openblas" in line}:
+        library = ctypes.CDLL(path)
+        for name in SET_OPENBLAS:
+            with suppress(AttributeError):
+                getattr(library, name)(number)
