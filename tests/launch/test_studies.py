@@ -91,14 +91,14 @@ def test_what_measures_it_on_gpus_composes_and_passes_the_checks() -> None:
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_what_measures_scaling_composes_and_passes_the_checks() -> None:
-    """benchmarks/steps/scaling.py, on a machine of eight: each workload on each number of GPUs, three times."""
+    """benchmarks/steps/scaling.py, on a machine of eight: each workload on each number of GPUs, three seeds."""
     asked = asked_by(scaling.commands(in_calls.EIGHT))
     elsewhere = {"program", "gpt", "llama", "minigo"}  # The last three have benchmarks of their own.
     models = {path.stem for path in (ROOT / "conf/model").glob("*.yaml")} - elsewhere
     settings = [(run.model.name, int(run.gpus)) for name, runs in asked.items() if "accuracy" in name for run in runs]
     assert Counter(settings) == dict.fromkeys(itertools.product(models, (1, 2, 4, 8)), 3)
     for name, model in scaling.MODELS.items():  # The batches are the recipes', and smaller ones for more GPUs.
-        assert {run.device_batch_size() for run in asked[f"accuracy-{name}-1gpu-seed1"]} == {model.batch_size}
+        assert {run.device_batch_size() for run in asked[f"accuracy-{name}-1gpu"]} == {model.batch_size}
         smaller = [runs[0] for label, runs in asked.items() if label.startswith(f"batch-{name}-8gpu")]
         assert {round(8 * run.device_batch_size() / model.batch_size) for run in smaller} == {1, 2, 4}
     in_rates = {run.model.name for name, runs in asked.items() if name.startswith("rate") for run in runs}
