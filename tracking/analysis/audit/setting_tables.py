@@ -9,6 +9,7 @@ from tracking.analysis.audit.evidence import (
     FACTS,
     LIMITS,
     OVER_FP32,
+    QUANTITIES,
     RATIOS,
     SPEEDS,
     Content,
@@ -16,6 +17,7 @@ from tracking.analysis.audit.evidence import (
     Rows,
     facts_of,
     largest,
+    mean_of,
     name_of,
     these,
     without_devices,
@@ -62,20 +64,28 @@ def limits(content: Content, workload: str) -> Rows:
 
 
 def utilization(content: Content, workload: str) -> Rows:
-    """The means of each setting, and its speed over that of the same setting in fp32."""
-    there = content.headings(workload)
+    """The means of each setting, and its speed over that of the same setting in fp32.
+
+    A speed has a column if any setting has a mean of it, also where no run reached its target and the mean is a bound.
+    """
+    evidence, there = content.evidence, content.headings(workload)
     busy = [heading for heading in there if heading in BUSY]
     if not busy:
         return {}
-    settings = content.evidence.settings(workload)
+    settings = evidence.settings(workload)
     over = any({**setting, "precision": "fp32"} in settings for setting in settings if "precision" in setting)
-    speeds = [heading for heading in SPEEDS if heading in there]
     ratios = [ratio for speed, ratio in zip(SPEEDS, OVER_FP32, strict=True) if over and speed in there]
-    headings = [*speeds, *ratios, *busy]
-    return {
-        _key(setting): {**setting, **{heading: content.cell(workload, setting, heading) for heading in headings}}
-        for setting in settings
-    }
+    rows: Rows = {}
+    for setting in settings:
+        rows[_key(setting)] = {**setting, **{name: content.cell(workload, setting, name) for name in [*ratios, *busy]}}
+    for speed in SPEEDS:
+        key, scale = QUANTITIES[speed]
+        samples = {_key(setting): evidence.sample(workload, setting, key) for setting in settings}
+        if any(map(moments_of, samples.values())):
+            for setting in settings:
+                own = content.cell(workload, setting, speed) or mean_of(samples[_key(setting)], scale, key)
+                rows[_key(setting)][speed] = own
+    return rows
 
 
 def speed_ups(content: Content) -> Rows:

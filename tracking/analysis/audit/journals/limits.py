@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tracking.analysis.audit.arithmetic import EXACT
 from tracking.analysis.audit.journals import waits
 from tracking.base import quantities
 
 PREFIX = quantities.BOTTLENECK
 FLOPS, INTENSITY = quantities.ROOFLINE_FLOPS_PER_SEC_PER_DEVICE, quantities.ROOFLINE_FLOPS_PER_BYTE
 PREFIXES = (PREFIX, quantities.UTILIZATION, quantities.CEILINGS, quantities.ROOFLINE)
+SHARE_DIGITS, DIGITS = 4, 2  # that are journaled of a share, and of metrics that begin with one of ROUNDED
+ROUNDED = (quantities.UTILIZATION, quantities.CEILINGS)
 # The sensor of each metric, without its GPU and unit of percent.
 UTILIZATION = {
     quantities.UTILIZATION_GPU_UTILIZATION_PERCENTAGE: "utilization",
@@ -35,7 +39,7 @@ Spans = list[tuple[float, float]]
 
 
 def shares(rows: Sequence[Row], folder: Path) -> dict[str, float]:
-    """The share of each cause, rounded as it is journaled; empty without a timed window."""
+    """The share of each cause; empty without a timed window."""
     events, timed, total = _of_the_clock(rows)
     if not total:
         return {}
@@ -51,17 +55,27 @@ def shares(rows: Sequence[Row], folder: Path) -> dict[str, float]:
         taken[name] = max(0.0, min(left, share))
         left -= taken[name]
     taken["unknown"] = max(0.0, 1.0 - sum(taken.values()))
-    return {name: round(share, 4) for name, share in taken.items()}
+    return taken
 
 
 def utilization(rows: Sequence[Row], folder: Path) -> dict[str, float]:
-    """The means over the training by metric, rounded as they are journaled; and the slowest pair's copy."""
+    """The means over the training by metric, and the slowest pair's copy."""
     _, timed, total = _of_the_clock(rows)
     said = _means(rows, _training(timed)) if total else {}
-    busy = {key: round(said[name], 2) for key, name in UTILIZATION.items() if name in said}
+    busy = {key: said[name] for key, name in UTILIZATION.items() if name in said}
     slowest = _slowest_pair(folder) if total else None
-    copied = {} if slowest is None else {quantities.CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC: round(slowest / 1e6, 2)}
+    copied = {} if slowest is None else {quantities.CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC: slowest / 1e6}
     return busy | copied
+
+
+def rounded(value: float | None, digits: int, said: float | None) -> float | None:
+    """A value to the digits that are journaled; in the middle of two, the one that the journal has."""
+    if value is None:
+        return None
+    own = round(value, digits)
+    is_middle = math.isclose(abs(value - own), 0.5 * 10**-digits, rel_tol=0.0, abs_tol=EXACT * max(1.0, abs(value)))
+    either = {own, round(value + math.copysign(0.6 * 10**-digits, value - own), digits)} if is_middle else {own}
+    return said if said in either else own
 
 
 def place(rows: Sequence[Row], folder: Path) -> dict[str, float]:
@@ -98,10 +112,14 @@ def _slowest_pair(folder: Path) -> float | None:
     return min(ceilings[pair]["median"] for pair in pairs) if pairs and ceilings.keys() >= set(pairs) else None
 
 
+def _newest_attempt(rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows since the newest resume: a machine's clock may have begun anew before it."""
+    return rows[max((place for place, row in enumerate(rows) if row.get("key") == "resume"), default=0) :]
+
+
 def _of_the_clock(rows: Sequence[Row]) -> tuple[list[Row], list[Row], float]:
     """The events of the last attempt, those within its timed window, and its length (0 without one)."""
-    last = max((place for place, row in enumerate(rows) if row.get("key") == "resume"), default=-1)
-    events = [row for row in rows[last + 1 :] if row["kind"] == "event"]
+    events = [row for row in _newest_attempt(rows) if row["kind"] == "event"]
     at = {row["key"]: row["clock_sec"] for row in reversed(events)}
     if "run_start" not in at or "run_stop" not in at:
         return events, [], 0.0
@@ -158,9 +176,8 @@ def _in_order(
 
 def _phases(rows: Sequence[Row], total: float) -> dict[str, float]:
     """Shares of self-play and of the gate's matches, from what MiniGo logs each generation."""
-    last = max((place for place, row in enumerate(rows) if row.get("key") == "resume"), default=0)
     seconds: dict[str, float] = {}
-    for row in rows[last:]:
+    for row in _newest_attempt(rows):
         for name in ("selfplay", "gate") if row["kind"] == "metrics" else ():
             if f"{name}/sec" in row["values"]:
                 seconds[name] = seconds.get(name, 0.0) + row["values"][f"{name}/sec"]
@@ -188,7 +205,9 @@ def _between(timed: Sequence[Row], name: str) -> float:
 
 def _means(rows: Sequence[Row], spans: Spans) -> dict[str, float]:
     """The means of the percentage sensors within the spans, over all GPUs, by name without `gpu_N_`."""
-    sampled = [row for row in rows if row["kind"] == "metrics" and any(_own(key) for key in row["values"])]
+    sampled = [
+        row for row in _newest_attempt(rows) if row["kind"] == "metrics" and any(_own(key) for key in row["values"])
+    ]
     sums: dict[str, list[float]] = {}
     for before, row in pairwise(sampled):
         start, end = before["clock_sec"], row["clock_sec"]

@@ -36,16 +36,19 @@ class JournalFigures(JournalRun):
         if key.startswith(NEWER) and self.said(key) is None:
             return None
         if key.startswith(limits.PREFIX):
-            return self.shares.get(key.removeprefix(limits.PREFIX).removesuffix("_fraction"))
+            share = self.shares.get(key.removeprefix(limits.PREFIX).removesuffix("_fraction"))
+            return limits.rounded(share, limits.SHARE_DIGITS, self.said(key))
+        if key.startswith(limits.ROUNDED):
+            return limits.rounded(self.busy.get(key), limits.DIGITS, self.said(key))
         if key.startswith(limits.PREFIXES):
             return self.busy.get(key)
         return COMPUTED[key](self) if key in COMPUTED else self.said(key)
 
     def said(self, key: str) -> float | None:
-        """The newest journaled value of a metric that no event tells."""
+        """The newest journaled value of a metric that no event tells; at one time the largest, as in MLflow."""
         rows = [row for row in self.rows if row["kind"] == "metrics" and key in row["values"]]
-        last = max(rows, key=lambda row: (row.get("step") or 0, row["time_ms"]), default=None)
-        value = None if last is None else float(last["values"][key])
+        values = [(row.get("step") or 0, row["time_ms"], float(row["values"][key])) for row in rows]
+        value = max(values)[2] if values else None
         return value if value is not None and math.isfinite(value) else None
 
     @cached_property
