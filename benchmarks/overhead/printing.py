@@ -50,8 +50,8 @@ def main() -> None:
             rows = [measured(Path(folder) / str(number), number % 2 == 1, *program) for number in range(rounds)]
         clocks = [clock for _, _, clock in rows]
         for kind, what in enumerate(("wall clock", "CPU time")):
-            cats, ours = [cat[kind] for cat, _, _ in rows], [own[kind] for _, own, _ in rows]
-            ratios = [own / cat for cat, own in zip(cats, ours, strict=True)]
+            cats, ours = [cat[kind] for cat, _, _ in rows], [run[kind] for _, run, _ in rows]
+            ratios = [run / cat for cat, run in zip(cats, ours, strict=True)]
             cells = [name, what, *map(spread, (cats, ours, ratios)), "" if kind else spread(clocks)]
             print("|", " | ".join(cells), "|", flush=True)
 
@@ -63,26 +63,26 @@ def measured(folder: Path, reverse: bool, lines: int, length: int, flush: bool) 
     """The program's times piped into `cat`, its times as a run, and the seconds of the run's clock."""
     folder.mkdir()
     (folder / "prints.py").write_text(SOURCE)
-    words = [sys.executable, "prints.py", str(lines), str(length), str(flush)]
+    program = [sys.executable, "prints.py", str(lines), str(length), str(flush)]
     if not reverse:
-        beside_cat(folder, words)
-    clock = as_run(folder, words)
+        beside_cat(folder, program)
+    clock = as_run(folder, program)
     if reverse:
-        beside_cat(folder, words)
-    cat, own = (tuple(map(float, (folder / name).read_text().split())) for name in ("beside_cat", "as_run"))
-    return (cat[0], cat[1]), (own[0], own[1]), clock
+        beside_cat(folder, program)
+    cat, run = (tuple(map(float, (folder / name).read_text().split())) for name in ("beside_cat", "as_run"))
+    return (cat[0], cat[1]), (run[0], run[1]), clock
 
 
-def beside_cat(folder: Path, words: list[str]) -> None:
-    printing = subprocess.Popen([*words, "beside_cat"], cwd=folder, stdout=subprocess.PIPE)
+def beside_cat(folder: Path, program: list[str]) -> None:
+    printing = subprocess.Popen([*program, "beside_cat"], cwd=folder, stdout=subprocess.PIPE)
     subprocess.run(["cat"], stdin=printing.stdout, stdout=subprocess.DEVNULL, check=True)
     printing.wait()
 
 
-def as_run(folder: Path, words: list[str]) -> float:
+def as_run(folder: Path, program: list[str]) -> float:
     options = [r'+program.metrics={train/loss: "loss (\S+)"}', r"program.step=step (\d+)", "gpus=0"]
     options += ["tracking.offline=true", "tracking.system_metrics_interval_sec=0"]
-    command = f"program.command={' '.join([*words, 'as_run'])}"
+    command = f"program.command={' '.join([*program, 'as_run'])}"
     started = [sys.executable, str(ROOT / "launch.py"), "model=program", command, *options]
     done = subprocess.run(started, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -43,7 +43,7 @@ def match(arguments: argparse.Namespace, device: torch.device) -> tuple[int, str
     return int(wins.sum()), digest_of(net)
 
 
-def said(wins: int, games: int) -> str:
+def summary(wins: int, games: int) -> str:
     low, high = stats.binomtest(wins, games).proportion_ci(method="wilson")
     elo = [difference(number, games) for number in (wins, games * low, games * high)]
     return (
@@ -65,7 +65,7 @@ def main() -> int:
     begun = time.perf_counter()
     wins, digest = match(arguments, device)
     print(f"network {digest}, {arguments.readouts} readouts, against GNU Go at level {arguments.level}:")
-    print(f"{said(wins, arguments.games)} ({time.perf_counter() - begun:.0f} s)")
+    print(f"{summary(wins, arguments.games)} ({time.perf_counter() - begun:.0f} s)")
     return 0
 
 

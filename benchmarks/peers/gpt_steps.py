@@ -118,9 +118,9 @@ def join() -> torch.device:
 ENVIRONMENT = (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))
 
 
-def say(words: str) -> None:
+def print_once(text: str) -> None:
     if not dist.is_initialized() or dist.get_rank() == 0:
-        print(words, flush=True)
+        print(text, flush=True)
 
 
 def warmed(name: str, step: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
@@ -128,7 +128,7 @@ def warmed(name: str, step: Callable[[], Any], device: torch.device) -> Callable
     step()
     step()
     wait(device)
-    say(f"{name}: warm after {time.perf_counter() - begun:.0f} s")
+    print_once(f"{name}: warm after {time.perf_counter() - begun:.0f} s")
     return step
 
 
@@ -140,7 +140,7 @@ def rates(arguments: argparse.Namespace, folder: Path) -> None:
     step, _ = ours(arguments, path, device)
     variants[beside.OURS] = beside.Variant(warmed(beside.OURS, step, device), arguments.tokens)
     step_peak = torch.cuda.max_memory_allocated(device) / 2**30
-    say(f"ours: {step_peak:.1f} GiB at most")
+    print_once(f"ours: {step_peak:.1f} GiB at most")
     if arguments.plain:
         release(device)
         plain, _names = plain_script(arguments.plain, arguments.tokens)
@@ -154,8 +154,9 @@ def rates(arguments: argparse.Namespace, folder: Path) -> None:
         release(device)
         kernels = recorded(variant.step, 1, device)
         busy, computing, exchanging, number = summed(kernels, 1)
-        say(f"\n{name}: {busy:.1f} ms busy, {computing:.1f} of kernels, {exchanging:.1f} of NCCL, {number:.0f} kernels")
-        say("\n".join(longest(kernels, 1, arguments.kernels)))
+        parts = f"{computing:.1f} of kernels, {exchanging:.1f} of NCCL, {number:.0f} kernels"
+        print_once(f"\n{name}: {busy:.1f} ms busy, {parts}")
+        print_once("\n".join(longest(kernels, 1, arguments.kernels)))
 
 
 def recording_plain(arguments: argparse.Namespace) -> tuple[Callable[[], torch.Tensor], Any]:
@@ -198,11 +199,12 @@ def compare_losses(arguments: argparse.Namespace, folder: Path) -> None:
             tensor.mul_(1 + ROUNDING)
     losses[MOVED] = step_losses(moved, arguments.losses)
     for number in range(0, arguments.losses, max(1, arguments.losses // 10)):
-        say(f"step {number + 1}: " + ", ".join(f"{name} {values[number]:.5f}" for name, values in losses.items()))
+        row = ", ".join(f"{name} {values[number]:.5f}" for name, values in losses.items())
+        print_once(f"step {number + 1}: {row}")
     for name in ("ours", MOVED):
         gaps = (losses[PLAIN] - losses[name]).abs()
         where = f"at step {int(gaps.argmax()) + 1}; mean {gaps.mean():.2e}; {int((gaps > CLOSE).sum())} above {CLOSE}"
-        say(f"{name} beside {PLAIN}: largest difference of {arguments.losses} losses {gaps.max():.2e}, {where}")
+        print_once(f"{name} beside {PLAIN}: largest difference of {arguments.losses} losses {gaps.max():.2e}, {where}")
 
 
 def step_losses(step: Callable[[], torch.Tensor], number: int) -> torch.Tensor:
@@ -218,8 +220,8 @@ def time_nanogpt(arguments: argparse.Namespace, folder: Path) -> None:
     warmed(NANOGPT, step, device)
     values = [1e3 * tokens / mean(beside.steps_ms(step, arguments.steps, device)) for _ in range(arguments.rounds)]
     rounds = f"{len(values)} rounds of {arguments.steps} steps of {tokens:,} tokens"
-    say(f"{NANOGPT}: {beside.spread(values)} tokens/s in {rounds}")
-    say(", ".join(f"{key} {value}" for key, value in beside.machine(arguments.commit, device).items()))
+    print_once(f"{NANOGPT}: {beside.spread(values)} tokens/s in {rounds}")
+    print_once(", ".join(f"{key} {value}" for key, value in beside.machine(arguments.commit, device).items()))
 
 
 def main() -> None:

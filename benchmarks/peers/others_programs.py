@@ -60,7 +60,7 @@ class Program:
     target: tuple[str, float, float]  # comparison, value with --tiny, value without
     prepare: Callable[[Path, Setup], None]
     options: Callable[[Setup], list[str]]
-    own: Callable[[str, float, Setup], dict[str, Any]]  # from its output and the target
+    printed: Callable[[str, float, Setup], dict[str, Any]]  # figures in its output, given the target
 
 
 def text_of_the_library(folder: Path, setup: Setup) -> None:
@@ -88,9 +88,9 @@ def nanogpt_options(setup: Setup) -> list[str]:
     ]  # fmt: skip
 
 
-def nanogpt_own(words: str, target: float, setup: Setup) -> dict[str, Any]:
-    evaluations = {int(step): float(loss) for step, loss in re.findall(r"step (\d+): .*val loss (\S+)", words)}
-    sec = {int(step): float(ms) / 1e3 for step, ms in re.findall(r"iter (\d+): .*time ([\d.]+)ms", words)}
+def nanogpt_printed(output: str, target: float, setup: Setup) -> dict[str, Any]:
+    evaluations = {int(step): float(loss) for step, loss in re.findall(r"step (\d+): .*val loss (\S+)", output)}
+    sec = {int(step): float(ms) / 1e3 for step, ms in re.findall(r"iter (\d+): .*time ([\d.]+)ms", output)}
     # A step time includes the evaluation before it. The first steps load kernels.
     between = [value for step, value in sec.items() if step not in evaluations and step > 20]
     samples = 8 if setup.tiny else 128
@@ -142,18 +142,18 @@ def timm_options(setup: Setup) -> list[str]:
     ]  # fmt: skip
 
 
-def timm_own(words: str, target: float, setup: Setup) -> dict[str, Any]:
-    lines = re.findall(r"Train: (\d+) \[.*?\((?:[\d.]+)s, +([\d.]+)/s\)  LR", words)
+def timm_printed(output: str, target: float, setup: Setup) -> dict[str, Any]:
+    lines = re.findall(r"Train: (\d+) \[.*?\((?:[\d.]+)s, +([\d.]+)/s\)  LR", output)
     rates = {epoch: float(rate) for epoch, rate in lines}  # an epoch's last line has its mean
-    evaluations = re.findall(r"Test: \[ *(\d+)/\1\].*Acc@1: +\S+ \( *([\d.]+)\)", words)
+    evaluations = re.findall(r"Test: \[ *(\d+)/\1\].*Acc@1: +\S+ \( *([\d.]+)\)", output)
     return {
         "evaluations": [float(top1) for _, top1 in evaluations], "rate": list(rates.values()), "time_between": []
     }  # fmt: skip
 
 
 PROGRAMS = {
-    "nanoGPT": Program("nanoGPT", "loss", ("<=", 4.5, 2.0), text_of_the_library, nanogpt_options, nanogpt_own),
-    "timm": Program("timm", "top1", (">=", 15.0, 90.0), images_of_digits, timm_options, timm_own),
+    "nanoGPT": Program("nanoGPT", "loss", ("<=", 4.5, 2.0), text_of_the_library, nanogpt_options, nanogpt_printed),
+    "timm": Program("timm", "top1", (">=", 15.0, 90.0), images_of_digits, timm_options, timm_printed),
 }
 
 
@@ -170,7 +170,7 @@ def measured(name: str, cwd: Path, setup: Setup) -> dict[str, Any]:
     assert done.returncode == 0, done.stdout + done.stderr
     run = launched(0, done.stdout, cwd)
     figures = run.result["metrics"]
-    own = program.own((run.folder / "worker.log").read_text(), target, setup)
+    printed = program.printed((run.folder / "worker.log").read_text(), target, setup)
     ours = {
         "evaluations": [each["metrics"][program.metric] for each in run.result["evaluations"]],
         "rate": figures.get("throughput/samples_per_sec"),
@@ -179,7 +179,7 @@ def measured(name: str, cwd: Path, setup: Setup) -> dict[str, Any]:
     }
     took = time.monotonic() - began
     shutil.rmtree(run.folder)
-    return {"program": name, "gpus": setup.gpus, "ours": ours, "own": own, "took_sec": round(took, 1)}
+    return {"program": name, "gpus": setup.gpus, "ours": ours, "own": printed, "took_sec": round(took, 1)}
 
 
 def main() -> None:

@@ -40,11 +40,11 @@ class Classifier(pl.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
-        self.seen: list[torch.Tensor] = []  # indices of the samples that this process trained
+        self.indices: list[torch.Tensor] = []  # of the samples that this process trained
 
     def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
         images, labels, index = batch
-        self.seen.append(index)
+        self.indices.append(index)
         return F.cross_entropy(self.net(images), labels)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -97,7 +97,7 @@ def main(cfg: Config) -> None:
         "group_world_size": dist.get_world_size(),
         "rank": trainer.global_rank,
         "samples_per_sec": stopwatch.samples_per_sec,
-        "seen": torch.cat(model.seen).tolist(),
+        "seen": torch.cat(model.indices).tolist(),
     }
     name = f"devices={cfg.devices}-rank{trainer.global_rank}-{os.getpid()}.json"
     (Path(cfg.out) / name).write_text(json.dumps(report))

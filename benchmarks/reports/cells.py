@@ -131,9 +131,9 @@ def pairs() -> Iterator[Cell]:
             for where in ("first", "both", "diverged"):
                 case = f"{share:.0%} {'diverge' if where == 'diverged' else f'cut, {where}'}"
                 for spread in (1.0,) if where == "diverged" else (0.2, 1.0, 5.0):
-                    words = f"{case}, spread {spread:g}"
-                    cell = pair("misses", normal, n, m, spread, 4 * SPREAD, missing(share, where), words)
-                    yield replace(cell, trials=MANY) if (n, m) in MARGINAL and "cut, first, spread 5" in words else cell
+                    label = f"{case}, spread {spread:g}"
+                    cell = pair("misses", normal, n, m, spread, 4 * SPREAD, missing(share, where), label)
+                    yield replace(cell, trials=MANY) if (n, m) in MARGINAL and "cut, first, spread 5" in label else cell
 
 
 def skewed(n: int, m: int) -> Iterator[Cell]:

@@ -148,12 +148,12 @@ def often() -> Iterator[Cell]:
     for n, m in [(2, 2), (3, 3), (5, 5), (10, 10), (20, 20), (3, 20), (5, 20)]:
         for share in (0.8, 0.5, 0.2):
 
-            def told(random: np.random.Generator, trials: int, shares: tuple[float, float] = (share, share),
+            def verdict(random: np.random.Generator, trials: int, shares: tuple[float, float] = (share, share),
                      n: int = n, m: int = m) -> Rows:  # fmt: skip
                 first, second = random.binomial(n, shares[0], trials), random.binomial(m, shares[1], trials)
                 total = first + second
                 more = stats.hypergeom.sf(first - 1, n + m, total, n), stats.hypergeom.sf(second - 1, n + m, total, m)
                 return 2 * np.minimum(*more) < LEVEL
 
-            yield Cell("more often", f"{n} and {m} runs, {share:.0%} reach it", LEVEL, told,
-                       power=partial(told, shares=(0.9, 0.2)))  # fmt: skip
+            yield Cell("more often", f"{n} and {m} runs, {share:.0%} reach it", LEVEL, verdict,
+                       power=partial(verdict, shares=(0.9, 0.2)))  # fmt: skip

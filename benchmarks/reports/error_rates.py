@@ -80,9 +80,9 @@ def main() -> int:
     print(HEAD, flush=True)
     over = 0
     for cell in cells():
-        words, wrong = row(cell, trials)
+        line, wrong = row(cell, trials)
         over += wrong
-        print(words, flush=True)
+        print(line, flush=True)
     print(f"\n{trials:,} simulations a cell; {over} cells too often in error.")
     return int(over > 0)
 

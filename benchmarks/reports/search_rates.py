@@ -147,8 +147,9 @@ def rows_of_ways(noise: float, lumpy: bool, cell: Sequence[Judged]) -> list[str]
         spent = float(np.mean([search.ways[way].cost / search.grid_cost for search in cell]))
         within = share([regret <= TOLERANCES[noise] for regret in regrets])
         worst = float(np.quantile(regrets, 0.95, method="higher"))
-        words = [f"{noise:.0%}", "yes" if lumpy else "no", way, within, f"{100 * worst:.1f} %", f"{100 * spent:.0f} %"]
-        rows.append(f"| {' | '.join(words)} |")
+        figures = [within, f"{100 * worst:.1f} %", f"{100 * spent:.0f} %"]
+        columns = [f"{noise:.0%}", "yes" if lumpy else "no", way, *figures]
+        rows.append(f"| {' | '.join(columns)} |")
     return rows
 
 

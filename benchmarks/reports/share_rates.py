@@ -36,8 +36,8 @@ def observed(times: np.ndarray, limits: np.ndarray, diverged: np.ndarray) -> Tim
     return Times(times[reached].tolist(), limits[~reached & ~diverged].tolist(), num_diverged=int(diverged.sum()))
 
 
-def told(random: np.random.Generator, n: int, m: int, case: str, missing: float, later: float = 0.0) -> bool:
-    """Whether two settings are told apart."""
+def told_apart(random: np.random.Generator, n: int, m: int, case: str, missing: float, later: float = 0.0) -> bool:
+    """Whether a report tells two settings apart."""
     end = 100 + 10 * stats.norm.ppf(1 - missing)
     first_end, second_end = {"both": (end, end), "first": (end, np.inf), "second": (np.inf, end)}.get(
         case, (np.inf, np.inf)
@@ -52,7 +52,7 @@ def told(random: np.random.Generator, n: int, m: int, case: str, missing: float,
 
 def rate(n: int, m: int, case: str, missing: float, trials: int, later: float = 0.0) -> float:
     random = np.random.default_rng(1)
-    return sum(told(random, n, m, case, missing, later) for _ in range(trials)) / trials
+    return sum(told_apart(random, n, m, case, missing, later) for _ in range(trials)) / trials
 
 
 def main() -> None:

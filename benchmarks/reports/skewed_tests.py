@@ -35,7 +35,7 @@ PERMUTED, PERMUTATIONS = 4_000, 199
 Test = Callable[[Rows, Rows], Rows]
 
 
-def told(first: Rows, second: Rows, distance: Rows | None = None) -> Rows:
+def banerjee(first: Rows, second: Rows, distance: Rows | None = None) -> Rows:
     """Verdicts of the product's test, at a corrected `distance` of the means if given."""
     distance = first.mean(axis=1) - second.mean(axis=1) if distance is None else distance
     sides = [(side.var(axis=1, ddof=1), side.shape[1]) for side in (first, second)]
@@ -55,18 +55,18 @@ def moments(first: Rows, second: Rows) -> tuple[Rows, Rows, Rows]:
 
 def johnson(first: Rows, second: Rows) -> Rows:
     if min(first.shape[1], second.shape[1]) < 3:  # Two values have no skewness.
-        return told(first, second)
+        return banerjee(first, second)
     distance, variance, third = moments(first, second)
-    return told(first, second, distance + third / (6 * variance) + third / (3 * variance**2) * distance**2)
+    return banerjee(first, second, distance + third / (6 * variance) + third / (3 * variance**2) * distance**2)
 
 
 def hall(first: Rows, second: Rows) -> Rows:
     if min(first.shape[1], second.shape[1]) < 3:
-        return told(first, second)
+        return banerjee(first, second)
     distance, variance, third = moments(first, second)
     skewness, score = third / variance**1.5, distance / np.sqrt(variance)
     straight = score + skewness / 3 * score**2 + skewness**2 / 27 * score**3 + skewness / 6
-    return told(first, second, straight * np.sqrt(variance))
+    return banerjee(first, second, straight * np.sqrt(variance))
 
 
 def permuted(first: Rows, second: Rows) -> Rows:
@@ -86,11 +86,11 @@ def studentised(first: Rows, second: Rows) -> Rows:
 
 
 TESTS: Mapping[str, Test] = {
-    "the product's": told,
+    "the product's": banerjee,
     "Johnson's": johnson,
     "Hall's": hall,
-    "both at once": lambda first, second: told(first, second) & johnson(first, second),
-    "of logarithms": lambda first, second: told(np.log(first), np.log(second)),
+    "both at once": lambda first, second: banerjee(first, second) & johnson(first, second),
+    "of logarithms": lambda first, second: banerjee(np.log(first), np.log(second)),
     "permutations": permuted,
 }
 

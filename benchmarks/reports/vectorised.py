@@ -69,14 +69,14 @@ def sooner(first: Side, second: Side, level: float) -> Rows:
     latest = np.maximum(first.known.max(axis=1), second.known.max(axis=1))
     values, bounds = first.at_least(latest), second.at_least(latest)
     variances = floored(values, first.interval), floored(bounds, second.interval)
-    told = below(values, bounds, variances, level)
+    verdicts = below(values, bounds, variances, level)
     if other_short.any():
         wider = variances[0], np.maximum(*variances)
         of_bounds = below(values, bounds, wider, level / CUT_OFF) & (0.5 ** (first.n + second.n) < level)
-        told = np.where(other_short, of_bounds, told)
+        verdicts = np.where(other_short, of_bounds, verdicts)
     if short.any():
-        told[short] = by_ranks(Side(first.times[short], first.end), Side(second.times[short], second.end), level)
-    return told
+        verdicts[short] = by_ranks(Side(first.times[short], first.end), Side(second.times[short], second.end), level)
+    return verdicts
 
 
 def by_ranks(first: Side, second: Side, level: float) -> Rows:
@@ -89,8 +89,8 @@ def by_ranks(first: Side, second: Side, level: float) -> Rows:
     count = won.sum(axis=1)
     share = count / (n * m)
     parts = won.var(axis=1, ddof=1) / m**2 / n, lost.var(axis=1, ddof=1) / n**2 / m
-    told = beyond(share - 0.5, parts, (n - 1, m - 1), level)
-    return told & (tails_of_wins(n, m)[count] < level) & (0.5 ** (min(n, m) + 1) < level)
+    verdicts = beyond(share - 0.5, parts, (n - 1, m - 1), level)
+    return verdicts & (tails_of_wins(n, m)[count] < level) & (0.5 ** (min(n, m) + 1) < level)
 
 
 @lru_cache(maxsize=100)

@@ -74,8 +74,8 @@ class Watch(threading.Thread):
     def _cpu_sec(self) -> dict[str, float]:
         """CPU seconds by group, of its running processes and their ended children."""
         times = psutil.cpu_times()
-        own = {name: sum(map(cpu_sec, processes(pids))) for name, pids in self._roots.items()}
-        return own | {"all": sum(times) - times.idle - times.iowait - times.guest - times.guest_nice}
+        used_sec = {name: sum(map(cpu_sec, processes(pids))) for name, pids in self._roots.items()}
+        return used_sec | {"all": sum(times) - times.idle - times.iowait - times.guest - times.guest_nice}
 
 
 def processes(pids: list[int]) -> list[psutil.Process]:

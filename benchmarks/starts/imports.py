@@ -49,8 +49,8 @@ def once(model: str, bytecode: Path) -> dict[str, Counter[str]]:
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
         logs = list(Path(folder).glob("runs/*/worker.log"))
         if done.returncode or len(logs) != 1:
-            words = [line for line in done.stderr.splitlines() if not line.startswith("import time")]
-            raise SystemExit("\n".join([f"{model}: the run failed:", done.stdout, *words]))
+            errors = [line for line in done.stderr.splitlines() if not line.startswith("import time")]
+            raise SystemExit("\n".join([f"{model}: the run failed:", done.stdout, *errors]))
         return {"launcher": package_ms(done.stderr), "worker": package_ms(logs[0].read_text())}
 
 

@@ -67,8 +67,8 @@ def one_round(model: str, gpus: list[str], extra: list[str], environ: dict[str, 
         empty = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
         for kind, options in kinds.items():
             starts[kind] = start(options, {**environ, **empty})
-            words = ", ".join(f"{part} {sec:.1f}" for part, sec in starts[kind].items() if sec >= 0.1)
-            print(f"{model}, {kind}: {words}", flush=True)
+            parts = ", ".join(f"{part} {sec:.1f}" for part, sec in starts[kind].items() if sec >= 0.1)
+            print(f"{model}, {kind}: {parts}", flush=True)
     return starts
 
 

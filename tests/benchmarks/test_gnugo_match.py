@@ -1,4 +1,4 @@
-"""A network's match against GNU Go is played to its end, and said with its interval."""
+"""A network's match against GNU Go is played to its end, and its result is given with an interval."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def test_an_untrained_network_plays_gnu_go(tmp_path: Path) -> None:
 
 
 def test_wins_are_said_with_their_interval_and_in_elo() -> None:
-    assert gnugo_match.said(50, 100) == ("50 of 100 games won, 0.50 [0.40, 0.60]; Elo over GNU Go +0 [-68, +68]")
-    assert gnugo_match.said(0, 100).endswith("Elo over GNU Go -920 [-920, -566]")
+    assert gnugo_match.summary(50, 100) == ("50 of 100 games won, 0.50 [0.40, 0.60]; Elo over GNU Go +0 [-68, +68]")
+    assert gnugo_match.summary(0, 100).endswith("Elo over GNU Go -920 [-920, -566]")
