@@ -119,9 +119,7 @@ def resume(runs_dir: str, sweep_id: str, requested: Sequence[Job], multirun: boo
     known = {job.config.config_hash() for job in jobs}
     added = [job for job in requested if multirun and job.config.config_hash() not in known]
     if added and jobs[0].config.search.phase:
-        raise ConfigError(
-            f"sweep.resume={sweep_id}: is a search, which makes its own runs. Next: leave all other words out"
-        )
+        raise ConfigError(f"{option}: is a search, which makes its own runs. Next: leave all other words out")
     if added:
         jobs += added
         extend(folder, jobs, len(jobs) - len(added))
