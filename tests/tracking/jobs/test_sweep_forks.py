@@ -12,9 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from conf.schema import RunConfig
+from tests.support import commands
 from tests.support.composing import composed
 from tracking.jobs.handover import Assignment, Forks
 from tracking.jobs.queues import this_machine
+from tracking.machine.environment import nvml
 from tracking.record import run_lock
 
 PIDS = itertools.count(1)
@@ -70,3 +72,14 @@ def test_a_single_job_and_what_a_server_cannot_fork_start_anew(tmp_path: Path, m
     container = dataclasses.replace(several[0].stack, kind="container")
     contained = [dataclasses.replace(config, stack=container) for config in several]
     assert forks_of(contained, tmp_path, monkeypatch) == [None, None]
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.skipif(not nvml.visible_gpus(), reason="needs an NVIDIA GPU")
+def test_forked_runs_train_on_a_gpu(tmp_path: Path) -> None:
+    short = ("max_epochs=1", "limit_train_batches=4", "tracking.offline=true")
+    launched = commands.launch(tmp_path, "-m", "model=vgg", "gpus=1", "seed=1,2", *short)
+    assert launched.code == 0, launched.output
+    runs = sorted(tmp_path.glob("runs/*/*/journal.jsonl"))
+    assert [journal.read_text().count('"forked"') for journal in runs] == [1, 1]

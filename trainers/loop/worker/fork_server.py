@@ -25,7 +25,7 @@ from trainers.loop.start import part_of_start
 from trainers.loop.worker.agent import import_training
 from trainers.loop.worker.signal_deaths import die_with, outlive_parent
 from trainers.loop.worker.sources import Sources, begun_ns
-from trainers.loop.worker.threads import limit_threads
+from trainers.loop.worker.threads import VARIABLES, limit_threads
 
 MAX_BYTES = 1_048_576  # of a request; most of it is the environment's variables
 MOST_DESCRIPTORS = 2
@@ -47,20 +47,20 @@ def serve(listening: int, lifeline: int, first_run: Path) -> Path | None:
     fork.
     """
     log = Journal(first_run / run_folder.JOURNAL)
-    sources = Sources(begun_ns())
+    sources, before = Sources(begun_ns()), dict(os.environ)
     with sources.noted(), part_of_start(log, "import"):  # The first run waits for these imports.
         import_all(first_run)
     log.close()
     outlive_parent()  # Until here the server dies with the supervisor that waits for it; now the lifeline ends it.
-    return Server(socket.socket(fileno=listening), lifeline, sources).run()
+    return Server(socket.socket(fileno=listening), lifeline, sources, set_since(before)).run()
 
 
 class Server:
-    """The server: it has imported what its forks need."""
+    """The server: it has imported what its forks need. `variables`: what those imports have set."""
 
-    def __init__(self, listener: socket.socket, lifeline: int, sources: Sources) -> None:
+    def __init__(self, listener: socket.socket, lifeline: int, sources: Sources, variables: dict[str, str]) -> None:
         self._listener: socket.socket | None = listener
-        self._lifeline, self._sources = lifeline, sources
+        self._lifeline, self._sources, self._variables = lifeline, sources, variables
         self._forks: list[Fork] = []
 
     def run(self) -> Path | None:
@@ -114,7 +114,17 @@ class Server:
             fork.channel.close()
             os.close(fork.ending)
         os.close(self._lifeline)
+        request["environ"] |= self._variables
         return become_worker(request, descriptors, server, channel)
+
+
+def set_since(before: dict[str, str]) -> dict[str, str]:
+    """The variables that imports have set since then, but for those that each worker sets by itself.
+
+    Lightning sets PYTORCH_NVML_BASED_CUDA_CHECK as it is imported. In a fork without it, torchrun's agent would call
+    into CUDA, and its ranks could not use a GPU.
+    """
+    return {name: value for name, value in os.environ.items() if name not in VARIABLES and before.get(name) != value}
 
 
 def import_all(run_dir: Path) -> None:

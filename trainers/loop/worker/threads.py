@@ -14,7 +14,8 @@ from pathlib import Path
 from conf.schema import RunConfig
 from tracking.machine.environment import processes
 
-NUMBER = "OMP_NUM_THREADS"
+NUMBER, SPINNING = "OMP_NUM_THREADS", "GOMP_SPINCOUNT"
+VARIABLES = (NUMBER, SPINNING)  # that limit_threads sets
 loaded_with: dict[str, str] = {}  # the variable as the libraries of this process, or of its server, have read it
 # OpenBLAS under the names that NumPy's wheels and others give it.
 SET_OPENBLAS = ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_")
@@ -25,7 +26,7 @@ def limit_threads(config: RunConfig) -> None:
     # torchrun limits threads too: more threads than cores slow every process down. While another process wants the
     # core, threads that spin for long are many times slower than threads that sleep.
     os.environ.setdefault(NUMBER, str(processes.threads_each(config.processes_per_node())))
-    os.environ.setdefault("GOMP_SPINCOUNT", "100000")
+    os.environ.setdefault(SPINNING, "100000")
     loaded_with.setdefault(NUMBER, os.environ[NUMBER])
 
 

@@ -40,6 +40,7 @@ def imports(like):
     if os.environ.get("BROKEN"):
         raise ImportError("so")
     import own
+    os.environ["SET_BY_IMPORTS"] = "1"
     Path(__file__).with_name("importing").write_text(str(os.getpid()))
     while Path(__file__).with_name("held").exists():
         time.sleep(0.01)
@@ -55,6 +56,7 @@ if run is None:
     sys.exit()
 report = {
     "pid": os.getpid(), "parent": os.getppid(), "left": os.environ.get("LEFT"), "folder": os.getcwd(),
+    "set_by_imports": os.environ.get("SET_BY_IMPORTS"),
     "words": sys.argv[1:], "random": random.random(), "session": os.getsid(0),
     "launcher": os.environ["TIMETRIAL_LAUNCHER"], "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
     "alike": [
@@ -165,6 +167,7 @@ def test_each_run_is_as_a_new_one_whatever_the_one_before_has_left(runs: Runs) -
         assert each["session"] == each["pid"]
         assert (each["launcher"], each["words"]) == (name, [str(runs.root / name)])
         assert (each["dtype"], each["left"], each["modules"]) == ("torch.float32", None, False)
+        assert each["set_by_imports"] == "1"
         assert each["descriptors"] == []
     assert first["threads"] == second["threads"]
     assert first["seed"] == second["seed"] != 7
