@@ -130,7 +130,7 @@ class StudyConfig:
     # batch_size of a device by number of devices, {1: 512, 4: 416, 8: 208}; or such a table for each model
     batch_size: dict[Any, Any] = field(default_factory=dict)
     batch_factor: float | None = None  # in place of batch_size: a factor of the model's batch size
-    data: str = ""  # real: each model trains on its real dataset (imagenet, coco, wmt, ...) from its dataset.path
+    data: str = ""  # real: each model trains on its real dataset (imagenet, coco, wmt, ...) of data_dir
 
 
 OBJECTIVES = ("time", "cost", "energy")

@@ -39,7 +39,7 @@ LR_SCALING = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # exponent of (global ba
 NOT_MEASURED = (
     "tracking", "sweep", "study", "search", "resume", "trust", "runs_dir", "dry_run", "timeout_sec", "target_set",
     "node_rank", "rendezvous", "rendezvous_timeout_sec", "cluster", "detach", "log_model", "register_model", "profile",
-    "alert",
+    "alert", "data_dir",
 )  # fmt: skip
 
 
@@ -166,6 +166,7 @@ class RunConfig:
     warm_up: bool = False  # this run only fills caches; means do not count it
     resume: str | None = None  # folder of an interrupted run: continue it from its newest checkpoint
     trust: bool = False  # resume another user's run folder or sweep, and execute what it names
+    data_dir: str = "data"  # folder that has the datasets' folders, such as imagenet and coco; dataset.path is another
     runs_dir: str = "runs"  # folder in which run folders are made
     dry_run: bool = False  # compose, check and print the commands, without training
 

@@ -267,6 +267,37 @@ def test_real_data_is_each_models_own() -> None:
         study_checks.real_dataset(composed(["study.data=all"]), [])
 
 
+def test_data_dir_has_the_folders_of_all_datasets() -> None:
+    for name in ("imagenet", "coco", "wmt", "movielens", "fashion_mnist", "tokens", "text"):
+        (model,) = [
+            path.stem for path in sorted((ROOT / "conf/model").glob("*.yaml")) if f"  {name}:" in path.read_text()
+        ][:1]
+        words = [f"model={model}", f"dataset={name}"]
+        usual, moved = composed(words), composed([*words, "data_dir=/big"])
+        assert Path(moved.dataset.path or "") == Path("/big") / Path(usual.dataset.path or "").name
+        assert (usual.dataset.path or "").startswith("data/")
+        assert composed([*words, "data_dir=/big", "dataset.path=/own"]).dataset.path == "/own"
+    digits = composed(["data_dir=/big"])
+    assert digits.config_hash() == composed([]).config_hash()
+
+
+@pytest.mark.slow
+def test_the_study_of_scaling_on_real_data_is_one_command_where_data_dir_has_it(tmp_path: Path) -> None:
+    """Each model with a real dataset is on it; without its folder the command is refused, with what to type."""
+    data = tmp_path / "data sets"
+    for name in ("imagenet", "coco", "ml-20m"):
+        (data / name).mkdir(parents=True)
+    words = ["-m", "+study=scaling", "study.data=real", f"data_dir={data}", "gpus=0", "cpu_processes=1", "seed=1"]
+    words += ["precision=fp32", "study.batch_size={resnet50:{1:512},ssd:{1:152},ncf:{1:1048575}}", "dry_run=true"]
+    made = launch(tmp_path, *words, "model=resnet50,ssd,ncf")
+    assert made.code == 0, made.output
+    for name in ("resnet50-imagenet-fp32", "ssd-coco-fp32", "ncf-movielens-fp32"):
+        assert name in made.output
+    refused = launch(tmp_path, *words, "model=resnet50,gnmt")
+    assert refused.code == 2
+    assert "wmt is no folder; it should have dataset=wmt of model=gnmt. Next: give data_dir=FOLDER" in refused.output
+
+
 # Memory in GiB and compute capability by NVIDIA's names.
 SYSTEMS = {
     "Tesla P100-PCIE-16GB": (16, 6.0), "Tesla V100-SXM2-32GB": (32, 7.0), "Tesla T4": (15, 7.5),

@@ -22,7 +22,7 @@ from tracking.request.output_checks import check_alert, check_profile, check_sav
 from tracking.request.program_command import check_program, check_seed
 from tracking.request.search_options import check_search
 from tracking.request.strategy_checks import check_strategy
-from tracking.request.study_checks import check_study
+from tracking.request.study_checks import check_data, check_study
 
 
 def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
@@ -198,6 +198,7 @@ def check_job(
     The refusal of a study's job says how to run a smaller study.
     """
     check_study(config.study, overrides, params)
+    check_data(config)
     try:
         check_whose_batch(config)
         checked = check_run(config, gpus)

@@ -1,8 +1,9 @@
-"""Refuses a study without -m, and finds the real dataset of a model for study.data=real."""
+"""Refuses a study without -m, and one on real data that is not here; finds the real dataset of a model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from conf.launch_options import StudyConfig
 from conf.schema import ConfigError, RunConfig
@@ -37,3 +38,16 @@ def real_dataset(config: RunConfig, overrides: Sequence[str]) -> str | None:
     if not config.study.data or any(word.startswith("dataset=") for word in overrides):
         return None
     return next((name for name in config.model.targets if name in REAL_DATA), None)
+
+
+def check_data(config: RunConfig) -> None:
+    """Raise ConfigError if study.data=real finds no folder of the model's real dataset on this machine."""
+    path = config.dataset.path
+    if not config.study.data or path is None or config.cluster.kind != "none" or config.dataset.download:
+        return
+    if config.dataset.name in REAL_DATA and not Path(path).expanduser().exists():
+        raise ConfigError(
+            f"study.data=real: {path} is no folder; it should have dataset={config.dataset.name} of"
+            f" model={config.model.name}. Next: give data_dir=FOLDER with {Path(path).name} in it, or the other models:"
+            " model=NAME,..."
+        )

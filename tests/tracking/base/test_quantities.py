@@ -36,6 +36,7 @@ DIRECTIONS = {
     "bottleneck/tensor_fraction": None,
     "bottleneck/unknown_fraction": None,
     "bottleneck/update_fraction": None,
+    "ceilings/flops_utilization": "higher",
     "ceilings/slowest_pair_megabytes_per_sec": None,
     "checkpoint/num_failed": "lower",
     "cost/sweep_usd": "lower",

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from tracking.analysis.audit import (
-    batch_picture,
     curves,
     mean_pictures,
     published_comparisons,
@@ -35,7 +34,7 @@ MADE: Mapping[str, Due] = {
     "settings": ranking_picture.settings,
     "reached": mean_pictures.reached,
     "scaling": mean_pictures.scaling,
-    "batches": batch_picture.batches,
+    "batches": workload_pictures.batches,
     "throughput": mean_pictures.throughput,
     "stacks": mean_pictures.stacks,
     "cost": mean_pictures.cost,

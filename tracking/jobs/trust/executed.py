@@ -71,7 +71,7 @@ HARMLESS = (
     "max_epochs", "batch_size", "global_batch_size", "limit_train_batches", "compile", "overlap_grad_reduce",
     "strategy", "log_every_n_steps", "checkpoint_every_epochs", "checkpoint_every_steps", "save_model", "log_model",
     "register_model", "price_per_hour", "price_per_gpu_hour", "timeout_sec", "warm_up", "resume", "trust", "runs_dir",
-    "dry_run",
+    "data_dir", "dry_run",
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tracking.base import quantities
 from tracking.measure.bottleneck.ceilings import DRAM, Ceilings
 from tracking.measure.bottleneck.utilization import PREFIX
+from tracking.measure.training import throughput
 from tracking.record import Record
 
 FLOPS = "model_flops"  # the event with the FLOPs of a sample
@@ -48,6 +49,14 @@ def point(events: Sequence[Record], means: Mapping[str, float], measured: Ceilin
     moved = means.get(f"gpu_{DRAM}")
     bytes_per_sec = moved * per_percent if moved is not None and per_percent is not None else None
     return RooflinePoint(rate or None, bytes_per_sec)
+
+
+def of_ceiling(place: RooflinePoint, measured: Ceilings | None, gpu: str, precision: str) -> dict[str, float]:
+    """The share of the measured rate of matrix products, where the data sheet's peak of the GPU is not known."""
+    ceiling = measured.rate(f"matmul/{precision}") if measured else None
+    if throughput.peak_flops().get(gpu, {}).get(precision) is not None or place.flops_per_sec is None or not ceiling:
+        return {}
+    return {quantities.CEILINGS_FLOPS_UTILIZATION: place.flops_per_sec / ceiling}
 
 
 def metrics(place: RooflinePoint) -> dict[str, float]:

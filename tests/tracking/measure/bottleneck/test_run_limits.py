@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tracking.analysis.audit.journals import JournalFigures
+from tracking.base import quantities
 from tracking.measure.bottleneck import Ceilings, ceilings, examine, explain, roofline, verdict_lines
 from tracking.record import Record, journal, run_folder
 
@@ -95,6 +98,23 @@ def test_the_shares_are_of_the_samples_in_the_training(tmp_path: Path) -> None:
     assert metrics["roofline/flops_per_byte"] == pytest.approx(1e14 / 1.5e12)
     assert metrics["traffic/nvlink_transmit_peak_megabytes_per_sec"] == 200.0  # both links' sum
     assert metrics["traffic/nvlink_transmit_total_megabytes"] == pytest.approx(80 * 200 + 20 * 20)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "share"),
+    [("NVIDIA H100", "bf16", 1 / 7), ("NVIDIA H100", "fp32", 2), ("NVIDIA H200", "bf16", None)],
+)
+def test_where_no_peak_is_known_the_measured_ceiling_is_the_reference(
+    tmp_path: Path, gpu: str, precision: str, share: float | None
+) -> None:
+    tags = GPU | {"env.gpu": gpu}
+    ceilings.save(replace(MEASURED, environment=tags))
+    folder = folder_of(tmp_path, tags, *SAMPLES, precision=precision)
+    explain(folder)
+    said = journal_metrics(folder).get("ceilings/flops_utilization")  # 1e14 FLOP/s of a device
+    assert said == (None if share is None else pytest.approx(share))
+    assert quantities.quantity("ceilings/flops_utilization").heading == "FLOPs of the measured ceiling (%)"
+    assert JournalFigures(folder).value("ceilings/flops_utilization") == said
 
 
 def test_what_another_node_moved_has_its_name(tmp_path: Path) -> None:

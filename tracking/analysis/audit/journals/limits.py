@@ -79,7 +79,10 @@ def rounded(value: float | None, digits: int, said: float | None) -> float | Non
 
 
 def place(rows: Sequence[Row], folder: Path) -> dict[str, float]:
-    """Where it stands under the roofline, by metric: FLOP/s of a device, and FLOPs for a byte of the GPU's memory."""
+    """Where it stands under the roofline, by metric: FLOP/s of a device, and FLOPs for a byte of the GPU's memory.
+
+    And which share of the measured matrix products these FLOP/s are, which only some runs say.
+    """
     events, timed, total = _of_the_clock(rows)
     flops = next((row["values"] for row in events if row["key"] == "model_flops"), None)
     windows = [row["values"] for row in events if row["key"] == "throughput_window" and row["values"].get("rank_ms")]
@@ -88,7 +91,10 @@ def place(rows: Sequence[Row], folder: Path) -> dict[str, float]:
         return {}
     samples = sum(window["samples"] for window in windows)
     figures = {FLOPS: samples / seconds * flops["per_sample"] / flops["num_devices"]}
-    moved, copied = _means(rows, _training(timed)).get("dram_bandwidth"), _kept(folder).get("copy", {})
+    kept, precision = _kept(folder), [row["values"].get("precision") for row in rows if row["kind"] == "params"]
+    if product := kept.get(f"matmul/{precision[-1] if precision else None}"):
+        figures[quantities.CEILINGS_FLOPS_UTILIZATION] = figures[FLOPS] / product["median"]
+    moved, copied = _means(rows, _training(timed)).get("dram_bandwidth"), kept.get("copy", {})
     percentage = copied.get("counters", {}).get("dram_bandwidth_percentage")
     if moved and percentage:
         figures[INTENSITY] = figures[FLOPS] / (moved * copied["median"] / percentage)
