@@ -74,6 +74,12 @@ def test_the_part_its_seconds_so_far_and_the_median_of_the_first_times() -> None
     assert words(waiting(*earlier), *BEFORE[:2], sec=5) == "importing PyTorch, 4 s so far; about 6 s"
 
 
+def test_the_forks_of_a_sweep_say_nothing_of_an_import_that_is_waited_for() -> None:
+    earlier = [start(6, 60), *(start(0.2, 8) for _ in range(5))]
+    assert words(waiting(*earlier), *BEFORE[:2], sec=5) == "importing PyTorch, 4 s so far; about 6 s"
+    assert words(waiting(*earlier[1:]), *BEFORE[:2], sec=5) == "importing PyTorch, 4 s so far"
+
+
 def test_it_is_the_first_time_for_steps_that_no_earlier_run_had() -> None:
     other = [start(5, 60, 3, precision="bf16"), start(5, 8, precision="bf16")]
     assert words(waiting(*other), *WARM, sec=60) == "compiling, 40 s so far; about 60 s the first time"
@@ -188,7 +194,7 @@ def test_earlier_starts_are_those_of_the_newest_finished_runs_also_in_sweeps(
 class Queue:
     """Its job has ended when it is first asked about it."""
 
-    at_once, outlives, poll_sec, settling_sec = 1, False, 0.0, 0.0
+    at_once, outlives, poll_sec, settling_sec = 2, False, 0.0, 0.0
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -200,7 +206,8 @@ class Queue:
     def expect(self) -> None: ...
 
 
-def test_who_follows_a_run_says_what_it_waits_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_jobs", [1, 2])
+def test_who_follows_runs_says_what_they_wait_for(tmp_path: Path, num_jobs: int) -> None:
     asked = config(runs_dir=str(tmp_path))
     folder = run_folder.create(tmp_path, "a-run")
     run_folder.write_config(folder, asked)
@@ -213,7 +220,7 @@ def test_who_follows_a_run_says_what_it_waits_for(tmp_path: Path) -> None:
     uploads: Any = SimpleNamespace(start=lambda _: None, ended=lambda _: None, elsewhere=set())
     unused: Any = None
     queue: Any = Queue(folder)
-    following = Following(queue, uploads, Console(file=printed, width=200), unused, 1, 0.0, EventStream())
+    following = Following(queue, uploads, Console(file=printed, width=200), unused, num_jobs, 0.0, EventStream())
     following.take_up(Job(asked, [], folder), Ticket("shared", "1"))
     following.follow([])
-    assert re.search(r"^\S+: compiling, 3\d s so far$", printed.getvalue(), re.M), printed.getvalue()
+    assert re.search(r"^ *\S+: compiling, 3\d s so far$", printed.getvalue(), re.M), printed.getvalue()

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from tracking.jobs.follow import job_words, price_words, result_table, search_price, sync, unfinished
 from tracking.jobs.follow.mirror_thread import MirrorThread
-from tracking.jobs.follow.progress import PHASES, RunProgress
+from tracking.jobs.follow.progress import PHASES, JobLines, RunProgress
 from tracking.jobs.follow.sync import Outcome
 from tracking.jobs.follow.uploads import Uploads, tracking_command
 from tracking.jobs.follow.waiting import Waiting
 
 __all__ = [
     "PHASES",
+    "JobLines",
     "MirrorThread",
     "Outcome",
     "RunProgress",

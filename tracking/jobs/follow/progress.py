@@ -25,6 +25,30 @@ PHASES = {key: words for key, (words, _) in PARTS.items()} | {
 OFF_THE_CLOCK = ("testing", "tracing kernels")
 
 
+class JobLines:
+    """Lines on a job that runs beside others: remarks, and what its start waits for."""
+
+    def __init__(self, console: Console, name: str, waiting: Waiting) -> None:
+        self._console = console
+        self._name = name
+        self._waiting = waiting
+        self._drawing = Drawing(console, f"{name}: what it waits for is not shown")
+
+    def update(self, record: Record) -> None:
+        """Print a record's remark."""
+        self._waiting.see(record)
+        if words := remark(record):
+            self._console.print(f"  {self._name}: {words}", soft_wrap=True)
+
+    def wait(self) -> None:
+        """Print what a start waits for. Errors are not raised."""
+        with self._drawing:
+            if words := self._waiting.line(run_folder.now_ms()):
+                self._console.print(f"  {self._name}: {words}", soft_wrap=True)
+
+    def close(self) -> None: ...
+
+
 class RunProgress:
     """A progress bar over the steps of a run; without a terminal, one line for an evaluation."""
 

@@ -28,6 +28,7 @@ PARTS = {
 }
 END = "run_start"
 COMPILING = "compiling"  # the event before the first compilation, with the number of cached graphs
+SHOWN_SEC = 1.0  # a part is shown once it has taken so long
 FIRST_LINE_SEC = 10.0  # without a terminal, a line after this time and after each doubling
 
 
@@ -68,7 +69,7 @@ class Waiting:
     def words(self, now_ms: int) -> str:
         """`40 s so far; about 60 s the first time`, or without an estimate; empty outside a start."""
         sec = (now_ms - self._since_ms) / 1e3
-        if not self._key or sec < 1:
+        if not self._key or sec < SHOWN_SEC:
             return ""
         estimate = self._estimate()
         return f"{sec:.0f} s so far" + (f"; {estimate}" if estimate else "")
@@ -113,6 +114,9 @@ class Waiting:
 
 
 def about(key: str, starts: Sequence[EarlierStart], behind: str = "") -> str:
-    """`about 60 s`: the median of the starts that have the metric; empty if no start has it."""
-    seconds = [start.seconds[key] for start in starts if key in start.seconds]
+    """`about 60 s`: the median of the starts in which the part was long enough to be shown; empty if there is no such.
+
+    The forks of a sweep have their import behind them, and say nothing of one that is waited for.
+    """
+    seconds = [sec for start in starts if (sec := start.seconds.get(key, 0.0)) >= SHOWN_SEC]
     return f"about {statistics.median(seconds):.0f} s{behind}" if seconds else ""

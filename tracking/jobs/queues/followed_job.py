@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracking.jobs.follow import RunProgress
+from tracking.jobs.follow import JobLines, RunProgress
 from tracking.jobs.node import Ticket, outcome
 from tracking.jobs.plan import Job
 from tracking.record import Failure, Result, run_folder
@@ -19,11 +19,11 @@ class Followed:
 
     job: Job
     ticket: Ticket
+    progress: RunProgress | JobLines
     began: float  # monotonic seconds, when it was submitted
     offset: int  # bytes of its journal that were read
     mirrored: bool = False
     gone_at: float | None = None  # monotonic seconds, when the queue no longer listed it
-    progress: RunProgress | None = None  # drawn only for a job that runs alone
 
     @property
     def folder(self) -> Path:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from conf.schema import ConfigError
 from tracking.base.event_stream import EventStream
-from tracking.jobs.follow import RunProgress, Uploads, Waiting, job_words
+from tracking.jobs.follow import JobLines, RunProgress, Uploads, Waiting
 from tracking.jobs.node import Ticket, outcome, scheduler_endings, signals, slurm, ticket
 from tracking.jobs.plan import Job
 from tracking.jobs.queues import job_events, this_machine, unmet_nodes
@@ -152,14 +152,16 @@ class Following:
 
     def close(self) -> None:
         for followed in self._jobs:
-            if followed.progress:
-                followed.progress.close()
+            followed.progress.close()
         self._alerts.close()
 
     def _followed(self, job: Job, made: Ticket, began: float, seen: int) -> Followed:
         alone = self._num_jobs == 1 or (self._queue.at_once == 1 and not self._queue.outlives)
-        progress = RunProgress(self._console, job.name, job.config.targets(), Waiting(job.config))
-        return Followed(job, made, began, seen, progress=progress.start() if alone else None)
+        waiting = Waiting(job.config)
+        if not alone:
+            return Followed(job, made, JobLines(self._console, job.name, waiting), began, seen)
+        progress = RunProgress(self._console, job.name, job.config.targets(), waiting).start()
+        return Followed(job, made, progress, began, seen)
 
     def _look(self, expecting: bool) -> None:
         for followed in self.running:
@@ -172,8 +174,7 @@ class Following:
         """Read what is new in the job's folder, and whether the run wrote its end."""
         with suppress(OSError, ValueError):  # the file system may be away for a while
             self._see(followed)
-            if followed.progress:
-                followed.progress.wait()
+            followed.progress.wait()
             result = run_folder.read_result(followed.folder)
             if result is not None and expecting:
                 self._queue.expect()
@@ -198,10 +199,7 @@ class Following:
             self._messages.resumed(followed.job, record)
         job_events.recorded(self._events, followed.job, record)
         self._alerts.see(followed.job, record)
-        if followed.progress is not None:
-            followed.progress.update(record)
-        elif words := job_words.remark(record):
-            self._console.print(f"  {followed.job.name}: {words}", soft_wrap=True)
+        followed.progress.update(record)
 
     def _ask(self) -> None:
         """Ask the queue about all jobs together."""
@@ -238,8 +236,7 @@ class Following:
         job = followed.job
         with suppress(OSError, ValueError):
             self._see(followed)  # records written meanwhile
-        if followed.progress:
-            followed.progress.close()
+        followed.progress.close()
         job.result = result
         job_events.ended(self._events, job)
         self._alerts.ended(job)
