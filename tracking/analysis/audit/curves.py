@@ -34,7 +34,10 @@ def accuracy(evidence: Evidence, picture: Picture) -> dict[str, Any]:
         key = f"{quantities.EVAL}{metric}"
         target = targets.get(metric)
         for x in (EPOCH, CLOCK):
-            lines = {name: _curve(candidates, key, x, math.fsum) for name, candidates in runs.items()}
+            lines = {
+                name: _choice([_evaluated(run, key, x) for run in candidates], candidates)
+                for name, candidates in runs.items()
+            }
             panel: dict[str, Any] = {"key": key, "lines": lines}
             panel |= {} if target is None else {"target": target if target.startswith("<=") else float(target)}
             due[identity({"x": x, "y": metric})] = panel
@@ -47,7 +50,10 @@ def utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
     for label, key in PANELS.items():
         there = {name: candidates for name, candidates in runs.items() if any(_values(run, key) for run in candidates)}
         if any(_moved(label, run, key) for candidates in there.values() for run in candidates):
-            lines = {name: _curve(candidates, key, CLOCK, _combine(label)) for name, candidates in there.items()}
+            lines = {
+                name: _choice([_points(run, key, _combine(label)) for run in candidates], candidates)
+                for name, candidates in there.items()
+            }
             due[identity({"x": CLOCK, "y": label})] = {"key": key, "lines": lines}
     ends = {
         name: _choice([_evaluations(run) for run in candidates], candidates, NEAR_SEC)
@@ -119,10 +125,6 @@ def _same(value: float | None, middle: float | None) -> bool:
     return math.isclose(value, middle, rel_tol=1e-4)  # Rates are journaled rounded.
 
 
-def _curve(candidates: Sequence[JournalFigures], key: str, x: str, combine: Callable[[list[float]], float]) -> Any:
-    return _choice([_points(run, key, x, combine) for run in candidates], candidates)
-
-
 def _choice(
     lines: Sequence[list[tuple[float, float]]], candidates: Sequence[JournalFigures], off: float = 0.0
 ) -> dict[str, That] | That:
@@ -148,13 +150,24 @@ def _is(run: JournalFigures) -> That:
     return That(lambda claimed: claimed in run.ids, f"the id of {run.name}")
 
 
-def _points(
-    run: JournalFigures, key: str, x: str, combine: Callable[[list[float]], float]
-) -> list[tuple[float, float]]:
+def _evaluated(run: JournalFigures, key: str, x: str) -> list[tuple[float, float]]:
+    """Every value of a metric in order of time, each once; a program may have several at a step."""
+    values = sorted({(time_ms, step, value) for time_ms, step, value in _timed(run, key)})
+    if x == CLOCK:
+        return [((time_ms - _start_ms(run)) / 1e3, value) for time_ms, _, value in values]
+    epochs = sorted(_timed(run, quantities.EPOCH))
+    own = {(time_ms, step): epoch for time_ms, step, epoch in epochs}
+    last = {step: epoch for _, step, epoch in epochs}
+    return [(own.get((time_ms, step), last[step]), value) for time_ms, step, value in values if step in last]
+
+
+def _timed(run: JournalFigures, key: str) -> list[tuple[int, int, float]]:
+    return [(row["time_ms"], row["step"], row["values"][key]) for row in _logged(run) if key in row["values"]]
+
+
+def _points(run: JournalFigures, key: str, combine: Callable[[list[float]], float]) -> list[tuple[float, float]]:
     """By step, the values of all metrics of the panel's key together."""
-    values, epochs, start_ms = _values(run, key), _epochs(run), _start_ms(run)
-    if x == EPOCH:
-        return [(epochs[step], combine(here)) for step, (_, here) in sorted(values.items()) if step in epochs]
+    values, start_ms = _values(run, key), _start_ms(run)
     return [((time_ms - start_ms) / 1e3, combine(here)) for _, (time_ms, here) in sorted(values.items())]
 
 
@@ -165,10 +178,6 @@ def _values(run: JournalFigures, key: str) -> dict[int, tuple[int, list[float]]]
         if here := {name: value for name, value in row["values"].items() if re.fullmatch(key, name)}:
             by_step[row["step"]] = (row["time_ms"], by_step.get(row["step"], (0, {}))[1] | here)
     return {step: (time_ms, [*here.values()]) for step, (time_ms, here) in by_step.items()}
-
-
-def _epochs(run: JournalFigures) -> dict[int, float]:
-    return {row["step"]: row["values"]["epoch"] for row in _logged(run) if "epoch" in row["values"]}
 
 
 def _logged(run: JournalFigures) -> Iterator[Mapping[str, Any]]:
@@ -187,7 +196,7 @@ def _evaluations(run: JournalFigures) -> list[tuple[float, float]]:
     keys = [f"{quantities.EVAL}{name}" for name in run.targets]
     keys = keys or sorted({key for row in logged for key in row["values"] if key.startswith(quantities.EVAL)})
     trained = [(row["time_ms"] - start_ms) / 1e3 for row in logged if quantities.TRAIN_LOSS in row["values"]]
-    ends = [(time_ms - start_ms) / 1e3 for _, (time_ms, _) in sorted(_values(run, keys[0]).items())]
+    ends = [time for time, _ in _evaluated(run, keys[0], CLOCK)]
     return [(max((time for time in trained if time <= end), default=end), end) for end in ends]
 
 
@@ -195,7 +204,7 @@ def _on_the_clock(run: JournalFigures, key: str, combine: Callable[[list[float]]
     """The mean of the samples while the clock ran; of all samples without any then."""
     spent = [run.said(key) for key in SPENT]
     end = math.inf if spent[0] is None else math.fsum(part or 0.0 for part in spent)
-    points = _points(run, key, CLOCK, combine)
+    points = _points(run, key, combine)
     return fmean([y for x, y in points if 0 <= x <= end] or [y for _, y in points])
 
 

@@ -1,8 +1,9 @@
-"""Windows of throughput from a program's sample counts, without evaluations, and the interval of evaluations."""
+"""What a program counts: samples, as windows of throughput without evaluations; steps; the interval of evaluations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tracking.record import Record
@@ -55,6 +56,34 @@ class SampleCounts:
         trained = samples - since[0]
         tokens = round(trained * self._tokens_per_sample)
         return [window(trained, clock_sec - since[1], epoch, self.latest, time_ms, clock_sec, tokens)]
+
+
+class StepCounts:
+    """Steps of the whole training, from those that a program prints, which may count each epoch's steps anew.
+
+    It does so if the step falls to the first one printed, or below it. A step that only falls a little comes from
+    another rank. `latest` is None before the first step.
+    """
+
+    def __init__(self) -> None:
+        self.latest: int | None = None
+        self._before = self._last = 0  # steps of earlier epochs, as far as they were printed
+        self._first: int | None = None
+
+    def counted(self, step: int) -> int:
+        """The step's number in the whole training."""
+        self._first = step if self._first is None else self._first
+        self._before += self._last if step < self._last and step <= self._first else 0
+        self._last, self.latest = step, self._before + step
+        return self.latest
+
+    def placed(self, record: Record) -> Record:
+        """A record of a program's journal with its step in the whole training; step 0 is also that of no step."""
+        if record.kind == "metrics" and record.step:
+            return replace(record, step=self.counted(record.step))
+        if record.values.get("step"):
+            return replace(record, values={**record.values, "step": self.counted(record.values["step"])})
+        return record
 
 
 class EvaluationPlaces:

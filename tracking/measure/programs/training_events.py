@@ -17,7 +17,7 @@ from tracking.measure.programs.declared_words import Found
 from tracking.measure.programs.epochs import Epochs, as_number, as_whole
 from tracking.measure.programs.mlperf_lines import Entry, Joined, metric_of, place
 from tracking.measure.programs.mlperf_log import EVALUATIONS
-from tracking.measure.programs.rates import EvaluationPlaces, SampleCounts
+from tracking.measure.programs.rates import EvaluationPlaces, SampleCounts, StepCounts
 from tracking.measure.programs.submission import Submission
 from tracking.measure.programs.thinning import Thinning
 from tracking.measure.programs.wall_clock import WallClock
@@ -56,7 +56,7 @@ class TrainingEvents:
         self._counts, self._evaluations = SampleCounts(tokens_per_sample), EvaluationPlaces()
         self._thin = Thinning(self.targets, directions)
         self._epoch: float | None = None  # a fraction if evaluations come within an epoch
-        self._step: int | None = None
+        self._steps = StepCounts()
         self._num_values: dict[str, int] = {}  # the number of values of each metric
 
     @property
@@ -111,7 +111,7 @@ class TrainingEvents:
             self._epoch = int(match.value) if match.value.is_integer() else match.value
             return []
         if match.role == "step":
-            self._step = int(match.value)
+            self._steps.counted(int(match.value))
             return []
         records = self._start_at_began()
         if match.role == "samples":
@@ -123,11 +123,12 @@ class TrainingEvents:
     def _place(self, key: str) -> int:
         """The place of a metric's value on its curve: the step, samples or epoch, if known, else its number."""
         count = self._num_values[key] = self._num_values.get(key, 0) + 1
-        places = (self._step, self._counts.latest, self._epoch)
+        places = (self._steps.latest, self._counts.latest, self._epoch)
         return max(0, int(next((number for number in places if number is not None), count)))
 
     def record(self, record: Record) -> list[Record]:
         """The records of a line of `$TIMETRIAL_JOURNAL` that `journal_lines` has read. Raises ValueError."""
+        record = self._steps.placed(record)
         if record.kind == "metrics":
             return self._start_at_began() + self._thin.kept([record])
         if record.key == "run_start":

@@ -13,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.studied import Writer, config
-from tracking.analysis.audit.audit import audit
+from tracking.analysis.audit import audit_folder
 from tracking.analysis.audit.journals import PREFIX, JournalFigures
-from tracking.analysis.report import report
+from tracking.analysis.report import page, report
 from tracking.analysis.results import FolderRuns
 from tracking.base import quantities
 from tracking.jobs.plan import run_setup
@@ -61,7 +61,7 @@ def write(folder: Path, ranks: int, gpus: int, epochs: Sequence[list[tuple[str, 
                 log.event(f"{kind}_start", start)
                 if kind == "eval":
                     section += 1
-                    accuracy = {"accuracy": round(values[1] / 30, 2)}
+                    accuracy = {"accuracy": min(1.0, values[1])}
                     log.event("eval_accuracy", now, epoch_num=epoch, step=epoch, metrics=accuracy)
                     evaluated = {f"eval/{name}": value for name, value in accuracy.items()}
                     log.add("metrics", now, step=next(numbers), values={**evaluated, "epoch": float(epoch)})
@@ -163,8 +163,20 @@ def test_runs_that_all_missed_have_a_bound_beside_how_busy_they_were(tmp_path: P
     assert differences(tmp_path) == []
 
 
+def test_evaluations_at_the_same_step_are_all_drawn_and_checked(tmp_path: Path) -> None:
+    """Programs may count each epoch's steps anew; so do the journals of earlier versions."""
+    folder = run_folder.create(tmp_path, "run")
+    epoch = [("window", [0.5] * 9), ("window", [0.5] * 9), ("eval", [0.5, *[1.0] * 8])]
+    write(folder, 1, 0, [epoch, epoch])
+    log = Writer(folder / run_folder.JOURNAL, 0)
+    for clock_sec, accuracy in ((7.0, 0.5), (8.0, 0.4), (9.0, 0.9)):
+        log.add("metrics", clock_sec, step=3, values={"eval/accuracy": accuracy, "epoch": clock_sec - 6})
+    assert differences(tmp_path) == []
+
+
 def differences(root: Path) -> list[str]:
-    """What the audit finds in a report on the runs below a folder."""
+    """What the audit finds in the files of a report on the runs below a folder."""
     store = FolderRuns([root])
-    made = report.make(store, [str(root)], store.find([str(root)]), []).plain()
-    return audit(made, [root]).differences
+    with tempfile.TemporaryDirectory() as out:
+        page.write(report.make(store, [str(root)], store.find([str(root)]), []), Path(out))
+        return audit_folder(Path(out), [root]).differences

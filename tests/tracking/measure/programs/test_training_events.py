@@ -179,6 +179,29 @@ def test_samples_that_are_counted_anew_each_epoch_and_epochs_in_part_go_on() -> 
     assert figures["epochs/to_accuracy"] == 1.7
 
 
+def test_steps_that_are_counted_anew_each_epoch_go_on() -> None:
+    words = DeclaredWords({"train/loss": r"loss (\S+)", "eval/accuracy": r"accuracy (\S+)"}, step=r"step (\d+)")
+    account = TrainingEvents(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
+    said = ["step 50 loss 3", "step 100 loss 2", "accuracy 0.5", "step 50 loss 1", "step 100 loss 1", "accuracy 0.6"]
+    said += ["step 50 loss 1", "step 100 loss 1", "step 99 loss 1"]  # another rank is a step behind
+    records: list[Record] = []
+    for second, line in enumerate(said):
+        records += account.matched(words.found_in(line), 1_000_000 + 1000 * second, 100.0 + second)
+    assert [record.step for record in records if "train/loss" in record.values] == [50, 100, 150, 200, 250, 300, 299]
+    assert [record.step for record in records if "eval/accuracy" in record.values] == [100, 200]
+
+
+def test_steps_of_a_journals_file_that_are_counted_anew_go_on() -> None:
+    account, records = TrainingEvents(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN), list[Record]()
+    for step in (1, 2, 3, 1, 2, 3):
+        records += account.record(record_in(f'{{"kind": "metrics", "step": {step}, "values": {{"a": 1}}}}', 1, 1.0))
+    values = '"values": {"step": 3, "metrics": {"accuracy": 0.5}}'
+    records += account.record(record_in(f'{{"kind": "event", "key": "eval_accuracy", {values}}}', 1, 1.0))
+    records += account.record(record_in('{"kind": "metrics", "values": {"a": 1}}', 1, 1.0))
+    assert [record.step for record in records if "a" in record.values] == [1, 2, 3, 4, 5, 6, 0]
+    assert [record.step for record in records if "eval/accuracy" in record.values] == [6]
+
+
 def test_without_epochs_none_are_reported_and_a_declared_start_begins_the_clock() -> None:
     words = DeclaredWords({"eval/acc": r"acc (\S+)"}, start="^training")
     account = TrainingEvents(WallClock(*BEGAN), {"acc": 0.9})

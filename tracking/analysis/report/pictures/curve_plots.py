@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from itertools import chain
+from operator import itemgetter
 
 from conf.target import Target
 from tracking.analysis.compare import Estimate, Setting, Task
@@ -52,15 +53,19 @@ class CurvePlotter:
         for name, run in runs.items():
             keys = [f"{EVALUATION}{metric}" for metric in targets]
             history = self._store.history(run, [*keys, EPOCH, LOSS])
-            epochs = {step: value for step, _, value in history.get(EPOCH, [])}
+            epochs = {at: value for step, time_ms, value in history.get(EPOCH, []) for at in (step, (step, time_ms))}
             start_ms = self._start_ms(run, targets)
             for metric in targets:
-                rows = history.get(f"{EVALUATION}{metric}", [])
-                lines[metric, EPOCH][name] = [Point(epochs[step], value) for step, _, value in rows if step in epochs]
+                rows = sorted(history.get(f"{EVALUATION}{metric}", []), key=itemgetter(1, 0))  # steps may begin anew
+                lines[metric, EPOCH][name] = [
+                    Point(epochs.get((step, time_ms), epochs[step]), value)
+                    for step, time_ms, value in rows
+                    if step in epochs
+                ]
                 over_time = [Point((time_ms - start_ms) / 1e3, value) for _, time_ms, value in rows]
                 lines[metric, ON_THE_CLOCK][name] = over_time
             trained = [(time_ms - start_ms) / 1e3 for _, time_ms, _ in history.get(LOSS, [])]
-            ends = [(time_ms - start_ms) / 1e3 for _, time_ms, _ in history.get(keys[0], [])]
+            ends = sorted((time_ms - start_ms) / 1e3 for _, time_ms, _ in history.get(keys[0], []))
             self._evaluated[run.id] = evaluation_spans(trained, ends)
         if not any(any(lines[metric, EPOCH].values()) for metric in targets):
             return None
