@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from importlib.machinery import ModuleSpec
 
 from conf.schema import ConfigError, RunConfig
 from tracking.base import installation
+from tracking.jobs.worker_command.constructor import spec_of
+from tracking.jobs.worker_command.hparam_checks import check_hparams
 
 # A module with one of these makes names while it is imported, so only the worker can tell.
 MAKES_NAMES = re.compile(
@@ -16,19 +17,23 @@ MAKES_NAMES = re.compile(
 
 
 def check_workload(config: RunConfig) -> None:
-    """Raise ConfigError if the workload's module is missing or never mentions its name.
+    """Raise ConfigError if the workload's module is missing or never mentions its name, or refuses an hparam.
 
     Other stacks have their own packages, and cluster nodes their own folders: there only the worker can tell.
     """
-    elsewhere = config.cluster.kind != "none" or config.stack.kind != "native" or "PYTHONPATH" in config.stack.env
-    if elsewhere or config.is_program():
+    if config.is_program():
         return
+    elsewhere = config.cluster.kind != "none" or config.stack.kind != "native" or "PYTHONPATH" in config.stack.env
     module, _, name = config.model.workload.partition(":")
-    if why := missing(installation.module(module) if module.startswith("trainers.") else module, name):
+    is_ours = module.startswith("trainers.")
+    module = installation.module(module) if is_ours else module
+    if not elsewhere and (why := missing(module, name)):
         raise ConfigError(
             f"model.workload={config.model.workload}: {why}. Next: give package.module:NAME of a timetrial.Workload"
             " that this Python can import (PYTHONPATH must hold its folder)"
         )
+    if is_ours or not elsewhere:  # Our own source is the same everywhere.
+        check_hparams(config, module, name)
 
 
 def missing(module: str, name: str) -> str:
@@ -51,12 +56,3 @@ def missing(module: str, name: str) -> str:
     if MAKES_NAMES.search(source) or re.search(rf"\b{re.escape(name)}\b", source):
         return ""
     return f"{module} has no {name}"
-
-
-def spec_of(module: str, above: ModuleSpec | None) -> ModuleSpec | None:
-    """The module's spec, without importing the package `above` it as `importlib.util.find_spec` does."""
-    folders = above.submodule_search_locations if above else None
-    if above and folders is None:
-        return None
-    specs = (finder.find_spec(module, folders) for finder in sys.meta_path)
-    return next((spec for spec in specs if spec is not None), None)
