@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import cast
 
 import torch
@@ -20,11 +21,15 @@ class Ranks:
     group: dist.ProcessGroup | None = None
 
     @classmethod
-    def joined(cls) -> Ranks:
-        """All processes of torch's group in a new gloo group; a single process without one. A collective call."""
+    def joined(cls, limit_sec: float | None = None) -> Ranks:
+        """All processes of torch's group in a new gloo group; a single process without one. A collective call.
+
+        Its calls raise RuntimeError once they have waited `limit_sec` for another rank; by default torch's limit.
+        """
         if not dist.is_initialized() or dist.get_world_size() == 1:
             return cls()
-        return cls(dist.get_world_size(), cast(dist.ProcessGroup, dist.new_group(backend="gloo")))
+        limit = None if limit_sec is None else timedelta(seconds=limit_sec)
+        return cls(dist.get_world_size(), cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=limit)))
 
     def broadcast(self, words: str) -> str:
         """Rank 0's text, on every rank."""

@@ -22,6 +22,7 @@ from tracking.measure.training import MeasuringCallback, epochs_trained
 from tracking.record import Journal, checkpoints
 from trainers.data.loading.position import Positionable
 from trainers.loop.saving.background import Job, Writer, has_room, in_words, num_bytes
+from trainers.loop.saving.meeting import Meeting
 from trainers.loop.saving.random_states import random_states, set_random_states
 from trainers.loop.saving.stopping import SavedAndEnded, Stopping
 from trainers.ops.sharding import sharded
@@ -84,6 +85,7 @@ class CheckpointCallback(Checkpoint):
         self._stopping = Stopping(run_dir)
         self._in_background = True
         self._copy_bytes = 0
+        self._meeting: Meeting | None = None
         self._loaded: dict[str, Any] = {}  # this process's state in a checkpoint that was loaded
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -91,6 +93,7 @@ class CheckpointCallback(Checkpoint):
         if "random" in self._loaded:
             set_random_states(self._loaded["random"], self._shard.device)
         self._writer = Writer(self._shard, self.state_key)
+        self._meeting = Meeting(self._shard, pl_module)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         loop = trainer.fit_loop.epoch_loop
@@ -198,7 +201,7 @@ class CheckpointCallback(Checkpoint):
         measuring = measuring_callback(trainer)
         if measuring:
             measuring.gather_state()
-        path = checkpoints.path_of(self._run_dir, trainer.current_epoch + (not step), step)
+        path, failure = checkpoints.path_of(self._run_dir, trainer.current_epoch + (not step), step), ""
         try:
             content = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
             own: dict[str, Any] = {"random": random_states(self._shard.device), "buffers": {}}
@@ -206,7 +209,11 @@ class CheckpointCallback(Checkpoint):
                 kept = module.state_dict().keys()
                 own["buffers"] = {name: value for name, value in module.named_buffers() if name in kept}
         except Exception as error:
-            return Job(path, step, {}, {}, error=in_words(error))
+            failure = in_words(error)
+        if self._meeting is not None:
+            self._meeting.gathered(failure)
+        if failure:
+            return Job(path, step, {}, {}, error=failure)
         late = {"logged": measuring.logged.of_checkpoint()} if measuring else {}
         return Job(path, step, content if self._shard.rank == 0 else {}, own, late)
 
