@@ -147,9 +147,7 @@ UTILIZATION_CPU_MEMORY_MEGABYTES_PER_SEC = _key(
 CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC = _key(
     "ceilings/slowest_pair_megabytes_per_sec", "MB/s", None, "copy between the slowest pair (MB/s)"
 )
-CEILINGS_FLOPS_UTILIZATION = _key(  # where the peak of the data sheet is not known
-    "ceilings/flops_utilization", "", HIGHER, "FLOPs of the measured ceiling (%)", ".1f", 100.0
-)
+CEILINGS_FLOPS_UTILIZATION = _key("ceilings/flops_utilization", "", HIGHER, "FLOPs of measured ceiling (%)", ".1f", 100)
 ROOFLINE_FLOPS_PER_SEC_PER_DEVICE = _key("roofline/flops_per_sec_per_device", "FLOP/s a device")
 ROOFLINE_DRAM_BYTES_PER_SEC_PER_DEVICE = _key("roofline/dram_bytes_per_sec_per_device", "bytes/s a device")
 ROOFLINE_FLOPS_PER_BYTE = _key("roofline/flops_per_byte", "FLOPs a byte")

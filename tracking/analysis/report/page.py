@@ -106,14 +106,18 @@ def markdown(report: Report) -> str:
     if report.warnings:
         warnings = "\n".join(f"- {in_markdown(report.short(warning))}" for warning in report.warnings)
         parts.append(f"**To be careful about**\n\n{warnings}")
+    first = report.first_plots
+    parts += (_picture(report, plot) for plot in first)
     parts += (_table(report, table) for table in report.rankings)
-    parts += [
-        f"![{(caption := in_markdown(report.short(plot.caption)))}]({_file(plot)})\n\n{caption}"
-        for plot in report.plots
-    ]
+    parts += (_picture(report, plot) for plot in report.plots if plot not in first)
     parts += ["<details><summary>Details: all tables</summary>", *map(in_markdown, report.details)]
     parts += [*(_table(report, table) for table in report.others), "</details>"]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _picture(report: Report, plot: Plot) -> str:
+    caption = in_markdown(report.short(plot.caption))
+    return f"![{caption}]({_file(plot)})\n\n{caption}"
 
 
 def _table(report: Report, table: Table) -> str:

@@ -97,6 +97,11 @@ class Report:
         return [table for table in self.tables if table.kind == KIND]
 
     @property
+    def first_plots(self) -> list[Plot]:
+        """The pictures that come before the tables: those of all workloads, if there are several."""
+        return [plot for plot in self.plots if not plot.about] if len(self.tasks) > 1 else []
+
+    @property
     def others(self) -> list[Table]:
         """The tables of the details; that of runs which do not count only if there are any."""
         return [table for table in self.tables if table.kind != KIND and (table.rows or table.kind != "excluded")]

@@ -176,7 +176,11 @@ def test_one_picture_has_all_workloads_of_the_dgx1_report(dgx1: Path) -> None:
     picture = json.loads((dgx1 / "out" / "report-workloads.json").read_text())
     times, ups, efficiencies = picture["panels"]
     first = next(line for line in (dgx1 / "out" / "report.md").read_text().splitlines() if line.startswith("!["))
-    assert first.endswith("(report-workloads.png)")  # before those of each workload
+    assert first.endswith("(report-workloads.png)")  # before the tables, and those of each workload
+    text = (dgx1 / "out" / "report.md").read_text()
+    assert text.index("report-workloads.png") < text.index("settings ranked") < text.index("report-1-scaling.png")
+    page = (dgx1 / "out" / "report.html").read_text()
+    assert page.index("<figure>") < page.index("settings ranked</h2>")
     assert len(times["lines"]) == len(ups["lines"]) == len(efficiencies["lines"]) == 6
     (gnmt,) = [line for line in ups["lines"] if line["name"].startswith("gnmt")]
     assert gnmt["x"] == [1.0, 4.0, 8.0]

@@ -113,7 +113,7 @@ def test_where_no_peak_is_known_the_measured_ceiling_is_the_reference(
     explain(folder)
     said = journal_metrics(folder).get("ceilings/flops_utilization")  # 1e14 FLOP/s of a device
     assert said == (None if share is None else pytest.approx(share))
-    assert quantities.quantity("ceilings/flops_utilization").heading == "FLOPs of the measured ceiling (%)"
+    assert quantities.quantity("ceilings/flops_utilization").heading == "FLOPs of measured ceiling (%)"
     assert JournalFigures(folder).value("ceilings/flops_utilization") == said
 
 

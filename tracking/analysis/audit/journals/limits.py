@@ -17,7 +17,7 @@ PREFIX = quantities.BOTTLENECK
 FLOPS, INTENSITY = quantities.ROOFLINE_FLOPS_PER_SEC_PER_DEVICE, quantities.ROOFLINE_FLOPS_PER_BYTE
 PREFIXES = (PREFIX, quantities.UTILIZATION, quantities.CEILINGS, quantities.ROOFLINE)
 SHARE_DIGITS, DIGITS = 4, 2  # that are journaled of a share, and of metrics that begin with one of ROUNDED
-ROUNDED = (quantities.UTILIZATION, quantities.CEILINGS)
+ROUNDED = (quantities.UTILIZATION, quantities.CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC)
 # The sensor of each metric, without its GPU and unit of percent.
 UTILIZATION = {
     quantities.UTILIZATION_GPU_UTILIZATION_PERCENTAGE: "utilization",

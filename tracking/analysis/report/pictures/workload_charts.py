@@ -63,6 +63,7 @@ def busy_over_devices(tasks: Sequence[Task]) -> Plot | None:
     for panel, place in zip(panels, axes, strict=True):
         _over_counts(place, panel.lines)
         place.set_ylim(0, 105 if "%" in panel.y else None)
+        place.yaxis.set_major_formatter("{x:,g}")
         place.set_ylabel(panel.y)
         place.set_xlabel(COUNT)
     add_legend(figure, axes[0])
