@@ -86,8 +86,8 @@ class TrialModule(pl.LightningModule):
         for name, saved in checkpoint["state_dict"].items():
             if name in current and current[name].shape != saved.shape:
                 raise ConfigError(
-                    f"model: saved weight {name} has shape {[*saved.shape]}, the model's has {[*current[name].shape]};"
-                    " give the model.hparams of the training that saved it, or train anew"
+                    f"model: saved weight {name} has shape {[*saved.shape]}, the model's has {[*current[name].shape]}."
+                    " Next: give the model.hparams of the training that saved it, or train anew"
                 )
 
     def check_batch(self, batch_size: int) -> None:
@@ -118,11 +118,11 @@ class TrialModule(pl.LightningModule):
         computing happens in calls of these parts or of the network's `sharded_methods`. Every process makes the same
         calls, also in an evaluation. Raises ConfigError for a module without such parts.
         """
-        raise ConfigError(f"strategy=fsdp: {type(self).__name__} has no sharded_parts(); give strategy=ddp")
+        raise ConfigError(f"strategy=fsdp: {type(self).__name__} has no sharded_parts(). Next: give strategy=ddp")
 
     def use_fp8(self) -> None:
         """Compute linear layers, and `multiply`, in fp8 from now on. Raises ConfigError if the module has none."""
-        raise ConfigError(f"precision=fp8: {type(self).__name__} has no fp8 layers; give precision=bf16")
+        raise ConfigError(f"precision=fp8: {type(self).__name__} has no fp8 layers. Next: give precision=bf16")
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics, over all processes, of the evaluation since the last call. A collective call."""
@@ -163,13 +163,13 @@ def load_workload(config: RunConfig) -> Workload:
         workload = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
-            f"model.workload={config.model.workload}: {error}; give package.module:NAME of a timetrial.Workload"
+            f"model.workload={config.model.workload}: {error}. Next: give package.module:NAME of a timetrial.Workload"
             " that this Python can import (PYTHONPATH must hold its folder)"
         ) from error
     if not isinstance(workload, Workload):
         raise ConfigError(
-            f"model.workload={config.model.workload}: is a {type(workload).__name__}; give package.module:NAME of a"
-            " timetrial.Workload"
+            f"model.workload={config.model.workload}: is a {type(workload).__name__}. Next: give package.module:NAME"
+            " of a timetrial.Workload"
         )
     return workload
 
@@ -185,7 +185,7 @@ def bind(function: Callable[..., Any], prefix: str, **options: Any) -> Any:
     unknown = sorted(set(options) - set(signature.parameters))
     if unknown:
         allowed = ", ".join(signature.parameters) or "none"
-        raise ConfigError(f"{prefix}.{unknown[0]}: {function.__name__} takes no such option; allowed: {allowed}")
+        raise ConfigError(f"{prefix}.{unknown[0]}: {function.__name__} takes no such option. Allowed: {allowed}")
     try:
         signature.bind(**options)
     except TypeError as error:

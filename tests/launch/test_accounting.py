@@ -78,7 +78,7 @@ def test_a_forgotten_job_is_ended_by_sacct_and_without_it_nobody_knows(
             cluster.accounting.stop_slurmdbd()
             assert slurm.states([failed]) == {}
             monkeypatch.setattr(scheduler_endings, "_answers", scheduler_endings.Answers())
-            assert "there is no accounting" in failure_of(folders[1]).message
+            assert "without accounting" in failure_of(folders[1]).message
             cluster.accounting.start_slurmdbd()  # else the controller waits for it when it stops
     except (Unavailable, subprocess.CalledProcessError) as error:
         pytest.skip(f"no accounting runs here: {error}")

@@ -117,7 +117,10 @@ def test_one_that_is_stopped_goes_on_at_the_very_step(tmp_path: Path) -> None:
             "global_batch_size=100: not a multiple of 1 devices x sequences of 64. Next: give one, such",
         ),
         (["batch_size=1024"], "batch_size=1024: is that of one device, but model=gpt has a batch size of all devices"),
-        (["model.hparams.vocabulary=20"], "is smaller than the 32 tokens of dataset=grammar; give 32 or more, or null"),
+        (
+            ["model.hparams.vocabulary=20"],
+            "is smaller than the 32 tokens of dataset=grammar. Next: give 32 or more, or null",
+        ),
         (
             ["+model.targets.grammar.bits_per_byte='<=1'"],
             "model.targets.grammar.bits_per_byte: ",
@@ -135,7 +138,7 @@ def test_weights_of_another_shape_are_refused_by_name() -> None:
     narrow, broad = model(), model(width=64)
     with pytest.raises(ConfigError) as refused:
         broad.on_load_checkpoint({"state_dict": narrow.state_dict()})
-    for fact in ("net.embedding has shape [48, 32]", "the model's has [48, 64]; give the model.hparams"):
+    for fact in ("net.embedding has shape [48, 32]", "the model's has [48, 64]. Next: give the model.hparams"):
         assert fact in str(refused.value)
     broad.on_load_checkpoint({"state_dict": broad.state_dict()})
     assert torch.equal(broad.net.embedding, model(width=64).net.embedding)

@@ -46,10 +46,12 @@ def digits_file() -> Path:
     """Return the path of scikit-learn's file, without importing scikit-learn, which takes seconds."""
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:
-        raise ConfigError("dataset=digits: its file is part of scikit-learn, which is missing; install scikit-learn")
+        raise ConfigError(
+            "dataset=digits: its file is part of scikit-learn, which is missing. Next: install scikit-learn"
+        )
     path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
     if not path.is_file():
-        raise ConfigError(f"dataset=digits: {path} is missing; reinstall scikit-learn")
+        raise ConfigError(f"dataset=digits: {path} is missing. Next: reinstall scikit-learn")
     return path
 
 
@@ -61,11 +63,11 @@ def read_digits(path: Path) -> Arrays:
     try:
         table = np.loadtxt(path, delimiter=",")
     except (OSError, EOFError, ValueError) as error:
-        raise ConfigError(f"dataset=digits: {path} cannot be read ({error}); reinstall scikit-learn") from error
+        raise ConfigError(f"dataset=digits: {path} cannot be read ({error}). Next: reinstall scikit-learn") from error
     if table.shape != (NUM_SAMPLES, 65):
         raise ConfigError(
-            f"dataset=digits: {path} holds a table {list(table.shape)}, expected [{NUM_SAMPLES}, 65];"
-            " reinstall scikit-learn"
+            f"dataset=digits: {path} holds a table {list(table.shape)}, expected [{NUM_SAMPLES}, 65]."
+            " Next: reinstall scikit-learn"
         )
     images = np.rint(table[:, :64] * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8)
     return images, table[:, 64].astype(np.int64)

@@ -47,7 +47,7 @@ def fashion_mnist(path: str = "data/fashion_mnist", download: bool = False) -> I
     elif missing:
         names = ", ".join(f"{name}.gz" for name in missing)
         raise ConfigError(
-            f"dataset.path={path}: {folder.resolve()} lacks {names} (or the same unpacked, without .gz); set"
+            f"dataset.path={path}: {folder.resolve()} lacks {names} (or the same unpacked, without .gz). Next: set"
             f" dataset.path to the folder with these files, download them with dataset.download=true, or copy them"
             f" there from {MIRROR}"
         )
@@ -90,8 +90,8 @@ def fetch_missing(folder: Path) -> None:
                     _fetch(MIRROR + f"{name}.gz", md5, folder / f"{name}.gz")
     except (OSError, http.client.HTTPException) as error:  # urllib's errors are OSErrors.
         raise ConfigError(
-            f"dataset.download=true: downloading {MIRROR} to {folder.resolve()} failed ({error}); let this machine"
-            f" reach it, or copy {', '.join(f'{name}.gz' for name in MD5)} into dataset.path={folder} yourself"
+            f"dataset.download=true: downloading {MIRROR} to {folder.resolve()} failed ({error}). Next: let this"
+            f" machine reach it, or copy {', '.join(f'{name}.gz' for name in MD5)} into dataset.path={folder} yourself"
         ) from error
 
 
@@ -102,8 +102,8 @@ def _fetch(url: str, md5: str, target: Path) -> None:
     digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if digest != md5:
         raise ConfigError(
-            f"dataset.download=true: {url} has MD5 {digest} ({len(content)} bytes), expected {md5};"
-            " try again, or copy the file into dataset.path yourself"
+            f"dataset.download=true: {url} has MD5 {digest} ({len(content)} bytes), expected {md5}."
+            " Next: try again, or copy the file into dataset.path yourself"
         )
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:

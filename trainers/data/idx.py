@@ -30,17 +30,19 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     if content[:4] != magic:
         raise ConfigError(
             f"{path}: begins with {content[:4].hex() or 'nothing'}, expected {magic.hex()} (IDX, unsigned bytes,"
-            f" {len(shape)} dimensions); {NEXT_STEP}"
+            f" {len(shape)} dimensions). Next: {NEXT_STEP}"
         )
     header = struct.Struct(f">4x{len(shape)}I")
     if len(content) < header.size:
-        raise ConfigError(f"{path}: ends after {len(content)} bytes, inside its header; {NEXT_STEP}")
+        raise ConfigError(f"{path}: ends after {len(content)} bytes, inside its header. Next: {NEXT_STEP}")
     declared = header.unpack_from(content)
     if declared != shape:
-        raise ConfigError(f"{path}: holds {list(declared)} values (count first), expected {list(shape)}; {NEXT_STEP}")
+        raise ConfigError(
+            f"{path}: holds {list(declared)} values (count first), expected {list(shape)}. Next: {NEXT_STEP}"
+        )
     num_bytes = header.size + math.prod(shape)
     if len(content) != num_bytes:
-        raise ConfigError(f"{path}: holds {len(content)} bytes, expected {num_bytes} by its header; {NEXT_STEP}")
+        raise ConfigError(f"{path}: holds {len(content)} bytes, expected {num_bytes} by its header. Next: {NEXT_STEP}")
     return np.frombuffer(content, np.uint8, offset=header.size).reshape(shape).copy()
 
 
@@ -48,10 +50,12 @@ def _content(path: Path) -> bytes:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); {NEXT_STEP}") from error
+        raise ConfigError(f"{path}: cannot be read ({error}). Next: {NEXT_STEP}") from error
     if path.suffix != ".gz":
         return raw
     try:
         return gzip.decompress(raw)
     except (OSError, EOFError, zlib.error) as error:  # not gzip, truncated, damaged
-        raise ConfigError(f"{path}: is damaged or truncated at {len(raw)} bytes ({error}); {NEXT_STEP}") from error
+        raise ConfigError(
+            f"{path}: is damaged or truncated at {len(raw)} bytes ({error}). Next: {NEXT_STEP}"
+        ) from error

@@ -108,13 +108,13 @@ class ImageData:
         if images.dtype != np.uint8 or images.shape != expected or labels.shape != expected[:1]:
             raise ConfigError(
                 f"dataset={self.name}: the {source} set has images {images.dtype} {list(images.shape)} and labels"
-                f" {list(labels.shape)}, expected uint8 {list(expected)} and {list(expected[:1])};"
-                " put the dataset's original files in place"
+                f" {list(labels.shape)}, expected uint8 {list(expected)} and {list(expected[:1])}. Next: put the"
+                " dataset's original files in place"
             )
         if labels.min() < 0 or labels.max() >= self.num_classes:
             raise ConfigError(
                 f"dataset={self.name}: the {source} set has labels from {labels.min()} to {labels.max()}, expected 0"
-                f" to {self.num_classes - 1}; put the dataset's original files in place"
+                f" to {self.num_classes - 1}. Next: put the dataset's original files in place"
             )
 
 

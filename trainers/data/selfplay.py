@@ -58,7 +58,7 @@ class SelfPlayData:
     @property
     def view(self) -> PlayView:
         if self._view is None:
-            raise ConfigError(f"dataset={self.name}: the model has to play it itself; give model=minigo")
+            raise ConfigError(f"dataset={self.name}: the model has to play it itself. Next: give model=minigo")
         return self._view
 
     @property

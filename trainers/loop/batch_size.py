@@ -24,7 +24,7 @@ def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
     devices = f" on each of {shard.world_size} devices" if shard.world_size > 1 else ""
     raise ConfigError(
         f"batch_size={config.device_batch_size()}{devices}: is larger than the training set of dataset="
-        f"{config.dataset.name}, which has {num_samples:,} samples; {next_step}"
+        f"{config.dataset.name}, which has {num_samples:,} samples. Next: {next_step}"
     )
 
 
@@ -32,8 +32,8 @@ def _checked_tokens(data: InTokens, config: RunConfig) -> int:
     if config.samples_per_step() > data.num_train_tokens:
         raise ConfigError(
             f"batch_size={config.device_batch_size()} on each of {config.world_size()} devices: is in tokens, and"
-            f" larger than the training set of dataset={config.dataset.name}, which has {data.num_train_tokens:,};"
-            " give a smaller batch_size"
+            f" larger than the training set of dataset={config.dataset.name}, which has {data.num_train_tokens:,}."
+            " Next: give a smaller batch_size"
         )
     # Tokens after the last full global batch of an epoch are not trained on.
     return (

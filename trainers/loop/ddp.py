@@ -93,7 +93,7 @@ class Gradients:
         """Replace every gradient by its mean. Raises RuntimeError for a parameter without one. A collective call."""
         if unused := [name for name, parameter in self._trained.items() if parameter.grad is None]:
             raise RuntimeError(
-                f"{unused[0]} took no part in the loss; freeze it (requires_grad_(False)) if that is intended"
+                f"{unused[0]} took no part in the loss. Next: freeze it (requires_grad_(False)) if that is intended"
             )
         gradients: list[Any] = [parameter.grad for parameter in self._trained.values()]
         parts = self._buffer.split([gradient.numel() for gradient in gradients])

@@ -46,7 +46,7 @@ def plan_of(
     if not evaluates and intervals != Intervals():
         raise ConfigError(
             f"dataset={config.dataset.name}: has nothing to evaluate on, so intervals between evaluations have no"
-            " effect; leave out eval_every_steps and the other eval_ options"
+            " effect. Next: leave out eval_every_steps and the other eval_ options"
         )
     length = length_of(config, module, len(loader))
     num_batches = len(loader) if length.limit is None else min(length.limit, len(loader))

@@ -29,7 +29,7 @@ def check_predictor(config: RunConfig, module_class: object) -> None:
     if config.log_model and getattr(module_class, "predictor", None) is TrialModule.predictor:
         raise ConfigError(
             f"log_model=true: model={config.model.name} cannot be exported, because {module_class.__name__} has no"  # type: ignore[attr-defined]
-            " predictor(); write one (docs/adding-a-workload.md), or keep the weights alone with save_model=final"
+            " predictor(). Next: write one (docs/adding-a-workload.md), or keep the weights alone with save_model=final"
             " tracking.upload_model=true"
         )
 

@@ -32,18 +32,18 @@ def naming_the_batch_that_fits(
     key, size = module.held_at_once(batch_size)
     if any(map(sharded.is_sharded, module.parameters())):  # A process cannot try a step without the others.
         raise torch.OutOfMemoryError(
-            f"{key}={size} does not fit into the GPU's memory; give a smaller {key}, or more GPUs. {message}"
+            f"{key}={size} does not fit into the GPU's memory. Next: give a smaller {key}, or more GPUs. {message}"
         )
     # Probe outside of the handler: its traceback keeps the step's tensors alive.
     try:
         fits = module.largest_held(batch_that_fits(module, data, device, context), batch_size)
     except Exception:  # The memory may still be held, or the module's step may not run on a probe.
-        advice = f"give a smaller {key}"
+        advice = f". Next: give a smaller {key}"
     else:
-        advice = f"about {key}={fits} would fit" if fits else "no batch would fit"
+        advice = f"; about {key}={fits} would fit. Next: give that" if fits else "; no batch would fit"
         if fits >= size:
-            advice = f"a step alone would fit; give a smaller {key}, or compile=false, which keeps less memory"
-    raise torch.OutOfMemoryError(f"{key}={size} does not fit into the GPU's memory; {advice}. {message}")
+            advice = f"; a step alone would fit. Next: give a smaller {key}, or compile=false, which keeps less memory"
+    raise torch.OutOfMemoryError(f"{key}={size} does not fit into the GPU's memory{advice}. {message}")
 
 
 def batch_that_fits(module: TrialModule, data: Data, device: torch.device, context: Callable[[], object]) -> int:

@@ -132,7 +132,7 @@ class StepProfiler:
 
     def _empty(self) -> kernels.Profile:
         requested, limit = self.config.profile.steps, self.config.profile.trace_megabytes
-        note = f"no step was traced: one would exceed profile.trace_megabytes={limit:g}; give more"
+        note = f"no step was traced: one would exceed profile.trace_megabytes={limit:g}. Next: give more"
         return kernels.Profile(asked_steps=requested, num_steps=0, notes=[note])
 
     def _record(self, num_steps: int, batches: Iterator[Batch], path: Path) -> None:

@@ -89,8 +89,8 @@ def best_weights(config: RunConfig, holds: bool, evaluate: bool) -> BestWeights 
         return None
     if not evaluate:
         raise ConfigError(
-            f"save_model=best: dataset={config.dataset.name} has nothing to evaluate on, so no weights are best; give"
-            " save_model=final, or leave it out"
+            f"save_model=best: dataset={config.dataset.name} has nothing to evaluate on, so no weights are best. Next:"
+            " give save_model=final, or leave it out"
         )
     return BestWeights(config, holds)
 

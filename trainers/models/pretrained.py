@@ -38,7 +38,7 @@ def load_pretrained(net: nn.Module, path: str, head: str) -> None:
     reasons = [f"{what}: {', '.join(names[:3])} ({len(names)} in all)" for what, names in problems if names]
     if reasons:
         raise ConfigError(
-            f"model.hparams.pretrained={path}: holds weights of another network ({'; '.join(reasons)}); give"
+            f"model.hparams.pretrained={path}: holds weights of another network ({'; '.join(reasons)}). Next: give"
             " torchvision's file for this network"
         )
     net.load_state_dict(state, strict=False)
@@ -51,16 +51,16 @@ def read_state(path: str) -> dict[str, torch.Tensor]:
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(
-            f"model.hparams.pretrained={path}: cannot be read ({reason}); give a file of weights on this machine"
+            f"model.hparams.pretrained={path}: cannot be read ({reason}). Next: give a file of weights on this machine"
         ) from error
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise ConfigError(
-            f"model.hparams.pretrained={path}: is not a plain state dict of tensors; give a file as torchvision"
+            f"model.hparams.pretrained={path}: is not a plain state dict of tensors. Next: give a file as torchvision"
             " publishes them"
         )
     if unnamed := [key for key in state if not isinstance(key, str)]:
         raise ConfigError(
             f"model.hparams.pretrained={path}: the key {reprlib.repr(unnamed[0])} is not a parameter's name"
-            f" ({len(unnamed)} such in all); give a state dict as torchvision publishes them"
+            f" ({len(unnamed)} such in all). Next: give a state dict as torchvision publishes them"
         )
     return state

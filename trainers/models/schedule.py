@@ -76,7 +76,7 @@ class Schedule:
 def require(name: str, value: Any, holds: bool, allowed: str) -> None:
     """Raise ConfigError with the option, its value and what is `allowed`, unless `holds`."""
     if not holds:
-        raise ConfigError(f"model.hparams.{name}={value}: give {allowed}")
+        raise ConfigError(f"model.hparams.{name}={value}: must be {allowed}")
 
 
 def is_count(value: Any) -> bool:

@@ -88,7 +88,11 @@ REFUSED = {
         "profile.seed=7: no job has this seed",
         "give one of 1, 2",
     ],
-    "-m batch_size=4,8 sweep.paired=true dry_run=true": ["sweep.paired=true", "two seeds", "seed=1; give seed=1,2,3"],
+    "-m batch_size=4,8 sweep.paired=true dry_run=true": [
+        "sweep.paired=true",
+        "two seeds",
+        "seed=1. Next: give seed=1,2,3",
+    ],
     "resume=nothing": ["resume=nothing", "not a run's folder"],
     "resume=": ["resume=: is empty", "leave resume out"],
     "sweep.resume=": ["sweep.resume=: is empty", "leave sweep.resume out"],

@@ -82,7 +82,9 @@ def test_a_folder_in_the_cache_that_is_not_whole_is_made_anew_and_that_is_said(
 def test_a_folder_of_the_user_s_that_is_not_whole_is_left_alone(tmp_path: Path) -> None:
     root = cached_folder("set-v1", "set", str(tmp_path), make, trouble)
     (root / "file").write_text("torn")
-    with pytest.raises(ConfigError, match=r"the generated set in .* is damaged: file has changed; delete the folder"):
+    with pytest.raises(
+        ConfigError, match=r"the generated set in .* is damaged: file has changed. Next: delete the folder"
+    ):
         cached_folder("set-v1", "set", str(tmp_path), make, trouble)
     assert (root / "file").read_text() == "torn"
 

@@ -180,7 +180,7 @@ def test_missing_images_are_counted_and_named(tmp_path: Path) -> None:
 
 
 def test_a_wrong_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"dataset.path=.*there is no folder"):
+    with pytest.raises(ConfigError, match=r"dataset.path=.*is not a folder"):
         load_index(str(tmp_path / "none"), "train")
     with pytest.raises(ConfigError, match=r"dataset.path=.*has no annotations/instances_train"):
         load_index(str(tmp_path), "train")

@@ -231,7 +231,9 @@ def test_an_image_of_another_size_than_annotated_is_refused(tmp_path: Path) -> N
     for name in ("train2017", "val2017"):
         describe(tmp_path, name, [Picture(LYING, SOME)] * 2)
         draw(tmp_path, name, [Picture(LYING), Picture((20, 31))])
-    words = r"{0}/1\.jpg: is \[20, 31\] pixels.*instances_{0}\.json says \[20, 30\]; put the original file in place"
+    words = (
+        r"{0}/1\.jpg: is \[20, 31\] pixels.*instances_{0}\.json says \[20, 30\]. Next: put the original file in place"
+    )
     with pytest.raises(ConfigError, match=words.format("train2017")):
         list(small(tmp_path).train_loader(2, 0, ALONE))
     with pytest.raises(ConfigError, match=words.format("val2017")):

@@ -61,7 +61,7 @@ def test_a_digest_is_of_the_games_and_not_of_what_else_files_say(tmp_path: Path)
         ("(;SZ[9]KM[7.5];B[aa]) ;W[bb]", "outside of a game"),
         ("no game", "no game of Go"),
         ("", "no game of Go"),
-        ("(;SZ[19]KM[7.5];B[aa])", "game 1: is played on 19x19; give games on 9x9"),
+        ("(;SZ[19]KM[7.5];B[aa])", "game 1: is played on 19x19. Next: give games on 9x9"),
         ("(;KM[7.5];B[aa])", "is played on 19x19"),
         ("(;SZ[9:8]KM[7.5];B[aa])", r"SZ=\['9:8'\]"),
         ("(;SZ[9]KM[7];B[aa])", r"game.sgf, game 1: komi=7: must end in .5"),

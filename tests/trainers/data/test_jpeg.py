@@ -123,7 +123,7 @@ def test_pillow_opens_no_other_format_under_a_jpegs_name(tmp_path: Path, kind: s
     with Image.open(bad) as opened:
         assert opened.format == kind
     with pytest.raises(
-        ConfigError, match=r"odd\.jpg cannot be decoded as an image .*allowed: JPEG, PNG, GIF, BMP, WEBP"
+        ConfigError, match=r"odd\.jpg cannot be decoded as an image .*Allowed: JPEG, PNG, GIF, BMP, WEBP"
     ):
         JpegReader(CPU, 1).read([bad])
 

@@ -115,7 +115,9 @@ def test_a_rating_that_is_there_twice_is_refused_with_both_lines(tmp_path: Path)
     path = write(tmp_path, lines("ratings.csv", [*content, content[4]]))
     user, item = content[4][:2]
     line = 1 + len(content) + 1
-    with pytest.raises(ConfigError, match=rf"ratings\.csv:{line}: user {user} rates item {item} again, after line 6;"):
+    with pytest.raises(
+        ConfigError, match=rf"ratings\.csv:{line}: user {user} rates item {item} again, after line 6\. Next"
+    ):
         movielens(path)
 
 
@@ -136,11 +138,11 @@ def test_a_file_without_a_test_set_is_refused(tmp_path: Path, text: list[str] | 
 
 def test_a_folder_without_ratings_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"dataset\.path=.*has no file of ratings; .*ratings\.csv, ratings\.dat, u\.data"
+        ConfigError, match=r"dataset\.path=.*has no file of ratings. .*ratings\.csv, ratings\.dat, u\.data"
     ):
         movielens(str(tmp_path))
     write(tmp_path, lines("u.data", rows()), "u.data")
-    with pytest.raises(ConfigError, match=r"has ratings\.csv and u\.data; set dataset\.path to"):
+    with pytest.raises(ConfigError, match=r"has ratings\.csv and u\.data. Next: set dataset\.path to"):
         movielens(write(tmp_path, lines("ratings.csv", rows())))
 
 

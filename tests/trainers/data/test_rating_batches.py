@@ -190,7 +190,7 @@ def test_samples_are_counted_in_groups_and_a_batch_of_more_is_refused() -> None:
         return checked_train_samples(data, config, Shard(0, num_processes, CPU))
 
     assert checked(num) == checked(GROUP) == num
-    with pytest.raises(ConfigError, match=rf"has {num:,} samples; give up to batch_size={num}$"):
+    with pytest.raises(ConfigError, match=rf"has {num:,} samples. Next: give up to batch_size={num}$"):
         checked(num + GROUP)
     half = num // 2 // GROUP * GROUP
     with pytest.raises(ConfigError, match=rf"on each of 2 devices: .*give up to batch_size={half}$"):

@@ -139,7 +139,9 @@ class Named(Doubled):
 def test_where_a_step_may_not_be_tried_the_error_is_still_that_of_the_memory() -> None:
     data: Any = SimpleNamespace(example_batches=lambda size, device: [])
     with (
-        pytest.raises(torch.OutOfMemoryError, match="batch_size=64 does not fit into the GPU's memory; give a smaller"),
+        pytest.raises(
+            torch.OutOfMemoryError, match=r"batch_size=64 does not fit into the GPU's memory\. Next: give a smaller"
+        ),
         fitting_batch.naming_the_batch_that_fits(NOTHING, data, 64, CPU, nullcontext),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory.")
@@ -175,7 +177,10 @@ def test_a_step_that_ran_out_amid_ddp_s_exchange_does_not_go_on_in_the_smaller_o
 
 @pytest.mark.parametrize(
     ("total", "words"),
-    [(100 * GIB, "a step alone would fit; give a smaller batch_size, or compile=false"), (None, "give a smaller")],
+    [
+        (100 * GIB, "; a step alone would fit. Next: give a smaller batch_size, or compile=false"),
+        (None, ". Next: give a smaller"),
+    ],
 )
 def test_the_advice_does_not_name_what_was_asked_for_nor_what_could_not_be_tried(
     monkeypatch: pytest.MonkeyPatch, total: float | None, words: str
@@ -187,7 +192,7 @@ def test_the_advice_does_not_name_what_was_asked_for_nor_what_could_not_be_tried
     if total is None:
         monkeypatch.setattr(fitting_batch, "_peak", none_left)
     with (
-        pytest.raises(torch.OutOfMemoryError, match=f"^batch_size=64 does not fit into the GPU's memory; {words}"),
+        pytest.raises(torch.OutOfMemoryError, match=f"^batch_size=64 does not fit into the GPU's memory{words}"),
         fitting_batch.naming_the_batch_that_fits(NOTHING, NOTHING, 64, CPU, nullcontext),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")

@@ -128,11 +128,16 @@ def test_losses_and_weights_are_those_of_ddp_also_behind_a_checkpoint(tmp_path: 
 
 
 def test_a_module_that_names_no_parts_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"strategy=fsdp: TrialModule has no sharded_parts\(\); give strategy=ddp"):
+    with pytest.raises(
+        ConfigError, match=r"strategy=fsdp: TrialModule has no sharded_parts\(\). Next: give strategy=ddp"
+    ):
         TrialModule().sharded_parts()
 
 
 def test_a_workload_without_parts_is_refused_before_it_is_made() -> None:
     config = composed(["model=minigo", "gpus=2", "strategy=fsdp"])
-    with torch.device("meta"), pytest.raises(ConfigError, match=r"MiniGo has no sharded_parts\(\); give strategy=ddp"):
+    with (
+        torch.device("meta"),
+        pytest.raises(ConfigError, match=r"MiniGo has no sharded_parts\(\). Next: give strategy=ddp"),
+    ):
         make_module(MINIGO, SelfPlayData(), config)

@@ -46,7 +46,7 @@ def test_a_global_batch_is_at_most_the_training_set(processes: int, most: int) -
         checked_train_samples(digits(), config, Shard(0, processes, torch.device("cpu")))
 
     check(most)
-    with pytest.raises(ConfigError, match=f"has 1,150 samples; give up to batch_size={most}$"):
+    with pytest.raises(ConfigError, match=f"has 1,150 samples. Next: give up to batch_size={most}$"):
         check(most + 1)
 
 

@@ -193,13 +193,13 @@ def test_it_translates_with_coverage() -> None:
 @pytest.mark.parametrize(
     ("hparams", "message"),
     [
-        ({"layers": 1}, r"model.hparams.layers=1: give a whole number, 2 or more"),
-        ({"num_shapes": 0}, r"model.hparams.num_shapes=0: give a whole number, 1 or more"),
-        ({"remain": 1.5}, r"model.hparams.remain=1.5: give a share of all steps"),
-        ({"clip_norm": 0}, r"model.hparams.clip_norm=0: give a norm above 0"),
-        ({"graph_steps": "maybe"}, r"model.hparams.graph_steps='?maybe'?: give true or false"),
-        ({"eval_batch_size": 0}, r"model.hparams.eval_batch_size=0: give a whole number of tokens"),
-        ({"warmup_steps": -1}, r"model.hparams.warmup_steps=-1: give a whole number, 0 or more"),
+        ({"layers": 1}, r"model.hparams.layers=1: must be a whole number, 2 or more"),
+        ({"num_shapes": 0}, r"model.hparams.num_shapes=0: must be a whole number, 1 or more"),
+        ({"remain": 1.5}, r"model.hparams.remain=1.5: must be a share of all steps"),
+        ({"clip_norm": 0}, r"model.hparams.clip_norm=0: must be a norm above 0"),
+        ({"graph_steps": "maybe"}, r"model.hparams.graph_steps='?maybe'?: must be true or false"),
+        ({"eval_batch_size": 0}, r"model.hparams.eval_batch_size=0: must be a whole number of tokens"),
+        ({"warmup_steps": -1}, r"model.hparams.warmup_steps=-1: must be a whole number, 0 or more"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused(hparams: dict[str, Any], message: str) -> None:

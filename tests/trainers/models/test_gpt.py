@@ -264,7 +264,7 @@ def test_a_target_on_bits_a_byte_is_refused_where_no_bytes_are_known() -> None:
     with pytest.raises(ConfigError) as refused:
         module.check_targets({"loss": 1.0, "bits_per_byte": 1.0})
     key, _, words = str(refused.value).partition(": ")
-    assert (key, words.rpartition("; ")[2]) == ("model.targets.grammar.bits_per_byte", "give a target on loss")
+    assert (key, words.rpartition("Next: ")[2]) == ("model.targets.grammar.bits_per_byte", "give a target on loss")
     module.data_name = "tokens"
     with pytest.raises(ConfigError, match=r"on loss, or the dataset\.tokenizer of the files$"):
         module.check_targets(["bits_per_byte"])
@@ -285,41 +285,42 @@ def test_rates_stay_and_then_fall_to_zero() -> None:
     [
         (
             {"vocabulary": 39},
-            "model.hparams.vocabulary=39: is smaller than the 40 tokens of dataset=grammar; give 40 or more, or null",
+            "model.hparams.vocabulary=39: is smaller than the 40 tokens of dataset=grammar. Next: give 40 or more,"
+            " or null",
         ),
-        ({"vocabulary": 0}, "model.hparams.vocabulary=0: give a whole number of tokens"),
-        ({"width": 20}, "model.hparams.width=20: give a multiple of 4"),
-        ({"steps": 0}, "model.hparams.steps=0: give a whole number, 1 or more"),
-        ({"cooldown": 1.5}, "model.hparams.cooldown=1.5: give from 0 to 1"),
-        ({"activation_checkpointing": 1}, "model.hparams.activation_checkpointing=1: give true or false"),
-        ({"clip_norm": 0}, "model.hparams.clip_norm=0: give a norm above 0, or null"),
-        ({"architecture": "bert"}, "model.hparams.architecture=bert: give gpt or llama"),
-        ({"kv_heads": 1}, "model.hparams.kv_heads=1: give null, or with architecture=llama a divisor of heads=2"),
+        ({"vocabulary": 0}, "model.hparams.vocabulary=0: must be a whole number of tokens"),
+        ({"width": 20}, "model.hparams.width=20: must be a multiple of 4"),
+        ({"steps": 0}, "model.hparams.steps=0: must be a whole number, 1 or more"),
+        ({"cooldown": 1.5}, "model.hparams.cooldown=1.5: must be from 0 to 1"),
+        ({"activation_checkpointing": 1}, "model.hparams.activation_checkpointing=1: must be true or false"),
+        ({"clip_norm": 0}, "model.hparams.clip_norm=0: must be a norm above 0, or null"),
+        ({"architecture": "bert"}, "model.hparams.architecture=bert: must be gpt or llama"),
+        ({"kv_heads": 1}, "model.hparams.kv_heads=1: must be null, or with architecture=llama a divisor of heads=2"),
         (
             {"kv_heads": 3, "architecture": "llama"},
-            "model.hparams.kv_heads=3: give null, or with architecture=llama a divisor of heads=2",
+            "model.hparams.kv_heads=3: must be null, or with architecture=llama a divisor of heads=2",
         ),
-        ({"hidden": 0}, "model.hparams.hidden=0: give a number above 0"),
-        ({"cap": 100.0}, "model.hparams.cap=100.0: give above 0 and up to 60"),
-        ({"head_rate": 0.0}, "model.hparams.head_rate=0.0: give a number above 0"),
-        ({"vector_rate": "x"}, "model.hparams.vector_rate=x: give a number above 0"),
-        ({"attention_scale": "x"}, "model.hparams.attention_scale=x: give a number above 0"),
-        ({"cooldown": "x"}, "model.hparams.cooldown=x: give from 0 to 1"),
-        ({"momentum": None}, "model.hparams.momentum=None: give from 0 to below 1"),
-        ({"cap": "15"}, "model.hparams.cap=15: give above 0"),
-        ({"width": "32"}, "model.hparams.width=32: give a multiple of 4"),
-        ({"heads": 1.5}, "model.hparams.heads=1.5: give a whole number, 1 or more"),
-        ({"epsilon": -1}, "model.hparams.epsilon=-1: give a number above 0"),
-        ({"epsilon": "x"}, "model.hparams.epsilon=x: give a number above 0"),
-        ({"epsilon": math.nan}, "model.hparams.epsilon=nan: give a number above 0"),
-        ({"betas": 0.8}, "model.hparams.betas=0.8: give two numbers from 0 to below 1, such as [0.8, 0.95]"),
-        ({"betas": [0.8]}, "model.hparams.betas=[0.8]: give two numbers"),
-        ({"betas": [1.5, 2]}, "model.hparams.betas=[1.5, 2]: give two numbers"),
-        ({"betas": ["a", "b"]}, "model.hparams.betas=['a', 'b']: give two numbers"),
-        ({"betas": "ab"}, "model.hparams.betas=ab: give two numbers"),
-        ({"adamw_weight_decay": -3}, "model.hparams.adamw_weight_decay=-3: give a number, 0 or more"),
-        ({"adamw_weight_decay": None}, "model.hparams.adamw_weight_decay=None: give a number, 0 or more"),
-        ({"weight_decay": -5.0}, "model.optimizer.weight_decay=-5.0: give a number, 0 or more"),
+        ({"hidden": 0}, "model.hparams.hidden=0: must be a number above 0"),
+        ({"cap": 100.0}, "model.hparams.cap=100.0: must be above 0 and up to 60"),
+        ({"head_rate": 0.0}, "model.hparams.head_rate=0.0: must be a number above 0"),
+        ({"vector_rate": "x"}, "model.hparams.vector_rate=x: must be a number above 0"),
+        ({"attention_scale": "x"}, "model.hparams.attention_scale=x: must be a number above 0"),
+        ({"cooldown": "x"}, "model.hparams.cooldown=x: must be from 0 to 1"),
+        ({"momentum": None}, "model.hparams.momentum=None: must be from 0 to below 1"),
+        ({"cap": "15"}, "model.hparams.cap=15: must be above 0"),
+        ({"width": "32"}, "model.hparams.width=32: must be a multiple of 4"),
+        ({"heads": 1.5}, "model.hparams.heads=1.5: must be a whole number, 1 or more"),
+        ({"epsilon": -1}, "model.hparams.epsilon=-1: must be a number above 0"),
+        ({"epsilon": "x"}, "model.hparams.epsilon=x: must be a number above 0"),
+        ({"epsilon": math.nan}, "model.hparams.epsilon=nan: must be a number above 0"),
+        ({"betas": 0.8}, "model.hparams.betas=0.8: must be two numbers from 0 to below 1, such as [0.8, 0.95]"),
+        ({"betas": [0.8]}, "model.hparams.betas=[0.8]: must be two numbers"),
+        ({"betas": [1.5, 2]}, "model.hparams.betas=[1.5, 2]: must be two numbers"),
+        ({"betas": ["a", "b"]}, "model.hparams.betas=['a', 'b']: must be two numbers"),
+        ({"betas": "ab"}, "model.hparams.betas=ab: must be two numbers"),
+        ({"adamw_weight_decay": -3}, "model.hparams.adamw_weight_decay=-3: must be a number, 0 or more"),
+        ({"adamw_weight_decay": None}, "model.hparams.adamw_weight_decay=None: must be a number, 0 or more"),
+        ({"weight_decay": -5.0}, "model.optimizer.weight_decay=-5.0: must be a number, 0 or more"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], words: str) -> None:
@@ -332,11 +333,11 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], words: str) -> None:
     ("micro", "batch", "words"),
     [
         (100, 1600, "model.hparams.micro_batch_size=100: is in tokens, and not a multiple of"
-                    " dataset.sequence_length=16; give a multiple, such as 80"),
+                    " dataset.sequence_length=16. Next: give a multiple, such as 80"),
         (8, 1600, "model.hparams.micro_batch_size=8: is in tokens, and not a multiple of"
-                  " dataset.sequence_length=16; give a multiple, such as 16"),
-        (64, 160, "model.hparams.micro_batch_size=64: does not divide a device's batch of 160 tokens; give a divisor"
-                  " of it, such as 32"),
+                  " dataset.sequence_length=16. Next: give a multiple, such as 16"),
+        (64, 160, "model.hparams.micro_batch_size=64: does not divide a device's batch of 160 tokens. Next: give a"
+                  " divisor of it, such as 32"),
         (64, 100, "batch_size=100: is in tokens, and not a multiple of dataset.sequence_length=16"),
     ],
 )  # fmt: skip

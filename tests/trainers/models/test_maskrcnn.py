@@ -242,9 +242,9 @@ def test_parameters_are_torchvisions() -> None:
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ({"backbone": "vgg"}, "model.hparams.backbone=vgg: allowed: resnet18, resnet34, resnet50"),
+        ({"backbone": "vgg"}, "model.hparams.backbone=vgg: no such network. Allowed: resnet18, resnet34, resnet50"),
         ({"min_size": 0}, "model.hparams.min_size=0"),
-        ({"min_size": 300}, "model.hparams.max_size=128: give min_size=300 or more"),
+        ({"min_size": 300}, "model.hparams.max_size=128: must be min_size=300 or more"),
         ({"decay_epochs": [3, 2]}, "model.hparams.decay_epochs"),
         ({"epochs": 0}, "model.hparams.epochs=0"),
         ({"pretrained": "no/such/file"}, "model.hparams.pretrained=no/such/file"),

@@ -287,14 +287,14 @@ def test_bf16_rounds_no_more_than_the_perceptron() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"epochs": 0}, r"epochs=0: give a whole number"),
-        ({"factors": 0}, r"factors=0: give"),
-        ({"layers": [15, 8]}, r"layers=\[15, 8\]: give .*the first one even"),
+        ({"epochs": 0}, r"epochs=0: must be a whole number"),
+        ({"factors": 0}, r"factors=0: must be"),
+        ({"layers": [15, 8]}, r"layers=\[15, 8\]: must be .*the first one even"),
         ({"layers": [16]}, r"layers=\[16\]"),
         ({"layers": 16}, r"layers=16"),
-        ({"beta1": 1.0}, r"beta1=1\.0: give from 0 to below 1"),
+        ({"beta1": 1.0}, r"beta1=1\.0: must be from 0 to below 1"),
         ({"beta2": -0.1}, r"beta2=-0\.1"),
-        ({"eps": 0}, r"eps=0: give a number above 0"),
+        ({"eps": 0}, r"eps=0: must be a number above 0"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], words: str) -> None:

@@ -183,18 +183,18 @@ def test_fewer_than_five_classes() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epochs": 0}, "epochs=0: give a whole number"),
-        ({"epochs": 1.5}, "epochs=1.5: give a whole number"),
-        ({"warmup_epochs": 4}, "warmup_epochs=4: give from 0 to below epochs=4"),
+        ({"epochs": 0}, "epochs=0: must be a whole number"),
+        ({"epochs": 1.5}, "epochs=1.5: must be a whole number"),
+        ({"warmup_epochs": 4}, "warmup_epochs=4: must be from 0 to below epochs=4"),
         ({"warmup_epochs": -1}, "warmup_epochs=-1"),
-        ({"decay_epochs": [3, 2]}, r"decay_epochs=\[3, 2\]: give ascending"),
+        ({"decay_epochs": [3, 2]}, r"decay_epochs=\[3, 2\]: must be ascending"),
         ({"decay_epochs": [1], "warmup_epochs": 2}, r"decay_epochs=\[1\]: .*warmup_epochs=2"),
-        ({"momentum": 1.0}, "momentum=1.0: give from 0"),
-        ({"label_smoothing": -0.1}, "label_smoothing=-0.1: give from 0"),
-        ({"image_size": 31}, "image_size=31: give 32 pixels or more"),
-        ({"eval_resize": 31}, "eval_resize=31: give image_size=32"),
-        ({"min_crop_area": 0.0}, "min_crop_area=0.0: give a share"),
-        ({"depth": 101}, "depth=101: give 18 or 34 or 50"),
+        ({"momentum": 1.0}, "momentum=1.0: must be from 0"),
+        ({"label_smoothing": -0.1}, "label_smoothing=-0.1: must be from 0"),
+        ({"image_size": 31}, "image_size=31: must be 32 pixels or more"),
+        ({"eval_resize": 31}, "eval_resize=31: must be image_size=32"),
+        ({"min_crop_area": 0.0}, "min_crop_area=0.0: must be a share"),
+        ({"depth": 101}, "depth=101: must be 18 or 34 or 50"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:

@@ -28,7 +28,7 @@ def test_rates_fall_along_a_polynomial_to_an_end() -> None:
     for wrong in ({"decay_power": 0}, {"decay_power": 2, "end_learning_rate": 0.8}, {"end_learning_rate": 0.1}):
         with pytest.raises(ConfigError, match=f"model.hparams.{[*wrong][-1]}="):
             Schedule(0.8, 6, None, **wrong)
-    with pytest.raises(ConfigError, match="decay_power=2: give a power above 0, with decay_epochs=null"):
+    with pytest.raises(ConfigError, match="decay_power=2: must be a power above 0, with decay_epochs=null"):
         Schedule(0.8, 6, [3], decay_power=2)
 
 
@@ -49,11 +49,11 @@ def test_every_group_has_its_step_s_rate() -> None:
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ({"epochs": 0}, "epochs=0: give a whole number of epochs, 1 or more"),
-        ({"epochs": 1.5}, "epochs=1.5: give a whole number of epochs, 1 or more"),
-        ({"warmup_steps": -1}, "warmup_steps=-1: give a whole number of steps, 0 or more"),
-        ({"decay_epochs": [3, 2]}, r"decay_epochs=\[3, 2\]: give ascending epochs, none before 0"),
-        ({"decay_epochs": [-1.0]}, r"decay_epochs=\[-1.0\]: give ascending epochs, none before 0"),
+        ({"epochs": 0}, "epochs=0: must be a whole number of epochs, 1 or more"),
+        ({"epochs": 1.5}, "epochs=1.5: must be a whole number of epochs, 1 or more"),
+        ({"warmup_steps": -1}, "warmup_steps=-1: must be a whole number of steps, 0 or more"),
+        ({"decay_epochs": [3, 2]}, r"decay_epochs=\[3, 2\]: must be ascending epochs, none before 0"),
+        ({"decay_epochs": [-1.0]}, r"decay_epochs=\[-1.0\]: must be ascending epochs, none before 0"),
     ],
     ids=str,
 )

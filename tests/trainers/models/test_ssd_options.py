@@ -36,7 +36,7 @@ def test_the_rate_follows_the_schedule() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"backbone": "resnet50"}, r"backbone=resnet50: allowed: resnet18, resnet34"),
+        ({"backbone": "resnet50"}, r"backbone=resnet50: no such network. Allowed: resnet18, resnet34"),
         ({"width": 0}, r"width=0: "),
         ({"width": "half"}, r"width=half: "),
         ({"momentum": 1.0}, r"momentum=1\.0: "),

@@ -251,14 +251,14 @@ def translator_data(translator: TransformerTranslator) -> TextData:
 @pytest.mark.parametrize(
     ("hparams", "message"),
     [
-        ({"width": 18}, r"model.hparams.width=18: give a multiple of 2 \* heads=2"),
-        ({"pack_length": 8}, "model.hparams.pack_length=8: give max_length=16 or more"),
-        ({"max_length": 1}, "model.hparams.max_length=1: give a whole number, 2 or more"),
-        ({"dropout": 1.0}, "model.hparams.dropout=1.0: give from 0 to below 1"),
-        ({"label_smoothing": -0.1}, "model.hparams.label_smoothing=-0.1: give"),
-        ({"beam": 0}, "model.hparams.beam=0: give a whole number of hypotheses"),
-        ({"eval_batch_size": 0}, "model.hparams.eval_batch_size=0: give a whole number of tokens"),
-        ({"epochs": 0}, "model.hparams.epochs=0: give a whole number, 1 or more"),
+        ({"width": 18}, r"model.hparams.width=18: must be a multiple of 2 \* heads=2"),
+        ({"pack_length": 8}, "model.hparams.pack_length=8: must be max_length=16 or more"),
+        ({"max_length": 1}, "model.hparams.max_length=1: must be a whole number, 2 or more"),
+        ({"dropout": 1.0}, "model.hparams.dropout=1.0: must be from 0 to below 1"),
+        ({"label_smoothing": -0.1}, "model.hparams.label_smoothing=-0.1: must be"),
+        ({"beam": 0}, "model.hparams.beam=0: must be a whole number of hypotheses"),
+        ({"eval_batch_size": 0}, "model.hparams.eval_batch_size=0: must be a whole number of tokens"),
+        ({"epochs": 0}, "model.hparams.epochs=0: must be a whole number, 1 or more"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused(hparams: dict[str, Any], message: str) -> None:

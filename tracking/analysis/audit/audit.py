@@ -48,12 +48,12 @@ def audited(report: Mapping[str, Any], roots: Sequence[Path]) -> tuple[AuditResu
 def _shape(report: Mapping[str, Any], tally: AuditResult) -> None:
     """Note the parts that are missing, and those that cannot be recomputed."""
     for key, kind in ASKED.items():
-        tally.note(isinstance(report.get(key), kind), f"{key}: the report has {report.get(key)!r}; make it again")
+        tally.note(isinstance(report.get(key), kind), f"{key}: the report has {report.get(key)!r}. Next: make it again")
     for key in SECTIONS:
         kinds = dict if key == "spent_usd" else list
-        tally.note(isinstance(report.get(key), kinds), f"the report has no {key}; make it again")
+        tally.note(isinstance(report.get(key), kinds), f"the report has no {key}. Next: make it again")
     for key, kind in ANSWERS.items():
-        tally.note(isinstance(report.get(key), kind), f"the report has no {key}; make it again")
+        tally.note(isinstance(report.get(key), kind), f"the report has no {key}. Next: make it again")
     for key in report.keys() - {*WORDS, *ASKED, *ANSWERS, *SECTIONS}:
         tally.note(False, f"{key}: a part of this name cannot be recomputed")
 

@@ -57,12 +57,12 @@ def audit_folder(folder: Path, roots: Sequence[Path]) -> AuditResult:
         report = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{folder}: no report.json in it; give the folder that a report was written to"
+            f"{folder}: report.json is missing. Next: give the folder that a report was written to"
         ) from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     if not isinstance(report, dict) or "runs" not in report:
-        raise ValueError(f"{path}: it is not about runs; give the folder of a report on runs")
+        raise ValueError(f"{path}: is not a report on runs. Next: give the folder of a report on runs")
     tally, evidence = audited(report, roots)
     if evidence is not None:
         audit_pictures(folder, evidence, tally)
@@ -73,7 +73,7 @@ def audit_folder(folder: Path, roots: Sequence[Path]) -> AuditResult:
         try:
             compare_file(report, (folder / name).read_text(encoding="utf-8"), tally)
         except (LookupError, TypeError, AttributeError):
-            tally.note(False, f"{name}: report.json has not the parts that it is made of")
+            tally.note(False, f"{name}: report.json lacks parts of it")
     return tally
 
 

@@ -46,7 +46,7 @@ class Values:
             if self.key(axis) not in self._known and all(axis not in self.config(run) for run in runs):
                 shown = sorted(key for key in self._known if not key.startswith(("mlflow.", "timetrial.")))
                 raise ValueError(
-                    f"--by {axis}: no run has such a param, tag or key of config.yaml; there are: {', '.join(shown)}"
+                    f"--by {axis}: no run has such a param, tag or key of config.yaml. Allowed: {', '.join(shown)}"
                 )
 
 

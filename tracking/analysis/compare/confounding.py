@@ -94,7 +94,7 @@ def differences(
     if shared_runs := [run for run in runs if "neighbours" in run.tags]:
         others = _abridged([f"{run.name}: {run.tags['neighbours']}" for run in shared_runs], "; ")
         sentences.append(
-            f"{len(shared_runs)} of {counted(len(runs), 'run')} had neighbours on their cores or GPUs ({others})"
+            f"{len(shared_runs)} of {counted(len(runs), 'run')} shared cores or GPUs with other programs ({others})"
         )
     sampled = sample(settings, MOST_FILES)
     files = {}
@@ -113,7 +113,8 @@ def _unknown(runs: Sequence[Run], sampled: Sequence[Run], files: Mapping[str, Ma
     sentences = []
     if blank := [run for run in runs if not has_environment(run)]:
         sentences.append(
-            f"{_runs_have(blank, runs)} no env.* tags: GPU, driver and CUDA are not known; leave these runs out, or "
+            f"{_runs_have(blank, runs)} no env.* tags: GPU, driver and CUDA are not known. Next: leave these runs out,"
+            " or "
             "repeat them"
         )
     if without := [run for run in sampled if "fingerprint" not in files[run.id]]:
@@ -222,6 +223,6 @@ def check_shared(baseline: Sequence[Run], candidate: Sequence[Run]) -> None:
     if sharing and len(sharing) < len(everything):
         raise ValueError(
             f"{len(sharing)} of {len(everything)} runs shared their machine ({sharing[0].name}:"
-            f" {sharing[0].tags['neighbours']}), and the others did not, so their speeds do not compare; name runs of"
-            f" one kind, or give {WITH_NEIGHBOURS}"
+            f" {sharing[0].tags['neighbours']}), and the others did not, so their speeds do not compare. Next: name"
+            f" runs of one kind, or give {WITH_NEIGHBOURS}"
         )

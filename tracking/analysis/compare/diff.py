@@ -39,10 +39,13 @@ def chosen(store: Runs, selectors: Sequence[str]) -> list[Run]:
     """The runs in the order in which they were named. Raises ValueError for fewer than 2 or more than MOST_RUNS."""
     runs = {run.id: run for selector in selectors for run in store.find([selector])}
     if len(runs) < 2:
-        raise ValueError(f"{' '.join(selectors)}: names {len(runs)} run; a difference needs two: name another")
+        raise ValueError(
+            f"{' '.join(selectors)}: names {len(runs)} run, and a difference needs two. Next: name another"
+        )
     if len(runs) > MOST_RUNS:
         raise ValueError(
-            f"{' '.join(selectors)}: names {len(runs)} runs; at most {MOST_RUNS} fit beside each other: give the ids of"
+            f"{' '.join(selectors)}: names {len(runs)} runs; at most {MOST_RUNS} fit beside each other. Next: give the"
+            " ids of"
             f" a few, such as {' '.join(list(runs)[:2])}"
         )
     return list(runs.values())

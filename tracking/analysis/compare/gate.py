@@ -39,7 +39,7 @@ class Question:
     def check(self) -> None:
         """Raise ValueError for a question that no runs can answer."""
         if not 0.5 < self.confidence < 1:
-            raise ValueError(f"--confidence {self.confidence:g}: give a number above 0.5 and below 1, such as 0.95")
+            raise ValueError(f"--confidence {self.confidence:g}: must be above 0.5 and below 1, such as 0.95")
         if self.metric in quantities.CATALOGUE:
             check_metric(self.metric, quantities.better(self.metric))
 
@@ -53,8 +53,8 @@ def judge(store: Runs, question: Question) -> GateVerdict:
         if not sides[name]:
             wanted = " ".join(f"{key}={value}" for key, value in question.where)
             counted = [run for run in runs if not run.uncounted]
-            why = f"has {wanted}" if counted else "counts in a mean: each is a warm-up; name others"
-            raise ValueError(f"--{name} {' '.join(selectors)}: none of its runs ({len(runs)}) {why}")
+            why = f"has {wanted}" if counted else "is counted: each is a warm-up. Next: name others"
+            raise ValueError(f"--{name} {' '.join(selectors)}: no run of {len(runs)} {why}")
     check_sides(sides, question.metric)
     if not question.with_neighbours:
         confounding.check_shared(*sides.values())
@@ -75,7 +75,7 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
     both = {run.id for run in baseline} & {run.id for run in candidate}
     if both:
         name = next(run.name for run in baseline if run.id in both)
-        raise ValueError(f"{name} and {len(both) - 1} more are on both sides; give each side runs of its own")
+        raise ValueError(f"{name} and {len(both) - 1} more are on both sides. Next: give each side runs of its own")
     for name, runs in sides.items():
         params = [{key: value for key, value in run.params.items() if key not in REPEATS} for run in runs]
         mixed = {key: list(dict.fromkeys(values)) for key, values in sorted(differing(params), key=by_likelihood)}
@@ -83,19 +83,20 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
             shown = "; ".join(f"{key}: {', '.join(values)}" for key, values in mixed.items())
             key, values = next(iter(mixed.items()))
             raise ValueError(
-                f"--{name}: holds runs of several settings ({shown}); a mean needs one: name the runs of one setting,"
+                f"--{name}: holds runs of several settings ({shown}), and a mean needs one. Next: name the runs of one"
+                " setting,"
                 f" or give --where {key}={values[0]}"
             )
     for key in TASK:
         ours, theirs = (runs[0].params.get(key, NONE) for runs in (baseline, candidate))
         if ours != theirs:
             raise ValueError(
-                f"the sides train different workloads ({key}: {ours} and {theirs}); give runs of the same model,"
+                f"the sides train different workloads ({key}: {ours} and {theirs}). Next: give runs of the same model,"
                 " dataset and target"
             )
     if metric in UNTIL_CENSORED and (words := uneven(sides)):
         raise ValueError(
-            f"--metric {metric}: {words[0]}; give runs with one interval, or a metric that is not to accuracy"
+            f"--metric {metric}: {words[0]}. Next: give runs with one interval, or a metric that is not to accuracy"
         )
     everything = [*baseline, *candidate]
     reachable = metric in UNTIL_CENSORED and any(is_censored(run) for run in everything)
@@ -106,7 +107,7 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
     ):
         declared = agreed(everything)
         known = sorted({key for run in everything for key in run.metrics if quantities.better(key, declared)})
-        raise ValueError(f"--metric {metric}: no run has it; there are: {', '.join(known) or '(none)'}")
+        raise ValueError(f"--metric {metric}: no run has it. Allowed: {', '.join(known) or '(none)'}")
 
 
 def in_pairs(sides: Mapping[str, Sequence[Run]], metric: str) -> dict[str, list[Run]]:
@@ -119,8 +120,8 @@ def in_pairs(sides: Mapping[str, Sequence[Run]], metric: str) -> dict[str, list[
     if baseline != candidate or len(set(baseline)) < len(baseline):
         words = "; ".join(f"{name}: {', '.join(of_side) or '(none)'}" for name, of_side in seeds.items())
         raise ValueError(
-            f"--paired: both sides need runs with {metric} of the same seeds, each once ({words}); name such runs, or"
-            " leave --paired out"
+            f"--paired: both sides need runs with {metric} of the same seeds, each once ({words}). Next: name such"
+            " runs, or leave --paired out"
         )
     return ordered
 

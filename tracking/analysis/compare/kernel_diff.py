@@ -72,7 +72,7 @@ class KernelDiff:
 def kernel_diff(store: Runs, runs: Sequence[Run]) -> tuple[KernelDiff, list[str]]:
     """The difference of two runs' profiles of rank 0, and notes. Raises ValueError for a run without a profile."""
     if len(runs) != 2:
-        raise ValueError(f"--kernels compares the profiles of two runs, not {len(runs)}; name two")
+        raise ValueError(f"--kernels compares the profiles of two runs, not {len(runs)}. Next: name two")
     profiles = [_profile(store, run) for run in runs]
     first, second = (profile.first for profile in profiles)
     notes = [f"{run.name}: {note}" for run, profile in zip(runs, profiles, strict=True) for note in profile.notes]
@@ -112,7 +112,7 @@ def _profile(store: Runs, run: Run) -> kernels.Profile:
         profile = kernels.read(store.text(run, kernels.PROFILE))
     except FileNotFoundError:
         raise ValueError(
-            f"{run.name}: no {kernels.PROFILE}, since its steps were not traced; train it with profile=true"
+            f"{run.name}: no {kernels.PROFILE}, since its steps were not traced. Next: train it with profile=true"
         ) from None
     except ValueError as error:
         raise ValueError(f"{run.name}: {error}") from error

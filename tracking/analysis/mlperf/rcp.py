@@ -128,8 +128,8 @@ def _checker() -> ModuleType:
     try:
         from mlperf_logging.rcp_checker import rcp_checker
     except ImportError:
-        raise ValueError(f"--rcp needs the package {PACKAGE.replace('_', '-')}, which holds the reference's epochs: "
-                         "pip install mlperf-logging (the extra mlperf)") from None  # fmt: skip
+        raise ValueError(f"--rcp needs the package {PACKAGE.replace('_', '-')}, which holds the reference's epochs. "
+                         "Next: pip install mlperf-logging (the extra mlperf)") from None  # fmt: skip
     module: ModuleType = rcp_checker
     return module
 

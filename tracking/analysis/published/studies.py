@@ -80,7 +80,7 @@ def known_studies(names: Iterable[str]) -> list[str]:
     unknown = [name for name in studies if name not in NAMES]
     if unknown or not studies:
         shown = ", ".join(unknown) or "(none)"
-        raise ConfigError(f"reference {shown}: no such published study; allowed: {', '.join(NAMES)}")
+        raise ConfigError(f"reference {shown}: no such published study. Allowed: {', '.join(NAMES)}")
     return studies
 
 

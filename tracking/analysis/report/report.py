@@ -155,7 +155,7 @@ def make(
     need_finished(runs, selectors)
     if metric and not any(metric in run.metrics for run in runs):
         there = sorted({key for run in runs for key in run.metrics if not key.startswith(quantities.SYSTEM)})
-        raise ValueError(f"--metric {metric}: no run has it; there are: {', '.join(there)}")
+        raise ValueError(f"--metric {metric}: no run has it. Allowed: {', '.join(there)}")
     values = axis_values.Values(store, runs)
     axes = axis_values.with_pairs(list(by) or axis_values.likely_axes(runs), runs)
     values.check(axes, runs)

@@ -38,7 +38,8 @@ class MlflowRuns:
         self.source = strip_credentials(self._uri)
         if self._uri.startswith("sqlite:///") and not Path(urlsplit(self._uri).path[1:]).exists():
             raise ValueError(
-                f"{self.source}: no such database; give --uri or MLFLOW_TRACKING_URI, or --from-folders with --runs-dir"
+                f"{self.source}: no such database. Next: give --uri or MLFLOW_TRACKING_URI, or --from-folders with"
+                " --runs-dir"
             )
         self._artifact_uris: dict[str, str] = {}  # by run id
         for name, value in ENVIRONMENT.items():
@@ -157,7 +158,7 @@ class MlflowRuns:
     def _unknown(self, selector: str) -> str:
         if selector in self._experiments.values():
             return (
-                f"{selector}: this experiment of {self.source} has no runs yet; train into it with "
+                f"{selector}: this experiment of {self.source} has no runs yet. Next: train into it with "
                 f"tracking.experiment={selector}, upload folders with `{TRACKING} sync`, or name another"
             )
         parents = self._search(

@@ -163,8 +163,8 @@ def need_finished(runs: Sequence[Run], selectors: Sequence[str]) -> None:
         running = any(run.status == "RUNNING" for run in runs)
         wait = f"Wait for the running ones, or mark them as ended with `{TRACKING} sync --ended`. " if running else ""
         raise ValueError(
-            f"{' '.join(selectors)}: no run finished: {ended}. {wait}For why a run failed, see its "
-            f"note in MLflow and its worker.log. Continue a sweep with {LAUNCH} sweep.resume=ID"
+            f"{' '.join(selectors)}: no run finished: {ended}. {wait}Next: see why in its note in MLflow and its"
+            f" worker.log; continue a sweep with {LAUNCH} sweep.resume=ID"
         )
 
 

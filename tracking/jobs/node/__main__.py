@@ -29,9 +29,7 @@ def main(folders: list[str]) -> int:
     folder = Path(folders[0])
     if not folder.is_dir():
         node = os.environ.get("SLURMD_NODENAME") or platform.node()
-        print(
-            f"node {node}: there is no {folder}; runs_dir has to lie on a file system that all nodes share", flush=True
-        )
+        print(f"node {node}: {folder} is missing. Next: give a runs_dir that all nodes share", flush=True)
         return 1
     return supervise(folder)
 

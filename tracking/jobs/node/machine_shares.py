@@ -55,11 +55,11 @@ def cut(number: int, cores: Sequence[Core], gpus: Mapping[str, int | None], gpus
     """
     asked = f"sweep.jobs_at_once={number}"
     if len(cores) < number:
-        raise ConfigError(f"{asked}: {len(cores)} cores are there, and each job needs one of its own; give fewer")
+        raise ConfigError(f"{asked}: this machine has {len(cores)} cores, and each job needs one. Next: give fewer")
     if len(gpus) < number * gpus_each:
         raise ConfigError(
-            f"{asked}: {len(gpus)} GPUs are visible, and {number} jobs of gpus={gpus_each} need {number * gpus_each};"
-            " give fewer jobs, or fewer GPUs"
+            f"{asked}: {len(gpus)} GPUs are visible, and {number} jobs of gpus={gpus_each} need {number * gpus_each}."
+            " Next: give fewer jobs, or fewer GPUs"
         )
     ordered = sorted(cores, key=lambda core: (core.numa, core.threads))
     each = len(cores) // number

@@ -61,7 +61,7 @@ def job_of(folder: Path) -> str:
 
 
 def unknown(job_id: str) -> Failure:
-    return Failure("error", f"Slurm has job {job_id} no more, and nothing says how it ended (there is no accounting)")
+    return Failure("error", f"Slurm no longer knows job {job_id}, and without accounting nothing says how it ended")
 
 
 def explained(folder: Path, job_id: str, state: JobState | None) -> Failure:

@@ -85,7 +85,9 @@ def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 def check_commands() -> None:
     """Raise ConfigError if Slurm's commands are missing."""
     if not shutil.which("sbatch"):
-        raise ConfigError("cluster=slurm: no sbatch is here; log in to a node of the cluster, or give cluster=none")
+        raise ConfigError(
+            "cluster=slurm: sbatch is not on the PATH. Next: log in to a node of the cluster, or give cluster=none"
+        )
 
 
 def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
@@ -113,7 +115,9 @@ def submit(script: Path, options: Sequence[str] = (), mirrors: bool = False) -> 
     own = {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_")} if mirrors else {}
     printed = run(["sbatch", "--parsable", *options, str(script)], environment() | own).strip()
     if not JOB_ID.fullmatch(printed):
-        raise ConfigError(f"sbatch printed {printed[:200]!r} in place of a job's id; see `squeue --me` for the job")
+        raise ConfigError(
+            f"sbatch printed {printed[:200]!r} in place of a job's id. Next: see `squeue --me` for the job"
+        )
     return printed
 
 

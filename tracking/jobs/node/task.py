@@ -37,7 +37,9 @@ class Task:
                 environ.get("SLURMD_NODENAME") or platform.node(),
             )
         except (KeyError, ValueError) as error:
-            raise ConfigError(f"{error}: srun sets it, and has not started this process; use job.sbatch") from None
+            raise ConfigError(
+                f"{error}: srun sets it, and has not started this process. Next: use job.sbatch"
+            ) from None
 
     @classmethod
     def local(cls) -> Task:
@@ -54,12 +56,12 @@ class Task:
             if given != config.nodes:
                 raise ConfigError(
                     f"nodes={config.nodes}: Slurm's job {self.job_id} has {given} {what}, and needs one on each of"
-                    f" {config.nodes} nodes; see cluster.lines and the options of the allocation"
+                    f" {config.nodes} nodes. Next: see cluster.lines and the options of the allocation"
                 )
         if num_gpus < config.num_gpus():
             raise ConfigError(
-                f"gpus={config.gpus}: {num_gpus} visible on node {self.node}; see cluster.gpus_option, which asks for"
-                " them, or give fewer"
+                f"gpus={config.gpus}: {num_gpus} visible on node {self.node}. Next: see cluster.gpus_option, which"
+                " asks for them, or give fewer"
             )
 
     @property

@@ -43,7 +43,7 @@ def check_own(folder: Path, ticket: Ticket) -> None:
     if not signature.is_own(_signed(folder, ticket), ticket.signature):
         raise ConfigError(
             f"{folder / FILE}: names job {ticket.job_id}, and was not written by you on this machine; nothing is done"
-            " to that job: if it is yours, use scancel and scontrol yourself"
+            " to that job. Next: if it is yours, use scancel and scontrol yourself"
         )
 
 

@@ -80,7 +80,7 @@ def words_of(key: str, line: str, gpus: str = "") -> list[str]:
     try:
         return shlex.split(line.replace("{gpus}", gpus) if gpus else line)
     except ValueError as error:
-        raise ConfigError(f"cluster.{key}: {line}: {error}; close its quotes") from None
+        raise ConfigError(f"cluster.{key}: {line}: {error}. Next: close its quotes") from None
 
 
 def asked_for(cluster: ClusterConfig) -> dict[str, str | int | None]:

@@ -23,7 +23,7 @@ def follow(folder: Path, started: float, trust: bool = False) -> int:
     ownership.check(folder, configs, f"follow {folder}", trust, how="--trust")
     config = configs[0]
     if config.cluster.kind != "slurm":
-        raise ConfigError(f"{folder}: was not submitted to a cluster; show it with {tracking_command()} report")
+        raise ConfigError(f"{folder}: was not submitted to a cluster. Next: show it with {tracking_command()} report")
     server.named(None)  # the environment's server, which this user means
     config.tracking.uri = resume.own_server(folder)
     return Launcher(config, [], started).follow(folder)

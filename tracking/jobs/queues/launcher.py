@@ -63,7 +63,7 @@ class Launcher:
         On a cluster, each node checks the stack itself.
         """
         if len({config.cluster.kind for config in configs}) > 1:
-            raise ConfigError("cluster: all jobs of a sweep run on one kind of cluster; give one cluster")
+            raise ConfigError("cluster: all jobs of a sweep run on one kind of cluster. Next: give one cluster")
         self._refused.judged(verdicts)
         if configs:
             self._queue.check(configs)
@@ -98,7 +98,7 @@ class Launcher:
         try:
             job.owner = own_folder(job, root, None, self._uploads.uri, self._say)
         except OSError as error:
-            raise ConfigError(f"runs_dir={root}: {error}; give a folder that you can write to") from error
+            raise ConfigError(f"runs_dir={root}: {error}. Next: give a folder that you can write to") from error
         except Interrupted:
             return 1  # stopped before there was a run to show
         job.folder = job.owner.folder
@@ -129,9 +129,9 @@ class Launcher:
                     resume.settle(folder, jobs, self._adopts, self._console)
                     sweep.reopen(folder)
             except run_lock.Running as error:
-                raise ConfigError(f"{folder}: {error}; wait for it, or stop it") from error
+                raise ConfigError(f"{folder}: {error}. Next: wait for it, or stop it") from error
             except OSError as error:
-                raise ConfigError(f"runs_dir={root}: {error}; give a folder that you can write to") from error
+                raise ConfigError(f"runs_dir={root}: {error}. Next: give a folder that you can write to") from error
             self._uploads.take_up([path for path in run_folder.run_folders(folder) if path != folder])
             self._look_back(folder.parent)
             self._mark(folder)

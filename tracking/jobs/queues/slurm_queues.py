@@ -32,7 +32,7 @@ class BatchQueue(Queue):
             try:
                 slurm.test([option for option in options if not option.startswith("--output")])
             except ConfigError as error:
-                raise ConfigError(f"cluster=slurm: Slurm refuses the job: {error}; change cluster.*") from None
+                raise ConfigError(f"cluster=slurm: Slurm refuses the job: {error}. Next: change cluster.*") from None
             except slurm.Away as error:
                 raise ConfigError(f"cluster=slurm: Slurm does not answer: {error}") from None
 
@@ -66,12 +66,15 @@ class AllocationQueue(Queue):
         nodes = os.environ.get("SLURM_JOB_NUM_NODES", "")
         if not nodes.isdigit() or "SLURM_JOB_ID" not in os.environ:
             raise ConfigError(
-                "cluster=here: no Slurm allocation found (SLURM_JOB_ID or SLURM_JOB_NUM_NODES is not set); start it in"
-                " salloc or in a batch script, or give cluster=slurm"
+                "cluster=here: no Slurm allocation found (SLURM_JOB_ID or SLURM_JOB_NUM_NODES is not set). Next:"
+                " start it in salloc or in a batch script, or give cluster=slurm"
             )
         for config in configs:
             if config.nodes > int(nodes):
-                raise ConfigError(f"nodes={config.nodes}: the allocation {os.environ['SLURM_JOB_ID']} has {nodes}")
+                raise ConfigError(
+                    f"nodes={config.nodes}: the allocation {os.environ['SLURM_JOB_ID']} has {nodes} nodes. Next: give"
+                    " fewer"
+                )
 
     def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, started: float, after: str = "") -> Ticket:
         folder = owner.folder

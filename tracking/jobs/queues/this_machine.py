@@ -41,10 +41,10 @@ class Machine(Queue):
             return
         option = f"sweep.jobs_at_once={self.at_once}"
         if any(config.nodes > 1 for config in configs):
-            raise ConfigError(f"{option}: only jobs with nodes=1 share a machine; give nodes=1")
+            raise ConfigError(f"{option}: only jobs with nodes=1 share a machine. Next: give nodes=1")
         if chosen := next((config.gpus for config in configs if isinstance(config.gpus, list)), None):
             raise ConfigError(
-                f"gpus={chosen}: {option} gives each job its own GPUs; give their number,"
+                f"gpus={chosen}: {option} gives each job its own GPUs. Next: give their number,"
                 " and list the GPUs that may be used in CUDA_VISIBLE_DEVICES"
             )
         gpus = {gpu.uuid: machine_shares.numa_of_pci(nvml.bus_id(gpu.uuid)) for gpu in nvml.visible_gpus()}
@@ -55,15 +55,15 @@ class Machine(Queue):
         if self._divides_gpus and len(cores) < len(gpus):
             raise ConfigError(
                 f"{option}: a search needs a core for each of the {len(gpus)} GPUs, but this machine has"
-                f" {len(cores)} cores; give sweep.jobs_at_once=1"
+                f" {len(cores)} cores. Next: give sweep.jobs_at_once=1"
             )
         self._shares = machine_shares.cut(each[0], cores, gpus, each[1])
         on_cpu = [config for config in configs if not (self._divides_gpus and config.on_gpu())]
         widest = max((config.cpu_processes for config in on_cpu), default=0)
         if widest > len(self._shares[0].threads):
             raise ConfigError(
-                f"{option}: each job has {len(self._shares[0].threads)} cores, but"
-                f" cpu_processes={widest} need one each; give fewer"
+                f"{option}: each job has {len(self._shares[0].threads)} cores, but cpu_processes={widest} need one"
+                " each. Next: give fewer"
             )
 
     def expect(self) -> None:

@@ -40,15 +40,15 @@ def search_of(
             if is_search(asked.config):
                 name = search_name(asked.config)
                 raise ConfigError(
-                    f"sweep.resume={asked.config.sweep.resume}: the sweep is not a search; leave {name} out"
+                    f"sweep.resume={asked.config.sweep.resume}: the sweep is not a search. Next: leave {name} out"
                 )
             return None
         asked = _as_it_began(asked, resumed[0])
         check_unchanged(resumed[0], make)
         if words and words != first.axes:
             raise ConfigError(
-                f"{' '.join(words)}: the search goes on with the axes that it has: {' '.join(first.axes)}; leave them"
-                " out, or begin a new search"
+                f"{' '.join(words)}: the search goes on with the axes that it has: {' '.join(first.axes)}. Next: leave"
+                " them out, or begin a new search"
             )
         words = first.axes
     elif not is_search(asked.config):
@@ -60,11 +60,13 @@ def search_of(
     searched = [_axis(asked.config, word, parsed) for word in words]
     keys = [axis.key for axis in searched]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
-        raise ConfigError(f"{twice}: is an axis twice in {' '.join(words)}; give it once")
+        raise ConfigError(f"{twice}: is an axis twice in {' '.join(words)}. Next: give it once")
     if asked.config.sweep.until_decided:
         check_few(words, searched)
     elif importlib.util.find_spec("optuna") is None:
-        raise ConfigError(f"{search_name(asked.config)}: needs Optuna; pip install 'optuna>=5,<6' (the extra search)")
+        raise ConfigError(
+            f"{search_name(asked.config)}: needs Optuna. Next: pip install 'optuna>=5,<6' (the extra search)"
+        )
     return SearchJobs(asked, searched, make, resumed, trace_file.refused(folder, searched) if folder else (), num_gpus)
 
 
@@ -87,7 +89,7 @@ def check_unchanged(first: Job, make: Callable[[list[str]], RunConfig]) -> None:
     if differing:
         raise ConfigError(
             f"sweep.resume: {' '.join(first.overrides)} gives another {differing[0]} than the search began with: its"
-            " words, a YAML or the machine have changed; put that back, or begin a new search"
+            " words, a YAML or the machine have changed. Next: put that back, or begin a new search"
         )
 
 
@@ -109,7 +111,7 @@ def _as_it_began(asked: Job, first: Job) -> Job:
     search = dataclasses.replace(first.config.search, setting={}, phase="", block=None, cap_sec=None, trial=0)
     others = [word for word in asked.overrides if word.startswith("search.") and not word.startswith("search.budget=")]
     if others:
-        raise ConfigError(f"{others[0]}: a search goes on as it began; only search.budget may be given anew")
+        raise ConfigError(f"{others[0]}: a search goes on as it began. Allowed: search.budget")
     given = [word for word in asked.overrides if word.startswith(GIVEN_ANEW)]
     keys = {word.partition("=")[0] for word in given}
     words = [word for word in words if word.partition("=")[0] not in keys] + given

@@ -71,5 +71,5 @@ def earlier_search(config: RunConfig, axes: Sequence[Axis]) -> tuple[list[dict[s
         names = [path.name for path in files.folders(root, trace_file.TRACE)] if root.is_dir() else []
         known = f"there are: {', '.join(names)}" if names else "it has no search yet"
         raise ConfigError(
-            f"search.from={name}: {error}; give a search in runs_dir={config.runs_dir}: {known}"
+            f"search.from={name}: {error}. Next: give a search in runs_dir={config.runs_dir}: {known}"
         ) from None

@@ -41,7 +41,7 @@ def best_of(folder: Path, axes: Sequence[Axis]) -> list[dict[str, Scalar]]:
         settings = [*(own["named"] or own["leading"] or {} for own in each), *groups]
         known = [{axis.key: setting[axis.key] for axis in axes if axis.key in setting} for setting in settings]
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder / TRACE} is no trace of a search ({error!r})") from error
+        raise ValueError(f"{folder / TRACE} is not a search's trace ({error!r})") from error
     on_axes = [{axis.key: setting[axis.key] for axis in axes if axis.holds(setting.get(axis.key))} for setting in known]
     return [setting for place, setting in enumerate(on_axes) if setting and setting not in on_axes[:place]]
 
@@ -56,7 +56,7 @@ def runs_of(folder: Path, axes: Sequence[Axis], objective: str) -> list[SearchTr
         rows = content["trials"] if content["asked"]["objective"] == objective else []
         known = [_run_of(row) for row in rows if row["run"] is not None and row["state"] in ENDED]
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder / TRACE} is no trace of a search ({error!r})") from error
+        raise ValueError(f"{folder / TRACE} is not a search's trace ({error!r})") from error
     alike = all(trial.setting.keys() == {axis.key for axis in axes} for trial in known)
     return [trial for trial in known if all(_lies_on(axis, trial.setting[axis.key]) for axis in axes)] if alike else []
 

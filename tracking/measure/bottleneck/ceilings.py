@@ -52,7 +52,7 @@ def save(measured: Ceilings) -> Path:
     """Keep ceilings in the cache; return the file. Raises OSError, and ValueError if the hardware is not known."""
     hardware_id = measured.environment.get("env.hardware_id")
     if not hardware_id:
-        raise ValueError("no hardware id for this machine, so its ceilings cannot be kept: see `fingerprint`")
+        raise ValueError("no hardware id for this machine, so its ceilings cannot be kept. Next: see `fingerprint`")
     path = path_of(hardware_id)
     private_folder(FOLDER)
     documents.write_json(path, measured)

@@ -85,7 +85,7 @@ def read(text: str) -> Profile:
         if profile.num_steps and "0" not in profile.summaries:
             raise ValueError("rank 0 is missing")
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{PROFILE}: is damaged ({str(error)[:200]}); put a copy in place") from None
+        raise ValueError(f"{PROFILE}: is damaged ({str(error)[:200]}). Next: put a copy in place") from None
     return profile
 
 

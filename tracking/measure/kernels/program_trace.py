@@ -36,21 +36,21 @@ def load(path: Path, most_bytes: float) -> Mapping[str, Any]:
         with gzip.open(path) if packed else path.open("rb") as file:
             content = file.read(int(most_bytes) + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path}: is torn: {error}; let the program end its trace before it exits") from None
+        raise ValueError(f"{path}: is torn: {error}. Next: let the program end its trace before it exits") from None
     if len(content) > most_bytes:
         raise ValueError(
-            f"{path}: is larger than profile.trace_megabytes={most_bytes / 1e6:g} unpacked; trace fewer steps, or give"
-            " a larger value"
+            f"{path}: is larger than profile.trace_megabytes={most_bytes / 1e6:g} unpacked. Next: trace fewer steps,"
+            " or give a larger value"
         )
     try:
         document = json.loads(content)
     except ValueError as error:
         raise ValueError(
-            f"{path}: is torn, or not JSON ({error}); let the program end its trace before it exits"
+            f"{path}: is torn, or not JSON ({error}). Next: let the program end its trace before it exits"
         ) from None
     events = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
-        raise ValueError(f"{path}: holds no traceEvents; give a trace of torch.profiler or jax.profiler")
+        raise ValueError(f"{path}: holds no traceEvents. Next: give a trace of torch.profiler or jax.profiler")
     return {"traceEvents": events}
 
 

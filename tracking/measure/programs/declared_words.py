@@ -27,7 +27,7 @@ def compiled(pattern: str, groups: int = 1) -> re.Pattern[str]:
         raise ValueError(f"is not a regular expression: {error}") from None
     if expression.groups != groups:
         words = "none" if groups == 0 else "exactly one, around the number"
-        raise ValueError(f"has {expression.groups} groups (...); give {words}, and write others as (?:...)")
+        raise ValueError(f"has {expression.groups} groups (...). Next: give {words}, and write others as (?:...)")
     return expression
 
 

@@ -81,5 +81,5 @@ def _metrics(values: dict[str, Any], prefix: str = "") -> dict[str, float]:
         if not journal.is_key(prefix + key):
             raise ValueError(f"{checked_values.shown(key)}: MLflow accepts {journal.KEY_RULE}")
         if is_measured(prefix + key):
-            raise ValueError(f"{key}: timetrial uses this name for its own measurements; give another one")
+            raise ValueError(f"{key}: timetrial uses this name for its own measurements. Next: give another one")
     return {key: checked_values.number(value, key) for key, value in values.items()}

@@ -192,9 +192,9 @@ def epochs_trained(trainer: pl.Trainer) -> int | float:
 def divergence_advice(config: RunConfig) -> str:
     """Advice for a loss that is not finite."""
     advice = (
-        f"the learning rate, here up to {config.learning_rate():g}, is probably too high: give a lower"
+        f"The learning rate, here up to {config.learning_rate():g}, is probably too high. Next: give a lower"
         " model.optimizer.lr or another model.optimizer.lr_scaling"
     )
     if config.precision.name != "fp16":
         return advice
-    return f"{advice}; or a value exceeds fp16's largest, 65,504: give precision=bf16, or fp32 on a GPU without bf16"
+    return f"{advice}; if a value exceeds fp16's largest, 65,504, give precision=bf16, or fp32 on a GPU without bf16"

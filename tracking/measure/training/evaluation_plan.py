@@ -87,11 +87,13 @@ def planned(
     cut = ", the last one cut" if plan.num_steps < num_batches * max_epochs else ""
     long = f"the training has {plan.num_steps:,} steps ({max_epochs} epochs of {num_batches:,}{cut})"
     if every is not None and every > plan.num_steps:
-        raise ConfigError(f"{key}: is longer than the training; {long}: give a smaller value")
+        raise ConfigError(f"{key}: is longer than the training: {long}. Next: give a smaller value")
     if every is not None and limited and every > num_batches:
-        raise ConfigError(f"limit_train_batches={num_batches}: is smaller than {key}; give a shorter interval")
+        raise ConfigError(f"limit_train_batches={num_batches}: is smaller than {key}. Next: give a shorter interval")
     if after >= plan.num_steps:
-        raise ConfigError(f"eval_after_steps={after}: leaves only the last evaluation; {long}: give a smaller value")
+        raise ConfigError(
+            f"eval_after_steps={after}: leaves only the last evaluation: {long}. Next: give a smaller value"
+        )
     if intervals.at_epochs and intervals.at_epochs[-1] > max_epochs:
-        raise ConfigError(f"eval_at_epochs={list(intervals.at_epochs)}: {long}: give epochs up to {max_epochs}")
+        raise ConfigError(f"eval_at_epochs={list(intervals.at_epochs)}: {long}. Next: give epochs up to {max_epochs}")
     return plan

@@ -114,10 +114,10 @@ class LoggedValues:
             raise ConfigError(f"self.log({name!r}): {error}") from error
         of_evaluation = hook.startswith(("validation_", "on_validation_"))
         if of_step and of_evaluation:
-            raise ConfigError(f"self.log({name!r}): an evaluation has one value; leave out on_step=True in {hook}")
+            raise ConfigError(f"self.log({name!r}): an evaluation has one value. Next: drop on_step=True in {hook}")
         reduction = reduce_fx if isinstance(reduce_fx, str) else getattr(reduce_fx, "__name__", str(reduce_fx))
         if reduction not in REDUCTIONS:
-            raise ConfigError(f"self.log({name!r}): reduce_fx={reduction}: allowed: {', '.join(REDUCTIONS)}")
+            raise ConfigError(f"self.log({name!r}): reduce_fx={reduction}. Allowed: {', '.join(REDUCTIONS)}")
         both = of_step and of_epoch  # Lightning gives such values two names
         options = LogCall(
             (f"{name}_step" if both else name) if of_step else None,
@@ -131,7 +131,7 @@ class LoggedValues:
             if any(key in (other.step_key, other.epoch_key) for other in self._options.values() if other != options):
                 raise ConfigError(
                     f"self.log({name!r}): {key} is logged already, with other options, or by both training and"
-                    " evaluation; give it another name"
+                    " evaluation. Next: give it another name"
                 )
         return options
 
@@ -225,12 +225,12 @@ class LoggedValues:
 def check_key(name: str, key: str) -> None:
     """Raise ConfigError for a key that MLflow does not accept, or that timetrial uses."""
     if not journal.is_key(key):
-        raise ConfigError(f"self.log({name!r}): MLflow does not accept the name; {journal.KEY_RULE}")
+        raise ConfigError(f"self.log({name!r}): MLflow does not accept the name. Allowed: {journal.KEY_RULE}")
     if key.startswith(OURS) or key in OUR_NAMES:
         ours = f"names that begin with {', '.join(OURS)}, and {', '.join(OUR_NAMES)}"
         raise ConfigError(
-            f"self.log({name!r}): {key} is a name that timetrial uses for its own measurements ({ours}); give another"
-            " one, such as train/<name> or valid/<name>"
+            f"self.log({name!r}): {key} is a name that timetrial uses for its own measurements ({ours}). Next: give"
+            " another one, such as train/<name> or valid/<name>"
         )
 
 
@@ -240,7 +240,7 @@ def check_value(name: str, value: Any) -> None:
         return
     what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
     raise ConfigError(
-        f"self.log({name!r}): is {what}; log a number or a tensor of one number (for a torchmetrics.Metric, its"
+        f"self.log({name!r}): is {what}. Next: log a number or a tensor of one number (for a torchmetrics.Metric, its"
         " compute() in on_validation_epoch_end)"
     )
 

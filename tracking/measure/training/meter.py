@@ -246,7 +246,7 @@ class Meter:
         first = int(torch.nonzero(~torch.isfinite(losses).all(dim=0))[0])
         rank = int(torch.nonzero(~torch.isfinite(losses[:, first]))[0])
         raise NonFiniteLoss(
-            f"the loss is {float(losses[rank, first])} at step {before + first + 1} (rank {rank}); {self._advice}"
+            f"the loss is {float(losses[rank, first])} at step {before + first + 1} (rank {rank}). {self._advice}"
         )
 
     def _log(self, window: throughput.Window, loss: float, logged: dict[str, float]) -> None:

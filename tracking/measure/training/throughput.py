@@ -82,8 +82,8 @@ def _read(values: Mapping[str, Any], evaluated: bool) -> Window:
     keys = ("rank_ms", "rank_wait_ms", "step_ms", "wait_ms")
     if missing := [key for key in keys if key not in values]:
         raise ConfigError(
-            f"resume: the run's journal has windows without {', '.join(missing)}, from an earlier version of timetrial;"
-            " resume the run with that version, or start it anew"
+            f"resume: the run's journal has windows without {', '.join(missing)}, from an earlier version of timetrial."
+            " Next: resume the run with that version, or start it anew"
         )
     rank, wait, step, step_wait = (tuple(1e-3 * value for value in values[key]) for key in keys)
     tokens = tuple(values[key] for key in (ONE_KIND, *TOKENS) if key in values)

@@ -44,7 +44,7 @@ def claim(client: PatientClient, experiment_id: str, uid: str, create: Callable[
         with client.request() as mlflow:
             mlflow.delete_run(run_id)
         time.sleep(random.uniform(0, MAX_PAUSE_SEC * 2**attempt))
-    raise TrackingUnavailable(f"copies of this folder (uid {uid}) keep creating runs: upload one copy at a time")
+    raise TrackingUnavailable(f"copies of this folder (uid {uid}) keep creating runs. Next: upload one copy at a time")
 
 
 def runs_of(client: PatientClient, experiment_id: str, uid: str) -> list[MlflowRun]:

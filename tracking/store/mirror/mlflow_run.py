@@ -26,7 +26,9 @@ SOURCE = {"mlflow.source.name": LAUNCH.removeprefix("python "), "mlflow.source.t
 def answered(answer_id: str, what: str) -> str:
     """The id in an answer. Raises TrackingUnavailable for an answer without an id, such as a proxy's."""
     if not answer_id:
-        raise TrackingUnavailable(f"the server has answered without {what}: check that MLflow answers, not a proxy")
+        raise TrackingUnavailable(
+            f"the server has answered without {what}. Next: check that MLflow answers, not a proxy"
+        )
     return answer_id
 
 
@@ -45,7 +47,7 @@ def ensure_experiment(client: MlflowClient, uri: str, name: str) -> str:
     answered(experiment.experiment_id, f"the experiment {name!r}")
     if experiment.lifecycle_stage != "active":
         raise TrackingRefused(
-            f"{strip_credentials(uri)}: the experiment {name!r} is deleted: give another tracking.experiment, or "
+            f"{strip_credentials(uri)}: the experiment {name!r} is deleted. Next: give another tracking.experiment, or "
             f"restore it with `mlflow experiments restore --experiment-id {experiment.experiment_id}`"
         )
     return str(experiment.experiment_id)

@@ -156,7 +156,7 @@ class ModelUpload:
                 if code_of(error) != "RESOURCE_DOES_NOT_EXIST":
                     raise
                 raise TrackingRefused(
-                    f"register_model={name}: the server has a prompt of that name; give another name"
+                    f"register_model={name}: the server has a prompt of that name. Next: give another name"
                 ) from None
 
 

@@ -34,12 +34,12 @@ def check_answer(response: Response, method: str) -> None:
     if not 200 <= response.status_code < 300 or (file and method == "GET"):
         return
     if response.request is not None and response.request.method != method:  # a redirect turns a POST into a GET
-        raise FalseAnswer(f"the {method} was redirected and became a {response.request.method}: {NEXT_STEP}")
+        raise FalseAnswer(f"the {method} was redirected and became a {response.request.method}. Next: {NEXT_STEP}")
     kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if (kind.endswith("json") and _is_object(response.content)) or (file and not response.content):
         return
     what = f"{len(response.content):,} bytes of {kind or 'no type'}" if response.content else "an empty answer"
-    raise FalseAnswer(f"HTTP {response.status_code} with {what} in place of MLflow's JSON object: {NEXT_STEP}")
+    raise FalseAnswer(f"HTTP {response.status_code} with {what} in place of MLflow's JSON object. Next: {NEXT_STEP}")
 
 
 def _is_object(content: bytes) -> bool:

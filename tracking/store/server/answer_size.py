@@ -24,7 +24,7 @@ def bounded(response: Response) -> Response:
             response.close()
             raise TooLargeAnswer(
                 f"HTTP {response.status_code} with more than {MOST_BYTES:,} bytes, unpacked, more than any answer of"
-                " MLflow's: check that this is the address of an MLflow server"
+                " MLflow's. Next: check that this is the address of an MLflow server"
             )
     response._content = bytes(content)  # as `Response.content` would have read it
     return response

@@ -30,7 +30,7 @@ def check_models(uri: str, register: bool) -> None:
             message = str(answer.get("message", ""))[:300] or "unknown request"
             option = key.partition("=")[0]
             raise TrackingRefused(
-                f"{key}: {strip_credentials(uri)} takes no models (HTTP {status}: {message}); leave {option} out"
+                f"{key}: {strip_credentials(uri)} takes no models (HTTP {status}: {message}). Next: leave {option} out"
                 " and keep the weights with save_model=final tracking.upload_model=true, or set tracking.uri to a"
                 " server of MLflow 3 that keeps models"
             )

@@ -117,6 +117,7 @@ def _refuse_redirection(response: Response, *_: Any, **__: Any) -> None:
     if server_of(target) != server_of(response.url):
         response.close()  # raising would leave it open
         raise Redirected(
-            f"{server_of(response.url)} redirects to another server, {server_of(target)}, which is not followed: give"
+            f"{server_of(response.url)} redirects to another server, {server_of(target)}, which is not followed. Next:"
+            " give"
             " that address if it is your server"
         )

@@ -66,9 +66,13 @@ def check_server(uri: str, experiment: str | None = None) -> None:
     """
     path = sqlite_path(uri)
     if path is not None and path.expanduser().is_dir():  # MLflow would try for minutes to open it
-        raise TrackingRefused(f"{uri}: {path} is a folder; give the database's file, as in sqlite:///{path}/mlflow.db")
+        raise TrackingRefused(
+            f"{uri}: {path} is a folder. Next: give the database's file, as in sqlite:///{path}/mlflow.db"
+        )
     if path is not None and not _may_be_database(path.expanduser()):
-        raise TrackingRefused(f"{uri}: {path} is not an SQLite database; give another file, or the name of a new one")
+        raise TrackingRefused(
+            f"{uri}: {path} is not an SQLite database. Next: give another file, or the name of a new one"
+        )
     if not connection.is_http(uri):
         return
     try:
@@ -81,7 +85,9 @@ def check_server(uri: str, experiment: str | None = None) -> None:
         answer_check.check_answer(response, "POST")
         problem = permissions.problem(uri, experiment) if experiment else None
     except connection.Misconfigured as error:
-        raise TrackingRefused(f"{strip_credentials(uri)}: {error}; or train now with tracking.offline=true") from None
+        raise TrackingRefused(
+            f"{strip_credentials(uri)}: {error}. Next: mend that, or train now with tracking.offline=true"
+        ) from None
     except OSError as error:  # the exceptions of requests are among them
         raise TrackingUnavailable(_message(uri, connection.outage(error))) from None
     if problem:

@@ -35,8 +35,8 @@ def cached_folder(
     wrong = _wrong(root, path, trouble)
     if path and wrong:
         raise ConfigError(
-            f"dataset.path={parent}: the generated {what} in {root} is damaged: {wrong}; delete the folder to have it"
-            " made again"
+            f"dataset.path={parent}: the generated {what} in {root} is damaged: {wrong}. Next: delete the folder to"
+            " have it made again"
         )
     if root.exists() and not wrong:
         return root
@@ -51,11 +51,12 @@ def cached_folder(
     except OSError as error:
         key = f"dataset.path={path}" if elsewhere == ELSEWHERE else "cache"
         raise ConfigError(
-            f"{key}: the generated {what} cannot be written to {root} ({error}); {elsewhere} with room and write access"
+            f"{key}: the generated {what} cannot be written to {root} ({error}). Next: {elsewhere} with room and write"
+            " access"
         ) from error
     if not path and (why := distrust(root)):
         raise ConfigError(
-            f"cache: the generated {what} is not used, because {why}; remove it, or {elsewhere} of your own"
+            f"cache: the generated {what} is not used, because {why}. Next: remove it, or {elsewhere} of your own"
         )
     return root
 

@@ -66,8 +66,9 @@ class DetectionEvaluator:
             image = int(image_index[at])
             raise FloatingPointError(
                 f"{self.index.annotations}: image {self.index.image_ids[image]} ({self.index.file_names[image]}) has a"
-                f" detection with the score {scores[at]:g} and the box {boxes[at].tolist()}, expected finite numbers;"
-                " most often the learning rate is too high: give a lower model.optimizer.lr; with precision=fp16, give"
+                f" detection with the score {scores[at]:g} and the box {boxes[at].tolist()}, expected finite numbers."
+                " Most often the learning rate is too high. Next: give a lower model.optimizer.lr; with"
+                " precision=fp16, give"
                 " precision=bf16, which holds larger numbers"
             )
 

@@ -16,7 +16,7 @@ NEXT_STEP = "put the dataset's original file in place, or one in COCO's format f
 
 
 def refuse(path: Path, reason: str) -> NoReturn:
-    raise ConfigError(f"dataset.path: {path}: {reason}; {NEXT_STEP}")
+    raise ConfigError(f"dataset.path: {path}: {reason}. Next: {NEXT_STEP}")
 
 
 def read_json(path: Path) -> Any:

@@ -91,21 +91,23 @@ def locate(path: str, split: Split, year: int | None) -> tuple[Path, Path]:
     layout = "annotations/instances_train2017.json, annotations/instances_val2017.json, train2017/ and val2017/"
     next_step = f"set dataset.path to a folder that holds {layout} (or the same of another year)"
     if not root.is_dir():
-        raise ConfigError(f"dataset.path={path}: there is no folder {root}; {next_step}")
+        raise ConfigError(f"dataset.path={path}: {root} is not a folder. Next: {next_step}")
     names = [file.name for file in (root / "annotations").glob("instances_*.json")]
     matches = [re.fullmatch(r"instances_(?:train|val)(\d{4})\.json", name) for name in names]
     years = sorted({int(match[1]) for match in matches if match})
     if not years:
-        raise ConfigError(f"dataset.path={path}: {root} has no annotations/instances_{split}YEAR.json; {next_step}")
+        raise ConfigError(
+            f"dataset.path={path}: {root} has no annotations/instances_{split}YEAR.json. Next: {next_step}"
+        )
     if year is None and len(years) > 1:
-        raise ConfigError(f"dataset.year: {root} has the years {years}; set dataset.year to one of them")
+        raise ConfigError(f"dataset.year: {root} has the years {years}. Next: set dataset.year to one of them")
     if year is not None and year not in years:
-        raise ConfigError(f"dataset.year={year}: {root} has the years {years}; set dataset.year to one of them")
+        raise ConfigError(f"dataset.year={year}: {root} has the years {years}. Next: set dataset.year to one of them")
     name = f"{split}{years[0] if year is None else year}"
     folder, annotations = root / name, root / "annotations" / f"instances_{name}.json"
     missing = [str(what.relative_to(root)) for what in (annotations, folder) if not what.exists()]
     if missing:
-        raise ConfigError(f"dataset.path={path}: {root} lacks {' and '.join(missing)}; {next_step}")
+        raise ConfigError(f"dataset.path={path}: {root} lacks {' and '.join(missing)}. Next: {next_step}")
     return folder, annotations
 
 
@@ -119,5 +121,5 @@ def _check_images(index: CocoIndex) -> None:
         some = ", ".join(missing[:NUM_NAMED]) + (", ..." if len(missing) > NUM_NAMED else "")
         raise ConfigError(
             f"dataset.path: {index.folder} lacks {len(missing):,} of the {len(names):,} images that"
-            f" {index.annotations.name} lists ({some}); unpack the dataset's archive of images again"
+            f" {index.annotations.name} lists ({some}). Next: unpack the dataset's archive of images again"
         )

@@ -63,8 +63,8 @@ class CocoData:
     ) -> None:
         if train.class_ids != val.class_ids:
             raise ConfigError(
-                f"dataset={name}: {train.annotations} and {val.annotations} have different categories; give two files"
-                " of one dataset"
+                f"dataset={name}: {train.annotations} and {val.annotations} have different categories. Next: give two"
+                " files of one dataset"
             )
         for index in (train, val):
             for note in index.notes:
@@ -76,7 +76,7 @@ class CocoData:
         self.trained_on = train.trainable()
         for index, use in ((train, "train"), (val, "evaluate")):
             if not len(index.trainable()):
-                raise ConfigError(f"{index.annotations}: no image has an object to {use} on; check the file")
+                raise ConfigError(f"{index.annotations}: no image has an object to {use} on. Next: check the file")
         most = np.bincount(
             np.repeat(np.arange(len(train.image_ids)), np.diff(train.object_start)), weights=~train.crowd
         ).max()

@@ -140,8 +140,8 @@ class DetectionLoader(Positioned):
             image = step.images[wrong[0]]
             raise ConfigError(
                 f"{self.index.folder / self.index.file_names[image]}: is {decoded[wrong[0]].tolist()} pixels (height,"
-                f" width), but {self.index.annotations} says {annotated[wrong[0]].tolist()}; put the original file in"
-                " place"
+                f" width), but {self.index.annotations} says {annotated[wrong[0]].tolist()}. Next: put the original"
+                " file in place"
             )
 
 

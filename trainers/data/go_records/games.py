@@ -24,14 +24,14 @@ def read(path: Path | str, size: int = 0) -> list[Record]:
     path = Path(path).expanduser()
     files = sorted(path.glob("*.sgf")) if path.is_dir() else [path]
     if not files:
-        raise ConfigError(f"dataset.path={path}: has no *.sgf; give a folder with SGF files, or a file")
+        raise ConfigError(f"dataset.path={path}: has no *.sgf. Next: give a folder with SGF files, or a file")
     records: list[Record] = []
     for file in files:
         try:
             text = file.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise ConfigError(
-                f"dataset.path={file}: cannot be read ({error.strerror}); give a readable SGF file"
+                f"dataset.path={file}: cannot be read ({error.strerror}). Next: give a readable SGF file"
             ) from None
         for record in records_of(text, str(file)):
             checked(record, f"{file}, game {record.name}", size)
@@ -47,7 +47,7 @@ def professional_games() -> list[Record]:
 def checked(record: Record, where: str, size: int) -> None:
     """Raise ConfigError if the board does not have `size` rows, komi does not end in .5, or a move is illegal."""
     if size and record.size != size:
-        raise ConfigError(f"{where}: is played on {record.size}x{record.size}; give games on {size}x{size}")
+        raise ConfigError(f"{where}: is played on {record.size}x{record.size}. Next: give games on {size}x{size}")
     try:
         rules = Rules(record.size, record.komi, max_moves=len(record.moves) + 1)
     except ConfigError as error:

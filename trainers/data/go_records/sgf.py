@@ -54,7 +54,7 @@ def main_lines(text: str, source: str) -> list[list[Node]]:
         token = TOKEN.match(text, place)
         if token is None:
             raise ConfigError(
-                f"{source}: is damaged at character {place}, near {text[place : place + 20].strip()!r}; put the"
+                f"{source}: is damaged at character {place}, near {text[place : place + 20].strip()!r}. Next: put the"
                 " original file in place"
             )
         place = token.end()
@@ -90,10 +90,10 @@ def record(nodes: list[Node], source: str, number: int) -> Record:
     name = root.get("GN", [str(number)])[0]
     where = f"{source}, game {name}"
     if root.get("GM", ["1"])[0].strip() != "1":
-        raise ConfigError(f"{where}: has GM[{root['GM'][0]}], which is not Go; give games with GM[1]")
+        raise ConfigError(f"{where}: has GM[{root['GM'][0]}], which is not Go. Next: give games with GM[1]")
     if any(SETUP & {*node} for node in nodes):
         raise ConfigError(
-            f"{where}: sets up stones ({', '.join(sorted(SETUP))}); give games that start from an empty board"
+            f"{where}: sets up stones ({', '.join(sorted(SETUP))}). Next: give games that start from an empty board"
         )
     try:
         size, komi = int(root.get("SZ", ["19"])[0]), float(root.get("KM", ["7.5"])[0])

@@ -77,7 +77,7 @@ def decode_file(path: PathLike, max_image_pixels: int = MAX_IMAGE_PIXELS) -> np.
     except ConfigError:
         raise
     except (OSError, SyntaxError, ValueError) as error:
-        raise _refusal(path, f"cannot be decoded as an image ({error}; allowed: {', '.join(FORMATS)})") from error
+        raise _refusal(path, f"cannot be decoded as an image ({error}). Allowed: {', '.join(FORMATS)}") from error
 
 
 def rgb(picture: Image.Image) -> np.ndarray:
@@ -90,7 +90,9 @@ def rgb(picture: Image.Image) -> np.ndarray:
         grey = (np.asarray(picture).astype(np.int64) >> 8).astype(np.uint8)
         return np.repeat(grey[:, :, None], RGB, axis=2)
     if picture.mode not in EIGHT_BITS:
-        raise ValueError(f"its mode is {picture.mode}, whose values have no known range; convert it to 8 or 16 bits")
+        raise ValueError(
+            f"its mode is {picture.mode}, whose values have no known range. Next: convert it to 8 or 16 bits"
+        )
     return np.array(picture.convert("RGB"))
 
 
@@ -188,7 +190,8 @@ def _place_share(images: list[torch.Tensor], ends: list[int], pixels: torch.Tens
 
 def _refusal(path: PathLike, problem: str) -> ConfigError:
     return ConfigError(
-        f"dataset.path: the file {os.fspath(path)} {problem}; copy the original again, or take it out of the dataset"
+        f"dataset.path: the file {os.fspath(path)} {problem}. Next: copy the original again, or take it out of the"
+        " dataset"
     )
 
 

@@ -154,4 +154,4 @@ def _load() -> tuple[ctypes.CDLL, ctypes.PyDLL]:
             return ctypes.CDLL(name), ctypes.PyDLL(name)
         except OSError:
             pass
-    raise Unavailable("there is no libnvjpeg; it comes with torchvision for CUDA")
+    raise Unavailable("libnvjpeg is missing. Next: install torchvision for CUDA")

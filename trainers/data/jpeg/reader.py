@@ -76,9 +76,9 @@ class JpegReader:
         max_image_pixels: int = MAX_IMAGE_PIXELS,
     ) -> None:
         if decode not in DECODE:
-            raise ConfigError(f"dataset.decode={decode}: allowed: {', '.join(DECODE)}")
+            raise ConfigError(f"dataset.decode={decode}: no such value. Allowed: {', '.join(DECODE)}")
         if num_threads < 1:
-            raise ConfigError(f"dataset.num_threads={num_threads}: give the number of threads, 1 or more")
+            raise ConfigError(f"dataset.num_threads={num_threads}: must be 1 or more")
         self.device = device
         self._num_threads, self._max_image_pixels = num_threads, max_image_pixels
         self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="read")
@@ -91,7 +91,8 @@ class JpegReader:
             except Unavailable as error:
                 if decode == "gpu":
                     raise ConfigError(
-                        f"dataset.decode=gpu: {error}; give dataset.decode=cpu, or auto, which falls back to the CPU"
+                        f"dataset.decode=gpu: {error}. Next: give dataset.decode=cpu, or auto, which falls back to the"
+                        " CPU"
                     ) from error
 
     def read(self, paths: Sequence[PathLike]) -> Decoded:

@@ -105,7 +105,7 @@ def chosen(files: Mapping[str, File], size: int, roots: Sequence[str]) -> list[S
     if len({source.part for source in sources}) < 2:
         raise ConfigError(
             f"dataset=code: {', '.join(roots)} has {len(sources)} Python sources within dataset.size={size} bytes, too"
-            " few to train and evaluate on; give a larger size, or set dataset.path to a folder with more sources"
+            " few to train and evaluate on. Next: give a larger size, or set dataset.path to a folder with more sources"
         )
     return sources
 

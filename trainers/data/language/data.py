@@ -113,7 +113,7 @@ def num_sequences(key: str, tokens: int, sequence_length: int) -> int:
     """Return the number of whole sequences in `tokens`, the value of dataset.`key`. Raises ConfigError for zero."""
     if tokens < sequence_length:
         raise ConfigError(
-            f"dataset.{key}={tokens}: is less than a sequence, dataset.sequence_length={sequence_length}; give"
+            f"dataset.{key}={tokens}: is less than a sequence, dataset.sequence_length={sequence_length}. Next: give"
             f" {sequence_length} or more"
         )
     return tokens // sequence_length

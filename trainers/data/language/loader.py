@@ -47,8 +47,8 @@ def rows_in(batch_size: int, length: int) -> int:
     if batch_size % length:
         near = max(length, batch_size - batch_size % length)
         raise ConfigError(
-            f"batch_size={batch_size}: is in tokens, and not a multiple of dataset.sequence_length={length}; give each"
-            f" device a multiple, such as {near}"
+            f"batch_size={batch_size}: is in tokens, and not a multiple of dataset.sequence_length={length}. Next:"
+            f" give each device a multiple, such as {near}"
         )
     return batch_size // length
 

@@ -58,9 +58,9 @@ def files_in(path: str, root: Path) -> list[Path]:
     candidates = [root] if root.is_file() else sorted(root.rglob(f"*{SUFFIX}"))
     files = [file for file in candidates if file.is_file() and file.stat().st_size]
     if not files:
-        what = f"{root} has no {SUFFIX} file with text" if root.exists() else f"there is no {root}"
+        what = f"{root} has no {SUFFIX} file with text" if root.exists() else f"{root} does not exist"
         raise ConfigError(
-            f"dataset.path={path}: {what}; set dataset.path to a file of text, or a folder of {SUFFIX} files"
+            f"dataset.path={path}: {what}. Next: set dataset.path to a file of text, or a folder of {SUFFIX} files"
         )
     return files
 
@@ -73,7 +73,9 @@ def sources(root: Path, files: Sequence[Path], held: Sequence[Path]) -> list[Sou
             with opened(file) as content:
                 sha256 = hashlib.file_digest(content, "sha256").hexdigest()
         except OSError as error:
-            raise ConfigError(f"{file}: cannot be read ({error.strerror}); make it readable, or remove it") from error
+            raise ConfigError(
+                f"{file}: cannot be read ({error.strerror}). Next: make it readable, or remove it"
+            ) from error
         size = file.stat().st_size
         border = (0 if file in held else size) if held else held_out(file)
         name = file.name if root.is_file() else str(file.relative_to(root))
@@ -81,7 +83,7 @@ def sources(root: Path, files: Sequence[Path], held: Sequence[Path]) -> list[Sou
     if not any(source.train for source in made) or not any(source.validation for source in made):
         missing = "train" if any(source.validation for source in made) else "evaluate"
         raise ConfigError(
-            f"dataset.path={root}: has no text left to {missing} on; give text with more lines, or some files with the"
-            " word val in their names"
+            f"dataset.path={root}: has no text left to {missing} on. Next: give text with more lines, or some files"
+            " with the word val in their names"
         )
     return made

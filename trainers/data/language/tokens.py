@@ -58,7 +58,7 @@ def bytes_of_ids(file: TokenFile, tokenizer: str) -> np.ndarray:
     if not isinstance(pairs, BytePairs) or pairs.vocabulary != form.vocabulary:
         raise ConfigError(
             f"dataset.tokenizer={tokenizer}: has {pairs.vocabulary:,} tokens, but the files have {form.tokenizer}"
-            f" {form.vocabulary:,}; give the folder of GPT-2's encoder.json and vocab.bpe, or leave it out"
+            f" {form.vocabulary:,}. Next: give the folder of GPT-2's encoder.json and vocab.bpe, or leave it out"
         )
     return pairs.num_bytes()
 
@@ -69,11 +69,11 @@ def _parts(path: str) -> tuple[list[Path], list[Path]]:
     files = listed(path, root)
     train, validation = ([file for file in files if file.match(pattern)] for pattern in (TRAIN, VALIDATION))
     if both := sorted({*train} & {*validation}):
-        raise ConfigError(f"{both[0]}: its name matches both {TRAIN} and {VALIDATION}; rename it")
+        raise ConfigError(f"{both[0]}: its name matches both {TRAIN} and {VALIDATION}. Next: rename it")
     if train and validation:
         return train, validation
     raise ConfigError(
-        f"dataset.path={path}: {root} has no {VALIDATION if train else TRAIN}; set dataset.path to a folder with"
+        f"dataset.path={path}: {root} has no {VALIDATION if train else TRAIN}. Next: set dataset.path to a folder with"
         f" files of llm.c's format, {TRAIN} and {VALIDATION}, as fineweb_train_000001.bin and fineweb_val_000000.bin"
     )
 
@@ -88,7 +88,7 @@ def evaluated(files: Sequence[TokenFile], sequence_length: int, vocabulary: int,
     if num > available:
         raise ConfigError(
             f"dataset.validation_tokens={num_tokens}: {files[0].path.parent} has only {available * sequence_length:,}"
-            " to evaluate on; give as many or less"
+            " to evaluate on. Next: give as many or less"
         )
     return Windows(files, sequence_length, vocabulary, limit=num)
 
@@ -107,7 +107,7 @@ def of_made(name: str, made: Made, sequence_length: int, validation_tokens: int 
         if number <= sequence_length:
             raise ConfigError(
                 f"dataset={name}: has {number:,} tokens to {part} on, but dataset.sequence_length={sequence_length}"
-                f" needs {sequence_length + 1:,}, including the next token; give more text, or a smaller"
+                f" needs {sequence_length + 1:,}, including the next token. Next: give more text, or a smaller"
                 " sequence_length"
             )
     files = token_files([made.train, made.validation], sequence_length)

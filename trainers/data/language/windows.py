@@ -66,8 +66,8 @@ class Windows:
             left -= min(left, number)
             if len(targets) and int(targets.max()) >= vocabulary:
                 raise ConfigError(
-                    f"{file.path}: has the id {int(targets.max())}, but dataset.tokenizer has ids below {vocabulary};"
-                    " make the file anew, or leave the tokenizer out"
+                    f"{file.path}: has the id {int(targets.max())}, but dataset.tokenizer has ids below {vocabulary}."
+                    " Next: make the file anew, or leave the tokenizer out"
                 )
             counts += np.bincount(targets, minlength=vocabulary)
         return counts
@@ -81,6 +81,6 @@ class Windows:
         file = self.files[int(of_file[row])]
         raise ConfigError(
             f"{file.path}: its token {place:,}, at byte {HEADER_BYTES + place * tokens.itemsize:,}, is"
-            f" {int(tokens[row, column])}, but the vocabulary has ids below {self.vocabulary}; make the file anew,"
-            " or set dataset.vocabulary to the number of ids of its tokenizer"
+            f" {int(tokens[row, column])}, but the vocabulary has ids below {self.vocabulary}. Next: make the file"
+            " anew, or set dataset.vocabulary to the number of ids of its tokenizer"
         )

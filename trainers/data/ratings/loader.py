@@ -41,8 +41,8 @@ def groups_in(batch_size: int) -> int:
     if batch_size % GROUP:
         near = max(GROUP, batch_size - batch_size % GROUP)
         raise ConfigError(
-            f"batch_size={batch_size}: counts positives and negatives, and each positive has {NUM_NEGATIVES} negatives;"
-            f" give a multiple of {GROUP}, such as batch_size={near}"
+            f"batch_size={batch_size}: counts positives and negatives, and each positive has {NUM_NEGATIVES} negatives."
+            f" Next: give a multiple of {GROUP}, such as batch_size={near}"
         )
     return batch_size // GROUP
 

@@ -59,8 +59,8 @@ def locate(path: str) -> Path:
         return files[0]
     problem = f"has {' and '.join(file.name for file in files)}" if files else "has no file of ratings"
     raise ConfigError(
-        f"dataset.path={path}: {root} {problem}; set dataset.path to the unpacked folder of one MovieLens, with one of"
-        f" {', '.join(LAYOUTS)}"
+        f"dataset.path={path}: {root} {problem}. Next: set dataset.path to the unpacked folder of one MovieLens, with"
+        f" one of {', '.join(LAYOUTS)}"
     )
 
 
@@ -84,7 +84,7 @@ def read_columns(file: Path) -> np.ndarray:
             if lines.read(len(BOM_UTF8)).encode("latin-1") != BOM_UTF8:
                 lines.seek(0)
             if layout.header is not None and lines.readline().strip() != layout.header:
-                raise ConfigError(f"{file}:1: the header must be {layout.header}; {NEXT_STEP}")
+                raise ConfigError(f"{file}:1: the header must be {layout.header}. Next: {NEXT_STEP}")
             columns = np.loadtxt(
                 lines, np.int64, comments=None, delimiter=layout.separator[0], usecols=(0, width, 3 * width), ndmin=2
             )
@@ -97,7 +97,7 @@ def read_columns(file: Path) -> np.ndarray:
         if isinstance(error, ConfigError):
             raise
         line = wrong_line(file) or f"{file}: {error}"
-        raise ConfigError(f"{line}; {NEXT_STEP}") from error
+        raise ConfigError(f"{line}. Next: {NEXT_STEP}") from error
 
 
 def wrong_line(file: Path) -> str | None:
@@ -146,7 +146,7 @@ def refuse_out_of_range(file: Path, users: np.ndarray, items: np.ndarray) -> Non
         first = int(np.flatnonzero(key == key[row])[0])
         raise ConfigError(
             f"{file}:{line_of(file, row)}: user {users[row]} rates item {items[row]} again, after line"
-            f" {line_of(file, first)}; remove one of the two lines"
+            f" {line_of(file, first)}. Next: remove one of the two lines"
         )
 
 
@@ -159,6 +159,6 @@ def of_active_users(
     if not kept.any():
         raise ConfigError(
             f"{file}: no user has {MIN_RATINGS} ratings or more (the most are {counts.max()}), so nothing is left to"
-            f" train and test on; {NEXT_STEP}"
+            f" train and test on. Next: {NEXT_STEP}"
         )
     return users[kept], items[kept], times[kept]

@@ -57,7 +57,7 @@ class SyntheticRatings:
 
     def __init__(self, size: int = 20 * 2**20 // GROUP * GROUP) -> None:
         if size < GROUP or size % GROUP:
-            raise ConfigError(f"dataset.size={size}: counts positives and negatives; give a multiple of {GROUP}")
+            raise ConfigError(f"dataset.size={size}: counts positives and negatives. Next: give a multiple of {GROUP}")
         self.size = size
 
     def example_batches(self, batch_size: int, device: torch.device) -> list[Batch]:

@@ -47,8 +47,8 @@ def load_index(path: str) -> tuple[FolderIndex, FolderIndex]:
         return _load(path, resolved(path))
     except OSError as error:
         raise ConfigError(
-            f"dataset.path={path}: {error.filename}: cannot be listed ({error.strerror}); make it readable, or remove"
-            " links that lead back to themselves"
+            f"dataset.path={path}: {error.filename}: cannot be listed ({error.strerror}). Next: make it readable, or"
+            " remove links that lead back to themselves"
         ) from error
 
 
@@ -58,7 +58,7 @@ def resolved(path: str) -> Path:
         return Path(path).expanduser().resolve()
     except (RuntimeError, OSError) as error:
         raise ConfigError(
-            f"dataset.path={path}: there is no such folder ({error}); set dataset.path to a folder with the data"
+            f"dataset.path={path}: no such folder ({error}). Next: set dataset.path to a folder with the data"
         ) from error
 
 
@@ -67,23 +67,23 @@ def listed(path: str, root: Path) -> list[Path]:
     try:
         return sorted(root.iterdir())
     except (FileNotFoundError, NotADirectoryError):
-        what = f"there is no folder {root}"
+        what = f"{root} is not a folder"
     except OSError as error:
         what = f"{root} cannot be listed ({error.strerror})"
-    raise ConfigError(f"dataset.path={path}: {what}; set dataset.path to a folder that you may read")
+    raise ConfigError(f"dataset.path={path}: {what}. Next: set dataset.path to a folder that you may read")
 
 
 def _load(path: str, root: Path) -> tuple[FolderIndex, FolderIndex]:
     missing = [name for name in ("train", "val") if not (root / name).is_dir()]
     if missing:
-        what = f"the folder {root} lacks {' and '.join(missing)}" if root.is_dir() else f"there is no folder {root}"
-        raise ConfigError(f"dataset.path={path}: {what}; set dataset.path to a folder with {LAYOUT}")
+        what = f"the folder {root} lacks {' and '.join(missing)}" if root.is_dir() else f"{root} is not a folder"
+        raise ConfigError(f"dataset.path={path}: {what}. Next: set dataset.path to a folder with {LAYOUT}")
     class_names = _class_names(path, root / "train")
     unknown = sorted(set(_class_names(path, root / "val")) - set(class_names))
     if unknown:
         raise ConfigError(
-            f"dataset.path={path}: {root / 'val' / unknown[0]} is a class without a folder in {root / 'train'}; take it"
-            " out, or add its training images"
+            f"dataset.path={path}: {root / 'val' / unknown[0]} is a class without a folder in {root / 'train'}. Next:"
+            " take it out, or add its training images"
         )
     return _index(path, root / "train", class_names), _index(path, root / "val", class_names)
 
@@ -95,11 +95,13 @@ def _class_names(path: str, folder: Path) -> tuple[str, ...]:
     if loose:
         raise ConfigError(
             f"dataset.path={path}: {folder} has images outside of class folders ({loose[0]} and so on, {len(loose)} in"
-            f" all); move each into the folder of its class, as in {LAYOUT}"
+            f" all). Next: move each into the folder of its class, as in {LAYOUT}"
         )
     names = tuple(sorted(entry.name for entry in visible if entry.is_dir()))
     if not names:
-        raise ConfigError(f"dataset.path={path}: {folder} has no class; put folders of images there, as in {LAYOUT}")
+        raise ConfigError(
+            f"dataset.path={path}: {folder} has no class. Next: put folders of images there, as in {LAYOUT}"
+        )
     return names
 
 
@@ -120,16 +122,18 @@ def _images(path: str, folder: Path, name: str) -> list[bytes]:
     if unread := sorted(file for file in files if file.lower().endswith(UNREAD)):
         raise ConfigError(
             f"dataset.path={path}: the class {folder / name} has images of formats that are not read"
-            f" ({os.fsdecode(unread[0])} and so on, {len(unread)} in all); convert them to {READ}, or take them out"
+            f" ({os.fsdecode(unread[0])} and so on, {len(unread)} in all). Next: convert them to {READ}, or take them"
+            " out"
         )
     if not images:
         raise ConfigError(
-            f"dataset.path={path}: the class {folder / name} has no image ({READ}); add some, or remove the folder"
+            f"dataset.path={path}: the class {folder / name} has no image ({READ}). Next: add some, or remove the"
+            " folder"
         )
     if nested := sorted(file for file in files if b"." not in file and holds_images(folder / name, file)):
         raise ConfigError(
-            f"dataset.path={path}: the class {folder / name} has images in a subfolder ({os.fsdecode(nested[0])}); move"
-            " them into the class's folder, or take them out"
+            f"dataset.path={path}: the class {folder / name} has images in a subfolder ({os.fsdecode(nested[0])})."
+            " Next: move them into the class's folder, or take them out"
         )
     return images
 

@@ -121,7 +121,7 @@ def _compare(kind: Kind, drawn: list[dict[str, Any]]) -> None:
     if digests["annotations"] != REFERENCE[kind]["annotations"]:
         raise ConfigError(
             f"the generated {kind} data set has annotations with SHA-256 {digests['annotations']}, expected"
-            f" {REFERENCE[kind]['annotations']}: this Python or NumPy computes differently; draw it in another"
+            f" {REFERENCE[kind]['annotations']}: this Python or NumPy computes differently. Next: draw it in another"
             " environment and copy the folder"
         )
     if digests["images"] != REFERENCE[kind]["images"]:

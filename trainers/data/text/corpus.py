@@ -42,7 +42,7 @@ class Corpus:
             if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary.size:
                 raise ConfigError(
                     f"{name}: {side} ids are from {ids.min()} to {ids.max()}, but {vocabulary.name} has"
-                    f" {vocabulary.size}; delete the cached index ($TIMETRIAL_CACHE/text) to have it made anew"
+                    f" {vocabulary.size}. Next: delete the cached index ($TIMETRIAL_CACHE/text) to have it made anew"
                 )
 
 
@@ -69,7 +69,7 @@ def read_corpus(
     files = [source, target, *identity]
     for file in files:
         if not file.is_file():
-            raise ConfigError(f"{file}: is missing; put the dataset's file in place")
+            raise ConfigError(f"{file}: is missing. Next: put the dataset's file in place")
     corpus = Corpus(**cached_arrays("text", files, f"{all_known}", FORMAT, make))
     corpus.check(f"{source} and {target}", vocabulary)
     if limited:
@@ -96,12 +96,12 @@ def _encoded(path: Path, vocabulary: Vocabulary, all_known: bool) -> Iterator[tu
             place = int(unknown[0] - ends[line] + lengths[line])
             raise ConfigError(
                 f"{path}, line {first + line}: its token {place + 1}, {lines[line].split()[place][:MOST_SHOWN]!r}, is"
-                f" not in {vocabulary.name}; put the vocabulary of this text in place"
+                f" not in {vocabulary.name}. Next: put the vocabulary of this text in place"
             )
         if len(nothing := np.flatnonzero(lengths == 0)):
             raise ConfigError(
-                f"{path}, line {first + nothing[0]}: has no ids in {vocabulary.name}, as with invisible characters;"
-                " remove the line from the files of both languages"
+                f"{path}, line {first + nothing[0]}: has no ids in {vocabulary.name}, as with invisible characters."
+                " Next: remove the line from the files of both languages"
             )
         yield ids, lengths
         first += len(lines)
@@ -112,8 +112,8 @@ def _check_counts(source: Path, target: Path, num_source: int, num_target: int) 
         longer, shorter = (source, target) if num_source > num_target else (target, source)
         more, less = max(num_source, num_target), min(num_source, num_target)
         raise ConfigError(
-            f"{longer}, line {less + 1}: has no translation: the file has {more:,} lines, but {shorter} has {less:,};"
-            " put the original files in place"
+            f"{longer}, line {less + 1}: has no translation: the file has {more:,} lines, but {shorter} has {less:,}."
+            " Next: put the original files in place"
         )
 
 
@@ -122,8 +122,8 @@ def _check_longest(corpus: Corpus, source: Path, target: Path) -> None:
         longest = int(lengths.argmax())
         if lengths[longest] > MOST_TOKENS:
             raise ConfigError(
-                f"{path}, line {longest + 1}: has {lengths[longest] - 1:,} tokens, too many for a sentence; split it,"
-                " or remove it from the files of both languages"
+                f"{path}, line {longest + 1}: has {lengths[longest] - 1:,} tokens, too many for a sentence. Next:"
+                " split it, or remove it from the files of both languages"
             )
 
 
@@ -135,7 +135,7 @@ def _check_known(corpus: Corpus, source: Path, target: Path, vocabulary: Vocabul
             line = int(np.searchsorted(start, unknown[0], side="right"))
             raise ConfigError(
                 f"{path}, line {line}: is the first line with tokens that are not in {vocabulary.name}, which are"
-                f" {len(unknown) / len(ids):.0%} of the file's; put the model of this text in place"
+                f" {len(unknown) / len(ids):.0%} of the file's. Next: put the model of this text in place"
             )
 
 

@@ -75,8 +75,8 @@ class TextData:
         self.pairs = np.flatnonzero(np.maximum(source, target) <= self.view.max_length)
         if not len(self.pairs):
             raise ConfigError(
-                f"dataset={self.name}: no training pair has at most {self.view.max_length} tokens in both languages;"
-                " give a larger model.hparams.max_length"
+                f"dataset={self.name}: no training pair has at most {self.view.max_length} tokens in both languages."
+                " Next: give a larger model.hparams.max_length"
             )
         if left_out := len(self.train) - len(self.pairs):
             log.warning("dataset=%s: %d of %d training pairs have more than %d tokens in a language and are left out",

@@ -10,7 +10,7 @@ from pathlib import Path
 from conf.schema import ConfigError
 
 CHUNK = 50_000  # lines in memory at a time
-OF_NO_SENTENCE = "there is nothing to translate; remove the line from the files of both languages"
+OF_NO_SENTENCE = "nothing is to translate. Next: remove the line from the files of both languages"
 
 
 def read_lines(path: Path, of_nothing: str = OF_NO_SENTENCE) -> Iterator[list[str]]:
@@ -29,9 +29,9 @@ def read_lines(path: Path, of_nothing: str = OF_NO_SENTENCE) -> Iterator[list[st
                 yield _checked(path, chunk, first, of_nothing)
                 first += len(chunk)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); put the file in place") from error
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}). Next: put the file in place") from error
     if first == 1:
-        raise ConfigError(f"{path}: is empty; put the dataset's original file in place")
+        raise ConfigError(f"{path}: is empty. Next: put the dataset's original file in place")
 
 
 def _checked(path: Path, chunk: list[bytes], first: int, of_nothing: str) -> list[str]:
@@ -43,8 +43,8 @@ def _checked(path: Path, chunk: list[bytes], first: int, of_nothing: str) -> lis
                 line.decode()
             except UnicodeDecodeError as error:
                 raise ConfigError(
-                    f"{path}, line {number}: is not UTF-8 at byte {error.start + 1} of the line; convert the file, as"
-                    " with iconv -t UTF-8"
+                    f"{path}, line {number}: is not UTF-8 at byte {error.start + 1} of the line. Next: convert the"
+                    " file, as with iconv -t UTF-8"
                 ) from error
         raise
     lines = text.removesuffix("\n").removesuffix("\r").replace("\r\n", "\n").split("\n")

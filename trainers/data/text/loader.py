@@ -41,7 +41,7 @@ def check_room(
     """Raise ConfigError if `what`, of `longest` tokens, does not fit into a batch; `key` is the option to name."""
     if batch_size < longest:
         raise ConfigError(
-            f"{key}={batch_size}: is in tokens, and smaller than {what}, which has {longest:,}; give"
+            f"{key}={batch_size}: is in tokens, and smaller than {what}, which has {longest:,}. Next: give"
             f" {key}={longest} or more"
         )
 

@@ -33,14 +33,15 @@ class Subwords:
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
-        lines = [line for part in read_lines(path, "it names no subword; remove the line") for line in part]
+        lines = [line for part in read_lines(path, "it names no subword. Next: remove the line") for line in part]
         self._subwords = [unquoted(line) for line in lines]
         self._ids = {
             subword: NUM_MARKS + place for place, subword in enumerate(self._subwords) if subword not in NOT_TEXT
         }
         if not any(subword.endswith("_") for subword in self._ids):
             raise ConfigError(
-                f"{path}: has no subword that ends in _, as tensor2tensor's do; put the vocabulary of the text in place"
+                f"{path}: has no subword that ends in _, as tensor2tensor's do. Next: put the vocabulary of the text"
+                " in place"
             )
         self._characters = ALWAYS.union(*self._ids)
         self._longest = max(map(len, self._ids))

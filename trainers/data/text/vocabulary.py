@@ -87,8 +87,8 @@ class SentencePiece:
             self._model = sentencepiece.SentencePieceProcessor(model_file=str(path))
         except (OSError, RuntimeError) as error:
             raise ConfigError(
-                f"{path}: is not a sentencepiece model ({str(error).splitlines()[0]}); put the model of the text in"
-                " place"
+                f"{path}: is not a sentencepiece model ({str(error).splitlines()[0]}). Next: put the model of the text"
+                " in place"
             ) from error
         self._num = self._model.get_piece_size()
         self._unknown = self._model.unk_id()

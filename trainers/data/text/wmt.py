@@ -42,8 +42,8 @@ def wmt(path: str) -> TextData:
         return _of_pieces(root)
     if (root / f"{PLAIN}.{SOURCE}").exists():
         return plain_text("wmt", root, evaluation="newstest2014")
-    what = f"{root} has neither {PIECES}.en nor train.en" if root.is_dir() else f"there is no folder {root}"
-    raise ConfigError(f"dataset.path={path}: {what}; set dataset.path to a folder with {LAYOUT}")
+    what = f"{root} has neither {PIECES}.en nor train.en" if root.is_dir() else f"{root} is not a folder"
+    raise ConfigError(f"dataset.path={path}: {what}. Next: set dataset.path to a folder with {LAYOUT}")
 
 
 def plain_text(name: str, root: Path, evaluation: str, test: str | None = None) -> TextData:
@@ -52,8 +52,8 @@ def plain_text(name: str, root: Path, evaluation: str, test: str | None = None) 
     if len(models) != 1:
         names = ", ".join(sorted(path.name for path in models)) or "none"
         raise ConfigError(
-            f"dataset.path: {root} must have one vocabulary, but has {names}; leave or add one sentencepiece *.model,"
-            " or tensor2tensor's vocab.ende.* or *.subwords"
+            f"dataset.path: {root} must have one vocabulary, but has {names}. Next: leave or add one sentencepiece"
+            " *.model, or tensor2tensor's vocab.ende.* or *.subwords"
         )
     ((model, kind),) = models.items()
     vocabulary = kind(model)
@@ -70,13 +70,17 @@ def plain_text(name: str, root: Path, evaluation: str, test: str | None = None) 
 def _of_pieces(root: Path) -> TextData:
     path = root / "vocab.bpe.32000"
     if not path.is_file():
-        raise ConfigError(f"{path}: is missing; put the vocabulary of the text there, one piece a line")
+        raise ConfigError(f"{path}: is missing. Next: put the vocabulary of the text there, one piece a line")
     # subword-nmt writes a piece's count after it.
-    pieces = [line.split()[0] for lines in read_lines(path, "it names no piece; remove the line") for line in lines]
+    pieces = [
+        line.split()[0] for lines in read_lines(path, "it names no piece. Next: remove the line") for line in lines
+    ]
     first: dict[str, int] = {}
     for number, piece in enumerate(pieces, 1):
         if first.setdefault(piece, number) != number:
-            raise ConfigError(f"{path}, line {number}: {piece} is also in line {first[piece]}; remove one of the lines")
+            raise ConfigError(
+                f"{path}, line {number}: {piece} is also in line {first[piece]}. Next: remove one of the lines"
+            )
     vocabulary = PieceList(str(path), pieces, TARGET)
     train = _corpus(root, PIECES, vocabulary, [path], all_known=True)
     part = "newstest2014.tok.bpe.32000"
@@ -93,7 +97,7 @@ def _references(root: Path, part: str, vocabulary: PieceList, num: int) -> list[
     if len(references) != num:
         raise ConfigError(
             f"{plain}, line {min(len(references), num) + 1}: the file has {len(references):,} lines, but"
-            f" {part}.{TARGET} has {num:,}; put the references of the same sentences there, or remove the file"
+            f" {part}.{TARGET} has {num:,}. Next: put the references of the same sentences there, or remove the file"
         )
     return references
 

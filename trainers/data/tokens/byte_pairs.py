@@ -89,20 +89,20 @@ def files_in(folder: Path) -> tuple[Path, Path]:
         if pieces.is_file() and merges.is_file():
             return pieces, merges
     wanted = " or ".join(" and ".join(names) for names in NAMES)
-    raise ConfigError(f"dataset.tokenizer={folder}: has no {wanted}; {NEXT_STEP}")
+    raise ConfigError(f"dataset.tokenizer={folder}: has no {wanted}. Next: {NEXT_STEP}")
 
 
 def _read_pieces(path: Path) -> dict[str, int]:
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: is not JSON ({error}); {NEXT_STEP}") from error
+        raise ConfigError(f"{path}: is not JSON ({error}). Next: {NEXT_STEP}") from error
     numbers = list(content.values()) if isinstance(content, dict) else []
     if not all(type(number) is int for number in numbers) or {*numbers} != {*range(len(numbers))} or not numbers:
-        raise ConfigError(f"{path}: must give each piece an id, from 0 on; {NEXT_STEP}")
+        raise ConfigError(f"{path}: must give each piece an id, from 0 on. Next: {NEXT_STEP}")
     lacking = [piece for piece in (SEPARATOR, *SEEN) if piece not in content]
     if lacking:
-        raise ConfigError(f"{path}: lacks the piece {lacking[0]!r}; {NEXT_STEP}")
+        raise ConfigError(f"{path}: lacks the piece {lacking[0]!r}. Next: {NEXT_STEP}")
     pieces: dict[str, int] = content
     return pieces
 
@@ -113,14 +113,16 @@ def _read_merges(path: Path, ids: dict[str, int], pieces: Path) -> dict[tuple[st
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); {NEXT_STEP}") from error
+        raise ConfigError(f"{path}: cannot be read ({error}). Next: {NEXT_STEP}") from error
     for number, line in enumerate(lines, 1):
         if not line or (number == 1 and line.startswith("#version")):
             continue
         pair = tuple(line.split(" "))
         if len(pair) != 2:
-            raise ConfigError(f"{path}, line {number}: {line[:40]!r} must be two pieces; {NEXT_STEP}")
+            raise ConfigError(f"{path}, line {number}: {line[:40]!r} must be two pieces. Next: {NEXT_STEP}")
         if not {*pair, "".join(pair)} <= ids.keys():
-            raise ConfigError(f"{path}, line {number}: {pieces.name} has no id for {line[:40]!r} joined; {NEXT_STEP}")
+            raise ConfigError(
+                f"{path}, line {number}: {pieces.name} has no id for {line[:40]!r} joined. Next: {NEXT_STEP}"
+            )
         ranks[pair] = len(ranks)
     return ranks

@@ -69,7 +69,7 @@ def made_tokens(
     if tokenizer and vocabulary:
         raise ConfigError(
             f"dataset.vocabulary={vocabulary}: has no effect with dataset.tokenizer={tokenizer}, which has its own"
-            " vocabulary; leave one of them out"
+            " vocabulary. Next: leave one of them out"
         )
     vocabulary = vocabulary or NUM_PIECES
     words = [str(VERSION), *identity, tokenizer or f"learnt {vocabulary}"]

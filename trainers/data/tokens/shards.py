@@ -72,13 +72,13 @@ def token_files(paths: Sequence[Path], sequence_length: int) -> list[TokenFile]:
         if file.format != files[0].format:
             raise ConfigError(
                 f"{file.path}: has {file.format.tokenizer} tokens, but {files[0].path.name} has"
-                f" {files[0].format.tokenizer}; keep only files of one tokenizer in a folder"
+                f" {files[0].format.tokenizer}. Next: keep only files of one tokenizer in a folder"
             )
         if file.num_tokens <= sequence_length:
             raise ConfigError(
                 f"{file.path}: has {file.num_tokens:,} tokens, but dataset.sequence_length={sequence_length} needs"
-                f" {sequence_length + 1:,}, including the next token; give a smaller sequence_length, or remove the"
-                " file"
+                f" {sequence_length + 1:,}, including the next token. Next: give a smaller sequence_length, or remove"
+                " the file"
             )
     return files
 
@@ -89,24 +89,24 @@ def _read_header(path: Path) -> TokenFile:
             size = os.fstat(file.fileno()).st_size
             numbers = np.frombuffer(file.read(HEADER_BYTES), "<i4")
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read as tokens ({error}); put a complete file there") from error
+        raise ConfigError(f"{path}: cannot be read as tokens ({error}). Next: put a complete file there") from error
     if len(numbers) < HEADER_INTS:
         raise ConfigError(
-            f"{path}: has {size:,} bytes, less than a header of {HEADER_BYTES}; put the complete file there"
+            f"{path}: has {size:,} bytes, less than a header of {HEADER_BYTES}. Next: put the complete file there"
         )
     magic, version, num_tokens = numbers[:3].tolist()
     form = FORMATS.get(magic)
     if form is None or version != form.version:
         known = " or ".join(f"{form.magic} and version {form.version} ({form.tokenizer})" for form in FORMATS.values())
         raise ConfigError(
-            f"{path}: is not in llm.c's format: it begins with {magic} and version {version}, expected {known};"
-            " remove it, or make it anew"
+            f"{path}: is not in llm.c's format: it begins with {magic} and version {version}, expected {known}."
+            " Next: remove it, or make it anew"
         )
     expected = HEADER_BYTES + num_tokens * np.dtype(form.type).itemsize
     if size != expected or num_tokens < 0:
         raise ConfigError(
             f"{path}: is truncated or damaged: its header says {num_tokens:,} tokens, which are {expected:,} bytes, but"
-            f" it has {size:,}; copy it again or make it anew"
+            f" it has {size:,}. Next: copy it again or make it anew"
         )
     return TokenFile(path, form, num_tokens)
 

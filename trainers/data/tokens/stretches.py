@@ -36,7 +36,7 @@ class Stretch:
                 return file.read(self.end - self.start)
         except OSError as error:
             raise ConfigError(
-                f"{self.path}: cannot be read ({error.strerror}); make it readable, or remove it"
+                f"{self.path}: cannot be read ({error.strerror}). Next: make it readable, or remove it"
             ) from error
 
     def text(self) -> str:
@@ -46,7 +46,7 @@ class Stretch:
             return content.decode("utf-8-sig" if self.start == 0 else "utf-8")  # utf-8-sig drops a byte order mark.
         except UnicodeDecodeError as error:
             raise ConfigError(
-                f"{self.path}: byte {self.start + error.start:,} is not UTF-8; convert the file, or remove it"
+                f"{self.path}: byte {self.start + error.start:,} is not UTF-8. Next: convert the file, or remove it"
             ) from None
 
 

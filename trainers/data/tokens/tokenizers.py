@@ -59,8 +59,8 @@ class Pieces:
                 self._model.LoadFromSerializedProto(file.read())
         except (OSError, RuntimeError) as error:
             raise ConfigError(
-                f"dataset.tokenizer={path}: is not a sentencepiece model ({str(error).splitlines()[0]}); give one, a"
-                f" folder with GPT-2's encoder.json and vocab.bpe, or {BYTES}"
+                f"dataset.tokenizer={path}: is not a sentencepiece model ({str(error).splitlines()[0]}). Next: give"
+                f" one, a folder with GPT-2's encoder.json and vocab.bpe, or {BYTES}"
             ) from error
         self.files: Sequence[Path] = [path]
         self.vocabulary = int(self._model.get_piece_size())
@@ -115,7 +115,7 @@ def learn(lines: Iterable[str], vocabulary: int, model: Path) -> None:
         )  # fmt: skip
     except RuntimeError as error:
         raise ConfigError(
-            f"dataset.vocabulary={vocabulary}: sentencepiece cannot learn pieces ({str(error).splitlines()[0]}); give"
-            f" more, or dataset.tokenizer={BYTES}"
+            f"dataset.vocabulary={vocabulary}: sentencepiece cannot learn pieces ({str(error).splitlines()[0]}). Next:"
+            f" give more, or dataset.tokenizer={BYTES}"
         ) from error
     model.with_suffix(".vocab").unlink()

@@ -44,19 +44,19 @@ class Interval:
         if self.epochs is not None and self.epochs >= max_epochs:
             raise ConfigError(
                 f"checkpoint_every_epochs={self.epochs}: the run has only {max_epochs} epochs, and none is saved after"
-                " the last one; give a smaller number, or leave it out"
+                " the last one. Next: give a smaller number, or leave it out"
             )
         if self.steps is None:
             return
         if self.steps >= num_steps:
             raise ConfigError(
                 f"checkpoint_every_steps={self.steps}: the run has only {num_steps:,} steps, and none is saved after"
-                " the last one; give a smaller number, or leave it out"
+                " the last one. Next: give a smaller number, or leave it out"
             )
         if not isinstance(loader, Positionable):
             raise ConfigError(
                 f"checkpoint_every_steps={self.steps}: the training's loader ({type(loader).__name__}) cannot begin"
-                " within an epoch; give checkpoint_every_epochs instead, or give the loader a method"
+                " within an epoch. Next: give checkpoint_every_epochs instead, or give the loader a method"
                 " begin_behind(num_batches) that skips these batches"
             )
 

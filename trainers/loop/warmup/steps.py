@@ -58,7 +58,7 @@ def check_names(module: TrialModule, metrics: Collection[str], targets: Collecti
         if metrics and name not in metrics:
             raise ConfigError(
                 f"model.targets: {name} is not a metric that metrics() of {type(module).__name__} returns; allowed:"
-                f" {', '.join(sorted(metrics))}; give a target on one of them, or return {name} from metrics()"
+                f" {', '.join(sorted(metrics))}. Next: give a target on one of them, or return {name} from metrics()"
             )
 
 

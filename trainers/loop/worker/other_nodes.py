@@ -60,6 +60,6 @@ def others_fingerprints(config: schema.RunConfig, run_dir: Path) -> dict[str, An
         if time.monotonic() > deadline:
             raise schema.ConfigError(
                 f"nodes={config.nodes}: only {len(matches) + 1} nodes wrote a fingerprint to {run_dir} within"
-                f" {TIMEOUT_SEC} s; check that every node runs, and that runs_dir is a folder that they share"
+                f" {TIMEOUT_SEC} s. Next: check that every node runs, and that runs_dir is a folder that they share"
             )
         time.sleep(0.1)

@@ -96,19 +96,19 @@ class LanguageModel(TrialModule):
         if self.micro_batch_size % self.length:
             raise ConfigError(
                 f"model.hparams.micro_batch_size={self.micro_batch_size}: is in tokens, and not a multiple of"
-                f" dataset.sequence_length={self.length}; give a multiple, such as {near}"
+                f" dataset.sequence_length={self.length}. Next: give a multiple, such as {near}"
             )
         if batch_size % micro:
             raise ConfigError(
-                f"model.hparams.micro_batch_size={micro}: does not divide a device's batch of {batch_size} tokens;"
-                f" give a divisor of it, such as {near}"
+                f"model.hparams.micro_batch_size={micro}: does not divide a device's batch of {batch_size} tokens."
+                f" Next: give a divisor of it, such as {near}"
             )
 
     def check_targets(self, metrics: Collection[str]) -> None:
         if "bits_per_byte" in metrics and not self.bytes_per_token:
             raise ConfigError(
                 f"model.targets.{self.data_name}.bits_per_byte: for dataset={self.data_name} the bytes of text of a"
-                " token are not known; give a target on loss"
+                " token are not known. Next: give a target on loss"
                 + (", or the dataset.tokenizer of the files" if self.data_name == "tokens" else "")
             )
 

@@ -54,7 +54,7 @@ def check_optimizer(betas: Sequence[float], adamw_weight_decay: float, weight_de
     decays = {"model.hparams.adamw_weight_decay": adamw_weight_decay, "model.optimizer.weight_decay": weight_decay}
     for key, value in decays.items():
         if not is_number(value) or value < 0:
-            raise ConfigError(f"{key}={value}: give a number, 0 or more")
+            raise ConfigError(f"{key}={value}: must be a number, 0 or more")
 
 
 def is_number(value: Any) -> bool:
@@ -70,7 +70,7 @@ def vocabulary_size(vocabulary: int | None, data_vocabulary: int, name: str) -> 
     require("vocabulary", vocabulary, valid, "a whole number of tokens, 1 or more, or null for the data's")
     if data_vocabulary > vocabulary:
         raise ConfigError(
-            f"model.hparams.vocabulary={vocabulary}: is smaller than the {data_vocabulary:,} tokens of dataset={name};"
-            f" give {data_vocabulary} or more, or null for the data's"
+            f"model.hparams.vocabulary={vocabulary}: is smaller than the {data_vocabulary:,} tokens of dataset={name}."
+            f" Next: give {data_vocabulary} or more, or null for the data's"
         )
     return vocabulary

@@ -217,9 +217,9 @@ def check_sizes(min_size: Any, max_size: Any, num_proposals: Any, num_regions: A
         ("channels", channels, 8),
     ):
         if not isinstance(value, int) or value < least:
-            raise ConfigError(f"model.hparams.{name}={value}: give a whole number, {least} or more")
+            raise ConfigError(f"model.hparams.{name}={value}: must be a whole number, {least} or more")
     if max_size < min_size:
-        raise ConfigError(f"model.hparams.max_size={max_size}: give min_size={min_size} or more")
+        raise ConfigError(f"model.hparams.max_size={max_size}: must be min_size={min_size} or more")
 
 
 WORKLOAD = Workload(

@@ -33,7 +33,7 @@ def build_network(num_classes: int, backbone: str, channels: int, pretrained: st
     Raises ConfigError for an unknown backbone.
     """
     if backbone not in BACKBONES:
-        raise ConfigError(f"model.hparams.backbone={backbone}: allowed: {', '.join(BACKBONES)}")
+        raise ConfigError(f"model.hparams.backbone={backbone}: no such network. Allowed: {', '.join(BACKBONES)}")
     body: Any = BACKBONES[backbone](weights=None, norm_layer=FrozenBatchNorm2d if pretrained else nn.BatchNorm2d)
     body.conv1 = SpaceToDepthConv()
     if pretrained:

@@ -27,22 +27,22 @@ def load_frozen(file: str, digest: str | int | None, sizes: Sizes) -> GoNet:
         weights = torch.load(Path(file), map_location="cpu", weights_only=True)["state_dict"]
     except UNREADABLE as error:
         raise ConfigError(
-            f"model.hparams.frozen={file}: {str(error) or 'it is empty'}; give the model.pt of a run of model=minigo"
-            " with save_model=final"
+            f"model.hparams.frozen={file}: {str(error) or 'it is empty'}. Next: give the model.pt of a run of"
+            " model=minigo with save_model=final"
         ) from error
     net = GoNet(sizes)
     try:
         net.load_state_dict({key.removeprefix(CHAMPION): weights[key] for key in weights if key.startswith(CHAMPION)})
     except (RuntimeError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"model.hparams.frozen={file}: holds no network of {sizes}; give a file of these sizes, or the"
+            f"model.hparams.frozen={file}: holds no network of {sizes}. Next: give a file of these sizes, or the"
             " model.hparams of its training"
         ) from error
     digest_in_file = digest_of(net)
     if digest is not None and not digest_in_file.startswith(str(digest)):
         raise ConfigError(
-            f"model.hparams.frozen_digest={digest}: the network in {file} has the digest {digest_in_file}; give the"
-            " file with your digest, or leave the digest out"
+            f"model.hparams.frozen_digest={digest}: the network in {file} has the digest {digest_in_file}. Next: give"
+            " the file with your digest, or leave the digest out"
         )
     return net.requires_grad_(False).eval()
 

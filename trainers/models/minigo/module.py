@@ -102,7 +102,8 @@ class MiniGo(TrialModule):
         for name in sorted({*metrics} - {*measured}):
             advice = "pro_moves: true" if name == "pro_moves" else f"opponents: [{name.removeprefix('wins_')}]"
             raise ConfigError(
-                f"model.targets.selfplay.{name}: is not measured by the evaluation; give model.hparams with {advice}"
+                f"model.targets.selfplay.{name}: is not measured by the evaluation. Next: give model.hparams with"
+                f" {advice}"
             )
 
     def compile_hot_path(self) -> None:

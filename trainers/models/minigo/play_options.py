@@ -66,7 +66,8 @@ class Options:
         raise ConfigError(
             f"model.hparams.games_at_once={self.games_at_once}: the trees of {slots:,} games with"
             f" {self.search.readouts} readouts take {slots * per_game / 1e9:,.1f} GB, but only"
-            f" {max(0, room) / 1e9:,.1f} GB are free for them; {advice}, or give fewer model.hparams.readouts"
+            f" {max(0, room) / 1e9:,.1f} GB are free for them; {advice}. Next: give fewer games or"
+            " model.hparams.readouts"
         )
 
 
@@ -107,7 +108,8 @@ def checked_opponents(opponents: Sequence[str], frozen: str | None) -> tuple[str
     require("opponents", opponents, known, f"a list of some of {', '.join(OPPONENTS)}")
     if ("frozen" in opponents) != (frozen is not None):
         raise ConfigError(
-            f"model.hparams.frozen={frozen}: give both the file and frozen in model.hparams.opponents, or neither; the"
+            f"model.hparams.frozen={frozen}: goes with frozen in model.hparams.opponents. Next: give both, or neither;"
+            " the"
             " file is the model.pt of the network to play against"
         )
     return tuple(dict.fromkeys(opponents))

@@ -87,6 +87,6 @@ def pro_games(rules: Rules) -> list[list[int]]:
     if (rules.size, rules.komi) != (size, komi):
         raise ConfigError(
             f"model.hparams.board={rules.size} with komi={rules.komi:g}: the professional games are on {size}x{size}"
-            f" with komi={komi:g}; give these, or model.hparams.pro_moves=false and targets against opponents"
+            f" with komi={komi:g}. Next: give these, or model.hparams.pro_moves=false and targets against opponents"
         )
     return [list(record.moves) for record in records]

@@ -195,14 +195,14 @@ def check_options(momentum: Any, backbone: Any, width: Any, pretrained: Any) -> 
         return isinstance(value, int | float) and not isinstance(value, bool)
 
     if not is_number(momentum) or not 0 <= momentum < 1:
-        raise ConfigError(f"model.hparams.momentum={momentum}: give a number from 0 to below 1")
+        raise ConfigError(f"model.hparams.momentum={momentum}: must be from 0 to below 1")
     if backbone not in BACKBONES:
-        raise ConfigError(f"model.hparams.backbone={backbone}: allowed: {', '.join(BACKBONES)}")
+        raise ConfigError(f"model.hparams.backbone={backbone}: no such network. Allowed: {', '.join(BACKBONES)}")
     if not is_number(width) or not 0 < width <= 4:
-        raise ConfigError(f"model.hparams.width={width}: give a factor above 0, up to 4")
+        raise ConfigError(f"model.hparams.width={width}: must be above 0, up to 4")
     if pretrained is not None and width != 1:
         raise ConfigError(
-            f"model.hparams.pretrained={pretrained}: its weights fit model.hparams.width=1, not {width}; give"
+            f"model.hparams.pretrained={pretrained}: its weights fit model.hparams.width=1, not {width}. Next: give"
             " width=1, or pretrained=null"
         )
 

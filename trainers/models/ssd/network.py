@@ -149,7 +149,7 @@ def load_pretrained(backbone: nn.Sequential, path: str) -> None:
     if unfit:
         raise ConfigError(
             f"model.hparams.pretrained={path}: holds weights of another network (missing or of another shape:"
-            f" {', '.join(unfit[:3])}; {len(unfit)} in all); give torchvision's file for model.hparams.backbone, or"
-            " null"
+            f" {', '.join(unfit[:3])}; {len(unfit)} in all). Next: give torchvision's file for model.hparams.backbone,"
+            " or null"
         )
     backbone.load_state_dict({name: state[name] for name in current})

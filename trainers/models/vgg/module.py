@@ -103,7 +103,7 @@ class Vgg(TrialModule):
         if any(size % 4 or size <= 0 for size in data.image_size):
             raise ConfigError(
                 f"model=vgg dataset={data.name}: has images of {data.image_size[0]}x{data.image_size[1]} pixels, but"
-                " two poolings need a height and width divisible by 4; give another dataset"
+                " two poolings need a height and width divisible by 4. Next: give another dataset"
             )
         self.weight_decay = weight_decay
         self.num_plain_epochs, self.max_epochs = sum(epochs), sum(epochs) + augment_epochs
@@ -157,11 +157,11 @@ class Vgg(TrialModule):
 def check_schedule(epochs: Any, augment_epochs: Any) -> None:
     """Raise ConfigError unless `epochs` is a list of counts, `augment_epochs` a count, and their sum at least 1."""
     if not isinstance(epochs, list | tuple) or not epochs or not all(map(is_count, epochs)):
-        raise ConfigError(f"model.hparams.epochs={epochs}: give a list of whole numbers of epochs, such as [10, 10]")
+        raise ConfigError(f"model.hparams.epochs={epochs}: must be a list of whole numbers of epochs, such as [10, 10]")
     if not is_count(augment_epochs):
-        raise ConfigError(f"model.hparams.augment_epochs={augment_epochs}: give a whole number of epochs, 0 or more")
+        raise ConfigError(f"model.hparams.augment_epochs={augment_epochs}: must be a whole number of epochs, 0 or more")
     if sum(epochs) + augment_epochs == 0:
-        raise ConfigError(f"model.hparams.epochs={list(epochs)}: trains for 0 epochs; give at least one")
+        raise ConfigError(f"model.hparams.epochs={list(epochs)}: trains for 0 epochs. Next: give at least one")
 
 
 WORKLOAD = Workload(module=Vgg, data={"digits": digits, "fashion_mnist": fashion_mnist}, unit="images")

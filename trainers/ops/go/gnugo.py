@@ -93,7 +93,9 @@ class GnuGo:
     def __init__(self, rules: Rules, level: int = 10, seed: int = 0) -> None:
         program = installed()
         if program is None:
-            raise ConfigError("GNU Go is not installed; run `apt-get install gnugo` on Debian, else put gnugo on PATH")
+            raise ConfigError(
+                "GNU Go is not installed. Next: run `apt-get install gnugo` on Debian, else put gnugo on PATH"
+            )
         self._rules, self._seed = rules, seed
         words = ("--mode", "gtp", "--quiet", "--level", str(level), "--boardsize", str(rules.size))
         self._command = [program, *words, *RULES]

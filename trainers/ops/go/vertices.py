@@ -20,5 +20,5 @@ def move_at(name: str, size: int) -> int:
         return size * size
     column, row = COLUMNS[:size].index(name[0].upper()), size - int(name[1:])
     if not 0 <= row < size:
-        raise ValueError(f"{name}: give a row from 1 to {size}")
+        raise ValueError(f"{name}: must be a row from 1 to {size}")
     return row * size + column

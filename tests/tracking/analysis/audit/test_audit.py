@@ -138,7 +138,7 @@ def test_the_command_checks_a_folder_later(root: Path, tmp_path: Path, capsys: p
     (sentence,) = json.loads(capsys.readouterr().out)["differences"]
     assert sentence.startswith("report.csv, row ")
     assert main(["audit", str(root), *where]) == 2
-    assert "no report.json in it" in capsys.readouterr().err
+    assert "report.json is missing" in capsys.readouterr().err
     (tmp_path / "report.json").write_text("{}")
     assert main(["audit", str(tmp_path), *where]) == 2
 

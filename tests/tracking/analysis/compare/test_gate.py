@@ -116,7 +116,7 @@ def test_runs_that_shared_a_machine_compare_with_none_that_did_not_unless_asked(
     assert "sweep.jobs_at_once=2" in words
     assert gate("base", "shared", "--with-neighbours")[0] == 0
     assert gate("shared", "shared")[1].count("are on both sides") == 1  # which is another refusal
-    for asked, said in ((), "left out: 3 of 6 runs, which shared"), (("--with-neighbours",), "had neighbours"):
+    for asked, said in ((), "left out: 3 of 6 runs, which shared"), (("--with-neighbours",), "shared cores"):
         code, words = gate.run("report", "base", "shared", "--out", str(tmp_path), *asked, *gate.where)
         assert code == 0, words
         assert said in words
@@ -204,7 +204,7 @@ def test_a_side_is_of_one_setting(gate: Gate) -> None:
     assert "--candidate: holds runs of several settings (gpus: 1, 2" in words
     assert "--where gpus=1" in words
     assert "refused" not in gate("base", "counts", "--where", "gpus=1")[1]
-    assert "none of its runs (3) has gpus=4" in gate("base", "counts", "--where", "gpus=4")[1]
+    assert "no run of 3 has gpus=4" in gate("base", "counts", "--where", "gpus=4")[1]
     assert "PARAM=VALUE" in gate("base", "counts", "--where", "gpus")[1]
 
 
@@ -216,7 +216,7 @@ def test_a_side_is_of_one_setting(gate: Gate) -> None:
         (("base", "resnet50"), "different workloads (model: vgg and resnet50)"),
         (("base", "single"), "3 of the baseline and 1 of the candidate; a spread needs two"),
         (("base", "failed", "--metric", "time/to_accuracy_sec"), "1 of the candidate"),
-        (("base", "same", "--metric", "time/to_acuracy_sec"), "no run has it; there are: epochs/to_accuracy, "),
+        (("base", "same", "--metric", "time/to_acuracy_sec"), "no run has it. Allowed: epochs/to_accuracy, "),
         (("base", "same", "--metric", "world_size"), "neither a lower nor a higher world_size is better"),
         (("base", "same", "--metric", "system/disk_read_megabytes_per_sec"), "neither a lower nor a higher system/"),
         (
@@ -290,4 +290,4 @@ def test_mlflow_gives_the_same_answers(store: Path, gate: Gate, mlflow_environme
 def test_a_side_of_warm_ups_alone_is_refused(gate: Gate) -> None:
     code, words = gate("base", "cold")
     assert code == 2
-    assert "--candidate cold: none of its runs (1) counts in a mean: each is a warm-up; name others" in words
+    assert "--candidate cold: no run of 1 is counted: each is a warm-up. Next: name others" in words

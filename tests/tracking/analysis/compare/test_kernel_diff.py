@@ -100,7 +100,7 @@ def test_what_cannot_be_compared_is_refused(pair: tuple[Path, Path], capsys: pyt
     third = make_run(first.parent, config(seed=3), "sqlite:///x", 0.1)
     code, output = asked(capsys, first, second, third)
     assert code == 2
-    assert "not 3; name two" in output
+    assert "not 3. Next: name two" in output
     code, output = asked(capsys, first, third)
     assert code == 2
     assert "train it with profile=true" in output

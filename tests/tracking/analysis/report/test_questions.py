@@ -77,7 +77,10 @@ def test_the_fewest_devices_and_the_cheapest_setting_that_are_in_time(made: Path
 def test_a_limit_without_a_unit_is_refused(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = ["report", str(made / "runs"), "--from-folders", "--runs-dir", str(made / "runs")]
     assert main([*runs, "--out", str(made / "no"), "--within", "8"]) == 2
-    assert "--within 8: give times with their unit (s, min, h or d), as in 8h,4h,90min" in capsys.readouterr().err
+    assert (
+        "--within 8: not a time. Allowed: numbers with a unit (s, min, h or d), as in 8h,4h,90min"
+        in capsys.readouterr().err
+    )
 
 
 def test_scores_are_over_the_base_that_is_named(made: Path) -> None:
@@ -93,9 +96,9 @@ def test_scores_are_over_the_base_that_is_named(made: Path) -> None:
 def test_a_base_that_no_run_is_of_is_refused(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = ["report", str(made / "runs"), "--from-folders", "--runs-dir", str(made / "runs")]
     assert main([*runs, "--out", str(made / "no"), "--over", "gpus=3"]) == 2
-    assert "--over gpus=3: no run is of it; there are: gpus=1; gpus=2; gpus=4" in capsys.readouterr().err
+    assert "--over gpus=3: no run has these values. Allowed: gpus=1; gpus=2; gpus=4" in capsys.readouterr().err
     assert main([*runs, "--out", str(made / "no"), "--over", "gpus"]) == 2
-    assert "give axes with their values" in capsys.readouterr().err
+    assert "not an axis and value" in capsys.readouterr().err
 
 
 def test_the_same_devices_in_more_nodes_stand_in_one_row(made: Path) -> None:

@@ -117,9 +117,8 @@ def test_equal_runs_get_no_warning_and_those_without_fingerprint_do(make: Callab
 def test_runs_that_were_not_alone_are_named(make: Callable[..., Report]) -> None:
     runs = repeated(steps=(0.1, 0.2))
     runs[1]["tags"] = {"neighbours": "cpu: 93 % of 2 cores (stress)"}
-    said = (
-        "1 of 2 runs had neighbours on their cores or GPUs (vgg-digits-fp32-1gpu-seed2: cpu: 93 % of 2 cores (stress))"
-    )
+    who = "vgg-digits-fp32-1gpu-seed2: cpu: 93 % of 2 cores (stress)"
+    said = f"1 of 2 runs shared cores or GPUs with other programs ({who})"
     assert [warning for warning in make(runs).warnings if warning.endswith(said)]
 
 
@@ -219,7 +218,7 @@ def test_a_report_speaks_of_one_run_as_of_one(make: Callable[..., Report], num_o
     text = page.markdown(make(runs))
     of = f"1 of {num_others + 1} run{'s' * bool(num_others)}"
     assert f"{of} is of code with uncommitted changes" in text
-    assert f"{of} had neighbours" in text
+    assert f"{of} shared cores" in text
     assert f"{of} (vgg-digits-fp32-1gpu-seed1) has no fingerprint.json" in text
     assert "1 of 1 run on GPUs has no point under a roofline" in text
     assert not re.search(r"\b1 runs|\b1 count\b", text)

@@ -128,7 +128,7 @@ def test_an_experiment_without_runs_is_told_from_an_unknown_one(root: Path, mlfl
 
     uri = f"sqlite:///{root / 'mlflow.db'}"
     MlflowClient(uri).create_experiment("planned")
-    with pytest.raises(ValueError, match=r"planned: this experiment .* has no runs yet; .*=planned"):
+    with pytest.raises(ValueError, match=r"planned: this experiment .* has no runs yet. Next: .*=planned"):
         MlflowRuns(uri).find(["planned"])
 
 

@@ -212,7 +212,7 @@ def test_an_interval_is_searched_within_its_ends() -> None:
     [
         ("lr: the axis has no values", {"key": "lr"}),
         ("give the lower end first", {"key": "lr", "low": 2.0, "high": 1.0}),
-        ("give ends above 0", {"key": "lr", "low": 0.0, "high": 1.0, "log": True}),
+        ("ends must be above 0", {"key": "lr", "low": 0.0, "high": 1.0, "log": True}),
         ("a value is given twice", {"key": "lr", "choices": (1, 1)}),
     ],
 )

@@ -40,7 +40,7 @@ def test_runs_that_lie_together_cost_one_question(runs: list[Path], tmp_path: Pa
                 scheduler_endings.failure_of(folder)
         failure = scheduler_endings.failure_of(runs[2])
         assert failure is not None
-        assert "there is no accounting" in failure.message
+        assert "without accounting" in failure.message
     assert (tmp_path / "asked").read_text().count("asked") == 1
 
 

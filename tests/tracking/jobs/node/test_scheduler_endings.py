@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
         (JobState("OUT_OF_MEMORY", nodes="n1"), "", "oom", "cluster.mem"),
         (JobState("TIMEOUT", nodes="n1"), "", "timeout", "cluster.time"),
         (JobState("NODE_FAIL"), "srun: error: Node failure on n2\n", "node_fail", "a node of it failed: n2"),
-        (None, "", "error", "there is no accounting"),
+        (None, "", "error", "without accounting"),
     ],
 )  # fmt: skip
 def test_what_slurm_says_becomes_the_runs_failure(

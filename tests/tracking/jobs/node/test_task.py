@@ -36,7 +36,7 @@ def test_what_was_asked_is_enough() -> None:
         ({"SLURM_STEP_NUM_TASKS": "1"}, 4, "nodes=2: Slurm's job 7 has 1 tasks"),
         ({"SLURM_STEP_NUM_NODES": "1"}, 4, "nodes=2: Slurm's job 7 has 1 nodes"),
         ({"SLURM_STEP_NUM_TASKS": "3"}, 4, "nodes=2: Slurm's job 7 has 3 tasks"),
-        ({}, 3, "gpus=4: 3 visible on node n2; see cluster.gpus_option"),
+        ({}, 3, "gpus=4: 3 visible on node n2. Next: see cluster.gpus_option"),
     ],
 )
 def test_less_than_was_asked_ends_the_run_with_both_numbers(given: dict[str, str], num_gpus: int, words: str) -> None:
@@ -55,7 +55,7 @@ def test_a_node_that_has_fewer_gpus_than_the_others_is_what_they_all_name(tmp_pa
 
     def other() -> None:
         own = json.loads((place / "0.json").read_text())
-        message = "gpus=2: 1 visible on node n2; see cluster.gpus_option"
+        message = "gpus=2: 1 visible on node n2. Next: see cluster.gpus_option"
         state = NodeState("n2", own["runs_dir"], own["asked"], beat=1, time_ms=run_folder.now_ms(), ended=True)
         state.failure = dataclasses.asdict(Failure("bad_input", message))
         (place / "1.json").write_text(json.dumps(dataclasses.asdict(state)))

@@ -243,7 +243,7 @@ def test_only_runs_over_the_same_axes_for_the_same_objective_say_how_settings_co
     assert [trial.setting for trial in known] == ([job.config.search.setting for job in ran] if there else [])
     assert {trial.phase for trial in known} <= {"explore"}
     (tmp_path / "search.json").write_text('{"trials": [1], "asked": {"objective": "time"}}')
-    with pytest.raises(ValueError, match="is no trace of a search"):
+    with pytest.raises(ValueError, match="is not a search's trace"):
         trace_file.runs_of(tmp_path, AXES, "time")
 
 

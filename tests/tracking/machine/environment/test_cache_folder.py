@@ -306,7 +306,9 @@ def test_a_generated_data_set_of_another_user_is_made_anew_and_not_read(
     assert f"inner belongs to user {STRANGER}; it is made anew" in capsys.readouterr().err
     assert [path.name for path in root.iterdir() if path.is_dir()] == ["data-v1"]
     root.chmod(0o777)
-    with pytest.raises(ConfigError, match=r"others can write to .*; set dataset.path or the environment variable"):
+    with pytest.raises(
+        ConfigError, match=r"others can write to .*. Next: set dataset.path or the environment variable"
+    ):
         made()
 
 

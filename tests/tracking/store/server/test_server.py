@@ -181,7 +181,7 @@ def test_a_file_that_is_no_database_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "letter").write_text("Dear all, this is no database")
     os.mkfifo(tmp_path / "pipe")
     for name in ("letter", "pipe"):
-        with pytest.raises(server.TrackingRefused, match=f"{name} is not an SQLite database; give another file"):
+        with pytest.raises(server.TrackingRefused, match=f"{name} is not an SQLite database. Next: give another file"):
             server.check_server(f"sqlite:///{tmp_path}/{name}")
     (tmp_path / "empty").touch()
     with closing(sqlite3.connect(tmp_path / "real")) as database:

@@ -86,7 +86,7 @@ def test_too_few_sources_are_refused(packages: Path) -> None:
 def test_a_path_that_is_no_folder_is_refused(packages: Path) -> None:
     for path in (packages / "nowhere", packages / "package_0" / "module_0.py"):
         with pytest.raises(
-            ConfigError, match=rf"dataset\.path={path}: there is no folder {path}; set dataset\.path to"
+            ConfigError, match=rf"dataset\.path={path}: {path} is not a folder. Next: set dataset\.path to"
         ):
             read(path)
 

@@ -161,7 +161,7 @@ def test_a_folder_without_one_of_the_parts_is_refused(folder: Path, left: str, w
 
 
 def test_a_folder_that_is_not_there_and_a_name_of_both_parts_are_refused(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         read(folder / "nowhere")
     with unlisted(folder), pytest.raises(ConfigError, match=r"dataset\.path=.* cannot be listed \(Permission denied\)"):
         read(folder)

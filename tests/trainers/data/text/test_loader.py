@@ -145,13 +145,17 @@ def test_an_evaluation_can_have_larger_batches_than_training() -> None:
 def test_a_batch_smaller_than_the_longest_sentence_is_refused() -> None:
     longest = corpus([[5] * 20, [5]], [[5], [5]])
     text = TextData("text", Numbered(40), longest, Held(longest, ["a", "b"]))
-    with pytest.raises(ConfigError, match=r"batch_size=20: is in tokens, and smaller than the longest sentence .* 21;"):
+    with pytest.raises(
+        ConfigError, match=r"batch_size=20: is in tokens, and smaller than the longest sentence .* 21\. Next"
+    ):
         text.train_loader(20, 1, ALONE)
-    with pytest.raises(ConfigError, match=r"batch_size=20: .* longest sentence .* 21; give batch_size=21"):
+    with pytest.raises(ConfigError, match=r"batch_size=20: .* longest sentence .* 21. Next: give batch_size=21"):
         text.eval_loader(20, ALONE)
     with pytest.raises(ConfigError, match=r"^model.hparams.eval_batch_size=20: .* give model.hparams"):
         text.viewed(TextView(64, eval_batch_size=20)).eval_loader(64, ALONE)
-    with pytest.raises(ConfigError, match=r"batch_size=63: .* smaller than a packed row .* 64; give batch_size=64"):
+    with pytest.raises(
+        ConfigError, match=r"batch_size=63: .* smaller than a packed row .* 64. Next: give batch_size=64"
+    ):
         text.viewed(VIEWS[1]).train_loader(63, 1, ALONE)
     short = text.viewed(TextView(10))
     assert short.pairs.tolist() == [1]

@@ -67,7 +67,7 @@ def test_phrases_are_translations() -> None:
 def test_what_was_changed_is_refused(tmp_path: Path) -> None:
     make(5, str(tmp_path))
     (tmp_path / "numbers-v1-5" / "valid.de").write_text("eins\n")
-    with pytest.raises(ConfigError, match=r"is damaged: valid.de has changed; delete the folder"):
+    with pytest.raises(ConfigError, match=r"is damaged: valid.de has changed. Next: delete the folder"):
         make(5, str(tmp_path))
     with pytest.raises(ConfigError, match=r"dataset.size=0: must be 1 or more"):
         numbers(0)

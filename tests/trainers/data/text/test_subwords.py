@@ -101,7 +101,7 @@ def test_wmt_s_plain_text_is_read_with_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("'<pad>'\n\n'the_'\n", r"vocab\.ende\.32768, line 2: is empty, so it names no subword; remove the line"),
+        ("'<pad>'\n\n'the_'\n", r"vocab\.ende\.32768, line 2: is empty, so it names no subword. Next: remove the line"),
         ("the\nd@@\n", r"vocab\.ende\.32768: has no subword that ends in _, as tensor2tensor's do"),
         ("'xyz_'\n", r"train\.en, line 1: is the first line with tokens that are not in .*32768, which are"),
     ],
@@ -115,5 +115,5 @@ def test_one_that_does_not_fit_is_refused(tmp_path: Path, content: str, message:
 def test_of_two_vocabularies_none_is_taken(tmp_path: Path) -> None:
     for name in ("vocab.ende.32768", "a.subwords"):
         write(text(tmp_path) / name, SUBWORDS)
-    with pytest.raises(ConfigError, match=r"must have one vocabulary, but has a\.subwords, vocab\.ende\.32768;"):
+    with pytest.raises(ConfigError, match=r"must have one vocabulary, but has a\.subwords, vocab\.ende\.32768\. Next"):
         wmt(str(tmp_path))

@@ -48,7 +48,11 @@ def test_references_are_the_text_before_it_was_cut_where_that_is_there(tmp_path:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (DE, "der hund\n", r"train.tok.clean.bpe.32000.en, line 2: has no translation: .* 2 lines, but .*de has 1;"),
+        (
+            DE,
+            "der hund\n",
+            r"train.tok.clean.bpe.32000.en, line 2: has no translation: .* 2 lines, but .*de has 1. Next",
+        ),
         (DE, "der hund\n\n", r"train.tok.clean.bpe.32000.de, line 2: is empty"),
         (EN, "the\n \t \n", r"train.tok.clean.bpe.32000.en, line 2: is empty"),
         (EN, b"the\nthe \xe4\n", r"train.tok.clean.bpe.32000.en, line 2: is not UTF-8 at byte 5 of the line"),
@@ -60,7 +64,7 @@ def test_references_are_the_text_before_it_was_cut_where_that_is_there(tmp_path:
         (
             "vocab_bpe_32000",
             "the\n\nder\n",
-            r"vocab.bpe.32000, line 2: is empty, so it names no piece; remove the",
+            r"vocab.bpe.32000, line 2: is empty, so it names no piece. Next: remove the",
         ),
         (EN, b"\xef\xbb\xbf\nthe\n", r"train.tok.clean.bpe.32000.en, line 1: is empty"),
     ],
@@ -83,7 +87,7 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path, missing: str) -> None:
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"dataset.path=.*: there is no folder"):
+    with pytest.raises(ConfigError, match=r"dataset.path=.* is not a folder"):
         wmt(str(tmp_path / "nothing"))
     with pytest.raises(ConfigError, match=r"dataset.path=.*: .* has neither"):
         wmt(str(tmp_path))

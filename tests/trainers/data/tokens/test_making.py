@@ -172,7 +172,9 @@ def test_pieces_that_lose_text_count_as_its_bytes(file: Path, tmp_path: Path) ->
 
 def test_a_place_that_cannot_be_written_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIMETRIAL_CACHE", str(file / "cache"))  # below a file
-    with pytest.raises(ConfigError, match=r"^cache: .*; set the environment variable TIMETRIAL_CACHE to a folder "):
+    with pytest.raises(
+        ConfigError, match=r"^cache: .*. Next: set the environment variable TIMETRIAL_CACHE to a folder "
+    ):
         made(file)
 
 

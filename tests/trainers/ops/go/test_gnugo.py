@@ -54,7 +54,7 @@ def test_a_player_begins_anew_follows_passes_and_tells_its_colours_apart() -> No
 def test_a_missing_gnu_go_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(gnugo, "PLACES", ())
-    with pytest.raises(ConfigError, match="GNU Go is not installed; run `apt-get install gnugo`"):
+    with pytest.raises(ConfigError, match=r"GNU Go is not installed\. Next: run `apt-get install gnugo`"):
         GnuGo(Rules())
 
 

@@ -15,7 +15,9 @@ def base_of(text: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(",")]
     base = {key.strip(): value.strip() for key, _, value in pairs}
     if not all(base) or not all(base.values()) or len(base) < len(pairs):
-        raise ValueError(f"--over {text}: give axes with their values, as in env.gpu='Tesla P100',gpus=1")
+        raise ValueError(
+            f"--over {text}: not an axis and value. Allowed: AXIS=VALUE, as in env.gpu='Tesla P100',gpus=1"
+        )
     return base
 
 
@@ -56,7 +58,7 @@ def check(tasks: Sequence[Task], base: Base) -> None:
         )
         for setting in settings
     }
-    raise ValueError(f"--over {names}: no run is of it; there are: {'; '.join(sorted(there))}")
+    raise ValueError(f"--over {names}: no run has these values. Allowed: {'; '.join(sorted(there))}")
 
 
 def shapes(task: Task) -> list[dict[int, Setting]]:

@@ -46,7 +46,8 @@ def _quiet() -> Iterator[Any]:
         import optuna
     except ImportError as error:
         raise ConfigError(
-            f"a search needs Optuna, which cannot be imported ({error}): pip install 'optuna>=5,<6' (the extra search)"
+            f"a search needs Optuna, which cannot be imported ({error}). Next: pip install 'optuna>=5,<6' (the extra"
+            " search)"
         ) from error
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)

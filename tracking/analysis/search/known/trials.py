@@ -31,14 +31,19 @@ class Axis:
     def __post_init__(self) -> None:
         if self.choices:
             if len(set(self.choices)) < len(self.choices):
-                raise ConfigError(f"{self.key}: a value is given twice; give each value once")
+                raise ConfigError(f"{self.key}: a value is given twice. Next: give each value once")
             return
         if self.low is None or self.high is None:
-            raise ConfigError(f"{self.key}: the axis has no values; give a list (1,2,4) or interval(low,high)")
+            raise ConfigError(f"{self.key}: the axis has no values. Next: give a list (1,2,4) or interval(low,high)")
         if not self.low < self.high:
-            raise ConfigError(f"{self.key}=interval({self.low:g},{self.high:g}): give the lower end first")
+            raise ConfigError(
+                f"{self.key}=interval({self.low:g},{self.high:g}): its ends are not in order. Next: give the lower end"
+                " first"
+            )
         if self.log and self.low <= 0:
-            raise ConfigError(f"{self.key}=interval({self.low:g},{self.high:g}): on a log scale, give ends above 0")
+            raise ConfigError(
+                f"{self.key}=interval({self.low:g},{self.high:g}): its ends must be above 0 on a logarithmic scale"
+            )
 
     @property
     def ends(self) -> tuple[Scalar, ...]:

@@ -86,7 +86,8 @@ class Nodes:
         while not (path / run_folder.CONFIG).exists():
             if time.monotonic() > deadline:
                 raise ConfigError(
-                    f"runs_dir={self._root}: lacks {state.folder}, made in {state.runs_dir} on {state.name}"
+                    f"runs_dir={self._root}: lacks {state.folder}, made in {state.runs_dir} on {state.name}."
+                    " Next: give a runs_dir that all nodes share"
                 )
             time.sleep(POLL_SEC)
         return path
@@ -157,8 +158,8 @@ class Nodes:
             if state and abs(peer.apart_sec) > MAX_APART_SEC:
                 where = "ahead of" if peer.apart_sec > 0 else "behind"
                 raise ConfigError(
-                    f"the clock of {state.name} is {abs(peer.apart_sec):.0f} s {where} that of {self._own.state.name};"
-                    " what they record would not lie side by side: set both (chrony or systemd-timesyncd)"
+                    f"the clock of {state.name} is {abs(peer.apart_sec):.0f} s {where} that of {self._own.state.name},"
+                    " so their records would not match. Next: set both (chrony or systemd-timesyncd)"
                 )
 
     def _compare(self, states: list[NodeState]) -> None:
@@ -173,7 +174,7 @@ class Nodes:
             for key, value in own.asked.items():
                 if state.asked.get(key) != value:
                     raise ConfigError(
-                        f"{key}: {value} on {own.name}, {state.asked.get(key)} on {state.name}; give all the same"
+                        f"{key}: {value} on {own.name}, {state.asked.get(key)} on {state.name}. Next: give all the same"
                     )
 
     def _missing(self) -> str:
@@ -184,7 +185,7 @@ class Nodes:
             f"nodes={self._config.nodes}: {seen} seen after rendezvous_timeout_sec="
             f"{self._config.rendezvous_timeout_sec:g} (missing: node_rank={','.join(missing) or '0'}). This node,"
             f" {self._own.state.name}, looks in {self._place}; on every node it has to be"
-            " the same folder of a shared file system: give runs_dir=FOLDER, and start all nodes"
+            " the same folder of a shared file system. Next: give runs_dir=FOLDER, and start all nodes"
         )
 
 

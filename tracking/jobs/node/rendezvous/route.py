@@ -17,7 +17,10 @@ def rendezvous(own: NodeState, others: Sequence[NodeState]) -> str:
     host = own_address(others[0].address or others[0].name)
     if host.startswith("127.") and any(state.boot_id != own.boot_id for state in others):
         names = ", ".join(f"{state.name} at {state.address or state.name}" for state in others)
-        raise ConfigError(f"node {own.name}: its way to the other nodes ({names}) is {host}, which leads nowhere else")
+        raise ConfigError(
+            f"node {own.name}: its way to the other nodes ({names}) is {host}, which leads nowhere else."
+            " Next: mend this node's name in DNS or /etc/hosts"
+        )
     with socket.socket() as listening:
         listening.bind((host, 0))
         return f"{host}:{listening.getsockname()[1]}"
@@ -39,9 +42,13 @@ def check_address(rendezvous: str) -> None:
     try:
         ip = socket.gethostbyname(host)
     except OSError as error:
-        raise ConfigError(f"rendezvous={rendezvous}: {host} is unknown here ({error}); give an IP address") from None
+        raise ConfigError(
+            f"rendezvous={rendezvous}: {host} is unknown here ({error}). Next: give an IP address"
+        ) from None
     if ip.startswith("127.0.1."):
-        raise ConfigError(f"rendezvous={rendezvous}: {host} is {ip} here, which no other machine reaches; give its IP")
+        raise ConfigError(
+            f"rendezvous={rendezvous}: {host} is {ip} here, which no other machine reaches. Next: give its IP"
+        )
 
 
 def check_own(rendezvous: str) -> None:
@@ -53,6 +60,6 @@ def check_own(rendezvous: str) -> None:
             listening.bind((host, port))
         except OSError as error:
             raise ConfigError(
-                f"rendezvous={rendezvous}: node_rank=0 cannot listen there ({error.strerror}); give an address of this"
-                " machine and a port that is free"
+                f"rendezvous={rendezvous}: node_rank=0 cannot listen there ({error.strerror}). Next: give an address"
+                " of this machine and a port that is free"
             ) from None
