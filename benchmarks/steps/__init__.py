@@ -1,1 +1,1 @@
-"""What a training step is made of, on the device and on the host; and steps without a launcher around them."""
+"""Steps: their time on device and host, scaling, limits, large models, MiniGo, evaluations and checkpoints."""

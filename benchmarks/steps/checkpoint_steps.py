@@ -1,18 +1,18 @@
-"""What a checkpoint after a step costs the training: the step behind it, how long it was held up, and the writing.
+"""Cost of a checkpoint after a step: the step after it, the time that training waits, and the time to write.
 
     python benchmarks/steps/checkpoint_steps.py --every 10 --seeds 3 \
         model=vgg dataset=digits gpus=0 stop_at_target=false batch_size=32
 
-On GPUs, where a copy on the device and a thread are to hide it:
+On GPUs, where a copy on the device and a thread should hide it:
 
     python benchmarks/steps/checkpoint_steps.py --every 100 --seeds 3 \
         model=resnet50 dataset=synthetic gpus=1 precision=bf16 limit_train_batches=500 max_epochs=2
     python benchmarks/steps/checkpoint_steps.py --every 100 --seeds 3 \
         model=maskrcnn dataset=synthetic gpus=8 precision=bf16 limit_train_batches=500 max_epochs=2
 
-Each seed is a run. Printed are medians of a run's steps, and the mean of these over runs with its standard error: a
-step without a checkpoint before it, the step behind one, by how much that is longer, how long the training was held
-up (`checkpoint_start` to `checkpoint_stop`), and how long until the file was whole. The first two windows are left out.
+Each seed is a run. Printed are means over runs, with standard errors, of medians of a run: a step without a checkpoint
+before it, the step after one ("behind"), their difference, the training's wait (`checkpoint_start` to
+`checkpoint_stop`, "held up"), and the time until the file is complete. The first two windows are left out.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def main() -> None:
     parser.add_argument("--every", type=int, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     arguments, options = parser.parse_known_args()
-    asked = [*options, f"checkpoint_every_steps={arguments.every}"]
-    rows = [measured([*asked, f"seed={seed}"]) for seed in range(1, arguments.seeds + 1)]
+    options = [*options, f"checkpoint_every_steps={arguments.every}"]
+    rows = [measured([*options, f"seed={seed}"]) for seed in range(1, arguments.seeds + 1)]
     print(f"| n | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}")
     print(f"| {len(rows)} | {' | '.join(mean(column) for column in zip(*rows, strict=True))} |")
 
 
 def measured(options: Sequence[str]) -> tuple[float, ...]:
-    """The columns of a run."""
+    """Values of a run, in the order of COLUMNS."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(ROOT / "launch.py"), *options, "tracking.offline=true", f"runs_dir={folder}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -62,7 +62,7 @@ def measured(options: Sequence[str]) -> tuple[float, ...]:
 
 
 def steps(windows: Sequence[throughput.Window]) -> Iterator[tuple[int, float]]:
-    """Global step and milliseconds of every step, each as long as its slowest process took."""
+    """Global step and milliseconds of each step, by its slowest process."""
     for window in windows:
         first = window.step - len(window.step_sec) + 1
         for number, sec in enumerate(window.step_sec, first):

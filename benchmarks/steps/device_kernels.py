@@ -1,4 +1,4 @@
-"""The kernels and copies that a device runs in some steps."""
+"""Kernels and copies that a device runs in a few steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 
 
 class Kernel(NamedTuple):
-    """Or a copy; microseconds."""
+    """A kernel or a copy; microseconds."""
 
     start: float
     end: float
@@ -19,7 +19,7 @@ class Kernel(NamedTuple):
 
 
 def recorded(step: Callable[[], None], num: int, device: torch.device) -> list[Kernel]:
-    """What the device did in `num` steps, by start; nothing without a GPU."""
+    """Kernels and copies of `num` steps, sorted by start; an empty list without a GPU."""
     if device.type != "cuda":
         return []
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
@@ -34,7 +34,7 @@ def recorded(step: Callable[[], None], num: int, device: torch.device) -> list[K
 
 
 def summed(kernels: list[Kernel], num: int) -> tuple[float, float, float, float]:
-    """Means over `num` steps: ms busy, ms of computation, ms of NCCL, and the number of kernels."""
+    """Means of a step over `num` steps: ms busy, ms of computation, ms of NCCL, and number of kernels."""
     busy, until = 0.0, 0.0
     for start, end, _ in kernels:
         busy += max(0.0, end - max(start, until))
@@ -46,7 +46,7 @@ def summed(kernels: list[Kernel], num: int) -> tuple[float, float, float, float]
 
 
 def longest(kernels: list[Kernel], num: int, top: int) -> Iterator[str]:
-    """A line for each of the `top` kernels: milliseconds and times in each of `num` steps."""
+    """A line for each of the `top` longest kernels: milliseconds and calls a step."""
     by_name: dict[str, list[float]] = {}
     for start, end, name in kernels:
         by_name.setdefault(name, []).append(end - start)

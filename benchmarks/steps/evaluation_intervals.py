@@ -1,19 +1,19 @@
-"""What evaluating more often costs and brings: the same training with evaluations at several intervals, by turns.
+"""Cost and gain of evaluating more often: the same training at several evaluation intervals, in turns.
 
     python benchmarks/steps/evaluation_intervals.py --epoch-samples 1150 --parts 1 0.5 0.25 --seeds 3 \
         model=vgg dataset=digits gpus=0 stop_at_target=false log_every_n_steps=6
 
-On GPUs to their targets, as for figures beside peers:
+On GPUs to their targets:
 
     python benchmarks/steps/evaluation_intervals.py --epoch-samples 1281167 --parts 1 0.5 0.25 --seeds 3 \
         model=resnet50 dataset=imagenet dataset.path=/data/imagenet gpus=8 precision=bf16
     python benchmarks/steps/evaluation_intervals.py --epoch-samples 117266 --parts 1 0.5 0.25 --seeds 3 \
         model=maskrcnn dataset=coco dataset.path=/data/coco gpus=8 precision=bf16
 
-`--epoch-samples` is the number of training samples; a part is one of an epoch. Each seed runs all intervals, in turns.
-Printed are means over seeds with their standard errors: both clocks, the resolution of the time to accuracy, the share
-of evaluation, the rate, and the median step beside the one behind an evaluation within an epoch. A line of JSON comes
-after each run.
+`--epoch-samples` is the number of training samples; `--parts` are fractions of an epoch. Each seed runs all intervals
+in turns. Printed are means over seeds with standard errors: both clocks, the resolution of the time to accuracy, the
+share of evaluation, the rate, the median step, and the step after an evaluation within an epoch. Each run also prints a
+line of JSON.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def main() -> None:
     figures: dict[float, list[Mapping[str, float]]] = {part: [] for part in arguments.parts}
     for seed in range(1, arguments.seeds + 1):
         for part in arguments.parts:
-            asked = [] if part == 1 else [f"eval_every_samples={round(part * arguments.epoch_samples)}"]
-            figures[part].append(trained([*options, *asked, f"seed={seed}"]))
-            told = {heading: figures[part][-1].get(key) for heading, key in COLUMNS.items()}
-            print(json.dumps({"part": part, "seed": seed, **told}), flush=True)
+            interval = [] if part == 1 else [f"eval_every_samples={round(part * arguments.epoch_samples)}"]
+            figures[part].append(trained([*options, *interval, f"seed={seed}"]))
+            shown = {heading: figures[part][-1].get(key) for heading, key in COLUMNS.items()}
+            print(json.dumps({"part": part, "seed": seed, **shown}), flush=True)
     heading = ["part of an epoch", "n", *COLUMNS, "share of evaluation"]
     print(f"| {' | '.join(heading)} |\n|{'---|' * len(heading)}")
     for part, runs in figures.items():
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def trained(options: Sequence[str]) -> Mapping[str, float]:
-    """The figures of a run."""
+    """Metrics of a run."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(ROOT / "launch.py"), *options, "tracking.offline=true", f"runs_dir={folder}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

@@ -1,16 +1,16 @@
-"""ResNet-50 in PyTorch and in JAX on one GPU: rates, and the kernels that both run, told by three profilers.
+"""ResNet-50 in PyTorch and in JAX on one GPU: rates, and the kernels of both by three profilers.
 
     python benchmarks/steps/framework_kernels.py                       # on a GPU
-    python benchmarks/steps/framework_kernels.py --parts own --print   # only the commands of a part
+    python benchmarks/steps/framework_kernels.py --parts own --print   # print a part's commands only
 
-This Python has to hold torch, jax with CUDA, flax, optax and, for `cupti` and `both`, cupti-python.
+This Python needs torch, jax with CUDA, flax, optax and, for `cupti` and `both`, cupti-python.
 
 | part | what |
 |---|---|
 | `timed` | compares the frameworks, each as it comes and compiled |
-| `own` | traces ten steps by each framework's own profiler, and compares the kernels |
-| `cupti` | traces three seconds by CUPTI, and compares the kernels |
-| `both` | the program traces itself before CUPTI is to: it should keep its profile, and the run say so |
+| `own` | traces ten steps with each framework's own profiler, and compares the kernels |
+| `cupti` | traces three seconds with CUPTI, and compares the kernels |
+| `both` | the program traces itself first, then CUPTI; it should keep its profile, and the run should say so |
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--runs-dir", type=Path, default=Path("runs-frameworks"))
     parser.add_argument("--print", action="store_true", dest="only_print")
-    asked = parser.parse_args()
-    for part in asked.parts.split(","):
-        runs = asked.runs_dir.absolute() / part
-        shown(launch(part, asked, runs), asked.only_print)
-        folders = ["RUNS"] if asked.only_print else [str(folder) for folder in run_folders(runs)]
+    arguments = parser.parse_args()
+    for part in arguments.parts.split(","):
+        runs = arguments.runs_dir.absolute() / part
+        shown(launch(part, arguments, runs), arguments.only_print)
+        folders = ["RUNS"] if arguments.only_print else [str(folder) for folder in run_folders(runs)]
         reader = ["report", "--by", "env.framework,program"] if part == "timed" else ["diff", "--kernels"]
         shown([sys.executable, "-m", "tracking", *reader, *folders, "--from-folders", "--runs-dir", str(runs)],
-              asked.only_print)  # fmt: skip
+              arguments.only_print)  # fmt: skip
 
 
 def shown(command: list[str], only_print: bool) -> None:
@@ -62,18 +62,19 @@ def run_folders(runs: Path) -> list[Path]:
 
 
 def environment() -> dict[str, str]:
-    """The commands run `python`, which is this one; JAX takes no more of the GPU than it needs."""
+    """Environment variables: `python` is this one, and JAX takes only the GPU memory that it needs."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {**os.environ, "PATH": path, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 
-def launch(part: str, asked: argparse.Namespace, runs: Path) -> list[str]:
-    """The sweep of a part, over both frameworks."""
-    epochs = asked.epochs * (6 if part in ("cupti", "both") else 1)  # CUPTI is to find it training
-    options = f"--size {asked.size} --batch-size {asked.batch_size} --precision {asked.precision} --epochs {epochs}"
+def launch(part: str, arguments: argparse.Namespace, runs: Path) -> list[str]:
+    """Command of a part's sweep over both frameworks."""
+    epochs = arguments.epochs * (6 if part in ("cupti", "both") else 1)  # long enough for CUPTI's start
+    options = f"--size {arguments.size} --batch-size {arguments.batch_size} --precision {arguments.precision}"
+    options += f" --epochs {epochs}"
     script = f"{sys.executable} resnet50_{{stack}}.py {options}"
     by_cupti = ["profile=true", "profile.after_sec=60", "profile.seconds=3"]
-    of_part = {
+    part_options = {
         "timed": ["program.command=" + ",".join(f"'{script} --compile {each}'" for each in ("true", "false"))],
         "own": [
             f"program.command={script} --trace {{run_dir}}/trace", "profile.file={run_dir}/trace/**/*.json.gz",
@@ -84,8 +85,8 @@ def launch(part: str, asked: argparse.Namespace, runs: Path) -> list[str]:
     }[part]  # fmt: skip
     return [
         sys.executable, "launch.py", "--config-dir", "docs/examples/frameworks", "-m", "model=resnet50_frameworks",
-        f"stack.name={asked.frameworks}", f"gpus={asked.gpus}", f"precision={asked.precision}", f"runs_dir={runs}",
-        "tracking.offline=true", *of_part,
+        f"stack.name={arguments.frameworks}", f"gpus={arguments.gpus}", f"precision={arguments.precision}",
+        f"runs_dir={runs}", "tracking.offline=true", *part_options,
     ]  # fmt: skip
 
 

@@ -1,13 +1,14 @@
-"""Steps of models larger than a GPU: rates in bf16 and fp8, by DDP and sharded, and memory beside its forecast.
+"""Steps of models larger than a GPU: rates in bf16 and fp8, with DDP and sharded, and memory beside its forecast.
 
     python benchmarks/steps/larger.py --commit $(git rev-parse --short HEAD)     # on two H100s, about four minutes
     python benchmarks/steps/larger.py --only one                                # on one GPU: 1.5b, and 100 losses
     python benchmarks/steps/larger.py --only llama_8b
 
-GPT-2 XL's size, in sequences of 1,024, on one GPU: bf16 on the first and fp8 on the second at the same time. Each also
-trains 100 steps of the 124m size on the same batches, whose losses are compared. Then on all GPUs together: 1.5b by
-DDP and sharded, and Llama 3 8B sharded in sequences of 8,192, with activation checkpointing. A case that does not fit
-says so, and the cases of another size go on.
+First GPT-2 XL's size (1.5b) on one GPU, in sequences of 1,024: bf16 on the first GPU and fp8 on the second at the same
+time. Each also trains the 124m size for 100 steps on the same batches, and the losses are compared.
+
+Then on all GPUs together: 1.5b with DDP and sharded, and Llama 3 8B sharded, in sequences of 8,192 with activation
+checkpointing. A case that does not fit prints that; the cases of another size still run.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Case(NamedTuple):
     recipe: str
     precision: str
     strategy: str
-    tokens: int  # a step, of all GPUs
-    steps: int = 3  # that are timed
+    tokens: int  # of a step, all GPUs together
+    steps: int = 3  # timed
 
 
 ONE = [Case("gpt_1.5b", name, "ddp", 131_072) for name in ("bf16", "fp8")]
@@ -61,13 +62,13 @@ SEVERAL = [
 
 def config_of(case: Case, num_gpus: int, dataset: str = "synthetic") -> RunConfig:
     model = case.recipe.partition("_")[0]
-    words = [f"model={model}", f"recipe={case.recipe}", f"dataset={dataset}", f"precision={case.precision}"]
-    config = composed([*words, f"strategy={case.strategy}", f"gpus={num_gpus}"])
+    options = [f"model={model}", f"recipe={case.recipe}", f"dataset={dataset}", f"precision={case.precision}"]
+    config = composed([*options, f"strategy={case.strategy}", f"gpus={num_gpus}"])
     return dataclasses.replace(config, batch_size=case.tokens // num_gpus)
 
 
 def trained(config: RunConfig, shard: Shard) -> tuple[Callable[[], torch.Tensor], TrialModule]:
-    """A step, which returns its loss, and the module."""
+    """A step that returns its loss, and the module."""
     precision.apply(config.precision)
     torch.manual_seed(1)
     workload = load_workload(config)
@@ -103,7 +104,7 @@ def measure(case: Case, shard: Shard) -> None:
     name = f"{case.recipe} {case.precision} {case.strategy} on {shard.world_size}, sequence {length:,}"
     predicted = gpu_memory.needed(config, case.strategy, shard.world_size)
     assert predicted is not None
-    gc.collect()  # A sharded module refers to itself.
+    gc.collect()  # frees the module before: a sharded one refers to itself
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     begun = time.perf_counter()
@@ -138,10 +139,10 @@ def first_losses(name: str, shard: Shard) -> list[float]:
     return [float(loss) for loss in torch.stack([step() for _ in range(LOSSES)])]
 
 
-def process(asked: argparse.Namespace) -> None:
-    """One process: the cases of its group, and the first losses where it is alone."""
+def process(arguments: argparse.Namespace) -> None:
+    """Run a process's cases; if it is alone, also write its first losses."""
     world_size = int(os.environ["WORLD_SIZE"])
-    cases = [Case(*case) for case in json.loads(asked.cases)]
+    cases = [Case(*case) for case in json.loads(arguments.cases)]
     shard = join(config_of(cases[0], world_size))
     for case in cases:
         try:
@@ -149,26 +150,27 @@ def process(asked: argparse.Namespace) -> None:
         except torch.OutOfMemoryError as error:
             print(f"{case.recipe} {case.precision} {case.strategy}: does not fit: {str(error)[:150]}", flush=True)
             if world_size > 1:
-                os._exit(1)  # The other process waits for this one within a step.
+                os._exit(1)  # The other process waits within a step.
         torch._dynamo.reset()
     if world_size == 1:
-        Path(asked.losses).write_text(json.dumps(first_losses(cases[0].precision, shard)))
+        Path(arguments.losses).write_text(json.dumps(first_losses(cases[0].precision, shard)))
     dist.destroy_process_group()
 
 
 def group(cases: list[Case], gpus: list[int], port: int, losses: Path) -> list[subprocess.Popen[bytes]]:
-    """Start the processes of a group. Each sees its own GPU alone."""
+    """Start the processes of a group. Each sees only its own GPU."""
     command = [sys.executable, __file__, "--cases", json.dumps(cases), "--losses", str(losses)]
     started = []
     for rank, gpu in enumerate(gpus):
-        own = {"RANK": rank, "LOCAL_RANK": 0, "WORLD_SIZE": len(gpus), "MASTER_PORT": port, "CUDA_VISIBLE_DEVICES": gpu}
-        environment = os.environ | {"MASTER_ADDR": "127.0.0.1"} | {key: str(value) for key, value in own.items()}
+        ranks = {"RANK": rank, "LOCAL_RANK": 0, "WORLD_SIZE": len(gpus), "MASTER_PORT": port}
+        ranks["CUDA_VISIBLE_DEVICES"] = gpu
+        environment = os.environ | {"MASTER_ADDR": "127.0.0.1"} | {key: str(value) for key, value in ranks.items()}
         started.append(subprocess.Popen(command, env=environment))
     return started
 
 
 def finish(processes: list[subprocess.Popen[bytes]]) -> None:
-    """Wait for all; where one fails, those that it exchanged with would wait for it without end."""
+    """Wait for all processes. If one fails, kill the others, which would wait for it forever."""
     while any(each.poll() is None for each in processes):
         if any(each.poll() for each in processes):
             for each in processes:
@@ -194,24 +196,23 @@ def alone(folder: Path, num_gpus: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("one", "several", "gpt_1.5b", "llama_8b"), help="some of the cases alone")
-    parser.add_argument("--commit", default="unknown", help="what was measured, for the heading")
+    parser.add_argument("--only", choices=("one", "several", "gpt_1.5b", "llama_8b"), help="run only these cases")
+    parser.add_argument("--commit", default="unknown", help="commit that is measured, for the heading")
     parser.add_argument("--cases", help=argparse.SUPPRESS)
     parser.add_argument("--losses", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.cases:
-        process(asked)
+    arguments = parser.parse_args()
+    if arguments.cases:
+        process(arguments)
         return
     num_gpus = torch.cuda.device_count()
     if not num_gpus:
         parser.error("needs an NVIDIA GPU")
-    print(
-        f"{num_gpus} x {torch.cuda.get_device_name()}, PyTorch {torch.__version__}, commit {asked.commit}", flush=True
-    )
+    gpus = f"{num_gpus} x {torch.cuda.get_device_name()}"
+    print(f"{gpus}, PyTorch {torch.__version__}, commit {arguments.commit}", flush=True)
     with tempfile.TemporaryDirectory(prefix="larger_") as folder:
-        if asked.only in (None, "one"):
+        if arguments.only in (None, "one"):
             alone(Path(folder), num_gpus)
-        chosen = [case for case in SEVERAL if asked.only in (None, "several", case.recipe)]
+        chosen = [case for case in SEVERAL if arguments.only in (None, "several", case.recipe)]
         for recipe in ("gpt_1.5b", "llama_8b"):
             cases = [case for case in chosen if case.recipe == recipe]
             if num_gpus >= 2 and cases:

@@ -1,11 +1,11 @@
-"""What the NVTX ranges of `profile.nvtx=true` cost a step.
+"""Cost of the NVTX ranges of `profile.nvtx=true` for a step.
 
-    python benchmarks/steps/nvtx_cost.py            # some seconds, on a CPU or a GPU
-    nsys profile -t nvtx,cuda python benchmarks/steps/nvtx_cost.py    # with somebody who listens
+    python benchmarks/steps/nvtx_cost.py            # a few seconds, on a CPU or a GPU
+    nsys profile -t nvtx,cuda python benchmarks/steps/nvtx_cost.py    # with a listening profiler
 
-A step enters and leaves three ranges: data, step and exchange. Timed are many steps of nothing else, in turns: without
-ranges, with a stub in place of NVTX, and with PyTorch's NVTX. Printed is the median of the rounds in microseconds, with
-the least and the greatest, and as a share of a step of 5 ms.
+A step enters and leaves three ranges: data, step and exchange. Many otherwise empty steps are timed in turns: without
+ranges, with a stub in place of NVTX, and with PyTorch's NVTX. Printed is the rounds' median in microseconds with
+minimum and maximum, and as a share of a step of 5 ms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEP_MS = 5.0
 
 
 def microseconds(ranges: Ranges, steps: int) -> float:
-    """The ranges of one step, called as the training's meter and the exchange's timer call them."""
+    """Microseconds of one step's ranges, called as the training's meter and the exchange's timer do."""
     ranges.begin_epoch(1)
     began = time.perf_counter()
     for step in range(steps):

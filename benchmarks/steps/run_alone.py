@@ -1,4 +1,4 @@
-"""What benchmarks have in common that train without launch.py: a run's composed options, and a process group of one."""
+"""For benchmarks that train without launch.py: a composed configuration, and a process group of one."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def composed(overrides: list[str]) -> schema.RunConfig:
 
 
 def join_alone(parser: argparse.ArgumentParser, config: schema.RunConfig) -> Shard:
-    """This process as a run's only one, in the run's precision; where `gpus=` asks for another, the program ends."""
-    there = torch.cuda.device_count()
-    if str(config.gpus) not in ("0", "1") or config.num_gpus() > there:
-        parser.error(f"gpus={config.gpus}: give gpus=0, the CPU, or gpus=1, of {there} visible on this machine")
+    """Join as the run's only process, in its precision. Exits with an error if `gpus` is not 0 or 1."""
+    num_visible = torch.cuda.device_count()
+    if str(config.gpus) not in ("0", "1") or config.num_gpus() > num_visible:
+        parser.error(f"gpus={config.gpus}: give gpus=0 (the CPU) or gpus=1; {num_visible} GPUs are visible here")
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     shard = join(config)
     precisions.apply(config.precision)

@@ -1,15 +1,19 @@
-"""Measures all workloads but language models and MiniGo on one to eight GPUs, side by side where there is room.
+"""Measure all workloads except language models and MiniGo on one to eight GPUs, side by side where there is room.
 
-It works in calls of ten minutes. A call goes on where the last one ended.
+It works in calls of ten minutes. Each continues where the last one ended.
 
     python benchmarks/steps/scaling.py --out scaling                # again until it says that all is done
     python benchmarks/steps/scaling.py --out scaling --dry-run      # the commands, for eight GPUs
-    python benchmarks/steps/scaling.py --only "accuracy|report"     # times to accuracy alone
+    python benchmarks/steps/scaling.py --only "accuracy|report"     # times to accuracy only
 
-First it measures the time to accuracy of each workload on each number of GPUs, by `+study=scaling`. Then it does the
-same on several GPUs with smaller batches, down to one GPU's over all of them. Then it measures rates on generated data,
-where a GPU's batch stays the same (weak scaling), and last what the links of several GPUs are worth. A command is a
-sweep over three seeds, so that its later runs are forked. in_calls.py says which file is where.
+In this order:
+
+1. time to accuracy of each workload on each number of GPUs, by `+study=scaling`;
+2. on several GPUs the same with smaller batches, down to one GPU's batch over all of them;
+3. rates on generated data, with the same batch on each GPU (weak scaling);
+4. on several GPUs, the gain of their links.
+
+Each command is a sweep over three seeds, so later runs are forked. in_calls.py says which files are written.
 """
 
 from __future__ import annotations
@@ -27,8 +31,8 @@ from benchmarks.steps.in_calls import Command, sweep
 
 
 class Model(NamedTuple):
-    batch_size: int  # of a GPU, as the recipes have it
-    multiple: int  # each batch is a multiple of this
+    batch_size: int  # of a GPU, as in the recipes
+    multiple: int  # a batch must be a multiple of this
     seconds: int  # upper bound of the time of three runs on an H100, with the compilation cached
 
 
@@ -41,11 +45,11 @@ MODELS = {
     "gnmt": Model(4096, 1, 80),
     "vgg": Model(64, 1, 60),
 }
-COUNTS = (1, 2, 4, 8)  # The narrow ones first: side by side they compile what the wide ones then find.
+COUNTS = (1, 2, 4, 8)  # narrow runs first: side by side they fill the cache for wide ones
 GENERATED = [name for name in MODELS if name != "vgg"]  # VGG has no generated data.
 SEEDS = "seed=1,2,3"
 COMMON = "tracking.system_metrics_interval_sec=0.5 precision=bf16"
-# So few steps that compiling takes most of the time.
+# With so few steps, compiling takes most of the time.
 SHORT = "dataset=synthetic max_epochs=2 limit_train_batches=60 log_every_n_steps=10"
 REPORT = "-m tracking report timetrial --by model,gpus,batch_size --check --from-folders"
 

@@ -1,11 +1,11 @@
-"""Six trainings that are slow on purpose: what we say limits them, what traceml-ai says, and what is true.
+"""Six trainings that are slow on purpose: the true reason, our diagnosis, and that of traceml-ai.
 
-    python benchmarks/steps/slow_on_purpose.py                              # ours alone
-    python benchmarks/steps/slow_on_purpose.py --peer VENV/bin/traceml      # and theirs, of an environment with torch
+    python benchmarks/steps/slow_on_purpose.py                              # only ours
+    python benchmarks/steps/slow_on_purpose.py --peer VENV/bin/traceml      # and traceml-ai's; it needs torch there
 
-Two processes train: on two GPUs where there are, else on two cores, each pinned to one. Prints a table in Markdown.
-What is true is how long the slow rank was slow on purpose, as it has timed that itself. The same loop runs with either
-tool; ours runs all cases in one process group, theirs one in each.
+Two processes train: on two GPUs if available, otherwise on two cores, each pinned to one. Prints a Markdown table. The
+true figure is the share of time that the slow rank was slow on purpose, as timed by itself. Both tools run the same
+loop: ours runs all cases in one process group, traceml-ai one case in each.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ WORDS = {
 
 
 def train(arguments: argparse.Namespace, folder: Path) -> None:
-    """Ours, of all cases."""
+    """Train all cases with our tool."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={arguments.processes}"]
-    asked = ["--runs", str(folder), "--steps", str(arguments.steps), *sizes(arguments), "--cases", *arguments.cases]
+    options = ["--runs", str(folder), "--steps", str(arguments.steps), *sizes(arguments), "--cases", *arguments.cases]
     environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     log = (folder / "ours.log").open("w")
-    subprocess.run([*command, str(SCRIPT), *asked], env=environ, stdout=log, stderr=log, check=True, timeout=900)
+    subprocess.run([*command, str(SCRIPT), *options], env=environ, stdout=log, stderr=log, check=True, timeout=900)
 
 
 def sizes(arguments: argparse.Namespace) -> list[str]:
@@ -46,19 +46,19 @@ def sizes(arguments: argparse.Namespace) -> list[str]:
 
 
 def of_peer(arguments: argparse.Namespace, folder: Path, case: str) -> str:
-    """Their verdict, why and next, of one case."""
+    """traceml-ai's verdict, reason and advice on one case."""
     command = [arguments.peer, "run", "--nproc-per-node", str(arguments.processes), "--logs-dir", str(folder / "peer")]
-    asked = ["--tool", "traceml", "--runs", str(folder), "--steps", str(arguments.steps), *sizes(arguments)]
+    options = ["--tool", "traceml", "--runs", str(folder), "--steps", str(arguments.steps), *sizes(arguments)]
     with (folder / f"peer-{case}.log").open("w") as log:
-        whole = [*command, "--run-name", case, str(SCRIPT), "--args", *asked, "--cases", case]
+        whole = [*command, "--run-name", case, str(SCRIPT), "--args", *options, "--cases", case]
         subprocess.run(whole, stdout=log, stderr=log, check=False, timeout=300)
     lines = [line.strip("| ").strip() for line in (folder / f"peer-{case}.log").read_text().splitlines()]
-    said = [line for line in lines if line.startswith(("Verdict:", "Why:", "Next:"))]
-    return "; ".join(line.partition(":")[2].strip() for line in said) or "nothing"
+    verdict = [line for line in lines if line.startswith(("Verdict:", "Why:", "Next:"))]
+    return "; ".join(line.partition(":")[2].strip() for line in verdict) or "nothing"
 
 
-def told(folder: Path, case: str) -> dict[str, Any]:
-    """What our run of a case has in its result; the companion writes it after the script has ended."""
+def result_of(folder: Path, case: str) -> dict[str, Any]:
+    """Result of our run of a case, or an empty one. The companion writes it after the script has ended."""
     for path in sorted(folder.glob(f"*-{case}-*/result.json")):
         result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return result
@@ -73,11 +73,11 @@ def ours(result: dict[str, Any]) -> str:
 
 
 def truth(folder: Path, case: str, tool: str = "ours") -> str:
-    """The share of the training that the slow rank was slow on purpose; of two cases nobody timed it."""
+    """The case in words, with the share of time that the slow rank was slow on purpose if it was timed."""
     shares = []
     for path in folder.glob(f"true-{tool}-{case}-*.json"):
-        said = json.loads(path.read_text(encoding="ascii"))
-        shares.append(said["on_purpose_sec"] / said["trained_sec"])
+        timed = json.loads(path.read_text(encoding="ascii"))
+        shares.append(timed["on_purpose_sec"] / timed["trained_sec"])
     most = max(shares, default=0.0)
     return f"{WORDS[case]}, {most:.0%} of its time".replace("%", " %") if most else WORDS[case]
 
@@ -89,8 +89,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--peer", default="", help="the command traceml of an environment that has torch")
-    parser.add_argument("--folder", type=Path, help="keeps the runs and logs; a temporary one by default")
+    parser.add_argument("--peer", default="", help="path of the command traceml, in an environment with torch")
+    parser.add_argument("--folder", type=Path, help="folder for runs and logs; default: a temporary one")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = (arguments.folder or Path(scratch)).resolve()
@@ -99,7 +99,7 @@ def main() -> None:
         theirs = {case: of_peer(arguments, folder, case) if arguments.peer else "" for case in arguments.cases}
         print("| true | ours | traceml-ai |\n|---|---|---|")
         for case in arguments.cases:
-            print(f"| {truth(folder, case)} | {ours(told(folder, case))} | {theirs[case]} |")
+            print(f"| {truth(folder, case)} | {ours(result_of(folder, case))} | {theirs[case]} |")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The trainings of `slow_on_purpose`: plain PyTorch under torchrun, each slow for one known reason.
+"""The trainings of `slow_on_purpose`: plain PyTorch under torchrun, each slow for a known reason.
 
-Each is a loop as anybody writes it, with either tool around it. It writes what is true into a file a rank: the
-seconds that it was slow on purpose, and those of the whole loop.
+Each is an ordinary loop with one of two tools around it. Each rank writes a file with the truth: the seconds that it
+was slow on purpose, and those of the whole loop.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 CASES = ("loader", "work", "gc", "tiny", "co-tenant", "evaluations")
-SLOW = 1  # the rank that is slow, where one is
+SLOW = 1  # the slow rank, in cases that have one
 PAUSE_SEC = 0.01
-OBJECTS = 100_000  # that a collection looks at, beside those of all packages
+OBJECTS = 100_000  # for the garbage collection, beside those of all packages
 COLLECT_EVERY = 5  # steps
 BUSY = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
 BUSY_GPU = (
@@ -38,7 +38,7 @@ BUSY_GPU = (
 
 @dataclass
 class Purpose:
-    """How a training is slow, and for how long it was; `trained` is how long its loop took."""
+    """How a training is slow; `seconds` that it was slow on purpose, and `trained` seconds of its loop."""
 
     case: str
     rank: int
@@ -59,7 +59,7 @@ class Purpose:
 
 
 class Rows(Dataset[Any]):
-    """A batch an item; that of the slow rank comes late where that is the purpose."""
+    """A dataset of batches. In the case `loader` the slow rank's come late."""
 
     def __init__(self, purpose: Purpose, batch: int, width: int, steps: int) -> None:
         self.purpose, self.steps = purpose, steps
@@ -76,7 +76,7 @@ class Rows(Dataset[Any]):
 
 
 class Training:
-    """A network and its loop."""
+    """A network, its loader and its step."""
 
     def __init__(self, purpose: Purpose, options: argparse.Namespace) -> None:
         self.purpose, self.options = purpose, options
@@ -97,7 +97,7 @@ class Training:
         loss = nn.functional.cross_entropy(self.model(rows), labels)
         loss.backward()
         if self.purpose.case == "work" and self.purpose.slow:
-            with self.purpose.noted():  # The same once more, for itself alone.
+            with self.purpose.noted():  # twice more, without exchange
                 for _ in range(2):
                     out = self.model.module(rows)
                     torch.autograd.grad(nn.functional.cross_entropy(out, labels), list(self.model.parameters()))
@@ -158,9 +158,9 @@ def co_tenant(purpose: Purpose) -> Iterator[None]:
         yield
         return
     on_gpu = purpose.device.type == "cuda"
-    words = [sys.executable, "-c", BUSY_GPU if on_gpu else BUSY, str(purpose.device.index if on_gpu else own_core())]
-    # A session of its own, as another user's process has.
-    others = [subprocess.Popen(words, start_new_session=True) for _ in range(1 if on_gpu else 2)]
+    command = [sys.executable, "-c", BUSY_GPU if on_gpu else BUSY, str(purpose.device.index if on_gpu else own_core())]
+    # a session of its own, as another user's process has
+    others = [subprocess.Popen(command, start_new_session=True) for _ in range(1 if on_gpu else 2)]
     time.sleep(8.0 if on_gpu else 0.5)
     try:
         yield
@@ -186,8 +186,8 @@ def run(case: str, options: argparse.Namespace) -> None:
     with co_tenant(purpose):
         dist.barrier()
         (ours if options.tool == "ours" else peers)(training)
-    said = {"on_purpose_sec": purpose.seconds, "trained_sec": purpose.trained}
-    (Path(options.runs) / f"true-{options.tool}-{case}-{rank}.json").write_text(json.dumps(said), encoding="ascii")
+    truth = {"on_purpose_sec": purpose.seconds, "trained_sec": purpose.trained}
+    (Path(options.runs) / f"true-{options.tool}-{case}-{rank}.json").write_text(json.dumps(truth), encoding="ascii")
 
 
 def main() -> None:

@@ -3,23 +3,22 @@
     python benchmarks/steps/step_anatomy.py model=maskrcnn dataset=shapes precision=bf16 gpus=1
     python benchmarks/steps/step_anatomy.py model=resnet50 dataset=synthetic precision=bf16 gpus=2 --variants all
 
-Options are those of launch.py. Steps are trained as a run trains them (its data, precision, compiled parts and DDP),
-without Lightning around them, and fp16 without its scaler. Medians of the slowest process (quartiles in brackets):
+Options are those of launch.py. Steps are a run's (its data, precision, compiled parts and DDP), without Lightning, and
+for fp16 without the loss scaler. Printed are medians of the slowest process (quartiles in brackets):
 
-    step     ms from one step to the next, by CUDA events; where nothing is exchanged, each process has its own
-    host     ms that the host takes to launch a step when the device has nothing else to do: where this is more than
-             `busy`, the host sets the pace
-    busy     ms of a step in which any kernel or copy runs
-    compute  ms of all kernels but NCCL's, summed: more than with one process, and the exchange slows them down
-    nccl     ms of NCCL's kernels, summed; they also wait for the other processes
-    kernels  kernels and copies a step
+    step     ms from one step to the next, by CUDA events; without an exchange, each process has its own
+    host     ms to launch a step on an idle device; if this exceeds `busy`, the host limits the rate
+    busy     ms of a step during which a kernel or copy runs
+    compute  sum of ms of all kernels except NCCL's; more than with one process: the exchange slows them down
+    nccl     sum of ms of NCCL's kernels, which also wait for the other processes
+    kernels  kernels and copies of a step
 
 Variants, of several processes:
 
-    after        overlap_grad_reduce=false: compiled whole, all gradients in one exchange after the last of them
-    overlapped   overlap_grad_reduce=true: compiled in pieces, so that gradients leave before the step is over
+    after        overlap_grad_reduce=false: compiled whole, one exchange after the last gradient
+    overlapped   overlap_grad_reduce=true: compiled in pieces, gradients are exchanged during the backward pass
     one bucket   compiled whole; DDP exchanges all gradients at once
-    apart        the first two: nothing is exchanged, what the step itself takes
+    apart        the first two without any exchange: the step alone
 """
 
 from __future__ import annotations
@@ -55,12 +54,12 @@ from trainers.workload import Batch, Data, Shard, TrialModule, load_workload, vi
 
 VARIANTS = ("after", "overlapped", "one bucket", "after, apart", "overlapped, apart")
 WARMUP, PROFILED = 5, 5  # steps
-ONE_BUCKET_MB = 1 << 20  # more than any model's gradients take
+ONE_BUCKET_MB = 1 << 20  # larger than any model's gradients
 COLUMNS = ("step", "host", "busy", "compute", "nccl", "kernels")
 
 
 class Anatomy(NamedTuple):
-    """One process's values of steps, in the order of COLUMNS: milliseconds, and the number of kernels."""
+    """A process's values by step, in the order of COLUMNS; its rate; its kernels."""
 
     values: tuple[list[float], ...]
     samples_per_sec: float
@@ -76,7 +75,7 @@ class Request(NamedTuple):
 
 
 class Step(nn.Module):
-    """Called by DDP, whose hooks a LightningModule's training_step would pass by."""
+    """A module whose forward is the training step, so that DDP's hooks run."""
 
     def __init__(self, module: TrialModule) -> None:
         super().__init__()
@@ -87,7 +86,7 @@ class Step(nn.Module):
 
 
 class Training:
-    """A variant of the training, ready to be stepped."""
+    """A variant of the training, ready to step."""
 
     def __init__(self, config: RunConfig, data: Data, module: TrialModule, shard: Shard, variant: str) -> None:
         torch.compiler.reset()
@@ -177,33 +176,33 @@ def shown(values: list[float]) -> str:
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
-def measure(rank: int, asked: Request) -> None:
-    config = composed(asked.overrides)
+def measure(rank: int, request: Request) -> None:
+    config = composed(request.overrides)
     size = config.world_size()
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(asked.port)}
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))  # launch.py does so.
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(request.port)}
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))  # as launch.py does
     shard = join(config)
     precision.apply(config.precision)
     workload = load_workload(config)
     data = make_data(workload, config.dataset)
     if rank == 0:
         where = torch.cuda.get_device_name() if config.on_gpu() else f"CPU, {torch.get_num_threads()} threads"
-        print(f"{size} x {where}, PyTorch {torch.__version__}; {' '.join(asked.overrides)}; {asked.steps} steps")
-    for variant in asked.variants:
+        print(f"{size} x {where}, PyTorch {torch.__version__}; {' '.join(request.overrides)}; {request.steps} steps")
+    for variant in request.variants:
         torch.manual_seed(config.seed)
         module = make_module(workload, data, config)
         data = viewed(data, module)
         training = Training(config, data, module, shard, variant)
         batches = endless(data.train_loader(config.device_batch_size(), config.seed, shard))
-        own = anatomy(training, batches, data.example_batches(config.device_batch_size(), shard.device), asked.steps)
+        own = anatomy(training, batches, data.example_batches(config.device_batch_size(), shard.device), request.steps)
         batches.close()  # type: ignore[attr-defined]
         del training, module, batches
-        gc.collect()  # a module and what is compiled of it hold each other
+        gc.collect()  # a module and its compiled code refer to each other
         anatomies: list[Any] = [None] * size
         dist.all_gather_object(anatomies, own)
         if rank == 0:
-            report(variant, anatomies, asked.top)
+            report(variant, anatomies, request.top)
     dist.destroy_process_group()
 
 
@@ -223,23 +222,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="options of launch.py")
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--variants", default="after", help="'all', or some of them, between semicolons")
-    parser.add_argument("--top", type=int, default=0, help="how many of the longest kernels to list")
-    asked = parser.parse_intermixed_args()
-    variants = list(VARIANTS) if asked.variants == "all" else [variant.strip() for variant in asked.variants.split(";")]
+    parser.add_argument("--variants", default="after", help="'all', or variants separated by semicolons")
+    parser.add_argument("--top", type=int, default=0, help="number of longest kernels to list")
+    arguments = parser.parse_intermixed_args()
+    chosen = [variant.strip() for variant in arguments.variants.split(";")]
+    variants = list(VARIANTS) if arguments.variants == "all" else chosen
     if unknown := [variant for variant in variants if variant not in VARIANTS]:
         parser.error(f"--variants {unknown[0]!r}: allowed: all, {'; '.join(VARIANTS)}")
-    if asked.steps < 1 or asked.top < 0:
-        parser.error(f"--steps {asked.steps} --top {asked.top}: must be at least 1, and at least 0")
-    config = composed(asked.overrides)
-    there = torch.cuda.device_count()
-    if config.gpus == "auto" or config.num_gpus() > there:
-        parser.error(f"gpus={config.gpus}: give a number, of the {there} visible on this machine; gpus=0 is the CPU")
+    if arguments.steps < 1 or arguments.top < 0:
+        parser.error(f"--steps {arguments.steps} --top {arguments.top}: give at least 1 and at least 0")
+    config = composed(arguments.overrides)
+    num_visible = torch.cuda.device_count()
+    if config.gpus == "auto" or config.num_gpus() > num_visible:
+        parser.error(f"gpus={config.gpus}: give 0 (the CPU) to {num_visible}, the number of visible GPUs")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    everything = Request(asked.overrides, variants, asked.steps, asked.top, port)
-    torch.multiprocessing.spawn(measure, (everything,), nprocs=config.world_size())
+    request = Request(arguments.overrides, variants, arguments.steps, arguments.top, port)
+    torch.multiprocessing.spawn(measure, (request,), nprocs=config.world_size())
 
 
 if __name__ == "__main__":

@@ -1,11 +1,16 @@
-"""Measures, where there is a GPU, what only a GPU can show of "and why", in calls of ten minutes that go on.
+"""Measure why trainings are as fast as they are, as far as it needs GPUs, in calls of ten minutes.
 
-    python benchmarks/steps/why.py --out why    # of two GPUs or more also their links; again until all is done
+    python benchmarks/steps/why.py --out why    # again until all is done; on two GPUs or more also their links
 
-It runs the tests marked `gpu` of profile and counters; the ceilings; on two GPUs or more ResNet-50 on one pair, or on a
-near and a far one, with NCCL's direct transfers and without; then, side by side where there is room, ResNet-50 in fp32
-and bf16, traced, and the study of precisions with VGG, to its target; and what the two profiles share (`diff
---kernels`). See in_calls.py for what is where; `--dry-run` prints the commands.
+A call continues where the last one ended. In this order:
+
+1. the tests marked `gpu` of profile and counters;
+2. the ceilings;
+3. on two GPUs or more, ResNet-50 on a near and a far pair, with NCCL's direct transfers and without;
+4. side by side where there is room: traced ResNet-50 in fp32 and bf16, and the study of precisions with VGG;
+5. the kernels that both profiles share (`diff --kernels`).
+
+in_calls.py says which files are written; `--dry-run` prints the commands.
 """
 
 from __future__ import annotations
@@ -20,13 +25,13 @@ if __name__ == "__main__":
 from benchmarks.steps.in_calls import ROOT, Command, main, sweep
 
 COMMON = "tracking.system_metrics_interval_sec=0.5"
-# Generated images, and so few steps that compiling takes most of the time.
+# Generated images. With so few steps, compiling takes most of the time.
 SHORT = "model=resnet50 dataset=synthetic max_epochs=2 limit_train_batches=60 log_every_n_steps=10"
 TESTS = ("tests/trainers/loop/test_kernel_profile.py", "tests/tracking/machine/environment/test_gpm.py")
 
 
 def commands(indices: list[int]) -> Iterator[Command]:
-    """The commands on GPUs with these indices."""
+    """Commands for GPUs with these indices."""
     tests = f"-m pytest -q -n 0 -m gpu --rootdir {ROOT} {' '.join(str(ROOT / test) for test in TESTS)}"
     yield Command("tests", tests)
     yield Command("ceilings", "-m tracking ceilings")

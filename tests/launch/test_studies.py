@@ -154,7 +154,7 @@ def test_commands_share_a_machine_go_on_where_a_call_ended_and_one_that_fails_st
     assert (tmp_path / "report.txt").read_text() == "1\n"
     printed = capsys.readouterr().out
     assert "fails: exit code 3" in printed
-    assert "report: to be gone on with" in printed
+    assert "report: not done" in printed
 
 
 @pytest.mark.parametrize("name", STUDIES)
