@@ -203,7 +203,7 @@ def check_job(
         check_whose_batch(config)
         checked = check_run(config, gpus)
         check_seed(config, overrides)
-        check_search(checked, overrides)
+        check_search(checked, overrides, gpus)
         checked.sweep.jobs_at_once = resolve_at_once(checked, overrides, gpus)
         return checked
     except ConfigError as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 from conf.launch_options import OBJECTIVES, SearchConfig
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
+from tracking.request.node_options import VisibleGpu
 from tracking.request.program_command import used
 from tracking.request.refusal import escaped
 
@@ -154,14 +155,15 @@ def search_name(config: RunConfig) -> str:
     return "sweep.until_decided=true" if config.sweep.until_decided else ""
 
 
-def check_search(config: RunConfig, overrides: Sequence[str]) -> None:
-    """Raise ConfigError for a search that cannot be made, and for options without effect."""
+def check_search(config: RunConfig, overrides: Sequence[str], gpus: Sequence[VisibleGpu] = ()) -> None:
+    """Raise ConfigError for a search that cannot be made on these GPUs, and for options without effect."""
     search = config.search
     for key in ("name", "axes", "setting", "phase", "block", "cap_sec", "trial"):
         if any(word.lstrip("+").startswith(f"search.{key}=") for word in overrides):
             raise ConfigError(f"search.{key}: is set by the search itself. Next: leave it out")
     if is_search(config):
         check_objective(config)
+        check_energy_counter(config, gpus)
         check_compatible(config, overrides)
         return
     changed = [key for key, value in vars(search).items() if value != getattr(SearchConfig(), key)]
@@ -192,6 +194,18 @@ def check_objective(config: RunConfig) -> None:
         )
     if budget.unit == "gpu-hours" and not config.on_gpu():
         raise ConfigError(f"search.budget={search.budget}: gpus=0 uses no GPU-hours. Next: give minutes or runs")
+
+
+def check_energy_counter(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
+    """Raise ConfigError if energy is an objective and a GPU of this machine has no counter; others' are not known."""
+    if "energy" not in objectives_of(config.search) or config.cluster.kind != "none":
+        return
+    if without := [gpu for gpu in config.chosen(gpus) if gpu.energy_counter is False]:
+        raise ConfigError(
+            f"search.objective={config.search.objective}: GPU {without[0].index} ({without[0].name}) has no energy"
+            " counter; MIG devices and GPUs before Volta have none. Next: give gpus=[INDEX] of a whole GPU, or"
+            " search.objective=time"
+        )
 
 
 def check_compatible(config: RunConfig, overrides: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from conf.launch_options import SearchConfig, spelled_out
 from conf.schema import ConfigError, RunConfig
 from tests.support.composing import EIGHT_GPUS, composed
 from tracking.analysis.search import Axis
+from tracking.machine.environment.nvml import Gpu
 from tracking.request import checks
 from tracking.request.search_options import axis_of, budget_of, default_axes, objectives_of, setting_words
 
@@ -161,6 +162,19 @@ def test_a_search_that_cannot_be_made_is_refused(more: list[str], words: str) ->
     given_words = [*SEARCH, *more]
     with pytest.raises(ConfigError, match=words):
         checks.check_job(composed(given_words), given_words, [], [])
+
+
+@pytest.mark.parametrize("objective", ["energy", "time,energy"])
+def test_a_search_for_energy_needs_a_counter_on_each_gpu_of_this_machine(objective: str) -> None:
+    words = [*SEARCH, f'search.objective="{objective}"', "gpus=2"]
+    mig = Gpu(1, "NVIDIA H200 MIG 3g.71gb", "MIG-1", 70 * 2**30, 9.0, energy_counter=False)
+    known = [dataclasses.replace(gpu, energy_counter=True) for gpu in EIGHT_GPUS]
+    checks.check_job(composed(words), words, [], EIGHT_GPUS)  # of an unknown driver
+    checks.check_job(composed(words), words, [], [*known[:2], mig])
+    with pytest.raises(ConfigError, match=rf"objective={objective}: GPU 1 \(NVIDIA H200 MIG 3g.71gb\) has no energy"):
+        checks.check_job(composed(words), words, [], [known[0], mig, known[1]])
+    elsewhere = [*words, "cluster=slurm"]
+    checks.check_job(composed(elsewhere), elsewhere, [], [known[0], mig])
 
 
 def test_without_an_axis_the_batch_and_the_learning_rate_are_searched_around_the_models_own() -> None:

@@ -27,6 +27,7 @@ class Gpu:
     uuid: str
     memory_bytes: int | None = None
     compute_capability: float | None = None
+    energy_counter: bool | None = None  # None if it is not known; MIG devices and GPUs before Volta have none
 
 
 def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
@@ -114,6 +115,7 @@ def _devices(pynvml: ModuleType, index: int) -> list[Gpu]:
                 pynvml.nvmlDeviceGetUUID(handle),  # A GPU without a UUID cannot be used.
                 memory.total if memory else None,
                 round(capability[0] + capability[1] / 10, 1) if capability else None,
+                handle is gpu and _answer(pynvml, pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu) is not None,
             )
         )
     return gpus

@@ -72,6 +72,9 @@ class FakeNvml(types.ModuleType):
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> types.SimpleNamespace:
         return types.SimpleNamespace(used=handle * 1e9, total=100e9)
 
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
+        return 5_000
+
     def nvmlDeviceGetUtilizationRates(self, handle: int) -> types.SimpleNamespace:
         return types.SimpleNamespace(gpu=90 + handle)
 

@@ -107,10 +107,13 @@ def test_visible_gpus_through_nvml_with_mig(monkeypatch: pytest.MonkeyPatch) -> 
         nvmlDeviceGetName=lambda handle: f"name of {handle}",
         nvmlDeviceGetUUID=lambda handle: {"gpu1": "GPU-1", "mig": "MIG-0"}[handle],
         nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=2**30),
+        nvmlDeviceGetTotalEnergyConsumption=lambda gpu: 5,
     )
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    assert visible_gpus({}) == [Gpu(0, "name of mig", "MIG-0", 2**30, 8.9)]
-    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "1"}) == [Gpu(1, "name of gpu1", "GPU-1", 2**30, 8.9)]
+    assert visible_gpus({}) == [Gpu(0, "name of mig", "MIG-0", 2**30, 8.9, energy_counter=False)]
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "1"}) == [
+        Gpu(1, "name of gpu1", "GPU-1", 2**30, 8.9, energy_counter=True)
+    ]
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
 
 
