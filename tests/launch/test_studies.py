@@ -7,6 +7,8 @@ import itertools
 import json
 import re
 import shlex
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -20,7 +22,7 @@ from benchmarks.steps import in_calls, scaling, why
 from conf.instance_prices import prices
 from conf.launch_options import spelled_out
 from conf.schema import ConfigError, RunConfig
-from tests.support.commands import Launched, launch
+from tests.support.commands import Launched, environment, launch
 from tests.support.composing import EIGHT_GPUS, ROOT, composed, jobs
 from tracking.__main__ import main
 from tracking.analysis.published import studies
@@ -321,6 +323,24 @@ def test_the_grid_passes_the_checks_on_other_gpus_or_says_what_to_leave_out(name
             [checks.check_run(composed(words), gpus) for words in jobs([f"+study={name}", "seed=1"])]
     for words in jobs([f"+study={name}", "seed=1", *precision]):
         checks.check_run(composed(words), gpus)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("name", [name for name in STUDIES if name != "nodes"])  # that one asks Slurm
+def test_a_dry_run_on_other_gpus_says_that_all_jobs_can_run(tmp_path: Path, name: str, system: str) -> None:
+    """GPUs before the T4 need an older PyTorch, which is a stack of its own."""
+    memory, capability = SYSTEMS[system]
+    words = ["-m", f"+study={name}", "seed=1", "dry_run=true"]
+    words += ["model=vgg,resnet50"] if name in ("batches", "precision", "scaling") else []
+    if name != "fashion_mnist":
+        words += ["precision=fp32"] if capability < 7 else ["precision=fp32,fp16"] if capability < 8 else []
+    words += ["stack=torch2_6"] if capability < 7.5 and name != "stacks" else []
+    asked = [sys.executable, "-m", "tests.support.fake_gpus", system, str(memory), str(capability), *words]
+    done = subprocess.run(asked, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^\d+ checked; nothing was trained", done.stdout, re.MULTILINE)
 
 
 def study_of(launched: Launched) -> str:
