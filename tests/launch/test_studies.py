@@ -297,7 +297,7 @@ def test_the_study_of_scaling_on_real_data_is_one_command_where_data_dir_has_it(
         assert name in made.output
     refused = launch(tmp_path, *words, "model=resnet50,gnmt")
     assert refused.code == 2
-    assert "wmt is no folder; it should have dataset=wmt of model=gnmt. Next: give data_dir=FOLDER" in refused.output
+    assert "wmt is not a folder with dataset=wmt of model=gnmt. Next: give data_dir=FOLDER" in refused.output
 
 
 # Memory in GiB and compute capability by NVIDIA's names.

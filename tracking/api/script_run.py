@@ -161,7 +161,7 @@ class ScriptRun:
             self.journal.strict = True
             missing = ", ".join(self._missing)
             if missing and not self._evaluated:
-                say(f"target={missing}: there was no evaluation. Next: call trial.evaluate in your loop")
+                say(f"target={missing}: was not evaluated. Next: call trial.evaluate in your loop")
             if missing and self._evaluated and UNCOUNTED_TAG not in self._tags:  # Not a measured miss of the target.
                 self.journal.tags({UNCOUNTED_TAG: f"no evaluation had the target's {missing}"})
             spread = node_spread.by_node(meter.windows, self.of_ranks)

@@ -47,7 +47,7 @@ def check_data(config: RunConfig) -> None:
         return
     if config.dataset.name in REAL_DATA and not Path(path).expanduser().exists():
         raise ConfigError(
-            f"study.data=real: {path} is no folder; it should have dataset={config.dataset.name} of"
+            f"study.data=real: {path} is not a folder with dataset={config.dataset.name} of"
             f" model={config.model.name}. Next: give data_dir=FOLDER with {Path(path).name} in it, or the other models:"
             " model=NAME,..."
         )

@@ -100,7 +100,7 @@ def test_the_last_words_name_what_was_not_evaluated_and_the_command_for_the_tabl
         ) as trial:
             trial.step(4)
     words = capsys.readouterr().out
-    assert words.count("timetrial: target=accuracy: there was no evaluation. Next: call trial.evaluate") == 2
+    assert words.count("timetrial: target=accuracy: was not evaluated. Next: call trial.evaluate") == 2
     assert words.count(f"report 'my own' --from-folders --runs-dir {tmp_path}\n") == 1
 
 

@@ -88,8 +88,8 @@ def _missed(number: int) -> str:
     if not number:
         return ""
     if number == 1:
-        return ", one of which missed the target and counts as the slowest"
-    return f", {number} of which missed the target and count as the slowest"
+        return " (one missed the target and counts as the slowest)"
+    return f" ({number} missed the target and count as the slowest)"
 
 
 def read(name: str, text: str, known: Mapping[str, str] | None = None) -> Scored:

@@ -102,8 +102,8 @@ def srun(config: RunConfig) -> list[str]:
 
 # What a node prints if the submitter's Python is missing there; the run takes it as the reason of its end.
 CHECKED = (
-    '[ -x "$1" ] || { echo "node ${SLURMD_NODENAME:-$(uname -n)}: there is no $1, the Python of who submitted it;'
-    ' the environment has to lie on a file system that all nodes share"; exit 127; }; exec "$@"'
+    '[ -x "$1" ] || { echo "node ${SLURMD_NODENAME:-$(uname -n)}: $1, the Python of the submitter, is missing.'
+    ' Next: put its environment on a file system that all nodes share"; exit 127; }; exec "$@"'
 )
 
 

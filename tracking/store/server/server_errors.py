@@ -163,7 +163,9 @@ def _refusal(uri: str, error: object) -> str:
         return f"{_message(uri, error)}: it asks for credentials, and {why}"
     user, password = connection.credentials()
     who = urlsplit(uri).username or (user if password else None)
-    denied = f"the password of {who} is wrong, or there is no such user" if who else "it asks for a user and a password"
+    denied = (
+        f"the password of {who} is wrong, or this user does not exist" if who else "it asks for a user and a password"
+    )
     why = denied if "401" in str(error) or "not authenticated" in str(error) else "it does not allow this"
     return (
         f"{_message(uri, error)}: {why}. Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or "

@@ -58,7 +58,7 @@ def test_of_forty_runs_of_unet3d_four_are_dropped_at_each_end_and_four_may_miss(
     ]
     (score,) = scores(tmp_path, logs, capsys)
     assert score["seconds"] == pytest.approx(511.5625)
-    assert "40 runs without the 4 fastest and slowest, 4 of which missed the target" in score["verdict"]
+    assert "40 runs without the 4 fastest and slowest (4 missed the target" in score["verdict"]
 
 
 def test_a_run_without_run_stop_missed_and_those_behind_it_are_imported(

@@ -79,4 +79,6 @@ def test_a_node_without_the_python_of_who_submitted_says_so(tmp_path: Path, monk
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ended.returncode == 127
-    assert ended.stdout.startswith(f"node n2: there is no {tmp_path}/login/node/only/python, the Python of who")
+    assert ended.stdout.startswith(
+        f"node n2: {tmp_path}/login/node/only/python, the Python of the submitter, is missing"
+    )

@@ -91,7 +91,7 @@ def test_a_run_without_the_permission_is_refused_before_it_trains(
     assert "grace has READ on the experiment 'erins', and a run needs EDIT" in refused.output
     refused = as_grace(password="not the password")
     assert (refused.code, refused.folders) == (2, [])
-    assert "the password of grace is wrong, or there is no such user" in refused.output
+    assert "the password of grace is wrong, or this user does not exist" in refused.output
     assert "tracking.offline=true" in refused.output
 
 
