@@ -17,6 +17,7 @@ from tests.support.studied import config, make_run, make_sweep
 from tests.tracking.measure.kernels.traces import STREAM, event
 from tracking.__main__ import main
 from tracking.analysis import mlperf
+from tracking.analysis.audit.audit import audit
 from tracking.analysis.published import studies
 from tracking.analysis.results import FolderRuns
 from tracking.measure import kernels
@@ -35,6 +36,13 @@ def trained(
                     max_epochs=epochs)  # fmt: skip
 
 
+def journaled(folder: Path, values: Mapping[str, float]) -> None:
+    """Have a run say further figures, as it does at its end."""
+    path = folder / "journal.jsonl"
+    last = json.loads(path.read_text().splitlines()[-1])
+    path.write_text(path.read_text() + json.dumps(last | {"values": values}) + "\n")
+
+
 def sweep_of(root: Path) -> Path:
     return make_sweep(root / "runs", "20260101-000000-published", URI, 1)
 
@@ -45,6 +53,19 @@ def reported(root: Path, *options: str) -> dict[str, Any]:
     assert main([*command, "--out", str(root / "out"), *options]) == 0
     report: dict[str, Any] = json.loads((root / "out" / "report.json").read_text())
     return report
+
+
+def agrees(root: Path) -> bool:
+    return main(["audit", str(root / "out"), "--runs-dir", str(root / "runs")]) == 0
+
+
+def altered_is_seen(root: Path, kind: str, heading: str) -> bool:
+    """Whether the audit finds an altered last digit of the first own row."""
+    report = json.loads((root / "out" / "report.json").read_text())
+    table = next(made for made in report["tables"] if made["kind"] == kind)
+    place, row = table["columns"].index(heading), next(row for row in table["rows"] if row[0].startswith("yours"))
+    row[place] = f"{row[place][:-1]}{(int(row[place][-1]) + 1) % 10}"
+    return bool(audit(report, [root / "runs"]).differences)
 
 
 def rows(report: dict[str, Any], kind: str) -> list[dict[str, str]]:
@@ -92,6 +113,14 @@ def test_the_c4140_report(tmp_path: Path) -> None:
         for quantity in ("speed-up", "efficiency (1 is ideal)", "epochs to the target"):
             assert figure(row[f"{quantity}, yours"]) == pytest.approx(figure(row[f"{quantity}, published"]), rel=0.01)
     assert [figure(row["speed-up, published"]) for row in there] == [float(row["speedup"]) for row in published]
+    assert altered_is_seen(tmp_path, "nodes", "efficiency (1 is ideal), yours")
+    assert altered_is_seen(tmp_path, "nodes", "epochs to the target, yours")
+    picture = tmp_path / "out" / "report-1-nodes-beside-published.json"
+    content = json.loads(picture.read_text())
+    own = next(line for line in content["panels"][0]["lines"] if line["name"] == "yours")
+    own["y"][1] *= 1.01
+    picture.write_text(json.dumps(content))
+    assert not agrees(tmp_path)
 
 
 def test_the_study_of_p2_and_p3(tmp_path: Path) -> None:
@@ -151,6 +180,7 @@ def test_the_study_of_stacks(tmp_path: Path) -> None:
     assert figure(gaps["M60"]["gap of single runs"]) > 2 * figure(gaps["M60"]["gap of means"])
     missing = {tuple(row.values())[:3] for row in rows(report, "missing")}
     assert ("384", "9.0", "T4") in missing
+    assert max(figure(gap["gap of means"]) for gap in gaps.values()) == 15  # as its text prints
 
 
 def test_the_frameworks_and_the_kernels_that_they_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,8 +241,25 @@ def test_the_pairs_of_batches(tmp_path: Path) -> None:
         assert factors[model, not own, small, large] == pytest.approx(factor, rel=2e-3)
     shown = {cell for row in rows(report, "beside") for cell in row.values()}
     assert {f"{float(row['seconds']) / 60:,.5g}" for row in published} <= shown
-    picture = json.loads((tmp_path / "out" / "report-1-batches.json").read_text())
-    assert {panel["y"] for panel in picture["panels"]} == {"time of an epoch (s)", "time to accuracy (s)"}
+    picture = tmp_path / "out" / "report-1-batches.json"
+    content = json.loads(picture.read_text())
+    assert {panel["y"] for panel in content["panels"]} == {"time of an epoch (s)", "time to accuracy (s)"}
+    for heading in ("larger batch", "its time to accuracy (min)", "times as long"):
+        assert altered_is_seen(tmp_path, "batch-pairs", heading)
+    content["panels"][0]["lines"][0]["y"][0] *= 1.01
+    picture.write_text(json.dumps(content))
+    assert not agrees(tmp_path)
+
+
+def test_more_nodes_read_more(tmp_path: Path) -> None:
+    """66 % and 100 MB/s more with twice as many nodes."""
+    sweep, least = sweep_of(tmp_path), 100 / 0.66
+    for nodes in (1, 2):
+        of = {"model": "resnet50", "gpus": 4, "nodes": nodes}
+        journaled(trained(sweep, 60, of=of), {"traffic/disk_read_peak_megabytes_per_sec": least + 100 * (nodes - 1)})
+    first, second = rows(reported(tmp_path, "--by", "nodes"), "traffic")
+    growth = figure(second["storage peak (MB/s)"]) - figure(first["storage peak (MB/s)"])
+    assert (growth, second["storage peak (MB/s), doubling"]) == (pytest.approx(100, abs=0.2), "1.66")
 
 
 @pytest.mark.parametrize(("model", "gain", "saved"), [("resnet50", 8, 50), ("transformer", 25, 33)])
@@ -238,10 +285,7 @@ def test_what_half_precision_and_other_forms_of_a_gpu_bring(tmp_path: Path) -> N
         for gpu, factor in (("Tesla V100-PCIE-16GB", 1.0), ("Tesla V100-SXM2-16GB", 1.05)):
             of = {"precision": precision, "model": "resnet50"}
             folder = trained(sweep, minutes / factor, 50, tags={"env.gpu": gpu}, of=of)
-            path = folder / "journal.jsonl"
-            last = json.loads(path.read_text().splitlines()[-1])
-            values = {"memory/peak_allocated_bytes": 8e9}
-            path.write_text(path.read_text() + json.dumps(last | {"values": values}) + "\n")
+            journaled(folder, {"memory/peak_allocated_bytes": 8e9})
     report = reported(tmp_path, "--by", "precision,env.gpu", "--over", "env.gpu=Tesla V100-PCIE-16GB")
     gains = {row["setting"]: figure(row["times less time than fp32"]) for row in rows(report, "gains")}
     assert gains["precision=fp16 env.gpu=Tesla V100-PCIE-16GB"] == pytest.approx(3.33, abs=0.01)  # up to 330 %
