@@ -31,6 +31,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,12 @@ class Collector:
         self._outputs = {name: start(command, None) for name, command in COMMANDS.items()}
         told = repositories.told(self._environ)
         self._repositories = repositories.ask(repository, start) if told is None else lambda: told
+
+    def wait(self) -> None:
+        """Wait for the commands. A fork of this process, which is not their parent, can finish then."""
+        texts, states = {name: output() for name, output in self._outputs.items()}, self._repositories()
+        self._outputs = {name: partial(texts.get, name) for name in texts}
+        self._repositories = lambda: states
 
     def finish(self, torch_module: Any = None, gpu_indices: Sequence[int | str] | None = None) -> Fingerprint:
         """The fingerprint.

@@ -18,10 +18,11 @@ def run_worker(arguments: list[str]) -> int:
         return main(Path(arguments[0]))
     from trainers.loop.worker.fork_server import serve
 
-    run_dir = serve(int(arguments[1]), int(arguments[2]), Path(arguments[3]))
-    if run_dir is None:
+    served = serve(int(arguments[1]), int(arguments[2]), Path(arguments[3]))
+    if served is None:
         os._exit(0)  # Exit at once: the launcher waits for its servers.
-    return main(run_dir, forked_from=os.getppid())
+    run_dir, collector = served
+    return main(run_dir, os.getppid(), collector)
 
 
 if __name__ == "__main__":

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from torch.distributed.launcher.api import LaunchConfig
 
 
-def main(run_dir: Path, forked_from: int | None = None) -> int:
+def main(run_dir: Path, forked_from: int | None = None, collector: fingerprint.Collector | None = None) -> int:
     """Run the training in `run_dir` and return 0, or write its failure to result.json and return 1.
 
-    `forked_from` is the process id of the server that forked this worker (fork_server.py).
+    `forked_from` is the process id of the server that forked this worker (fork_server.py), which may have begun the
+    run's fingerprint by `collector`.
 
     A process that gets a stop signal dies of it, so that its parent sees the cause: a rank dies at once, the agent
     after it has ended its ranks.
@@ -38,7 +39,7 @@ def main(run_dir: Path, forked_from: int | None = None) -> int:
     die_of_signals()
     os.register_at_fork(after_in_child=die_of_signals)  # Ranks would inherit the signal handlers of torchrun's agent.
     try:
-        return run_training(run_dir, forked_from)
+        return run_training(run_dir, forked_from, collector)
     except Exception as error:
         if number := signal_of(error):
             die_of_signals()
@@ -46,13 +47,13 @@ def main(run_dir: Path, forked_from: int | None = None) -> int:
         raise
 
 
-def run_training(run_dir: Path, forked_from: int | None = None) -> int:
+def run_training(run_dir: Path, forked_from: int | None, collector: fingerprint.Collector | None) -> int:
     """Run the training as `main` does, without its handling of signals."""
     config = run_folder.read_config(run_dir)
     per_node = config.processes_per_node()
     limit_threads(config)
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
-    collector = fingerprint.Collector()  # Its commands run during the imports.
+    collector = collector or fingerprint.Collector()  # Its commands run during the imports.
     log = None if node_records.rank() else Journal(run_dir / run_folder.JOURNAL)
     if log and forked_from is not None:
         log.event("forked", forked_from)  # The server has made the imports below.

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tracking.jobs.handover import BEGAN, ENDED, STALE, Inheritance
+from tracking.machine.environment.fingerprint import Collector
 from tracking.record import Journal, run_folder
 from trainers.loop.start import part_of_start
 from trainers.loop.worker.agent import import_training
@@ -40,19 +41,23 @@ class Fork:
     channel: socket.socket
 
 
-def serve(listening: int, lifeline: int, first_run: Path) -> Path | None:
+def serve(listening: int, lifeline: int, first_run: Path) -> tuple[Path, Collector | None] | None:
     """Serve requests; return the folder of the run in each fork, and None when the server ends.
+
+    The first run's fork gets its fingerprint's collector, whose commands have run during the imports.
 
     The server accepts no further run when its launcher is gone and when its sources have changed. It ends with its last
     fork.
     """
     log = Journal(first_run / run_folder.JOURNAL)
-    sources, before = Sources(begun_ns()), dict(os.environ)
+    sources, before, collector = Sources(begun_ns()), dict(os.environ), Collector()
     with sources.noted(), part_of_start(log, "import"):  # The first run waits for these imports.
         import_all(first_run)
     log.close()
+    collector.wait()
     outlive_parent()  # Until here the server dies with the supervisor that waits for it; now the lifeline ends it.
-    return Server(socket.socket(fileno=listening), lifeline, sources, set_since(before)).run()
+    run = Server(socket.socket(fileno=listening), lifeline, sources, set_since(before)).run()
+    return None if run is None else (run, collector if run == first_run else None)
 
 
 class Server:

@@ -48,12 +48,13 @@ def imports(like):
         import numpy, torch
 
 fork_server.import_all = imports
-run = Path(sys.argv[1])
+run, collector = Path(sys.argv[1]), None
 if sys.argv[1] == SERVE:
     die_with(os.getppid())
-    run = fork_server.serve(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
-if run is None:
-    sys.exit()
+    served = fork_server.serve(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    if served is None:
+        sys.exit()
+    run, collector = served
 report = {
     "pid": os.getpid(), "parent": os.getppid(), "left": os.environ.get("LEFT"), "folder": os.getcwd(),
     "set_by_imports": os.environ.get("SET_BY_IMPORTS"),
@@ -65,6 +66,7 @@ report = {
         os.getpgrp() == os.getpid(), [str(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)],
         len(os.listdir("/proc/self/task")),
     ],
+    "sockets": collector and collector.finish()["host"]["sockets"],
     "inherited": vars(Inheritance.own()), "modules": "left_behind" in sys.modules,
     "descriptors": sorted(os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if int(name) > 2
                           and os.path.exists(f"/proc/self/fd/{name}")),
@@ -284,6 +286,21 @@ def test_a_worker_whose_server_still_imports_can_be_stopped_and_takes_that_serve
     assert other.wait(HANGS_SEC) == 3
     assert runs.report("b")["parent"] == os.getpid(), "the other run has started anew"
     assert not (runs.root / "a/report.json").exists()
+
+
+def test_the_first_runs_fingerprint_is_begun_while_its_server_imports(runs: Runs) -> None:
+    command, asked = runs.root / "bin/lscpu", runs.root / "asked"
+    command.parent.mkdir()
+    command.write_text(f"#!/bin/sh\ntouch {asked}\necho 'Socket(s): 77'\n")
+    command.chmod(0o755)
+    runs.environ["PATH"] = f"{command.parent}:{runs.environ['PATH']}"
+    runs.hold()
+    first, second = runs.start("a"), runs.start("b")
+    runs.importing()
+    wait_for(asked.exists)
+    runs.held.unlink()
+    assert [first.wait(HANGS_SEC), second.wait(HANGS_SEC)] == [3, 3]
+    assert (runs.report("a")["sockets"], runs.report("b")["sockets"]) == (77, None)
 
 
 def test_a_worker_that_has_not_begun_has_nothing_to_save(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
