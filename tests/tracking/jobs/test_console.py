@@ -136,7 +136,7 @@ def test_what_is_missing_in_the_figures_of_a_program_is_told_when_it_is_known() 
     with RunProgress(Console(file=printed, width=200), "a-run") as progress:
         progress.update(Record("tags", 0, 1, values=tags))
     assert printed.getvalue().splitlines() == [
-        "a-run: no mean counts it: world size 1 where 2 was asked; numbers that are not read (program.unread_numbers):"
+        "a-run: not counted: world size 1 where 2 was asked; numbers that are not read (program.unread_numbers):"
         " 1: loss 'x' is not a number"
     ]
 

@@ -100,7 +100,7 @@ def test_a_run_that_compiles_nothing_warms_up() -> None:
 
 def test_of_a_program_it_is_not_said_that_it_starts() -> None:
     program = composed(("model=program", "program.command=x", "gpus=0"))
-    said = "waiting for a first word of the program, 60 s so far"
+    said = "waiting for the program's first output, 60 s so far"
     assert words(waiting(asked=program), event(0, "init_start"), sec=60) == said
     warms_up = words(waiting(asked=program), event(0, "init_start"), event(9, "warmup_start"), sec=10)
     assert warms_up == "compiling and warming up, 1 s so far"

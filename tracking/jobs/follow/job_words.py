@@ -7,7 +7,7 @@ from tracking.record import Record
 
 # Tags that are printed as soon as they are recorded.
 REMARKS = {
-    "timetrial.uncounted": "no mean counts it:",
+    "timetrial.uncounted": "not counted:",
     "eval_interval": "evaluates",
     "checkpoints": "checkpoints are written",
     "program.unread_numbers": "numbers that are not read (program.unread_numbers):",

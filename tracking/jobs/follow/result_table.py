@@ -155,7 +155,7 @@ def resumed_rows(result: Result) -> list[tuple[str, str]]:
         trained = shown(metrics, quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC)
         rows.append(("to the target", f"{in_all} with all interruptions, {trained} of training that counted"))
     rows.append(("interruptions", f"{shown(metrics, quantities.RESUME_LOST_SEC)} of training were lost"))
-    rows.append(("", f"{shown(metrics, quantities.RESUME_DOWN_SEC)} nothing was trained"))
+    rows.append(("", f"{shown(metrics, quantities.RESUME_DOWN_SEC)} without training"))
     if result.changed:
         rows.append(("changed between", ", ".join(result.changed)))
     return rows

@@ -57,7 +57,7 @@ class Uploads:
         except TrackingRefused as error:
             raise ConfigError(f"tracking.uri: {error}") from error
         except TrackingUnavailable as error:
-            self._console.print(f"note: {error}. The run trains all the same and is uploaded when it answers.")
+            self._console.print(f"note: {error}. The run trains anyway and is uploaded when the server answers.")
             return False
         if log_model:
             try:

@@ -61,7 +61,7 @@ class Waiting:
     def part(self) -> str:
         """The label of the present part; empty before the start and once the run trains."""
         if self._config.is_program() and self._key == "init_start":
-            return "waiting for a first word of the program"  # It may already train without printing anything.
+            return "waiting for the program's first output"  # It may already train without printing anything.
         if self._config.is_program() or self._key != "warmup_start":
             return PARTS[self._key][0] if self._key else ""
         return "compiling" if self._config.compiled() else "warming up"

@@ -236,7 +236,7 @@ class Launcher:
     def _detached(self, folder: Path, search: SearchJobs | None) -> Detached:
         # A follower makes no new runs of a search.
         again = f"{LAUNCH} sweep.resume={folder.name}" if search else follow_command(folder)
-        self._say(f"detached; the jobs go on. {'Go on searching' if search else 'Follow them'} with: {again}")
+        self._say(f"detached; the jobs keep running. {'Go on searching' if search else 'Follow them'} with: {again}")
         return Detached()
 
     def _submittable(self, job: Job, root: Path, parent: Path | None) -> run_lock.Owner:

@@ -144,7 +144,7 @@ def _verdict(answer: Answer, objective: str) -> list[str]:
         within = "" if answer.tolerance is None else f" The best of them is at most {answer.tolerance:.1%} better."
         said.append(f"It cannot be told from {others}.{within}")
     if answer.alike and answer.unbiased is not None:
-        said.append(f"Without the luck of being chosen among them: {answer.unbiased:.4g} {UNITS[objective]}.")
+        said.append(f"Corrected for having been chosen among them: {answer.unbiased:.4g} {UNITS[objective]}.")
     return [*said, *_compared(answer, objective)]
 
 

@@ -157,7 +157,7 @@ class LiveRun:
             words.append(f"it is slow: {slow}")
         silent_sec = (now_ms - self._last_ms) / 1e3
         if silent_sec > max(SILENT_SEC, 5 * self.config.tracking.system_metrics_interval_sec):
-            words.append(f"no word of it for {job_words.duration(silent_sec)}")
+            words.append(f"silent for {job_words.duration(silent_sec)}")
         return words + [warning for node in self.nodes for warning in self._of_node(node)]
 
     def _of_node(self, node: str) -> Iterator[str]:

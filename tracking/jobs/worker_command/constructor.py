@@ -60,10 +60,10 @@ class Sources:
             return _of(node.name, node, 0)
         if not isinstance(node, ast.ClassDef) or node.decorator_list or node.keywords:
             return None
-        own = {part.name: part for part in node.body if isinstance(part, Definition)}
-        if "__new__" in own:
+        methods = {part.name: part for part in node.body if isinstance(part, Definition)}
+        if "__new__" in methods:
             return None
-        if isinstance(init := own.get("__init__"), ast.FunctionDef) and not init.decorator_list:
+        if isinstance(init := methods.get("__init__"), ast.FunctionDef) and not init.decorator_list:
             return _of(node.name, init, 1)
         inherited = self._of_expression(where, node.bases[0]) if len(node.bases) == 1 else None
         return inherited and Constructor(node.name, inherited.parameters, inherited.open)

@@ -8,7 +8,7 @@ from typing import Any
 from conf.schema import ConfigError, RunConfig
 from tracking.jobs.worker_command.constructor import Constructor, Parameter, Sources
 
-GIVEN = ("data", "learning_rate", "weight_decay")  # what the loop gives beside the hparams
+BY_THE_LOOP = ("data", "learning_rate", "weight_decay")  # arguments that the loop passes
 KINDS: dict[str, tuple[type, ...]] = {
     "int": (int,), "float": (int, float), "bool": (bool,), "str": (str,), "list": (list, tuple),
     "tuple": (list, tuple), "Sequence": (list, tuple), "dict": (dict,), "Mapping": (dict,),
@@ -16,23 +16,25 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 
 def check_hparams(config: RunConfig, module: str, name: str) -> None:
-    """Raise ConfigError for a hyperparameter that the workload's constructor does not take, or has to be given.
+    """Raise ConfigError for a hyperparameter that the workload's constructor does not take, or that is missing.
 
-    A value is refused if it is certainly not what the parameter is annotated with. What the source does not say, the
-    worker finds.
+    A value is refused if it certainly differs from the parameter's annotation. The worker finds what the source does
+    not say.
     """
     constructor = Sources().constructor(module, name)
     if constructor is None:
         return
-    own = [parameter for parameter in constructor.parameters if parameter.name not in GIVEN]
-    allowed = ", ".join(parameter.name for parameter in own) or "none"
-    named = {parameter.name: parameter for parameter in own}
+    parameters = [parameter for parameter in constructor.parameters if parameter.name not in BY_THE_LOOP]
+    allowed = ", ".join(parameter.name for parameter in parameters) or "none"
+    named = {parameter.name: parameter for parameter in parameters}
     for key, value in config.model.hparams.items():
         if key not in named and not constructor.open:
             raise ConfigError(f"model.hparams.{key}: {constructor.name} takes no such option. Allowed: {allowed}")
         if key in named:
             _check_value(constructor, named[key], value)
-    missing = [parameter.name for parameter in own if parameter.required and parameter.name not in config.model.hparams]
+    missing = [
+        parameter.name for parameter in parameters if parameter.required and parameter.name not in config.model.hparams
+    ]
     if missing:
         raise ConfigError(
             f"model.hparams.{missing[0]}: {constructor.name} needs it, and it has no default. Next: give"

@@ -71,7 +71,7 @@ def test_warnings_name_what_is_wrong(runs: Path, capsys: pytest.CaptureFixture[s
     _, printed = watched(capsys, "--once", str(folder))
     assert "it diverges: train/loss is nan" in printed
     assert "it is slow: 64 samples/s, where 1 earlier run of this setting on this hardware had 320" in printed
-    assert "no word of it for 5:0" in printed
+    assert "silent for 5:0" in printed
     assert "others take 55 % of the cores" in printed
 
 
