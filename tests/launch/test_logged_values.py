@@ -45,6 +45,17 @@ def test_a_value_is_that_of_the_first_process_or_of_all_that_are_synced(trained:
 
 
 @pytest.mark.slow
+def test_values_of_the_first_process_alone_are_named(trained: Launched) -> None:
+    tags = [record.values for record, _ in journal.read(trained.folder / run_folder.JOURNAL) if record.kind == "tags"]
+    [keys] = [values["of_first_process"] for values in tags if "of_first_process" in values]
+    assert {"eval/own_count", "step/rank", "valid/rank", "step/tensor_epoch"} <= set(keys.split(", "))
+    assert not {"eval/accuracy", "step/mean_rank", "step/last_rank", "valid/samples"} & set(keys.split(", "))
+    assert (
+        "values of the first process alone, not of all 2: eval/own_count" in (trained.folder / "worker.log").read_text()
+    )
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_mlflow_has_the_same_curves(trained: Launched) -> None:

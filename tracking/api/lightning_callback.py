@@ -197,6 +197,7 @@ class TimeTrial(Callback):
         assert self._meter is not None
         scalars = {name: value for name, value in trainer.callback_metrics.items() if value.numel() == 1}
         metrics = {key: decimal(value) for key, value in self._names.keyed(scalars).items()}
+        self._meter.evaluated = self._meter.evaluated or metrics
         if self._run is not None:
             self._run.note_metrics(metrics, self._names)
             self._run.link(trainer.loggers)

@@ -99,6 +99,7 @@ class Trial:
         if not self._evaluating:
             self.open_evaluation()
         values = {key: decimal(value) for key, value in self._names.keyed(metrics).items()}
+        self._meter.evaluated = self._meter.evaluated or values
         if self._run is not None:
             self._run.note_metrics(values, self._names)
             self._run.link()

@@ -118,6 +118,7 @@ class MeasuringCallback(pl.Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         metrics: dict[str, float] = pl_module.metrics()  # type: ignore[operator]  # a TrialModule
+        self.meter.evaluated = self.meter.evaluated or metrics
         so_far = self._so_far(trainer)
         value = metrics.get(next(iter(self._config.model.metrics), ""))
         self.meter.event("eval_accuracy", value, **so_far, step=self.meter.step, metrics=metrics)

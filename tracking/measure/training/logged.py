@@ -80,7 +80,7 @@ class LoggedValues:
         self._device = device
         self._world_size = world_size
         self._keeps = keeps
-        self._options: dict[tuple[Any, ...], LogCall] = {}  # by the arguments of `self.log`
+        self.calls: dict[tuple[Any, ...], LogCall] = {}  # by the arguments of `self.log`
         self._entries: list[Entry] = []
         self._unread: list[Entry] = []  # taken, and not yet read
         self._epoch: dict[LogCall, Tally] = {}
@@ -96,9 +96,9 @@ class LoggedValues:
         else:  # the warm-up calls the steps outside of Lightning's loop
             hook = "training_step" if module.training else "validation_step"
         arguments = (hook, name, on_step, on_epoch, reduce_fx, sync_dist)
-        if arguments not in self._options:
-            self._options[arguments] = self._register(*arguments)
-        options = self._options[arguments]
+        if arguments not in self.calls:
+            self.calls[arguments] = self._register(*arguments)
+        options = self.calls[arguments]
         check_value(name, value)
         if self.recording and (self._keeps or options.synced):
             weight = float(samples_of_batch(module) if batch_size is None else batch_size)
@@ -128,7 +128,7 @@ class LoggedValues:
         )
         for key in filter(None, (options.step_key, options.epoch_key)):
             check_key(name, key)
-            if any(key in (other.step_key, other.epoch_key) for other in self._options.values() if other != options):
+            if any(key in (other.step_key, other.epoch_key) for other in self.calls.values() if other != options):
                 raise ConfigError(
                     f"self.log({name!r}): {key} is logged already, with other options, or by both training and"
                     " evaluation. Next: give it another name"
@@ -188,7 +188,7 @@ class LoggedValues:
 
         Call the function once the device has passed the last step, whose values may still be on their way.
         """
-        calls = {call for call in self._options.values() if call.epoch_key is not None and not call.of_evaluation}
+        calls = {call for call in self.calls.values() if call.epoch_key is not None and not call.of_evaluation}
         tallies = {call: replace(self._epoch.get(call, Tally())) for call in calls}
         entries = [entry for entry in (*self._unread, *self._entries) if entry[0] in calls]
         return partial(kept, tallies, entries)
@@ -197,12 +197,12 @@ class LoggedValues:
         """Continue an epoch from a checkpoint with these values of this process."""
         for row in rows:
             call, tally = LogCall(*row[:5]), Tally(*row[5:])
-            self._options[(call,)] = call  # all processes have to know the name before its next value
+            self.calls[(call,)] = call  # all processes have to know the name before its next value
             if tally.weight > 0:
                 self._epoch[call] = tally
 
     def _results(self, tallies: dict[LogCall, Tally], key_of: Callable[[LogCall], str | None]) -> dict[str, float]:
-        synced = {options for options in self._options.values() if options.synced and key_of(options) is not None}
+        synced = {options for options in self.calls.values() if options.synced and key_of(options) is not None}
         if synced:
             self._gather(sorted(synced, key=lambda options: str(key_of(options))), tallies)
         return {str(key_of(options)): tally.result(options.reduction) for options, tally in tallies.items()}

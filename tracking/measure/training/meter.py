@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 
 from tracking.base import quantities
 from tracking.measure.steps import HostWatch, LastGradient, Ranges, rank_parts
-from tracking.measure.training import throughput
+from tracking.measure.training import first_process, throughput
 from tracking.measure.training.energy import EnergyMeter
 from tracking.measure.training.logged import LoggedValues
 from tracking.measure.training.ranks import Ranks
@@ -38,6 +37,7 @@ class Meter:
         self.windows: list[throughput.Window] = []
         self.energy: dict[str, float] = {}
         self.samples = 0
+        self.evaluated: dict[str, float] = {}  # the metrics of the first evaluation on this process
         self.step = 0
         self.epoch_num = 1
         self.ranks = ranks
@@ -183,8 +183,8 @@ class Meter:
         """End the training: release its parameters and journal where the ranks ran. A collective call."""
         self._gradient.forget()
         if self.ranks.size > 1:
-            places = self.ranks.words(json.dumps(rank_parts.place(self._device)))
-            self.event(rank_parts.PLACES, ranks=[json.loads(words) for words in places])
+            calls = list(self._logged.calls.values()) if self._logged else []
+            first_process.exchange(self._journal, self.ranks, rank_parts.place(self._device), self.evaluated, calls)
 
     def event(self, key: str, value: float | None = None, **metadata: Any) -> None:
         self.ranges.note(key)

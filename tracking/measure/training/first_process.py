@@ -1,0 +1,48 @@
+"""Says which values of a run on several processes are those of the first process alone.
+
+A module may count on each process and never add up, or log without `sync_dist`. Its value is then no value of the whole
+training, which nothing else would show.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tracking.base import quantities
+from tracking.measure.steps import rank_parts
+from tracking.measure.training.logged import LogCall
+from tracking.measure.training.ranks import Ranks
+from tracking.record import Journal
+
+TAG = "of_first_process"  # a tag: the keys, separated by commas
+
+
+def exchange(
+    journal: Journal | None, ranks: Ranks, place: Mapping[str, Any], evaluated: Mapping[str, float],
+    calls: Sequence[LogCall],
+) -> None:  # fmt: skip
+    """Journal where the ranks ran, and the keys of values of the first one alone. A collective call.
+
+    `evaluated` are the first evaluation's metrics on this rank, `calls` the options of its logged values.
+    """
+    said = [json.loads(words) for words in ranks.words(json.dumps([place, evaluated], default=float))]
+    if journal is None:
+        return
+    journal.event(rank_parts.PLACES, ranks=[of_rank for of_rank, _ in said])
+    names = [quantities.EVAL + name for name in differing([metrics for _, metrics in said])]
+    names += [key for call in calls if not call.synced for key in (call.step_key, call.epoch_key) if key is not None]
+    if names:
+        keys = ", ".join(dict.fromkeys(names))
+        journal.tags({TAG: keys})
+        logging.getLogger(__name__).warning("values of the first process alone, not of all %d: %s", ranks.size, keys)
+
+
+def differing(of_ranks: Sequence[Mapping[str, float]]) -> list[str]:
+    """The metrics of the first rank of which another rank has another value."""
+    first, *others = of_ranks
+    return [
+        name for name, value in first.items() if any(repr(other.get(name, value)) != repr(value) for other in others)
+    ]
