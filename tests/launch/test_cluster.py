@@ -134,7 +134,7 @@ def test_without_slurm_it_is_said(tmp_path: Path) -> None:
     (tmp_path / "bin/git").symlink_to(shutil.which("git") or "/bin/false")
     refused = launch(tmp_path, *SHORT, PATH=str(tmp_path / "bin"))
     assert refused.code == 2, refused.output
-    assert "no sbatch is here" in refused.output
+    assert "sbatch is not on the PATH" in refused.output
 
 
 def test_slurm_reads_every_word_of_the_script_as_it_was_given(cluster: Cluster, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_it_says_whether_the_server_takes_runs() -> None:
         assert said(uri) == f"tracking server: {uri} answers and takes runs\n"
         assert said(uri, offline=True) == ""
     assert "nothing listens there" in said(uri)
-    assert "is uploaded when it answers" in said(uri)
+    assert "is uploaded when the server answers" in said(uri)
     with answering(401) as (uri, _), pytest.raises(ConfigError, match=r"tracking\.uri: "):
         said(uri)
     assert said("sqlite:///none.db") == ""
