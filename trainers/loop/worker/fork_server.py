@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tracking.jobs.handover import BEGAN, ENDED, STALE, Inheritance
-from tracking.machine.environment.fingerprint import Collector
+from tracking.machine.environment import Collector
 from tracking.record import Journal, run_folder
 from trainers.loop.start import part_of_start
 from trainers.loop.worker.agent import import_training
