@@ -3,9 +3,9 @@
     python benchmarks/peers/coco_evaluation.py --images 5000 --repeats 3
 
 The data are generated with the size of COCO 2017's validation set: 5,000 images of 480x640, 80 classes, and objects
-with outlines, as many in an image as COCO's on average. COCO has 36,781 of them, and the fixed seed draws 36,472. Objects
-are ellipses. Each image has 100 detections, the most that a detector may give, with boxes and masks; some are its
-objects, moved a little.
+with outlines, as many in an image as COCO's on average. COCO has 36,781 of them, and the fixed seed draws 36,472.
+Objects are ellipses. Each image has 100 detections, the most that a detector may give, with boxes and masks; some are
+its objects, moved a little.
 
 "First" includes reading the annotations, as in a run's first evaluation. The network is left out. With `--processes`,
 several processes share our images, and the time is rank 0's; pycocotools always has one process. pycocotools also

@@ -115,7 +115,7 @@ def answer(rules: Rules, trials: Sequence[SearchTrial]) -> Answer:
         compared=tuple(settings[key] for key in rivals),
         only_explored=_only_explored(exploring, settings),
         leading=settings[named] if named else _leading(rules, trials),
-        tolerance=_tolerance(rules, whole, named, standing.candidates) if named and rivals else None,
+        tolerance=_tolerance(whole, named, standing) if named and rivals else None,
         unbiased=_unbiased(figures[named], whole, standing.candidates) if named else None,
         figures=tuple(figures.values()),
         best_by_group={group: figures[key] for group, key in best.items()},
@@ -192,27 +192,27 @@ def _unbiased(figure: Figure, blocks: Blocks, candidates: Sequence[Key]) -> floa
     return None if figure.mean is None else figure.mean + blocks.optimism(candidates)
 
 
-def _tolerance(rules: Rules, blocks: Blocks, named: Key, candidates: Sequence[Key]) -> float:
+def _tolerance(blocks: Blocks, named: Key, standing: Standing) -> float:
     """The share by which the best of the candidates may be sooner than the named one; 0 if it is the only one.
 
     The bounds over all others hold at once: multiple comparisons with the best (statistics/best_of.py).
     """
-    others = [key for key in candidates if key != named]
-    level = rules.alpha / max(1, len(others))
+    others = [key for key in standing.candidates if key != named]
+    level = standing.level / max(1, len(others))
     return max([1.0, *(blocks.at_most(named, key, level) for key in others)]) - 1
 
 
 def _ratios(
     rules: Rules, standing: Standing, named: Key, best: Mapping[Scalar | None, Key]
 ) -> dict[Scalar | None, Ratio]:
-    """The ratio of the named setting to the best of each other group; the intervals hold at once."""
+    """The ratio of the named setting to the best of each other group; the intervals hold at once, and at all looks."""
     blocks, own = standing.blocks, rules.group_of(dict(named))
     others = {group: key for group, key in best.items() if group != own}
     ratios = {}
     for group, key in others.items():
         sooner, later = blocks.times(named), blocks.times(key)
         paired = blocks.whole(named) and blocks.whole(key)
-        bounds = ratio_bounds(later, sooner, 1 - rules.alpha / 2 / len(others), paired)
+        bounds = ratio_bounds(later, sooner, 1 - standing.level / 2 / len(others), paired)
         if bounds is not None:
             latest = max(sooner.latest, later.latest)
             ratios[group] = Ratio(fmean(later.at_least(latest)) / fmean(sooner.at_least(latest)), *bounds)

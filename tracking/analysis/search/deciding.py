@@ -24,6 +24,9 @@ class Standing:
 
     `candidates` may be the best. `members` are run in the next block, with the best of each group among them.
     `num_looks` counts the looks so far. `blocks` are those of the last look, or all blocks before the first look.
+    `level` is the part of the error that the last look spends. Intervals at it hold at all looks at once, so whichever
+    of them ends deciding (repeated confidence intervals: Jennison and Turnbull 1989, Journal of the Royal Statistical
+    Society B 51, 305-361).
     """
 
     candidates: list[Key]
@@ -31,6 +34,7 @@ class Standing:
     num_looks: int
     blocks: Blocks
     ended: bool  # one candidate is left, or all looks were made
+    level: float
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,11 @@ class Deciding:
     def standing(self) -> Standing:
         candidates = members = [key_of(setting) for setting in self.finalists]
         rules = self.rules
-        blocks, num_looks = self.blocks(rules.looks[-1]), 0
+        blocks, num_looks, spent_now = self.blocks(rules.looks[-1]), 0, rules.alpha
         for look, level in zip(rules.looks, levels(rules.looks, rules.alpha), strict=True):
             if not all(set(range(look)) <= self.runs[key].keys() for key in members):
                 break
-            blocks, num_looks = self.blocks(look), num_looks + 1
+            blocks, num_looks, spent_now = self.blocks(look), num_looks + 1, level
             whole = Blocks({key: blocks.runs[key] for key in members}, look)
             candidates = survivors(whole, candidates, level)
             kept = {*candidates, *best_of_groups(rules, blocks, members).values()}
@@ -74,7 +78,7 @@ class Deciding:
             if len(candidates) < 2:
                 break
         ended = num_looks > 0 and (len(candidates) < 2 or num_looks == len(rules.looks))
-        return Standing(candidates, members, num_looks, blocks, ended)
+        return Standing(candidates, members, num_looks, blocks, ended, spent_now)
 
 
 def next_deciding(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTrial]:
