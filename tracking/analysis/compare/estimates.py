@@ -31,13 +31,12 @@ class Estimate:
 
     def text(self, row_n: int | None = None, unit: str = "") -> str:
         """The mean to two digits of its error, with the unit; with n if it differs from the row's."""
-        decimals = self.decimals()
-        shown = f"{self.bound} {self.mean:,.{decimals}f}".lstrip()
+        shown = f"{self.bound} {self._shown(self.mean)}".lstrip()
         if self.error is not None:
-            shown += f" ± {self.error:,.{decimals}f}"
+            shown += f" ± {self._shown(self.error)}"
         shown += unit
         if self.olympic is not None:
-            shown += f" (olympic {self.olympic:,.{decimals}f})"
+            shown += f" (olympic {self._shown(self.olympic)})"
         if self.invalid:
             shown += " (olympic invalid: several missed)"
         return shown if row_n is None or row_n == self.n else f"{shown} (n={self.n})"
@@ -46,6 +45,11 @@ class Estimate:
         """The estimate in another unit."""
         error, olympic = (None if value is None else scale * value for value in (self.error, self.olympic))
         return replace(self, mean=scale * self.mean, error=error, olympic=olympic)
+
+    def _shown(self, value: float) -> str:
+        """A value with these decimals; of a mean from a million on six digits, and zeros for the others."""
+        zeros = max(0, _magnitude(self.mean) - 5)
+        return f"{round(value, -zeros) if zeros else value:,.{self.decimals()}f}"
 
     def decimals(self) -> int:
         """Decimals for two digits of the error, and at most six of the mean."""

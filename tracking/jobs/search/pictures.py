@@ -11,6 +11,7 @@ from tracking.analysis.report.pictures import COLOURS, new_figure, plain, png
 from tracking.analysis.search import DECIDE, EXPLORE, Axis, SearchTrial, by_second
 from tracking.jobs.search.answer_words import LABELS, setting_text
 from tracking.jobs.search.fronts import Point, front_of
+from tracking.jobs.search.search_rules import GROUPS
 from tracking.record import documents
 
 PROGRESS, LANDSCAPE, FRONT = "search_progress.png", "search_landscape.png", "search_front.png"
@@ -81,6 +82,7 @@ def progress(axes: Any, known: Sequence[tuple[int, SearchTrial, float]], objecti
     deciding = next((number for number, trial, _ in known if trial.phase == "decide"), None)
     if deciding is not None:
         axes.axvline(deciding - 0.5, color="#888888", linewidth=1, linestyle="--", label="deciding begins")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("run")
     axes.set_ylabel(LABELS[objective])
     axes.set_ylim(bottom=0)
@@ -88,20 +90,48 @@ def progress(axes: Any, known: Sequence[tuple[int, SearchTrial, float]], objecti
 
 
 def landscape(known: Sequence[tuple[int, SearchTrial, float]], across: Axis, up: Axis, objective: str) -> Any:
-    """Each setting on two axes, coloured by its value if it reached the target; grey: stopped or missed."""
-    figure, (axes,) = new_figure(7, 4.8)
-    for state, mark in MARKS.items():
-        there = [(trial, at) for _, trial, at in known if trial.state == state]
-        x, y = ([trial.setting[axis.key] for trial, _ in there] for axis in (across, up))
-        if there and state == "reached":
-            drawn = axes.scatter(x, y, c=[at for _, at in there], marker=mark, cmap="viridis", label=SAID[state])
-            figure.colorbar(drawn, label=LABELS[objective])
-        elif there:
-            axes.scatter(x, y, color="#999999", marker=mark, label=SAID[state])
-    _scale(axes.xaxis, across, known)
-    _scale(axes.yaxis, up, known)
-    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    """Each setting on two axes, coloured by its value if it reached the target; grey: stopped or missed.
+
+    A panel for each number of GPUs (or what else of GROUPS is a further axis), with one scale of colours.
+    """
+    key = next((key for key in GROUPS if key in known[0][1].setting and key not in (across.key, up.key)), None)
+    parts: dict[Any, list[tuple[int, SearchTrial, float]]] = {}
+    for each in known:
+        parts.setdefault(each[1].setting[key] if key else "", []).append(each)
+    reached = [at for _, trial, at in known if trial.state == "reached"]
+    figure, panels = new_figure(max(7, 4 * len(parts)), 4.8, columns=len(parts))
+    for panel, (group, part) in zip(panels, sorted(parts.items()), strict=True):
+        drawn = _landscape(panel, part, across, up, reached)
+        _scale(panel.xaxis, across, known)
+        _scale(panel.yaxis, up, known)
+        if key:
+            panel.set_title(plain(f"{key}={group}"), fontsize=10)
+    for axis in ("x", "y"):
+        ends = [end for panel in panels for end in getattr(panel, f"get_{axis}lim")()]
+        for panel in panels:
+            panel.set(**{f"{axis}lim": (min(ends), max(ends))})
+    if reached:
+        figure.colorbar(drawn, ax=list(panels), label=LABELS[objective])
+    marks = {label: mark for panel in panels for mark, label in zip(*panel.get_legend_handles_labels(), strict=True)}
+    figure.legend(marks.values(), marks, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     return figure
+
+
+def _landscape(
+    panel: Any, known: Sequence[tuple[int, SearchTrial, float]], across: Axis, up: Axis, reached: Sequence[float]
+) -> Any:
+    """Draw one panel; `reached` are the values of all panels, which its colours are scaled to. Returns its colours."""
+    low, high = min(reached, default=0.0), max(reached, default=1.0)
+    colours = panel.scatter([], [], c=[], cmap="viridis", vmin=low, vmax=high)
+    for state, mark in MARKS.items():
+        chosen = [(trial, at) for _, trial, at in known if trial.state == state]
+        x, y = ([trial.setting[axis.key] for trial, _ in chosen] for axis in (across, up))
+        if chosen and state == "reached":
+            values = [at for _, at in chosen]
+            panel.scatter(x, y, c=values, marker=mark, cmap="viridis", vmin=low, vmax=high, label=SAID[state])
+        elif chosen:
+            panel.scatter(x, y, color="#999999", marker=mark, label=SAID[state])
+    return colours
 
 
 def _scale(drawn: Any, axis: Axis, known: Sequence[tuple[int, SearchTrial, float]]) -> None:

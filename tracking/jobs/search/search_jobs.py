@@ -243,10 +243,9 @@ class SearchJobs:
             trial=len(self.jobs) + 1,
         )  # fmt: skip
         config.search.cap_sec = cap_sec(job, trial)
-        exploring_here = trial.phase == "explore" and config.cluster.kind == "none"
-        config.sweep.jobs_at_once = (
-            self._rules.at_once if exploring_here else 1
-        )  # Deciding runs have the machine to themselves.
+        takes_all = 0 < self._rules.num_gpus <= config.num_gpus()
+        has_neighbours = trial.phase == "explore" and config.cluster.kind == "none" and not takes_all
+        config.sweep.jobs_at_once = self._rules.at_once if has_neighbours else 1
         unforeseen = trial.phase == "explore" or (trial.block == 0 and not self._rules.explore)
         if self._budget.unit == "seconds" and unforeseen and config.timeout_sec is None:
             config.timeout_sec = max(1.0, self._budget.amount - sum(each.cost for each in self.trials))

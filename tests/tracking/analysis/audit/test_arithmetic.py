@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tracking.analysis.audit.arithmetic import Observations, factor_bounds, level, pair_of, would_tell
+from tracking.analysis.audit.arithmetic import Observations, factor_bounds, level, pair_of, says, would_tell
 from tracking.analysis.audit.arithmetic.censored_means import ratio
 from tracking.analysis.audit.arithmetic.pair_tests import sooner_p
 from tracking.analysis.audit.arithmetic.rank_test import at_least
@@ -77,3 +77,19 @@ def test_a_metric_without_a_direction_has_no_speed_up() -> None:
     own, base = Observations([2.0, 2.2]), Observations([1.0, 1.1])
     assert ratio("eval/fid", own, base, 1.0, same=False) is None
     assert ratio("time/train_sec", own, base, 1.0, same=False) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "agrees"),
+    [
+        ("510,202,000 ± 3,910,000", True),  # the run's own rates differ from the journal's by 6e-8
+        ("510,201,000 ± 3,910,000", True),
+        ("510,201,527 ± 3,910,325", False),  # digits that nobody measured
+        ("510,302,000 ± 3,910,000", False),
+        ("510,202,000 ± 4,010,000", False),
+        ("510,202,000", False),
+    ],
+)
+def test_a_rate_of_millions_has_six_digits(text: str, agrees: bool) -> None:
+    rates = Observations([502499332.0, 515227069.0, 512878089.0])
+    assert says(rates, 1.0, text, 1e-4) is agrees

@@ -66,8 +66,8 @@ def test_runs_on_one_gpu_explore_side_by_side_and_runs_that_decide_are_alone() -
     assert both.config.num_gpus() == 2
     both.result = result(both)
     run(made)
-    at_once = {job.config.search.phase: job.config.sweep.jobs_at_once for job in made.jobs}
-    assert at_once == {"explore": 2, "decide": 1}, "what the tag of the runs says"
+    at_once = {(job.config.search.phase, job.config.num_gpus()): job.config.sweep.jobs_at_once for job in made.jobs}
+    assert at_once == {("explore", 1): 2, ("explore", 2): 1, ("decide", 1): 1, ("decide", 2): 1}, "as the tag says"
     assert made.answer().named == search_alone().named
 
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from tests.tracking.jobs.search.made_searches import BEST, run, search
-from tracking.analysis.search import SearchTrial
+from tracking.analysis.search import Axis, SearchTrial
 from tracking.jobs.plan import sweep
 from tracking.jobs.search import fronts, pictures, words_of
 
@@ -48,6 +48,19 @@ def test_the_trace_of_a_search_that_runs_says_that_there_is_no_answer_yet(tmp_pa
     run(made, most=3)
     made.write(tmp_path)
     assert words_of(tmp_path) == "No answer yet, after 3 runs."
+
+
+def test_a_landscape_has_a_panel_for_each_number_of_gpus() -> None:
+    def trial(gpus: int, batch_size: int, lr: float) -> SearchTrial:
+        return SearchTrial({"gpus": gpus, "batch_size": batch_size, "lr": lr}, 1, "explore", state="reached", value=lr)
+
+    known = [(1, trial(1, 8, 0.1), 3.0), (2, trial(4, 16, 0.2), 1.0), (3, trial(4, 8, 0.2), 2.0)]
+    sizes, rates = Axis("batch_size", choices=(8, 16)), Axis("lr", low=0.1, high=0.2)
+    *panels, _ = pictures.landscape(known, sizes, rates, "time").axes
+    assert [panel.get_title() for panel in panels] == ["gpus=1", "gpus=4"]
+    assert panels[0].get_ylim() == panels[1].get_ylim()
+    scales = {(each.get_clim()) for panel in panels for each in panel.collections}
+    assert scales == {(1.0, 3.0)}, "one scale of colours"
 
 
 @pytest.mark.pictures

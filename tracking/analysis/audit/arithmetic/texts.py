@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from itertools import product
+import re
 
 from tracking.analysis.audit.arithmetic.censored_means import Observations, moments_of
+
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 
 def close(claimed: float | None, expected: float | None, near: float, size: float) -> bool:
@@ -17,6 +19,10 @@ def close(claimed: float | None, expected: float | None, near: float, size: floa
 def text_of(mean: float, error: float | None, olympic: float | None, bound: str = "", invalid: bool = False) -> str:
     """To two digits of the error, and no more than six of the mean; without an error to four digits of the mean."""
     decimals = max(0, min(1 - _magnitude(error), 5 - _magnitude(mean)) if error else 3 - _magnitude(mean))
+    tens = 10.0 ** max(0, _magnitude(mean) - 5)  # what the sixth digit counts; 1 below a million
+    if tens > 1:
+        mean = tens * round(mean / tens)
+        error, olympic = (None if each is None else tens * round(each / tens) for each in (error, olympic))
     text = f"{bound} {mean:,.{decimals}f}".strip()
     text += "" if error is None else f" ± {error:,.{decimals}f}"
     text += "" if olympic is None else f" (olympic {olympic:,.{decimals}f})"
@@ -33,17 +39,28 @@ def is_invalid(n: int, num_short: int) -> bool:
 
 
 def says(sample: Observations, scale: float, text: str, near: float) -> bool:
-    """Whether a text is the mean of a sample, whose numbers may be off by a relative `near`."""
+    """Whether a text is the mean of a sample, whose numbers may be off by a relative `near` before they are rounded."""
     moments = moments_of(sample, scale)
     if moments is None:
         return not text
-    n, *numbers = moments
+    n, mean, error, olympic = moments
     bound, invalid = "≥" if sample.num_short else "", is_invalid(n, sample.num_short)
-    for shifts in product((1.0, 1 - near, 1 + near), repeat=3):
-        mean, error, olympic = (
-            None if value is None else shift * value for shift, value in zip(shifts, numbers, strict=True)
-        )
-        assert mean is not None
-        if text.partition(" (n=")[0] == text_of(mean, error, olympic, bound, invalid):
-            return not text.partition(" (n=")[2] or text.endswith(f" (n={n})")
-    return False
+    claimed, _, of = text.partition(" (n=")
+    expected = [text_of(shift * mean, error, olympic, bound, invalid) for shift in (1.0, 1 - near, 1 + near)]
+    if (of and of != f"{n})") or _form(claimed) not in map(_form, expected):
+        return False
+    off = near * abs(mean) + 0.500001 * last_digit(claimed, mean)
+    numbers = [float(number.replace(",", "")) for number in NUMBER.findall(claimed)]
+    known = [abs(value) for value in (mean, error, olympic) if value is not None]
+    return all(abs(number - value) <= off for number, value in zip(numbers, known, strict=True))
+
+
+def _form(text: str) -> str:
+    """A printed mean without its numbers, but for how many decimals they have."""
+    return NUMBER.sub(lambda number: "#" * len(number[0].partition(".")[2]) + "0", text)
+
+
+def last_digit(text: str, mean: float) -> float:
+    """What the last digit that is not filled with zeros counts in a printed mean."""
+    decimals = len(NUMBER.findall(text)[0].partition(".")[2])
+    return 10.0 ** (max(0, _magnitude(mean) - 5) or -decimals)
