@@ -10,7 +10,7 @@ import torch
 
 from tests.support.commands import Launched, events, launch
 from tests.support.composing import composed
-from tests.trainers.models.test_minigo import RULES, minigo
+from tests.trainers.models.minigo_parts import RULES, minigo
 from tracking.analysis.audit.audit import audit
 from tracking.analysis.report import report
 from tracking.analysis.results.folder_runs import FolderRuns

@@ -12,6 +12,7 @@ import argparse
 from pathlib import Path
 
 from tracking.cli.command_type import WELL, WRONG, Answer, Command
+from tracking.cli.stacks import add_config_dir
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,14 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--runs-dir", type=Path, metavar="FOLDER", default=Path("runs"), help="folder for run folders (%(default)s)"
     )
     parser.add_argument("--dataset-path", type=Path, metavar="FOLDER", help="folder of a dataset's files")
-    parser.add_argument(
-        "--config-dir",
-        type=Path,
-        metavar="FOLDER",
-        action="append",
-        default=[],
-        help="folder with YAML files of your own stacks",
-    )
+    add_config_dir(parser)
 
 
 def run(arguments: argparse.Namespace) -> Answer:

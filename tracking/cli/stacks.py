@@ -21,6 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "names", nargs="*", metavar="STACK", help="names of stacks (default: all; with --remove: unused ones)"
     )
+    add_config_dir(parser)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--build", action="store_true", help="make environments and fetch images now, before a sweep")
+    what.add_argument("--remove", action="store_true", help="remove their environments; without a name, unused ones")
+
+
+def add_config_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config-dir",
         type=Path,
@@ -29,9 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="folder with YAML files of your own stacks",
     )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--build", action="store_true", help="make environments and fetch images now, before a sweep")
-    what.add_argument("--remove", action="store_true", help="remove their environments; without a name, unused ones")
 
 
 def run(arguments: argparse.Namespace) -> Answer:

@@ -186,7 +186,7 @@ def test_earlier_starts_are_those_of_the_newest_finished_runs_also_in_sweeps(
     assert [each.facts["model"] for each in starts] == ["swept", "b", "oldest"]
     assert [each.is_cold for each in starts] == [False, True, False]
     assert starts[0].seconds == {COMPILE: 60.0, "time/train_sec": 5.0}
-    monkeypatch.setattr("tracking.jobs.follow.earlier_starts.MOST_RUNS", 2)
+    monkeypatch.setattr("tracking.jobs.plan.earlier_runs.MOST_RUNS", 2)
     assert len(earlier_starts(tmp_path)) == 2
     assert earlier_starts(tmp_path / "nowhere") == []
 

@@ -3,125 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounter
-from torch.utils.flop_counter import FlopCounterMode
 
 from conf.schema import ConfigError
+from tests.trainers.models.minigo_parts import CPU, RULES, SMALL, minigo, net, options, played, played_boards
 from trainers.data.loading.types import Recorded
 from trainers.data.selfplay import SelfPlayData
 from trainers.models.minigo import elo
 from trainers.models.minigo.arena import Arena, Place
-from trainers.models.minigo.evaluator import Evaluator
 from trainers.models.minigo.frozen import digest_of, load_frozen
 from trainers.models.minigo.matches import OnePly, RandomPlayer, wins_of
-from trainers.models.minigo.module import MiniGo, training_loss
-from trainers.models.minigo.network import GoNet, Sizes, flops, training_flops
-from trainers.models.minigo.play_options import Options
+from trainers.models.minigo.module import training_loss
+from trainers.models.minigo.network import Sizes
 from trainers.models.minigo.positions import Positions, Window, planes_of, words_of
 from trainers.models.minigo.pro_moves import ProMoves, pro_games
-from trainers.models.minigo.self_play import Customs, Played
-from trainers.ops.go import Boards, Rules
-from trainers.ops.tree_search import Dice, Settings
-
-CPU = torch.device("cpu")
-SMALL = Sizes(board=3, filters=4, blocks=1, dense=8)
-RULES = Rules(3, 0.5)
-
-
-def net(seed: int = 0, sizes: Sizes = SMALL) -> GoNet:
-    torch.manual_seed(seed)
-    made = GoNet(sizes)
-    for layer in made.convolutions():  # as after a training
-        torch.nn.init.normal_(layer.normalisation.bias, std=0.1)
-        assert layer.normalisation.running_mean is not None
-        layer.normalisation.running_mean.normal_(std=0.1)
-    return made
-
-
-def played_boards(rules: Rules, games: int, moves: int, seed: int = 0) -> Boards:
-    boards, dice = rules.start(games), Dice(torch.arange(games), seed)
-    for _ in range(moves):
-        boards = rules.play(boards, RandomPlayer(rules).moves(boards, dice))
-    return boards
-
-
-def options(**changed: Any) -> Options:
-    given: dict[str, Any] = {
-        "rules": RULES, "customs": Customs(temperature_moves=4), "games": 10, "games_at_once": 4,
-        "search": Settings(8, 2, noise=True), "match": Settings(8, 2), "gate_games": 6, "gate": 0.55,
-        "opponents": ("random", "one_ply"), "eval_games": 5, "seed": 3, "window": 1000,
-    }  # fmt: skip
-    return Options(**(given | changed))
-
-
-def test_the_network_has_the_references_size_and_its_flops_are_those_that_pytorch_counts() -> None:
-    sizes = Sizes()
-    made = GoNet(sizes)
-    # 3x3 convolutions of 17 and 9 * 2 times 32 planes to 32, two 1x1 to 2 and 1, three dense layers with biases; and of
-    # each of the 21 normalised outputs a scale and a shift
-    convolutions = 9 * 17 * 32 + 18 * 9 * 32 * 32 + 32 * 2 + 32
-    dense = (2 * 81 * 82 + 82) + (81 * 64 + 64) + (64 + 1)
-    assert sum(weight.numel() for weight in made.parameters()) == convolutions + dense + 2 * (19 * 32 + 2 + 1)
-    assert flops(sizes) == 27_719_624
-    counter = FlopCounterMode(display=False)
-    with counter:
-        outputs = made(torch.rand(2, 17, 9, 9))
-        (outputs.logits.sum() + outputs.values.sum()).backward()
-    assert counter.get_total_flops() == 2 * training_flops(sizes)
-    assert outputs.logits.shape == (2, 82)
-    assert outputs.values.shape == (2,)
-
-
-def test_an_evaluator_is_its_network_without_batch_normalisation_and_takes_another_ones_weights_in_place() -> None:
-    first, second, planes = net(0).eval(), net(1).eval(), torch.rand(5, 17, 3, 3)
-    evaluator = Evaluator(first)
-    for of_evaluator, of_net in zip(evaluator(planes), first(planes), strict=True):
-        torch.testing.assert_close(of_evaluator, of_net)
-    before = [weight.data_ptr() for weight in evaluator._weights]
-    evaluator.take(second)
-    torch.testing.assert_close(evaluator(planes).logits, second(planes).logits)
-    assert [weight.data_ptr() for weight in evaluator._weights] == before
-
-
-def counted_compilations(monkeypatch: pytest.MonkeyPatch) -> CompileCounter:
-    torch.compiler.reset()
-    counter = CompileCounter()
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
-    return counter
-
-
-def test_an_evaluator_that_was_compiled_under_autocast_is_not_compiled_again_without(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    counter = counted_compilations(monkeypatch)
-    evaluator, planes = Evaluator(net().eval(), compile=True), torch.rand(5, 17, 3, 3)
-    with torch.no_grad():
-        with torch.autocast("cpu", torch.bfloat16):
-            warm = evaluator(planes)
-        torch.testing.assert_close(evaluator(planes).logits, warm.logits)
-    assert counter.frame_count == 1
-
-
-@pytest.mark.exhaustive
-def test_searches_are_compiled_by_an_example_also_without_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
-    counter = counted_compilations(monkeypatch)
-    module = minigo(opponents=[], gate_games=4, eval_games=1)
-    module._compiles = True
-    (example,) = SelfPlayData().viewed(module.view).example_batches(16, CPU)
-    with torch.autocast("cpu", torch.bfloat16):
-        module.training_step(example, 0)
-    compiled = counter.frame_count
-    assert compiled
-    module.arena().self_play(0)
-    module.arena().gate(0)
-    assert counter.frame_count == compiled
+from trainers.models.minigo.self_play import Customs
+from trainers.ops.go import Rules
 
 
 def test_positions_are_kept_as_words_that_give_back_the_planes() -> None:
@@ -159,11 +59,6 @@ def test_a_sampled_position_and_its_policy_are_turned_alike() -> None:
     stones = batch["planes"][:, 1].flatten(1)  # of the player who moved
     assert torch.equal(stones, batch["policies"][:, :-1])
     assert len(stones.unique(dim=0)) == 4
-
-
-def played(games: int = 10, **changed: Any) -> Played:
-    given = options(games=games, **changed)
-    return Arena(given, Place(0, 1, CPU), net(), net()).self_play(0)
 
 
 def test_every_game_is_played_to_its_end_and_leaves_its_positions_with_the_winners_side() -> None:
@@ -301,79 +196,6 @@ def test_a_run_has_the_digests_of_the_frozen_network_and_of_its_champion_as_tags
     facts = data.viewed(second.view).facts()
     assert facts == {"data.frozen_digest": digest, "champion_digest": digest_of(second.champion)}
     assert facts["champion_digest"] != digest
-
-
-def minigo(**hparams: Any) -> MiniGo:
-    given: dict[str, Any] = {
-        "board": 3, "komi": 0.5, "filters": 4, "blocks": 1, "dense": 8, "games": 4, "readouts": 8, "leaves": 2,
-        "examples": 16, "window": 100, "pro_moves": False, "opponents": ["random"], "generations": 2,
-    }  # fmt: skip
-    return MiniGo(SelfPlayData(), 0.1, 1e-4, **(given | hparams))
-
-
-def refuse_target() -> None:
-    minigo().check_targets({"pro_moves"})
-
-
-REFUSED: list[tuple[Callable[[], object], str]] = [
-    (lambda: minigo(readouts=9), "readouts=9: .*leaves=2.* such as 8"),
-    (lambda: minigo(readouts=1), "readouts=1: .*leaves=2.* such as 2"),
-    (lambda: minigo(opponents=["gnugo"]), "opponents=.*random, one_ply, frozen"),
-    (lambda: minigo(opponents=["frozen"]), "frozen=None: goes with frozen in model.hparams.opponents"),
-    (lambda: minigo(frozen="m"), "frozen=m: goes with"),
-    (lambda: minigo(komi=7), r"model\.hparams\.komi="),
-    (lambda: minigo(komi="abc"), r"model\.hparams\.komi="),
-    (lambda: minigo(komi=None), r"model\.hparams\.komi="),
-    (lambda: minigo(board=20), r"model\.hparams\.board="),
-    (lambda: minigo(board="9x9"), r"model\.hparams\.board="),
-    (lambda: minigo(board=9.0), r"model\.hparams\.board="),
-    (lambda: minigo(board=5.5), r"model\.hparams\.board="),
-    (lambda: minigo(readouts="x"), r"model\.hparams\.readouts="),
-    (lambda: minigo(readouts=200.0), r"model\.hparams\.readouts="),
-    (lambda: minigo(leaves=None), r"model\.hparams\.leaves="),
-    (lambda: minigo(match_leaves=None), r"model\.hparams\.match_leaves="),
-    (lambda: minigo(resign="never"), r"model\.hparams\.resign="),
-    (lambda: minigo(resign=None), r"model\.hparams\.resign="),
-    (lambda: minigo(opponents=[["random"]]), r"model\.hparams\.opponents="),
-    (lambda: minigo(temperature_moves="x"), r"model\.hparams\.temperature_moves="),
-    (lambda: minigo(temperature_moves=None), r"model\.hparams\.temperature_moves="),
-    (lambda: minigo(match_temperature_moves=None), r"model\.hparams\.match_temperature_moves="),
-    (lambda: minigo(pro_moves=True), "pro_moves=false"),
-    (lambda: minigo(resign=1.5), "resign=1.5"),
-    (lambda: minigo(gate=1.5), "gate=1.5"),
-    (lambda: minigo(games=0), "games=0"),
-    (lambda: minigo(decay_steps=[3, 1]), "decay_steps"),
-    (refuse_target, "pro_moves: true"),
-]
-
-
-@pytest.mark.parametrize(("ask", "words"), REFUSED)
-def test_options_that_cannot_be_are_refused(ask: Callable[[], object], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        ask()
-
-
-def test_trees_that_do_not_fit_are_refused_with_how_many_games_would() -> None:
-    given = options(rules=Rules(), games=10_000, games_at_once=8192, search=Settings(200, 8))
-    per_game = given.search.bytes_per_game(given.rules)
-    assert 200 * 2 * 3000 < per_game < 200 * 2 * 6000  # a node has some 3 kB
-    with pytest.raises(
-        ConfigError, match=r"games_at_once=8192: .* about model.hparams.games_at_once=(\d+) would fit"
-    ) as told:
-        given.check_memory(10 * 10**9, 1)
-    fits = int(str(told.value).split("about model.hparams.games_at_once=")[1].split()[0])
-    options(rules=Rules(), games=10_000, games_at_once=fits, search=Settings(200, 8)).check_memory(10 * 10**9, 1)
-
-
-def test_the_professionals_positions_take_their_part_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = minigo(board=9, komi=7.5, pro_moves=True)
-    rules, pro = module.options.rules, ProMoves(Rules(), pro_games(Rules()))
-    assert pro.search_bytes(1) == 362 * pro.settings.bytes_per_game(rules)
-    assert pro.search_bytes(4) == 91 * pro.settings.bytes_per_game(rules)
-    monkeypatch.setattr("trainers.models.minigo.module.available_bytes", lambda: int(1.2 * pro.search_bytes(1)))
-    with pytest.raises(ConfigError, match="not one game would fit"):
-        module.check_batch(16)
-    minigo(board=9, komi=7.5).check_batch(16)
 
 
 @pytest.mark.parametrize(("wins", "promoted"), [(54, False), (55, True)])

@@ -14,8 +14,6 @@ from tracking.base import quantities
 from tracking.jobs.plan import earlier_runs
 from tracking.record import Result, run_folder
 
-MOST_RUNS = 50  # newest runs that are read; more would delay a launcher
-
 
 @dataclass(frozen=True)
 class EarlierStart:
@@ -32,7 +30,7 @@ class EarlierStart:
 
 def earlier_starts(runs_dir: Path) -> list[EarlierStart]:
     """Starts of the newest finished runs; unreadable folders are skipped."""
-    return list(islice(_starts(runs_dir), MOST_RUNS))
+    return list(islice(_starts(runs_dir), earlier_runs.MOST_RUNS))
 
 
 def _starts(runs_dir: Path) -> Iterator[EarlierStart]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from conf.dataset_options import DatasetConfig
-from conf.launch_options import InstanceConfig, SearchConfig
+from conf.launch_options import ClusterConfig, InstanceConfig, SearchConfig
 from conf.schema import (
     ConfigError,
     ModelConfig,
@@ -97,3 +97,19 @@ def took(folder: Path, start: float, seconds: float) -> Path:
 
 def lose(job: Job, kind: str = "signal:9") -> None:
     job.result = Result("killed", failure=Failure(kind, "lost"))
+
+
+def on_slurm(exclusive: bool, jobs: Sequence[Job] = ()) -> SearchJobs:
+    def on_nodes(words: list[str]) -> RunConfig:
+        config = make(words)
+        config.cluster = ClusterConfig("slurm", "slurm", exclusive=exclusive, jobs_at_once=5)
+        return config
+
+    base = Job(on_nodes([]), ["model=m", "seed=1"])
+    base.config.search.axes = ["gpus=1,2"]
+    return SearchJobs(base, AXES, on_nodes, jobs)
+
+
+def parsed(word: str) -> tuple[str, object, list[int]]:
+    key, _, values = word.partition("=")
+    return key, None, [int(value) for value in values.split(",")]

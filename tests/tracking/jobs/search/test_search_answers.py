@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import pytest
 from rich.console import Console
 
-from tests.tracking.jobs.search.made_searches import make, result, run, search
-from tests.tracking.jobs.search.test_search_jobs import parsed
+from tests.support.studied import Writer
+from tests.tracking.jobs.search.made_searches import AXES, BEST, make, parsed, result, run, search
 from tracking.analysis.search import Axis
-from tracking.jobs.plan import Job
+from tracking.jobs.plan import Job, exit_code
 from tracking.jobs.search import SearchJobs, search_of
-from tracking.record import Failure, Result
+from tracking.record import Failure, Result, run_folder
 
 
 def only_one_ends(state: str) -> SearchJobs:
@@ -74,3 +77,70 @@ def test_an_answer_counts_the_settings_that_were_compared_and_those_only_explore
     assert answer.only_explored is not None
     assert len(answer.compared) + 1 + sum(answer.only_explored.values()) == len(tried)
     assert f"Compared with {len(answer.compared)} other setting" in made.words()
+
+
+def test_it_names_the_quickest_setting_by_runs_of_their_own() -> None:
+    made = search()
+    ran = run(made)
+    answer = made.answer()
+    assert answer.named is not None
+    assert {key: answer.named[key] for key in BEST} == BEST
+    explored = {job.config.seed for job in ran if job.config.search.phase == "explore"}
+    decided = [job for job in ran if job.config.search.phase == "decide"]
+    assert decided
+    assert not explored & {job.config.seed for job in decided}
+    assert all(job.config.search.cap_sec is None for job in decided)
+    assert len({job.config.config_hash() for job in ran}) == len(ran)
+    assert [job.config.search.trial for job in made.jobs] == list(range(1, len(ran) + 1))
+    assert any(job.result and job.result.failure for job in ran)  # some were stopped
+    assert exit_code(made.jobs) == 0
+
+
+def test_a_budget_that_is_spent_by_its_first_run_ends_that_run() -> None:
+    base = Job(make([]), ["model=m"])
+    base.config.search.budget = "90s"
+    made = SearchJobs(base, AXES, make)
+    [job] = made.next_jobs()
+    assert job.config.timeout_sec == 90.0
+    job.result = Result("failed", metrics={"time/censored_sec": 80.0}, failure=Failure("timeout", "late"))
+    assert made.words().startswith("Not decided: no run reached the target within the budget.")
+    assert "its start included." not in made.words(), "its folder does not say what it took"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kinds", "said"),
+    [
+        ([90], ["timeout"], "A run takes more than 90 s, its start included."),
+        ([61], [""], "A run took 61 s, its start included."),
+        ([61, 52, 90], ["", "", "timeout"], "A run took 52 to 61 s, its start included."),
+        ([40], ["search"], "0 decided: 1 runs of 60 runs, starts included."),
+    ],
+)
+def test_an_answer_without_a_setting_says_what_a_run_took(
+    tmp_path: Path, seconds: list[int], kinds: list[str], said: str
+) -> None:
+    made = search()
+    for number, (each, kind) in enumerate(zip(seconds, kinds, strict=True)):
+        [job] = made.next_jobs()
+        ended = result(job)
+        job.result = dataclasses.replace(ended, failure=Failure(kind, "late"), status="failed") if kind else ended
+        job.folder = tmp_path / str(number)
+        job.folder.mkdir()
+        log = Writer(job.folder / run_folder.JOURNAL, 0)
+        for clock_sec in (5.0, 5.0 + each):
+            log.event("run_start", clock_sec)
+    assert made.words().endswith(said), made.words()
+
+
+def test_without_exploring_the_best_run_that_reached_leads() -> None:
+    base = make([])
+    base.sweep.until_decided = True
+    made = search_of(Job(base, ["model=m"]), [], None, ["batch_size=4,16"], parsed, make, 0)
+    assert made
+    for _ in range(2):
+        [job] = made.next_jobs()
+        job.result = result(job)
+        if job.config.search.setting == {"batch_size": 4}:
+            job.result.metrics = {"target_reached": 0.0, "time/censored_sec": 3.0}
+    assert made.answer().leading == {"batch_size": 16}
+    assert "batch_size=16 was best in single runs" in made.words()

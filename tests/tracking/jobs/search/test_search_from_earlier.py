@@ -1,0 +1,67 @@
+"""A search from an earlier one: what it takes from its trace, and that it measures anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conf.schema import ConfigError
+from tests.tracking.jobs.search.made_searches import AXES, BEST, make, run, search
+from tracking.analysis.search import Axis
+from tracking.jobs.plan import Job
+from tracking.jobs.search import SearchJobs, trace_file
+
+
+def test_a_search_from_an_earlier_one_begins_with_its_best_settings_and_measures_them_anew(tmp_path: Path) -> None:
+    earlier = search()
+    run(earlier)
+    (tmp_path / "earlier").mkdir()
+    earlier.finish(tmp_path / "earlier")
+    named = earlier.answer().named
+    assert named
+    base = Job(make([]), ["model=m"])
+    base.config.runs_dir, base.config.search.source = str(tmp_path), "earlier"
+    made = SearchJobs(base, (Axis("gpus", (4, 8)), *AXES[1:]), make)
+    tried = [job.config.search.setting for job in run(made, most=2)]
+    inner = {key: value for key, value in named.items() if key != "gpus"}
+    assert tried == [{"gpus": 4, **inner}, {"gpus": 8, **inner}]
+    base.config.search.source = "later"
+    with pytest.raises(ConfigError, match=r"search\.from=later: .* there are: earlier"):
+        SearchJobs(base, AXES, make)
+
+
+def test_the_runs_of_an_earlier_search_over_the_same_axes_end_exploring_early(tmp_path: Path) -> None:
+    earlier = search()
+    num_alone = sum(job.config.search.phase == "explore" for job in run(earlier))
+    (tmp_path / "earlier").mkdir()
+    earlier.finish(tmp_path / "earlier")
+    base = Job(make([]), ["model=m"])
+    base.config.runs_dir, base.config.search.source = str(tmp_path), "earlier"
+    made = SearchJobs(base, AXES, make)
+    explored = [job for job in run(made) if job.config.search.phase == "explore"]
+    assert len(explored) < 0.8 * num_alone
+    named = made.answer().named
+    assert named is not None
+    assert {key: named[key] for key in BEST} == BEST
+
+
+@pytest.mark.parametrize(
+    ("axes", "objective", "there"),
+    [
+        (AXES, "time", True), ((Axis("gpus", (4, 8)), *AXES[1:]), "time", True), (AXES, "cost", False),
+        (AXES[1:], "time", False), ((*AXES, Axis("precision", ("fp32", "bf16"))), "time", False),
+    ],
+)  # fmt: skip
+def test_only_runs_over_the_same_axes_for_the_same_objective_say_how_settings_compare(
+    tmp_path: Path, axes: tuple[Axis, ...], objective: str, there: bool
+) -> None:
+    earlier = search()
+    ran = run(earlier, most=12)
+    earlier.write(tmp_path)
+    known = trace_file.runs_of(tmp_path, axes, objective)
+    assert [trial.setting for trial in known] == ([job.config.search.setting for job in ran] if there else [])
+    assert {trial.phase for trial in known} <= {"explore"}
+    (tmp_path / "search.json").write_text('{"trials": [1], "asked": {"objective": "time"}}')
+    with pytest.raises(ValueError, match="is not a search's trace"):
+        trace_file.runs_of(tmp_path, AXES, "time")

@@ -1,0 +1,84 @@
+"""Runs of a search that are lost: they are made again while the budget lasts, and one that crashes is given up."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from rich.console import Console
+
+from tests.tracking.jobs.search.made_searches import AXES, lose, make, run, search
+from tracking.jobs.plan import Job, exit_code
+from tracking.jobs.search import SearchJobs
+from tracking.record import Failure, Result
+
+
+def test_a_run_that_was_lost_is_made_again_and_says_nothing_of_its_setting() -> None:
+    made = search()
+    lose_each(made, "disk_full")
+    assert made.next_jobs() == [], "a machine that loses every run is not tried for ever"
+    assert exit_code(made.jobs) == 1
+    assert "interrupted" in made.words()
+
+
+def test_a_run_that_is_lost_is_not_made_again_once_the_budget_is_spent() -> None:
+    base = Job(make([]), ["model=m"])
+    base.config.search.budget = "1runs"
+    made = SearchJobs(base, AXES, make)
+    [job] = made.next_jobs()
+    lose(job, "signal:9")
+    for _ in range(4):
+        assert made.next_jobs() == []
+    assert not job.given_up, "it ran once"
+    words = made.words()
+    assert words.startswith("The budget is spent: lost runs are not repeated; give a larger search.budget with")
+    assert "interrupted" not in words
+    assert "1 runs of 1 runs" in words, "what it took counts"
+
+
+def test_what_was_decided_is_told_though_a_run_was_lost_as_the_budget_was_spent() -> None:
+    made = search()
+    ran = run(made)
+    answer = made.answer()
+    assert answer.named is not None
+    ran[-1].result = None
+    lose(ran[-1])
+    made._budget = dataclasses.replace(made._budget, amount=float(len(ran)))
+    assert made.next_jobs() == []
+    assert made.answer().why != "running"
+    assert made.answer().named == answer.named
+
+
+def lose_each(made: SearchJobs, kind: str) -> None:
+    """Lose the next run as often as it is made."""
+    [job] = made.next_jobs()
+    for _ in range(2):
+        lose(job, kind)
+        [again] = made.next_jobs()
+        assert job.result is not None, "who followed it has it as it ended"
+        assert (again.overrides, again.result) == (job.overrides, None), "the same, once more"
+        assert made.jobs == [again]
+        job = again
+    lose(job, kind)
+
+
+@pytest.mark.parametrize("kind", ["signal:11", "signal:6", "signal:9"])
+def test_a_setting_that_crashes_each_time_has_failed_and_the_search_goes_on(kind: str) -> None:
+    made = search()
+    lose_each(made, kind)
+    goes_on = run(made)
+    assert made.trials[0].state == "failed"
+    assert len(goes_on) > 10
+    assert made.answer().named is not None
+    assert exit_code(made.jobs) == 0
+    console = Console(width=200, record=True)
+    made.show(console)
+    assert f"crashed each time: gpus=1 batch_size=8 lr=0.01: killed: {kind}: lost" in console.export_text()
+
+
+def test_where_every_run_fails_the_answer_says_why() -> None:
+    made = search()
+    for _ in range(60):
+        for job in made.next_jobs():
+            job.result = Result("failed", failure=Failure("oom", "CUDA out of memory"))
+    assert made.words().startswith("Every run failed. The first: failed: oom")

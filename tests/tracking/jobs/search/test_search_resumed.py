@@ -1,0 +1,125 @@
+"""A search that was interrupted goes on with its runs and its axes, and with what it is told now."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conf.launch_options import SearchConfig
+from conf.schema import ConfigError, RunConfig
+from tests.support.composing import ROOT, composed
+from tests.tracking.jobs.search.made_searches import make, on_slurm, parsed, result, run, search
+from tracking.jobs.plan import Job, sweep
+from tracking.jobs.search import search_of
+from tracking.jobs.search.search_request import check_unchanged
+from tracking.record import Failure, Result, run_folder
+from tracking.request import stored_config
+
+
+def test_a_search_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    whole = search()
+    words = [job.overrides for job in run(whole)]
+    begun = search()
+    run(begun, most=9)
+    begun.write(tmp_path)
+    goes_on = search(begun.jobs, tmp_path)
+    run(goes_on)
+    assert [job.overrides for job in goes_on.jobs] == words
+    assert goes_on.answer() == whole.answer()
+
+
+def test_a_search_says_how_many_jobs_in_the_queue_it_goes_on_with() -> None:
+    begun = on_slurm(exclusive=True)
+    jobs = begun.next_jobs()
+    assert begun.begins().endswith("in 60runs")
+    for job in jobs:
+        job.folder = Path("runs/x")  # submitted
+    jobs[0].result = result(jobs[0])
+    goes_on = on_slurm(exclusive=True, jobs=jobs)
+    assert goes_on.begins().endswith(f"in 60runs, 1 run made, following {len(jobs) - 1} jobs in the queue")
+    new = goes_on.next_jobs()
+    assert 0 < len(new) <= 5 - (len(jobs) - 1), "they keep their places"
+
+
+def test_a_resumed_sweep_knows_the_folders_of_the_runs_that_were_lost(tmp_path: Path) -> None:
+    job = Job(make([]), [])
+    folders = {job.config.config_hash(): [run_folder.create(tmp_path, name) for name in "abc"]}
+    own = folders[job.config.config_hash()]
+    run_folder.write_result(own[0], Result("killed", failure=Failure("signal:9", "lost")))
+    run_folder.write_result(own[1], Result("finished"))
+    sweep.find_results([job], folders)
+    assert (job.folder, job.lost) == (own[1], [own[0], own[2]])
+
+
+def test_a_resumed_search_keeps_its_axes_and_may_have_another_budget() -> None:
+    words = ["model=m", "search=quickest", "search.budget=30runs"]
+    begun = search_of(Job(make([]), words), [], None, ["batch_size=4,8"], parsed, make, 0)
+    assert begun
+    run(begun, most=2)
+    asked = make([])
+    asked.search, asked.sweep.resume = SearchConfig(budget="90runs"), "ID"
+    goes_on = search_of(Job(asked, ["sweep.resume=ID", "search.budget=90runs"]), begun.jobs, None, [], parsed, make, 0)
+    assert goes_on
+    assert "in 90runs, 2 runs made" in goes_on.begins()
+    [job] = goes_on.next_jobs()
+    assert job.overrides[:3] == ["model=m", "search=quickest", "search.budget=90runs"]
+    with pytest.raises(ConfigError, match="goes on with the axes that it has: batch_size=4,8"):
+        search_of(Job(asked, ["sweep.resume=ID"]), begun.jobs, None, ["batch_size=4,16"], parsed, make, 0)
+
+
+def test_a_resumed_search_has_its_new_runs_where_it_is_told_now() -> None:
+    words = ["model=m", "search=quickest", "tracking.offline=false", "search.budget=30runs"]
+    begun = search_of(Job(make([]), words), [], None, ["batch_size=4,8"], parsed, make, 0)
+    assert begun
+    run(begun, most=1)
+    asked = make([])
+    asked.sweep.resume = "ID"
+    told = ["sweep.resume=ID", "tracking.offline=true", "cluster=slurm", "cluster.partition=gpu"]
+    begun.jobs[0].config.cluster.kind = "slurm"  # as the resumed sweep has it by now
+    goes_on = search_of(Job(asked, told), begun.jobs, None, [], parsed, make, 0)
+    assert goes_on
+    [job, *_] = goes_on.next_jobs()
+    assert job.overrides[:6] == ["model=m", "search=quickest", "search.budget=30runs", *told[1:]]
+
+
+def test_a_sweep_that_is_no_search_is_not_gone_on_with_as_one() -> None:
+    asked = make([])
+    asked.sweep.resume = "ID"
+    with pytest.raises(ConfigError, match="is not a search"):
+        search_of(Job(asked, []), [Job(make([]), [])], None, [], parsed, make, 0)
+
+
+def test_words_that_were_changed_are_not_gone_on_with() -> None:
+    begun = search_of(Job(make([]), ["model=m"]), [], None, ["batch_size=4,8"], parsed, make, 0)
+    assert begun
+    run(begun, most=1)
+    begun.jobs[0].overrides.insert(0, "gpus=4")
+    asked = make([])
+    asked.sweep.resume = "ID"
+    with pytest.raises(ConfigError, match="gives another gpus than the search began with"):
+        search_of(Job(asked, []), begun.jobs, None, [], parsed, make, 0)
+
+
+def test_a_search_of_before_there_were_newer_options_goes_on() -> None:
+    stored = json.loads((ROOT / "tests/fixtures/gpt-before-llama.json").read_text())["config"]
+    before = Job(stored_config.from_dict(RunConfig, stored), ["model=gpt", "gpus=0"])
+    check_unchanged(before, composed)
+    before.config.model.hparams["layers"] = 13
+    with pytest.raises(ConfigError, match="gives another model than the search began with"):
+        check_unchanged(before, composed)
+
+
+def test_a_resumed_search_takes_an_alert() -> None:
+    begun = search_of(Job(make([]), ["model=m"]), [], None, ["batch_size=4,8"], parsed, make, 0)
+    assert begun
+    run(begun, most=1)
+    begun.jobs[0].config.alert.command = "tell"  # as the resumed sweep has it by now
+    asked = make([])
+    asked.sweep.resume = "ID"
+    told = ["sweep.resume=ID", "alert.command=tell"]
+    goes_on = search_of(Job(asked, told), begun.jobs, None, [], parsed, make, 0)
+    assert goes_on
+    [job, *_] = goes_on.next_jobs()
+    assert "alert.command=tell" in job.overrides

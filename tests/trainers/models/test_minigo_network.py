@@ -1,0 +1,78 @@
+"""MiniGo's network and its evaluator: size, FLOPs, weights, and what is compiled."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounter
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests.trainers.models.minigo_parts import CPU, minigo, net
+from trainers.data.selfplay import SelfPlayData
+from trainers.models.minigo.evaluator import Evaluator
+from trainers.models.minigo.network import GoNet, Sizes, flops, training_flops
+
+
+def test_the_network_has_the_references_size_and_its_flops_are_those_that_pytorch_counts() -> None:
+    sizes = Sizes()
+    made = GoNet(sizes)
+    # 3x3 convolutions of 17 and 9 * 2 times 32 planes to 32, two 1x1 to 2 and 1, three dense layers with biases; and of
+    # each of the 21 normalised outputs a scale and a shift
+    convolutions = 9 * 17 * 32 + 18 * 9 * 32 * 32 + 32 * 2 + 32
+    dense = (2 * 81 * 82 + 82) + (81 * 64 + 64) + (64 + 1)
+    assert sum(weight.numel() for weight in made.parameters()) == convolutions + dense + 2 * (19 * 32 + 2 + 1)
+    assert flops(sizes) == 27_719_624
+    counter = FlopCounterMode(display=False)
+    with counter:
+        outputs = made(torch.rand(2, 17, 9, 9))
+        (outputs.logits.sum() + outputs.values.sum()).backward()
+    assert counter.get_total_flops() == 2 * training_flops(sizes)
+    assert outputs.logits.shape == (2, 82)
+    assert outputs.values.shape == (2,)
+
+
+def test_an_evaluator_is_its_network_without_batch_normalisation_and_takes_another_ones_weights_in_place() -> None:
+    first, second, planes = net(0).eval(), net(1).eval(), torch.rand(5, 17, 3, 3)
+    evaluator = Evaluator(first)
+    for of_evaluator, of_net in zip(evaluator(planes), first(planes), strict=True):
+        torch.testing.assert_close(of_evaluator, of_net)
+    before = [weight.data_ptr() for weight in evaluator._weights]
+    evaluator.take(second)
+    torch.testing.assert_close(evaluator(planes).logits, second(planes).logits)
+    assert [weight.data_ptr() for weight in evaluator._weights] == before
+
+
+def counted_compilations(monkeypatch: pytest.MonkeyPatch) -> CompileCounter:
+    torch.compiler.reset()
+    counter = CompileCounter()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
+    return counter
+
+
+def test_an_evaluator_that_was_compiled_under_autocast_is_not_compiled_again_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counter = counted_compilations(monkeypatch)
+    evaluator, planes = Evaluator(net().eval(), compile=True), torch.rand(5, 17, 3, 3)
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16):
+            warm = evaluator(planes)
+        torch.testing.assert_close(evaluator(planes).logits, warm.logits)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.exhaustive
+def test_searches_are_compiled_by_an_example_also_without_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = counted_compilations(monkeypatch)
+    module = minigo(opponents=[], gate_games=4, eval_games=1)
+    module._compiles = True
+    (example,) = SelfPlayData().viewed(module.view).example_batches(16, CPU)
+    with torch.autocast("cpu", torch.bfloat16):
+        module.training_step(example, 0)
+    compiled = counter.frame_count
+    assert compiled
+    module.arena().self_play(0)
+    module.arena().gate(0)
+    assert counter.frame_count == compiled
