@@ -6,10 +6,12 @@ provide only its optimizer and its loader.
 
 from __future__ import annotations
 
-from tracking.measure.steps import rank_parts
+from tracking.measure.steps import first_process, rank_parts
 from tracking.measure.steps.host_watch import HostWatch
 from tracking.measure.steps.loader_marks import batches
 from tracking.measure.steps.nvtx_ranges import Ranges, nvtx_ranges
 from tracking.measure.steps.step_marks import LastGradient, optimizer_steps
 
-__all__ = ["HostWatch", "LastGradient", "Ranges", "batches", "nvtx_ranges", "optimizer_steps", "rank_parts"]
+__all__ = [
+    "HostWatch", "LastGradient", "Ranges", "batches", "first_process", "nvtx_ranges", "optimizer_steps", "rank_parts",
+]  # fmt: skip

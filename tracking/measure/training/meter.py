@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from tracking.base import quantities
-from tracking.measure.steps import HostWatch, LastGradient, Ranges, rank_parts
-from tracking.measure.training import first_process, throughput
+from tracking.measure.steps import HostWatch, LastGradient, Ranges, first_process, rank_parts
+from tracking.measure.training import throughput
 from tracking.measure.training.energy import EnergyMeter
 from tracking.measure.training.logged import LoggedValues
 from tracking.measure.training.ranks import Ranks

@@ -9,20 +9,37 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from tracking.base import quantities
 from tracking.measure.steps import rank_parts
-from tracking.measure.training.logged import LogCall
-from tracking.measure.training.ranks import Ranks
 from tracking.record import Journal
 
 TAG = "of_first_process"  # a tag: the keys, separated by commas
 
 
+class Call(Protocol):
+    """How a value is logged: under which keys, and whether it is reduced over all processes."""
+
+    @property
+    def step_key(self) -> str | None: ...
+    @property
+    def epoch_key(self) -> str | None: ...
+    @property
+    def synced(self) -> bool: ...
+
+
+class Ranks(Protocol):
+    """The processes of a run; `words` gives the texts of all, by rank."""
+
+    @property
+    def size(self) -> int: ...
+    def words(self, local: str) -> list[str]: ...
+
+
 def exchange(
     journal: Journal | None, ranks: Ranks, place: Mapping[str, Any], evaluated: Mapping[str, float],
-    calls: Sequence[LogCall],
+    calls: Sequence[Call],
 ) -> None:  # fmt: skip
     """Journal where the ranks ran, and the keys of values of the first one alone. A collective call.
 
