@@ -27,7 +27,7 @@ from tracking.base import installation
 from tracking.base.secrets import strip_credentials
 from tracking.machine.environment import fingerprint
 from tracking.measure import bottleneck
-from tracking.measure.training import Meter, classify, node_spread, summary
+from tracking.measure.training import Meter, classify, summary
 from tracking.record import (
     Failure,
     Journal,
@@ -164,7 +164,7 @@ class ScriptRun:
                 say(f"target={missing}: was not evaluated. Next: call trial.evaluate in your loop")
             if missing and self._evaluated and UNCOUNTED_TAG not in self._tags:  # Not a measured miss of the target.
                 self.journal.tags({UNCOUNTED_TAG: f"no evaluation had the target's {missing}"})
-            spread = node_spread.by_node(meter.windows, self.of_ranks)
+            spread = summary.steps_by_node(meter.windows, self.of_ranks)
             summary.write(self.config, self.folder, self.journal, meter.windows, measured, "samples", without, spread)
         except OSError as error:  # The training itself succeeded, so the script gets no exception.
             self.fail(error)

@@ -17,7 +17,7 @@ from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 
 from conf.dataset_options import DatasetConfig
 from conf.schema import RunConfig
-from tracking.measure.training import EvaluationPlan, MeasuringCallback, node_spread, summary, throughput
+from tracking.measure.training import EvaluationPlan, MeasuringCallback, summary, throughput
 from tracking.record import Journal, attempts, checkpoints, journal, node_records, run_folder
 from trainers.data.loading.epoch_teller import with_epochs
 from trainers.loop import ddp, evaluation_times, export_model, precision, saving
@@ -222,7 +222,7 @@ def write_result(
     """Summarize the measurements; rank 0 writes them as the run's result. A collective call."""
     meter = callback.meter
     measured = summary.devices(config, meter, off_the_clock.flops_per_sample, gpu)
-    spread = node_spread.by_node(meter.windows, meter.ranks.words(node_records.name()))
+    spread = summary.steps_by_node(meter.windows, meter.ranks.words(node_records.name()))
     if log:
         summary.write(config, run_dir, log, meter.windows, measured | off_the_clock.test_metrics, unit, by_node=spread)
 

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tracking.base import installation
-from tracking.measure.training import clock, node_spread, spans, start_times, summary, throughput
+from tracking.measure.training import clock, spans, start_times, summary, throughput
 from tracking.measure.training.evaluation_plan import EvaluationPlan, planned
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ __all__ = [
     "classify",
     "clock",
     "epochs_trained",
-    "node_spread",
     "planned",
     "spans",
     "start_times",

@@ -84,7 +84,7 @@ def write(
 ) -> None:  # fmt: skip
     """Complete the summary with the clock's figures, journal it, and write the result.
 
-    `by_node` are the step times by machine (node_spread). Figures whose keys begin with one of `without` are left out,
+    `by_node` are the step times by machine (steps_by_node). Figures whose keys begin with one of `without` are left out,
     since they are not known for this run.
     """
     events = journal.events(run_dir / run_folder.JOURNAL)
@@ -118,3 +118,23 @@ def write(
         changed=fingerprint.changes(fingerprint.taken(run_dir)),
     )
     run_folder.write_result(run_dir, result)
+
+
+def steps_by_node(windows: Sequence[throughput.Window], names: Sequence[str]) -> list[dict[str, Any]]:
+    """For each node, the mean step time in ms of its slowest rank, and the share of it that the rank waited for data.
+
+    `names` is each rank's machine. The slowest node comes first. [] for one machine, or without windows. Ranks wait for
+    each other in the exchange of gradients, so step times differ less than the machines do.
+    """
+    steps = sum(len(window.step_sec) for window in windows)
+    if len(set(names)) < 2 or not steps:
+        return []
+    rows = []
+    for node in dict.fromkeys(names):
+        ranks = [rank for rank, name in enumerate(names) if name == node]
+        seconds = {rank: sum(window.rank_sec[rank] for window in windows) for rank in ranks}
+        waits = {rank: sum(window.rank_wait_sec[rank] for window in windows) for rank in ranks}
+        slowest = max(ranks, key=lambda rank: seconds[rank])
+        wait = waits[slowest] / seconds[slowest]
+        rows.append({"node": node, "step_ms": 1e3 * seconds[slowest] / steps, "data_wait_fraction": wait})
+    return sorted(rows, key=lambda row: -row["step_ms"])

@@ -49,10 +49,12 @@ def says(sample: Observations, scale: float, text: str, near: float) -> bool:
     expected = [text_of(shift * mean, error, olympic, bound, invalid) for shift in (1.0, 1 - near, 1 + near)]
     if (of and of != f"{n})") or _form(claimed) not in map(_form, expected):
         return False
-    off = near * abs(mean) + 0.500001 * last_digit(claimed, mean)
+    last = last_digit(claimed, mean)
+    off = near * abs(mean) + 0.500001 * last
     numbers = [float(number.replace(",", "")) for number in NUMBER.findall(claimed)]
     known = [abs(value) for value in (mean, error, olympic) if value is not None]
-    return all(abs(number - value) <= off for number, value in zip(numbers, known, strict=True))
+    rounded = last <= 1 or not any(number % last for number in numbers)
+    return rounded and all(abs(number - value) <= off for number, value in zip(numbers, known, strict=True))
 
 
 def _form(text: str) -> str:

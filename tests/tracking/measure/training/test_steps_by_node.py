@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracking.measure.training.node_spread import by_node
+from tracking.measure.training.summary import steps_by_node
 from tracking.measure.training.throughput import Window
 
 
@@ -13,7 +13,7 @@ def window(*rank_sec: float, wait: float = 0.0) -> Window:
 
 
 def test_the_slowest_node_comes_first_by_its_slowest_rank() -> None:
-    rows = by_node([window(1.0, 1.0, 1.0, 2.0), window(1.0, 1.0, 1.0, 3.0, wait=0.5)], ["a", "a", "b", "b"])
+    rows = steps_by_node([window(1.0, 1.0, 1.0, 2.0), window(1.0, 1.0, 1.0, 3.0, wait=0.5)], ["a", "a", "b", "b"])
     assert [row["node"] for row in rows] == ["b", "a"]
     assert [row["step_ms"] for row in rows] == pytest.approx([625.0, 250.0])
     assert [row["data_wait_fraction"] for row in rows] == pytest.approx([0.1, 0.25])
@@ -21,4 +21,4 @@ def test_the_slowest_node_comes_first_by_its_slowest_rank() -> None:
 
 @pytest.mark.parametrize(("windows", "names"), [([window(1.0, 1.0)], ["a", "a"]), ([], ["a", "b"])])
 def test_a_machine_alone_or_no_window_says_nothing(windows: list[Window], names: list[str]) -> None:
-    assert by_node(windows, names) == []
+    assert steps_by_node(windows, names) == []
