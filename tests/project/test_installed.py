@@ -167,7 +167,7 @@ def test_a_script_and_another_python_find_ours_alone(installed: Installed) -> No
     assert Path(done.stdout.strip()) == Path(path).parent / "tracking" / "record" / "__init__.py", done.stderr
 
 
-MODELS = "gnmt gpt linear llama maskrcnn minigo ncf program resnet50 ssd transformer vgg"
+MODELS = "gnmt gpt linear linear_top5 llama maskrcnn minigo ncf program resnet50 ssd transformer vgg"
 COMPLETE = """
     source <(timetrial --print-completion bash)
     function_name=$(complete -p timetrial | sed 's/.*-F \\([^ ]*\\) .*/\\1/')

@@ -84,7 +84,7 @@ def write(
 ) -> None:  # fmt: skip
     """Complete the summary with the clock's figures, journal it, and write the result.
 
-    `by_node` are the step times by machine (steps_by_node). Figures whose keys begin with one of `without` are left out,
+    `by_node` is the result of steps_by_node. Figures whose keys begin with one of `without` are left out,
     since they are not known for this run.
     """
     events = journal.events(run_dir / run_folder.JOURNAL)
