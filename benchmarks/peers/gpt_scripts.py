@@ -72,7 +72,7 @@ def nanogpt(path: Path, folder: Path) -> tuple[Callable[[], None], int]:
     run(body[:place], names, path)
     loop = body[place]
     assert isinstance(loop, ast.While)
-    first = next(number for number, part in enumerate(loop.body) if isinstance(part, ast.For))
+    first = next(number for number, part in enumerate(loop.body) if "backward" in ast.unparse(part))
     last = next(number for number, part in enumerate(loop.body) if "zero_grad" in ast.unparse(part))
     code = compile(ast.Module(loop.body[first : last + 1], []), str(path), "exec")
     return lambda: exec(code, names), int(names["tokens_per_iter"])
