@@ -105,5 +105,5 @@ class Sharded(DDPStrategy):
 
 def _like(value: Any, parameter: Any) -> Any:
     """Return a whole tensor sharded as the parameter is; other values unchanged."""
-    alike = isinstance(value, torch.Tensor) and sharded.is_sharded(parameter) and value.shape == parameter.shape
-    return sharded.resharded(value, parameter) if alike else value
+    is_local_part = isinstance(value, torch.Tensor) and sharded.is_sharded(parameter) and value.shape == parameter.shape
+    return sharded.resharded(value, parameter) if is_local_part else value

@@ -34,17 +34,17 @@ def _additive_attention_forward(  # type: ignore[no-untyped-def]
     t = tl.program_id(1) * QUERIES + tl.arange(0, QUERIES)
     s = tl.program_id(2) * KEYS + tl.arange(0, KEYS)
     t_in, s_in = t < num_queries, s < num_keys
-    own_query = query + (t[:, None, None] * num_rows + row) * WIDTH
-    own_key = key + (s[None, :, None] * num_rows + row) * WIDTH
+    query_rows = query + (t[:, None, None] * num_rows + row) * WIDTH
+    key_rows = key + (s[None, :, None] * num_rows + row) * WIDTH
     total = tl.zeros([QUERIES, KEYS, PART], tl.float32)
     for first in range(0, WIDTH, PART):
         d = first + tl.arange(0, PART)[None, None, :]
         d_in = d < WIDTH
-        asked = tl.load(own_query + d, t_in[:, None, None] & d_in, 0.0).to(tl.float32)
-        asked += tl.load(bias + d, d_in, 0.0).to(tl.float32)
-        held = tl.load(own_key + d, s_in[None, :, None] & d_in, 0.0).to(tl.float32)
+        query_values = tl.load(query_rows + d, t_in[:, None, None] & d_in, 0.0).to(tl.float32)
+        query_values += tl.load(bias + d, d_in, 0.0).to(tl.float32)
+        key_values = tl.load(key_rows + d, s_in[None, :, None] & d_in, 0.0).to(tl.float32)
         weight = tl.load(vector + d, d_in, 0.0).to(tl.float32)
-        total += weight * _tanh(asked + held, QUICK)
+        total += weight * _tanh(query_values + key_values, QUICK)
     target = out + (row * num_queries + t[:, None]) * num_keys + s[None, :]
     tl.store(target, tl.sum(total, axis=2), t_in[:, None] & s_in[None, :])
 
@@ -61,8 +61,8 @@ def _additive_attention_backward(  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * OWN + tl.arange(0, OWN)
     d = tl.program_id(2) * PART + tl.arange(0, PART)
-    there, d_in = place < num_own, d < WIDTH
-    inside = there[:, None] & d_in[None, :]
+    valid, d_in = place < num_own, d < WIDTH
+    inside = valid[:, None] & d_in[None, :]
     target = (place[:, None] * num_rows + row) * WIDTH + d[None, :]
     x = tl.load(own + target, inside, 0.0).to(tl.float32) + tl.load(bias + d, d_in, 0.0).to(tl.float32)[None, :]
     slopes, tanhs = tl.zeros([OWN, PART], tl.float32), tl.zeros([OWN, PART], tl.float32)
@@ -72,11 +72,11 @@ def _additive_attention_backward(  # type: ignore[no-untyped-def]
             scores = (row * num_others + other) * num_own + place
         else:
             scores = (row * num_own + place) * num_others + other
-        given = tl.load(gradient + scores, there, 0.0)[:, None]
+        upstream = tl.load(gradient + scores, valid, 0.0)[:, None]
         tanh = _tanh(x + y[None, :], QUICK)
-        slopes += given * (1.0 - tanh * tanh)
+        slopes += upstream * (1.0 - tanh * tanh)
         if not OF_KEYS:
-            tanhs += given * tanh
+            tanhs += upstream * tanh
     slopes *= tl.load(vector + d, d_in, 0.0).to(tl.float32)[None, :]
     tl.store(out + target, slopes.to(out.dtype.element_ty), inside)
     if not OF_KEYS:

@@ -41,20 +41,20 @@ def spans(queries: torch.Tensor, keys: torch.Tensor, causal: bool = False) -> Sp
     key_first, key_last = _span(queries, keys)
     query_first, query_last = _span(keys, queries)
     if causal:
-        own = torch.arange(queries.numel(), device=queries.device, dtype=torch.int32)
-        key_last, query_first = torch.minimum(key_last, own + 1), torch.maximum(query_first, own)
+        places = torch.arange(queries.numel(), device=queries.device, dtype=torch.int32)
+        key_last, query_first = torch.minimum(key_last, places + 1), torch.maximum(query_first, places)
     return Spans(key_first, key_last, query_first.minimum(query_last), query_last)
 
 
-def _span(own: torch.Tensor, others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _span(numbers: torch.Tensor, others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return, for each token, [n, L], the span of the `others`, [n, M], that have its number.
 
     Padding has an empty span: among the others its number 0 is replaced.
     """
     rising = torch.where(others == 0, torch.iinfo(others.dtype).max, others)
-    row = (torch.arange(len(others), device=own.device, dtype=torch.int32) * others.shape[1])[:, None]
-    first = torch.searchsorted(rising, own, out_int32=True)
-    last = torch.searchsorted(rising, own, right=True, out_int32=True)
+    row = (torch.arange(len(others), device=numbers.device, dtype=torch.int32) * others.shape[1])[:, None]
+    first = torch.searchsorted(rising, numbers, out_int32=True)
+    last = torch.searchsorted(rising, numbers, right=True, out_int32=True)
     return (row + first).flatten(), (row + last).flatten()
 
 
@@ -68,8 +68,8 @@ def attend(parts: torch.Tensor, source: torch.Tensor | None, where: Spans, dropo
     """
     seed = torch.randint(2**31 - 1, (1,), device=parts.device, dtype=torch.int64)
     tensors = (where.key_first, where.key_last, where.query_first, where.query_last)
-    seen: torch.Tensor = _attend(parts, source, *tensors, seed, dropout)[0]
-    return seen
+    attended: torch.Tensor = _attend(parts, source, *tensors, seed, dropout)[0]
+    return attended
 
 
 # Custom operators hide the kernels from the compiler, which would add views and buffers around them.
@@ -81,8 +81,8 @@ def _attend(
     from trainers.ops import attention_triton
 
     spans = (key_first, key_last, query_first, query_last)
-    given = None if source is None else source.contiguous()
-    return attention_triton.forward(parts.contiguous(), given, spans, seed, dropout)
+    source_values = None if source is None else source.contiguous()
+    return attention_triton.forward(parts.contiguous(), source_values, spans, seed, dropout)
 
 
 @torch.library.custom_op("timetrial::span_attention_backward", mutates_args=())
@@ -94,9 +94,16 @@ def _gradients(
     from trainers.ops import attention_triton
 
     spans = (key_first, key_last, query_first, query_last)
-    given = None if source is None else source.contiguous()
+    source_values = None if source is None else source.contiguous()
     return attention_triton.backward(
-        gradient.contiguous(), parts.contiguous(), given, out.contiguous(), logs.contiguous(), spans, seed, dropout
+        gradient.contiguous(),
+        parts.contiguous(),
+        source_values,
+        out.contiguous(),
+        logs.contiguous(),
+        spans,
+        seed,
+        dropout,
     )
 
 

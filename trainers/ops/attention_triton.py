@@ -28,8 +28,8 @@ def _mixed(bits):  # type: ignore[no-untyped-def]
 @triton.jit
 def _kept(seed, head, queries, keys, limit):  # type: ignore[no-untyped-def]
     """Return which pairs of `queries` and `keys` (they broadcast) dropout keeps; it drops a share `limit` / 2**32."""
-    own = _mixed(_mixed(queries.to(tl.uint32) * 64 + head.to(tl.uint32)) ^ seed.to(tl.uint32))
-    return _mixed(own ^ (keys.to(tl.uint32) * 0x9E3779B1)) >= limit
+    query_hash = _mixed(_mixed(queries.to(tl.uint32) * 64 + head.to(tl.uint32)) ^ seed.to(tl.uint32))
+    return _mixed(query_hash ^ (keys.to(tl.uint32) * 0x9E3779B1)) >= limit
 
 
 @triton.jit
@@ -39,21 +39,21 @@ def _places(base, row_stride, head, rows, WIDTH: tl.constexpr):  # type: ignore[
 
 
 @triton.jit
-def _rows(base, row_stride, head, rows, there, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+def _rows(base, row_stride, head, rows, valid, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
     """Load rows of a head, [rows, WIDTH]; zeros outside."""
-    return tl.load(_places(base, row_stride, head, rows, WIDTH), there[:, None], 0.0)
+    return tl.load(_places(base, row_stride, head, rows, WIDTH), valid[:, None], 0.0)
 
 
 @triton.jit
-def _write(base, row_stride, head, rows, there, values, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    tl.store(_places(base, row_stride, head, rows, WIDTH), values.to(base.dtype.element_ty), there[:, None])
+def _write(base, row_stride, head, rows, valid, values, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    tl.store(_places(base, row_stride, head, rows, WIDTH), values.to(base.dtype.element_ty), valid[:, None])
 
 
 @triton.jit
-def _span(first, last, rows, there):  # type: ignore[no-untyped-def]
+def _span(first, last, rows, valid):  # type: ignore[no-untyped-def]
     """Return the spans of the rows, and the smallest span that contains all of them."""
-    low = tl.load(first + rows, there, 0)
-    high = tl.load(last + rows, there, 0)
+    low = tl.load(first + rows, valid, 0)
+    high = tl.load(last + rows, valid, 0)
     begin = tl.min(tl.where(low < high, low, 1 << 30), axis=0)
     end = tl.max(tl.where(low < high, high, 0), axis=0)
     return low, high, begin, end
@@ -67,12 +67,12 @@ def _attention_forward(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     head = tl.program_id(1)
     rows = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
-    there = rows < num_queries
-    low, high, begin, end = _span(key_first, key_last, rows, there)
-    asks = _rows(query, query_stride, head, rows, there, WIDTH)
+    valid = rows < num_queries
+    low, high, begin, end = _span(key_first, key_last, rows, valid)
+    asks = _rows(query, query_stride, head, rows, valid, WIDTH)
     most = tl.full([QUERIES], -1.0e30, tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
-    seen = tl.zeros([QUERIES, WIDTH], tl.float32)
+    attended = tl.zeros([QUERIES, WIDTH], tl.float32)
     for start in range(begin, end, KEYS):
         columns = start + tl.arange(0, KEYS)
         keys = _rows(key, key_stride, head, columns, columns < end, WIDTH)
@@ -86,12 +86,12 @@ def _attention_forward(  # type: ignore[no-untyped-def]
         total = total * shrunk + tl.sum(shares, axis=1)
         if DROPS:
             shares = tl.where(_kept(tl.load(seed), head, rows[:, None], columns[None, :], LIMIT), shares, 0.0)
-        seen = seen * shrunk[:, None] + tl.dot(shares.to(values.dtype), values, input_precision=PRECISION)
+        attended = attended * shrunk[:, None] + tl.dot(shares.to(values.dtype), values, input_precision=PRECISION)
         most = higher
     looks_at_any = low < high
-    seen = seen / (tl.where(looks_at_any, total, 1.0) * KEEPS)[:, None]
-    _write(out, HEADS * WIDTH, head, rows, there, tl.where(looks_at_any[:, None], seen, 0.0), WIDTH)
-    tl.store(logs + head * num_queries + rows, tl.where(looks_at_any, most + tl.log2(total), 1.0e30), there)
+    attended = attended / (tl.where(looks_at_any, total, 1.0) * KEEPS)[:, None]
+    _write(out, HEADS * WIDTH, head, rows, valid, tl.where(looks_at_any[:, None], attended, 0.0), WIDTH)
+    tl.store(logs + head * num_queries + rows, tl.where(looks_at_any, most + tl.log2(total), 1.0e30), valid)
 
 
 @triton.jit
@@ -104,14 +104,14 @@ def _attention_backward_queries(  # type: ignore[no-untyped-def]
     """Compute the queries' gradient, and `deltas`, float32 [heads, queries]: products of output and its gradient."""
     head = tl.program_id(1)
     rows = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
-    there = rows < num_queries
-    low, high, begin, end = _span(key_first, key_last, rows, there)
-    asks = _rows(query, query_stride, head, rows, there, WIDTH)
-    upper = _rows(gradient, HEADS * WIDTH, head, rows, there, WIDTH)
-    seen = _rows(out, HEADS * WIDTH, head, rows, there, WIDTH)
-    delta = tl.sum(upper.to(tl.float32) * seen.to(tl.float32), axis=1)
-    tl.store(deltas + head * num_queries + rows, delta, there)
-    log = tl.load(logs + head * num_queries + rows, there, 1.0e30)
+    valid = rows < num_queries
+    low, high, begin, end = _span(key_first, key_last, rows, valid)
+    asks = _rows(query, query_stride, head, rows, valid, WIDTH)
+    upper = _rows(gradient, HEADS * WIDTH, head, rows, valid, WIDTH)
+    output = _rows(out, HEADS * WIDTH, head, rows, valid, WIDTH)
+    delta = tl.sum(upper.to(tl.float32) * output.to(tl.float32), axis=1)
+    tl.store(deltas + head * num_queries + rows, delta, valid)
+    log = tl.load(logs + head * num_queries + rows, valid, 1.0e30)
     total = tl.zeros([QUERIES, WIDTH], tl.float32)
     for start in range(begin, end, KEYS):
         columns = start + tl.arange(0, KEYS)
@@ -126,7 +126,7 @@ def _attention_backward_queries(  # type: ignore[no-untyped-def]
             of_shares = tl.where(kept, of_shares / KEEPS, 0.0)
         of_scores = shares * (of_shares - delta[:, None])
         total += tl.dot(of_scores.to(keys.dtype), keys, input_precision=PRECISION)
-    _write(query_gradient, query_gradient_stride, head, rows, there, total * NATURAL_SCALE, WIDTH)
+    _write(query_gradient, query_gradient_stride, head, rows, valid, total * NATURAL_SCALE, WIDTH)
 
 
 @triton.jit
@@ -146,13 +146,13 @@ def _attention_backward_keys(  # type: ignore[no-untyped-def]
     of_values = tl.zeros([KEYS, WIDTH], tl.float32)
     for start in range(begin, end, QUERIES):
         rows = start + tl.arange(0, QUERIES)
-        there = rows < end
-        low = tl.load(key_first + rows, there, 0)
-        high = tl.load(key_last + rows, there, 0)
-        asks = _rows(query, query_stride, head, rows, there, WIDTH)
-        upper = _rows(gradient, HEADS * WIDTH, head, rows, there, WIDTH)
-        log = tl.load(logs + head * num_queries + rows, there, 1.0e30)
-        delta = tl.load(deltas + head * num_queries + rows, there, 0.0)
+        valid = rows < end
+        low = tl.load(key_first + rows, valid, 0)
+        high = tl.load(key_last + rows, valid, 0)
+        asks = _rows(query, query_stride, head, rows, valid, WIDTH)
+        upper = _rows(gradient, HEADS * WIDTH, head, rows, valid, WIDTH)
+        log = tl.load(logs + head * num_queries + rows, valid, 1.0e30)
+        delta = tl.load(deltas + head * num_queries + rows, valid, 0.0)
         looks = (columns[:, None] >= low[None, :]) & (columns[:, None] < high[None, :])
         scores = tl.dot(keys, tl.trans(asks), input_precision=PRECISION) * SCALE
         shares = tl.where(looks, tl.exp2(scores - log[None, :]), 0.0)

@@ -96,19 +96,19 @@ def _advance(
     beam, tokens = probabilities.shape[1:]
     totals = (beams.scores[:, :, None] + probabilities).flatten(1)
     scores, places = totals.topk(min(2 * beam, totals.shape[1]), dim=1)
-    parents, said = places // tokens, places % tokens
+    parents, next_tokens = places // tokens, places % tokens
     ids = beams.ids.gather(1, parents[:, :, None].expand(-1, -1, beams.ids.shape[2]))
-    ids[:, :, num - 1] = said
+    ids[:, :, num - 1] = next_tokens
     coverage = None
     if looked is not None:
         total = looked if beams.coverage is None else beams.coverage + looked
         coverage = total.gather(1, parents[:, :, None].expand(-1, -1, total.shape[2]))
-    ending = said == end
+    ending = next_tokens == end
     final = scores / scoring.length_penalty(num) + _coverage_penalty(coverage, scoring, source_mask)
     _keep_ended(beams, final.masked_fill(~ending, -torch.inf), ids)
     beams.scores, kept = scores.masked_fill(ending, -torch.inf).topk(beam, dim=1)
     beams.ids = ids.gather(1, kept[:, :, None].expand(-1, -1, ids.shape[2]))
-    beams.last = said.gather(1, kept)
+    beams.last = next_tokens.gather(1, kept)
     if coverage is not None:
         beams.coverage = coverage.gather(1, kept[:, :, None].expand(-1, -1, coverage.shape[2]))
     return beams.first_row + parents.gather(1, kept)

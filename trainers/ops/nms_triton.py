@@ -44,10 +44,10 @@ def _greedy(bits, suppressed, num_boxes, num_words, WORDS: tl.constexpr, WORD: t
     row = bits + problem * num_boxes * num_words + word
     for box in tl.range(0, num_boxes, num_stages=8):
         # The address does not depend on earlier boxes, so that loads are prefetched.
-        own = tl.load(row + box * num_words, inside, 0)
-        mine = tl.sum(tl.where(word == box // WORD, gone, 0), axis=0)
-        kept = ((mine >> (box % WORD)) & 1) == 0
-        gone = tl.where(kept, gone | own, gone)
+        overlapping = tl.load(row + box * num_words, inside, 0)
+        gone_word = tl.sum(tl.where(word == box // WORD, gone, 0), axis=0)
+        kept = ((gone_word >> (box % WORD)) & 1) == 0
+        gone = tl.where(kept, gone | overlapping, gone)
     tl.store(suppressed + problem * num_words + word, gone, inside)
 
 

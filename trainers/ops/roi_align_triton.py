@@ -53,7 +53,7 @@ def _roi_align_forward(  # type: ignore[no-untyped-def]
     roi = tl.program_id(0).to(tl.int64)
     y_bin, x_bin = tl.program_id(1) // SIZE, tl.program_id(1) % SIZE
     channel = tl.arange(0, CHANNELS)
-    there = channel < num_channels
+    in_channels = channel < num_channels
     target = out + (roi * SIZE * SIZE + tl.program_id(1)) * num_channels + channel
     total = tl.zeros([CHANNELS], tl.float32)
     if tl.load(valid + roi) != 0:
@@ -68,14 +68,14 @@ def _roi_align_forward(  # type: ignore[no-untyped-def]
             y_low, y_high, y_share, y_in = _axis(y, rows)
             x_low, x_high, x_share, x_in = _axis(x, columns)
             weight = tl.where(y_in & x_in, 1.0 / (SAMPLES * SAMPLES), 0.0)
-            a = tl.load(feature + (y_low * columns + x_low) * num_channels + channel, there, 0.0).to(tl.float32)
-            b = tl.load(feature + (y_low * columns + x_high) * num_channels + channel, there, 0.0).to(tl.float32)
-            c = tl.load(feature + (y_high * columns + x_low) * num_channels + channel, there, 0.0).to(tl.float32)
-            d = tl.load(feature + (y_high * columns + x_high) * num_channels + channel, there, 0.0).to(tl.float32)
+            a = tl.load(feature + (y_low * columns + x_low) * num_channels + channel, in_channels, 0.0).to(tl.float32)
+            b = tl.load(feature + (y_low * columns + x_high) * num_channels + channel, in_channels, 0.0).to(tl.float32)
+            c = tl.load(feature + (y_high * columns + x_low) * num_channels + channel, in_channels, 0.0).to(tl.float32)
+            d = tl.load(feature + (y_high * columns + x_high) * num_channels + channel, in_channels, 0.0).to(tl.float32)
             upper = a + (b - a) * x_share
             lower = c + (d - c) * x_share
             total += weight * (upper + (lower - upper) * y_share)
-    tl.store(target, total.to(out.dtype.element_ty), there)
+    tl.store(target, total.to(out.dtype.element_ty), in_channels)
 
 
 @triton.jit
@@ -87,9 +87,9 @@ def _roi_align_backward(  # type: ignore[no-untyped-def]
     if tl.load(valid + roi) != 0:
         y_bin, x_bin = tl.program_id(1) // SIZE, tl.program_id(1) % SIZE
         channel = tl.arange(0, CHANNELS)
-        there = channel < num_channels
+        in_channels = channel < num_channels
         source = gradient + (roi * SIZE * SIZE + tl.program_id(1)) * num_channels + channel
-        own = tl.load(source, there, 0.0).to(tl.float32)
+        upstream = tl.load(source, in_channels, 0.0).to(tl.float32)
         level = tl.load(levels + roi).to(tl.int32)
         target = _place(level, g0, g1, g2, g3)
         rows, columns = height >> level, width >> level
@@ -101,13 +101,13 @@ def _roi_align_backward(  # type: ignore[no-untyped-def]
             y_low, y_high, y_share, y_in = _axis(y, rows)
             x_low, x_high, x_share, x_in = _axis(x, columns)
             weight = tl.where(y_in & x_in, 1.0 / (SAMPLES * SAMPLES), 0.0)
-            upper, lower = own * (weight * (1.0 - y_share)), own * (weight * y_share)
+            upper, lower = upstream * (weight * (1.0 - y_share)), upstream * (weight * y_share)
             row = target + y_low * columns * num_channels + channel
-            tl.atomic_add(row + x_low * num_channels, upper * (1.0 - x_share), there, sem="relaxed")
-            tl.atomic_add(row + x_high * num_channels, upper * x_share, there, sem="relaxed")
+            tl.atomic_add(row + x_low * num_channels, upper * (1.0 - x_share), in_channels, sem="relaxed")
+            tl.atomic_add(row + x_high * num_channels, upper * x_share, in_channels, sem="relaxed")
             row = target + y_high * columns * num_channels + channel
-            tl.atomic_add(row + x_low * num_channels, lower * (1.0 - x_share), there, sem="relaxed")
-            tl.atomic_add(row + x_high * num_channels, lower * x_share, there, sem="relaxed")
+            tl.atomic_add(row + x_low * num_channels, lower * (1.0 - x_share), in_channels, sem="relaxed")
+            tl.atomic_add(row + x_high * num_channels, lower * x_share, in_channels, sem="relaxed")
 
 
 class RoiAlign(torch.autograd.Function):

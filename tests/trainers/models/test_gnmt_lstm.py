@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainers.models.gnmt.lstm import Lstm, asked_type, on_cudnn
+from trainers.models.gnmt.lstm import Lstm, autocast_type, on_cudnn
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 WIDTH = 64
@@ -44,9 +44,9 @@ def test_in_another_type_it_is_the_same_within_that_type_s_rounding() -> None:
 
 def test_the_type_is_autocast_s() -> None:
     x = torch.zeros(1)
-    assert asked_type(x) is None
+    assert autocast_type(x) is None
     with torch.autocast("cpu", torch.bfloat16):
-        assert asked_type(x) == torch.bfloat16
+        assert autocast_type(x) == torch.bfloat16
 
 
 @pytest.mark.gpu

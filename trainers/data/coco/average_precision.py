@@ -99,16 +99,16 @@ class DetectionEvaluator:
         num_shares = min(world_size, MAX_EVALUATORS)
         if iou_type == "segm":  # Masks' areas are always in the protocol's range; that of an inverted box may not be.
             detections = detections | {"areas": np.zeros(len(detections["areas"]))}
-        mine: list[Any] | None = None
+        parts: list[Any] | None = None
         for share in range(num_shares):
             # `turn` shifts the shares, so that different processes evaluate boxes and masks of the most frequent class.
             part = _chosen(detections, (detections["labels"] + turn) % num_shares == share)
             part = {key: part[key] for key in LISTED} | {"overlaps": self._objects.overlaps(part, iou_type)}
-            mine = _gathered_on(share, part) or mine
-        if mine is None:
+            parts = _gathered_on(share, part) or parts
+        if parts is None:
             return {}
         labels = [label for label in range(1, 1 + len(self.index.class_ids)) if (label + turn) % num_shares == rank]
-        precision = evaluate(mine, self._objects, labels)
+        precision = evaluate(parts, self._objects, labels)
         return dict(zip(labels, np.moveaxis(precision, 2, 0), strict=True))
 
     def _take(self) -> dict[str, Any]:
@@ -205,22 +205,22 @@ def _rank_and_world_size() -> tuple[int, int]:
     return dist.get_rank(), dist.get_world_size()
 
 
-def _from_all(own: T) -> list[T]:
+def _from_all(value: T) -> list[T]:
     """Return every process's value, by rank."""
     _, world_size = _rank_and_world_size()
-    gathered = [own] * world_size
+    gathered = [value] * world_size
     if world_size > 1:
-        dist.all_gather_object(gathered, own)
+        dist.all_gather_object(gathered, value)
     return gathered
 
 
-def _gathered_on(receiver: int, own: T) -> list[T] | None:
+def _gathered_on(receiver: int, value: T) -> list[T] | None:
     """Return every process's value, by rank, on the receiver; None on the others."""
     rank, world_size = _rank_and_world_size()
     if world_size == 1:
-        return [own]
+        return [value]
     gathered: list[Any] | None = [None] * world_size if rank == receiver else None
-    dist.gather_object(own, gathered, dst=receiver)
+    dist.gather_object(value, gathered, dst=receiver)
     return gathered
 
 

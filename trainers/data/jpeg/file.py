@@ -181,9 +181,9 @@ def _place(images: list[torch.Tensor], ends: list[int], pixels: torch.Tensor, nu
 def _place_share(images: list[torch.Tensor], ends: list[int], pixels: torch.Tensor, first: int, step: int) -> int:
     for place in range(first, len(images), step):
         values = images[place].reshape(-1)
-        own = pixels[ends[place] - len(values) : ends[place]]
+        target_pixels = pixels[ends[place] - len(values) : ends[place]]
         # PyTorch gives copies of 32,768 values and more to another pool of threads, one pool for each calling thread.
-        for target, source in zip(own.split(32_000), values.split(32_000)):  # noqa: B905  (TorchScript has no strict)
+        for target, source in zip(target_pixels.split(32_000), values.split(32_000)):  # noqa: B905  (TorchScript has no strict)
             target.copy_(source)
     return first
 

@@ -31,23 +31,23 @@ def _sequences(  # type: ignore[no-untyped-def]
     ROWS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    there = row < num_rows
-    counter = tl.load(places + row, there, 0) * num_tokens
+    valid = row < num_rows
+    counter = tl.load(places + row, valid, 0) * num_tokens
     slot = tl.arange(0, SLOTS)[None, :]
     latest = tl.zeros((ROWS, SLOTS), tl.int64)  # hashes of the latest tokens, each in slot place % SLOTS
     for place in range(num_tokens):
         draw = _mixed(counter + place, stream, GAMMA, FIRST, SECOND)
         chosen = (draw & ((1 << 62) - 1)) % BRANCHES
         age = (place + SLOTS - 1 - slot) % SLOTS
-        seen = (age <= (chosen % ORDER)[:, None]) & (age < place)
-        context = tl.sum(tl.where(seen, latest * tl.load(powers + age), 0), axis=1)
+        in_context = (age <= (chosen % ORDER)[:, None]) & (age < place)
+        context = tl.sum(tl.where(in_context, latest * tl.load(powers + age), 0), axis=1)
         context = tl.where(place == 0, _mixed(draw, language, GAMMA, FIRST, SECOND), context)
         first, last = tl.load(bounds + chosen), tl.load(bounds + chosen + 1)
         within = _mixed(context + chosen, language + 1, GAMMA, FIRST, SECOND) & ((1 << 62) - 1)
         token = first + within % (last - first)
-        tl.store(tokens + row.to(tl.int64) * num_tokens + place, token.to(tl.int32), there)
-        own = _mixed(token, language, GAMMA, FIRST, SECOND)
-        latest = tl.where(slot == place % SLOTS, own[:, None], latest)
+        tl.store(tokens + row.to(tl.int64) * num_tokens + place, token.to(tl.int32), valid)
+        token_hash = _mixed(token, language, GAMMA, FIRST, SECOND)
+        latest = tl.where(slot == place % SLOTS, token_hash[:, None], latest)
 
 
 def sequences(grammar: Grammar, tables: Tables, places: torch.Tensor, num_tokens: int, key: int) -> torch.Tensor:

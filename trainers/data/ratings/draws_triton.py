@@ -22,11 +22,11 @@ def _groups(  # type: ignore[no-untyped-def]
     NEGATIVES: tl.constexpr, GAMMA: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, SAMPLES: tl.constexpr,
 ):  # fmt: skip
     sample = tl.program_id(0).to(tl.int64) * SAMPLES + tl.arange(0, SAMPLES)
-    there = sample < num_samples
+    valid = sample < num_samples
     group, place = sample // (1 + NEGATIVES), sample % (1 + NEGATIVES)
-    positive = tl.load(positives + group, there, 0)
-    user = tl.load(rated_users + positive, there, 0).to(tl.int64)
-    first, last = tl.load(rated_start + user, there, 0), tl.load(rated_start + user + 1, there, 0)
+    positive = tl.load(positives + group, valid, 0)
+    user = tl.load(rated_users + positive, valid, 0).to(tl.int64)
+    first, last = tl.load(rated_start + user, valid, 0), tl.load(rated_start + user + 1, valid, 0)
 
     bits = (positive * NEGATIVES + place - 1) * GAMMA + key
     bits = (bits ^ (bits >> 30 & ((1 << 34) - 1))) * FIRST
@@ -38,12 +38,12 @@ def _groups(  # type: ignore[no-untyped-def]
     while tl.max(high - low, axis=0) > 0:
         middle = (low + high) // 2
         open = low < high
-        below = open & (tl.load(gaps + middle, there & open, 0) <= gap)
+        below = open & (tl.load(gaps + middle, valid & open, 0) <= gap)
         low, high = tl.where(below, middle + 1, low), tl.where(open & ~below, middle, high)
     negative = gap - user * num_items + low - first
-    item = tl.where(place == 0, tl.load(rated_items + positive, there, 0).to(tl.int64), negative)
-    tl.store(items + sample, item, there)
-    tl.store(users + group, user, there & (place == 0))
+    item = tl.where(place == 0, tl.load(rated_items + positive, valid, 0).to(tl.int64), negative)
+    tl.store(items + sample, item, valid)
+    tl.store(users + group, user, valid & (place == 0))
 
 
 def groups(rated: RatedItems, positives: torch.Tensor, key: int, negatives: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -108,8 +108,8 @@ def wrong_line(file: Path) -> str | None:
         num_read += 1
         if not is_rating(text, separator.encode()):
             shown = text.decode("utf-8", "backslashreplace")[:60]
-            wanted = separator.join(("user", "item", "rating", "time"))
-            return f"{file}:{number}: {shown!r} is not {wanted!r} with whole numbers for user, item and time"
+            columns = separator.join(("user", "item", "rating", "time"))
+            return f"{file}:{number}: {shown!r} is not {columns!r} with whole numbers for user, item and time"
     return None if num_read else f"{file}: has no rating"
 
 

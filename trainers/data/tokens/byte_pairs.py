@@ -25,13 +25,13 @@ KEPT_WORDS = 1 << 18  # words whose ids are cached
 NEXT_STEP = "put GPT-2's original files there"
 
 
-def _seen() -> list[str]:
+def _visible_characters() -> list[str]:
     visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     others = (chr(number) for number in range(256, 512))
     return [chr(byte) if byte in visible else next(others) for byte in range(256)]
 
 
-SEEN = _seen()  # the visible character for each byte: its own, or one from 256 on
+VISIBLE = _visible_characters()  # the visible character for each byte: its own, or one from 256 on
 
 
 class BytePairs:
@@ -63,7 +63,7 @@ class BytePairs:
         return lengths
 
     def _cut(self, word: str) -> list[int]:
-        parts = [SEEN[byte] for byte in word.encode()]
+        parts = [VISIBLE[byte] for byte in word.encode()]
         while len(parts) > 1:
             pair = min(pairwise(parts), key=lambda pair: self._ranks.get(pair, len(self._ranks)))
             if pair not in self._ranks:
@@ -88,8 +88,8 @@ def files_in(folder: Path) -> tuple[Path, Path]:
         pieces, merges = (folder / name for name in names)
         if pieces.is_file() and merges.is_file():
             return pieces, merges
-    wanted = " or ".join(" and ".join(names) for names in NAMES)
-    raise ConfigError(f"dataset.tokenizer={folder}: has no {wanted}. Next: {NEXT_STEP}")
+    file_names = " or ".join(" and ".join(names) for names in NAMES)
+    raise ConfigError(f"dataset.tokenizer={folder}: has no {file_names}. Next: {NEXT_STEP}")
 
 
 def _read_pieces(path: Path) -> dict[str, int]:
@@ -100,7 +100,7 @@ def _read_pieces(path: Path) -> dict[str, int]:
     numbers = list(content.values()) if isinstance(content, dict) else []
     if not all(type(number) is int for number in numbers) or {*numbers} != {*range(len(numbers))} or not numbers:
         raise ConfigError(f"{path}: must give each piece an id, from 0 on. Next: {NEXT_STEP}")
-    lacking = [piece for piece in (SEPARATOR, *SEEN) if piece not in content]
+    lacking = [piece for piece in (SEPARATOR, *VISIBLE) if piece not in content]
     if lacking:
         raise ConfigError(f"{path}: lacks the piece {lacking[0]!r}. Next: {NEXT_STEP}")
     pieces: dict[str, int] = content

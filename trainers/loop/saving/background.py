@@ -153,12 +153,12 @@ class Writer:
             self._files.save_checkpoint(job.content, job.path)
             job.error = self._files.error
 
-    def _gathered(self, own: dict[str, Any]) -> list[Any]:
+    def _gathered(self, rank_state: dict[str, Any]) -> list[Any]:
         """Return the states of all ranks, by rank, on rank 0; elsewhere nothing."""
         if self._shard.world_size == 1:
-            return [own]
+            return [rank_state]
         states: list[Any] | None = [None] * self._shard.world_size if self._shard.rank == 0 else None
-        dist.gather_object(own, states, dst=0, group=self._ranks.group)
+        dist.gather_object(rank_state, states, dst=0, group=self._ranks.group)
         return states or []
 
 
@@ -169,16 +169,16 @@ def in_words(error: Exception) -> str:
 def copied(value: Any, into: Any = None) -> Any:
     """Return a deep copy; tensors stay on their device. It reuses the memory of an earlier copy, `into`, if alike."""
     if isinstance(value, torch.Tensor):
-        alike = isinstance(into, torch.Tensor) and (into.shape, into.dtype, into.device) == (
+        reusable = isinstance(into, torch.Tensor) and (into.shape, into.dtype, into.device) == (
             value.shape, value.dtype, value.device,
         )  # fmt: skip
-        return into.copy_(value.detach()) if alike else value.detach().clone()
+        return into.copy_(value.detach()) if reusable else value.detach().clone()
     if isinstance(value, dict):
         before = into if isinstance(into, dict) else {}
         return with_values(value, lambda key, inner: copied(inner, before.get(key)))
     if type(value) in (list, tuple):
-        alike = type(into) is type(value) and len(into) == len(value)
-        return type(value)(map(copied, value, into if alike else [None] * len(value)))
+        reusable = type(into) is type(value) and len(into) == len(value)
+        return type(value)(map(copied, value, into if reusable else [None] * len(value)))
     return copy.deepcopy(value)
 
 

@@ -152,10 +152,10 @@ class CheckpointCallback(Checkpoint):
         progress = trainer.fit_loop.epoch_loop.batch_progress
         step = progress.total.ready
         within_epoch = progress.current.ready < trainer.num_training_batches
-        told = self._told_to_stop(trainer)
+        stop_requested = self._told_to_stop(trainer)
         due = self._interval.steps is not None and step % self._interval.steps == 0
-        if within_epoch and (due or told) and not trainer.should_stop:
-            self._save(trainer, module, step, told)
+        if within_epoch and (due or stop_requested) and not trainer.should_stop:
+            self._save(trainer, module, step, stop_requested)
 
     def _told_to_stop(self, trainer: pl.Trainer) -> bool:
         """Return whether the run is to save now and end; the same on all processes."""
@@ -168,14 +168,16 @@ class CheckpointCallback(Checkpoint):
         epoch, step = trainer.current_epoch + 1, trainer.fit_loop.epoch_loop.batch_progress.total.ready
         epoch_due = self._interval.epochs is not None and epoch % self._interval.epochs == 0
         step_due = self._interval.steps is not None and step % self._interval.steps == 0
-        told = self._told_to_stop(trainer)
-        if (epoch_due or step_due or told) and epoch != trainer.max_epochs and not trainer.should_stop:
-            self._save(trainer, pl_module, told=told)
+        stop_requested = self._told_to_stop(trainer)
+        if (epoch_due or step_due or stop_requested) and epoch != trainer.max_epochs and not trainer.should_stop:
+            self._save(trainer, pl_module, stop_requested=stop_requested)
 
-    def _save(self, trainer: pl.Trainer, module: pl.LightningModule, step: int = 0, told: bool = False) -> None:
+    def _save(
+        self, trainer: pl.Trainer, module: pl.LightningModule, step: int = 0, stop_requested: bool = False
+    ) -> None:
         """Save after `step` in the background; with step=0, save after an epoch before this returns.
 
-        If `told` to stop, save before this returns and raise SavedAndEnded. A collective call.
+        If `stop_requested`, save before this returns and raise SavedAndEnded. A collective call.
         """
         assert self._writer is not None
         place: dict[str, Any] = {"epoch_num": trainer.current_epoch + 1}
@@ -186,13 +188,13 @@ class CheckpointCallback(Checkpoint):
         self._writer.wait()
         self._note_written()
         job = self._job(trainer, module, step)
-        in_background = self._in_background and step > 0 and not told
+        in_background = self._in_background and step > 0 and not stop_requested
         if self._writer.write(job, in_background) != in_background:
             self._note_background(False, "failed")
         if not step:
             self._note_written()
         self._event("checkpoint_stop", **place, **({"error": job.error} if job.error and not step else {}))
-        if told:
+        if stop_requested:
             self._note_written()
             raise SavedAndEnded
 
@@ -204,10 +206,10 @@ class CheckpointCallback(Checkpoint):
         path, failure = checkpoints.path_of(self._run_dir, trainer.current_epoch + (not step), step), ""
         try:
             content = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
-            own: dict[str, Any] = {"random": random_states(self._shard.device), "buffers": {}}
+            rank_state: dict[str, Any] = {"random": random_states(self._shard.device), "buffers": {}}
             if self._shard.rank:
                 kept = module.state_dict().keys()
-                own["buffers"] = {name: value for name, value in module.named_buffers() if name in kept}
+                rank_state["buffers"] = {name: value for name, value in module.named_buffers() if name in kept}
         except Exception as error:
             failure = in_words(error)
         if self._meeting is not None:
@@ -215,7 +217,7 @@ class CheckpointCallback(Checkpoint):
         if failure:
             return Job(path, step, {}, {}, error=failure)
         late = {"logged": measuring.logged.of_checkpoint()} if measuring else {}
-        return Job(path, step, content if self._shard.rank == 0 else {}, own, late)
+        return Job(path, step, content if self._shard.rank == 0 else {}, rank_state, late)
 
     def _end_steps(self, trainer: pl.Trainer) -> None:
         """Wait for the GPU if saving would wait for it anyway, so that its steps count as training, not as saving.

@@ -35,7 +35,7 @@ class Meeting:
         try:
             self._ranks.words(failure)
         except RuntimeError as error:
-            own = f"rank {self._rank} could not gather it ({failure}), and" if failure else "it is gathered, but"
+            state = f"rank {self._rank} could not gather it ({failure}), and" if failure else "it is gathered, but"
             raise GatherFailed(
-                f"checkpoint of a sharded training: {own} other ranks did not follow within {LIMIT_SEC:g} s"
+                f"checkpoint of a sharded training: {state} other ranks did not follow within {LIMIT_SEC:g} s"
             ) from error

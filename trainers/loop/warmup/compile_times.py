@@ -53,8 +53,8 @@ def so_far() -> dict[str, float]:
     times: Mapping[str, list[float]] = getattr(module, "compilation_time_metrics", {})
     counters: Mapping[str, Mapping[str, int]] = getattr(module, "counters", {})
     counts = {name: float(counters[group][name]) for group, name in (*HITS, *MISSES) if name in counters.get(group, {})}
-    ours = {OURS: sum(compiling.CAPTURES_SEC)} if compiling.CAPTURES_SEC else {}
-    return {name: sum(values) for name, values in times.items()} | ours | counts
+    captures = {OURS: sum(compiling.CAPTURES_SEC)} if compiling.CAPTURES_SEC else {}
+    return {name: sum(values) for name, values in times.items()} | captures | counts
 
 
 def since(before: Mapping[str, float]) -> dict[str, float]:

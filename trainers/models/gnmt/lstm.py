@@ -24,7 +24,7 @@ class Lstm(nn.LSTM):
         super().__init__(inputs, width)
 
     def forward(self, x: torch.Tensor, state: State | None = None) -> tuple[torch.Tensor, State]:  # type: ignore[override]
-        dtype = asked_type(x)
+        dtype = autocast_type(x)
         if dtype is None or not (x.is_cuda and on_cudnn(x.device, dtype)):
             return super().forward(x, state)
         return self.in_type(dtype, x, state)
@@ -58,7 +58,7 @@ class OneCast(torch.autograd.Function):
         return None, *(gradient.to(kind) for gradient, kind in zip(gradients, ctx.types, strict=True))
 
 
-def asked_type(x: torch.Tensor) -> torch.dtype | None:
+def autocast_type(x: torch.Tensor) -> torch.dtype | None:
     """Return autocast's dtype on x's device; None without autocast."""
     return torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else None
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from trainers.data.text import PAD
-from trainers.models.gnmt.lstm import Lstm, State, asked_type
+from trainers.models.gnmt.lstm import Lstm, State, autocast_type
 from trainers.ops.additive_attention import additive_scores
 
 
@@ -33,18 +33,18 @@ class Sizes:
 
 
 def attend(
-    query: torch.Tensor, key: torch.Tensor, memory: torch.Tensor, there: torch.Tensor, direction: torch.Tensor,
+    query: torch.Tensor, key: torch.Tensor, memory: torch.Tensor, valid: torch.Tensor, direction: torch.Tensor,
     length: torch.Tensor, bias: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Return the attended values, [T, n, width], and the attention weights, [n, T, S], which add up to 1.
 
-    `query` is [T, n, width]; `key` and `memory` are [S, n, width]; `there`, bool [n, S], is False for padding. The
+    `query` is [T, n, width]; `key` and `memory` are [S, n, width]; `valid`, bool [n, S], is False for padding. The
     scores are `length` * v . tanh(query + key + `bias`), where v is `direction`, [width], normalised to length 1.
     """
     vector = length * direction / direction.norm()
-    looked = additive_scores(query, key, vector, bias).masked_fill(~there[:, None, :], -torch.inf).softmax(dim=2)
-    seen = torch.bmm(looked.to(memory.dtype), memory.transpose(0, 1))
-    return seen.transpose(0, 1), looked
+    looked = additive_scores(query, key, vector, bias).masked_fill(~valid[:, None, :], -torch.inf).softmax(dim=2)
+    attended = torch.bmm(looked.to(memory.dtype), memory.transpose(0, 1))
+    return attended.transpose(0, 1), looked
 
 
 def dropped(x: torch.Tensor, share: float, training: bool, dtype: torch.dtype) -> torch.Tensor:
@@ -93,10 +93,10 @@ class Attention(nn.Module):
         self.attend: Callable[..., tuple[torch.Tensor, torch.Tensor]] = attend  # compiled by `compile_between`
 
     def forward(
-        self, asking: torch.Tensor, key: torch.Tensor, memory: torch.Tensor, there: torch.Tensor
+        self, asking: torch.Tensor, key: torch.Tensor, memory: torch.Tensor, valid: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         query = self.query(asking)
-        return self.attend(query, key, memory.to(query.dtype), there, self.direction, self.length, self.bias)
+        return self.attend(query, key, memory.to(query.dtype), valid, self.direction, self.length, self.bias)
 
 
 class Gnmt(nn.Module):
@@ -137,15 +137,15 @@ class Gnmt(nn.Module):
     def embedded(self, ids: torch.Tensor) -> torch.Tensor:
         """Embed ids [n, T] and apply dropout; return [T, n, width] in the LSTMs' dtype."""
         x: torch.Tensor = self.embedding(ids.t())
-        return self.dropped(x, self.sizes.dropout, self.training, asked_type(x) or x.dtype)
+        return self.dropped(x, self.sizes.dropout, self.training, autocast_type(x) or x.dtype)
 
     def encode(self, source: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Encode ids [n, S]; return memory [S, n, width], its keys, and a mask [n, S] that is False for padding.
 
         Padding does not change the encoding of tokens.
         """
-        there = source != PAD
-        lengths = there.sum(dim=1)
+        valid = source != PAD
+        lengths = valid.sum(dim=1)
         dropout = (self.sizes.dropout, self.training)
         x = self.embedded(source)
         backwards = reversed_within(self.backwards(reversed_within(x, lengths))[0], lengths)
@@ -153,10 +153,10 @@ class Gnmt(nn.Module):
         y = self.dropped(x, *dropout, x.dtype)
         for layer in self.encoder[1:]:
             x, y = self.added(x, layer(y)[0], *dropout)
-        return x, self.attention.key(x), there
+        return x, self.attention.key(x), valid
 
     def decode(
-        self, inputs: torch.Tensor, memory: torch.Tensor, key: torch.Tensor, there: torch.Tensor,
+        self, inputs: torch.Tensor, memory: torch.Tensor, key: torch.Tensor, valid: torch.Tensor,
         states: list[State] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, list[State]]:  # fmt: skip
         """Decode ids [n * beam, T]; return the classifier's input, the attention weights, and the layers' new states.
@@ -167,10 +167,10 @@ class Gnmt(nn.Module):
         x, state = self.first(self.embedded(inputs), before[0])
         after, num = [state], memory.shape[1]
         asking = x if x.shape[1] == num else x.view(num, -1, x.shape[2]).transpose(0, 1)
-        seen, looked = self.attention(asking, key, memory, there)
-        seen = seen.transpose(0, 1).reshape(x.shape) if asking is not x else seen
+        attended, looked = self.attention(asking, key, memory, valid)
+        attended = attended.transpose(0, 1).reshape(x.shape) if asking is not x else attended
         for number, layer in enumerate(self.decoder, 1):
-            y, state = layer(self.joined(x, seen, self.sizes.dropout, self.training), before[number])
+            y, state = layer(self.joined(x, attended, self.sizes.dropout, self.training), before[number])
             x = y if number == 1 else x + y
             after.append(state)
         return x.transpose(0, 1), looked, after

@@ -77,8 +77,8 @@ def layer(
     query, key, value = split.unbind(2)
     query, key = rotated(norm(query), turns), rotated(norm(key), turns)
     query, key, value = (part.transpose(1, 2) for part in (query, key, value))
-    seen = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
-    x = x + multiply(seen.transpose(1, 2).flatten(2), out, out_bias)
+    attended = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
+    x = x + multiply(attended.transpose(1, 2).flatten(2), out, out_bias)
     hidden = multiply(norm(x, norm2), widen, widen_bias).relu().square()
     return x, multiply(hidden, narrow, narrow_bias)
 

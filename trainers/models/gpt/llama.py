@@ -40,8 +40,8 @@ def layer(
     keys, values = multiply(before, pairs.flatten(0, 1)).unflatten(2, (2, -1, queries.shape[-1])).unbind(2)
     queries, keys = rotated(queries, turns), rotated(keys, turns)
     queries, keys, values = (part.transpose(1, 2) for part in (queries, keys, values))
-    seen = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=scale, enable_gqa=True)
-    x = x + multiply(seen.transpose(1, 2).flatten(2), out)
+    attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=scale, enable_gqa=True)
+    x = x + multiply(attended.transpose(1, 2).flatten(2), out)
     gate, up = multiply(normed(x, norm2), widen.flatten(0, 1)).chunk(2, dim=2)
     return x, multiply(F.silu(gate) * up, narrow)
 

@@ -55,13 +55,13 @@ class GPT(nn.Module):
         super().__init__()
         self.sizes, self.architecture, self.activation_checkpointing = sizes, architecture, activation_checkpointing
         self.scale = scale or (sizes.width / sizes.heads) ** -0.5
-        block, ours = ARCHITECTURES[architecture], architecture == "gpt"
+        block, is_gpt = ARCHITECTURES[architecture], architecture == "gpt"
         self.on_device = num_parameters(sizes, architecture) >= DRAWN_ON_DEVICE
         self.embedding = empty(sizes.vocabulary, sizes.width)
-        self.embedding_norm = empty(sizes.width) if ours else None
+        self.embedding_norm = empty(sizes.width) if is_gpt else None
         self.last_norm = empty(sizes.width)
         self.head = empty(sizes.vocabulary, sizes.width)
-        self.head_bias = empty(sizes.vocabulary) if ours else None
+        self.head_bias = empty(sizes.vocabulary) if is_gpt else None
         self.register_buffer("turns", torch.empty(2, length, 1, sizes.width // sizes.heads // 2), persistent=False)
         self.draw()
         self.layers = nn.ModuleList(block(sizes, self.on_device) for _ in range(sizes.layers))
@@ -72,8 +72,8 @@ class GPT(nn.Module):
     @torch.no_grad()
     def draw(self) -> None:
         """Initialize the parameters, except those of the layers."""
-        ours = self.architecture == "gpt"
-        draw(self.embedding, 1.0 if ours else LLAMA_STD, self.on_device)
+        is_gpt = self.architecture == "gpt"
+        draw(self.embedding, 1.0 if is_gpt else LLAMA_STD, self.on_device)
         for gains in (self.embedding_norm, self.last_norm):
             if gains is not None:
                 gains.fill_(1)

@@ -58,8 +58,8 @@ def box_branch(
     return roi_heads.box_losses(*box_head(network, pooled), regions, boxes)
 
 
-def mask_branch(network: MaskRCNN, pooled: torch.Tensor, classes: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    return roi_heads.mask_loss(mask_head(network, pooled, classes), classes, wanted)
+def mask_branch(network: MaskRCNN, pooled: torch.Tensor, classes: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return roi_heads.mask_loss(mask_head(network, pooled, classes), classes, targets)
 
 
 def mask_probabilities(network: MaskRCNN, pooled: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -154,8 +154,8 @@ class MaskRcnn(TrialModule):
         boxes = batch["boxes"].flatten(0, 1)
         instance = matched + torch.arange(len(matched), device=matched.device)[:, None] * batch["boxes"].shape[1]
         grids = rasterise(batch["edges"], batch["owner"], boxes, OUTLINE_GRID)
-        wanted = mask_targets(grids, boxes, rois.flatten(0, 1), instance.flatten(), MASK_SIZE)
-        return self._mask_branch(self.net, pooled, classes.flatten(), wanted)
+        targets = mask_targets(grids, boxes, rois.flatten(0, 1), instance.flatten(), MASK_SIZE)
+        return self._mask_branch(self.net, pooled, classes.flatten(), targets)
 
     def anchors(self, images: torch.Tensor, features: list[torch.Tensor]) -> list[torch.Tensor]:
         canvas = (images.shape[2], images.shape[3])

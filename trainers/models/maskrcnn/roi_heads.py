@@ -61,16 +61,16 @@ def box_losses(
     classes, valid = regions.classes.flatten(), regions.valid.flatten()
     num = valid.sum().clamp(min=1)
     classification = F.cross_entropy(logits.float(), classes, reduction="none")
-    own = deltas.view(len(classes), -1, 4).gather(1, classes[:, None, None].expand(-1, 1, 4))[:, 0]
-    wanted = boxes.gather(1, regions.matched.unsqueeze(2).expand(-1, -1, 4))
-    wanted = box_ops.encode(wanted, regions.rois, CODING).flatten(0, 1)
+    class_deltas = deltas.view(len(classes), -1, 4).gather(1, classes[:, None, None].expand(-1, 1, 4))[:, 0]
+    targets = boxes.gather(1, regions.matched.unsqueeze(2).expand(-1, -1, 4))
+    targets = box_ops.encode(targets, regions.rois, CODING).flatten(0, 1)
     positive = classes > 0
-    wanted = torch.where(positive[:, None], wanted, 0.0)  # Targets of other regions may be infinite.
-    off = F.smooth_l1_loss(own.float(), wanted, beta=BETA, reduction="none").sum(dim=1)
+    targets = torch.where(positive[:, None], targets, 0.0)  # Targets of other regions may be infinite.
+    off = F.smooth_l1_loss(class_deltas.float(), targets, beta=BETA, reduction="none").sum(dim=1)
     return (classification * valid).sum() / num, (off * positive).sum() / num
 
 
-def mask_loss(logits: torch.Tensor, classes: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+def mask_loss(logits: torch.Tensor, classes: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the mean cross entropy over the pixels of the positive regions.
 
     Args:
@@ -78,7 +78,7 @@ def mask_loss(logits: torch.Tensor, classes: torch.Tensor, wanted: torch.Tensor)
         classes: int64 [P], 0 for regions that are not positive and do not count
         wanted: float32 [P, M, M], target share of the object in each pixel
     """
-    losses = F.binary_cross_entropy_with_logits(logits.float(), wanted, reduction="none").mean(dim=(1, 2))
+    losses = F.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none").mean(dim=(1, 2))
     positive = classes > 0
     return (losses * positive).sum() / positive.sum().clamp(min=1)
 

@@ -78,10 +78,10 @@ def losses(
     )
     wide = drawn.chosen.unsqueeze(2).expand(-1, -1, 4)
     object_index = matched.gather(1, drawn.chosen).unsqueeze(2).expand(-1, -1, 4)
-    wanted = box_ops.encode(boxes.gather(1, object_index), all_anchors[drawn.chosen], CODING)
+    box_targets = box_ops.encode(boxes.gather(1, object_index), all_anchors[drawn.chosen], CODING)
     # Padding gives infinite targets, and infinity times zero is NaN.
-    wanted = torch.where(drawn.positive.unsqueeze(2), wanted, 0.0)
-    off = F.smooth_l1_loss(deltas.gather(1, wide).float(), wanted, beta=BETA, reduction="none").sum(dim=2)
+    box_targets = torch.where(drawn.positive.unsqueeze(2), box_targets, 0.0)
+    off = F.smooth_l1_loss(deltas.gather(1, wide).float(), box_targets, beta=BETA, reduction="none").sum(dim=2)
     return (objectness * drawn.valid).sum() / num, (off * drawn.positive).sum() / num
 
 

@@ -48,9 +48,9 @@ def position_bytes(rules: Rules) -> int:
 
 def words_of(boards: Boards) -> torch.Tensor:
     """Pack all planes of the boards except the last into words, int16 [B, N*N]."""
-    own = boards.to_play[:, None, None]
-    bits = 1 << torch.arange(0, BITS, 2, device=own.device)[:, None]
-    words = ((boards.recent == own) * bits + (boards.recent == -own) * (bits << 1)).sum(dim=1)
+    to_play = boards.to_play[:, None, None]
+    bits = 1 << torch.arange(0, BITS, 2, device=to_play.device)[:, None]
+    words = ((boards.recent == to_play) * bits + (boards.recent == -to_play) * (bits << 1)).sum(dim=1)
     return words.to(torch.int16)
 
 

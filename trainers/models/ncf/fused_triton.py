@@ -57,35 +57,35 @@ def _there_and_back(  # type: ignore[no-untyped-def]
     bias2_sum = tl.zeros([MIDDLE], tl.float32)
     for block in range(tl.program_id(0), tl.cdiv(num_samples, SAMPLES), tl.num_programs(0)):
         sample = block * SAMPLES + tl.arange(0, SAMPLES)
-        there = sample < num_samples
-        user = tl.load(users + sample // GROUP, there, 0)[:, None]
-        item = tl.load(items + sample, there, 0)[:, None]
-        weight = tl.load(weights + sample // GROUP, there, 0.0)
+        valid = sample < num_samples
+        user = tl.load(users + sample // GROUP, valid, 0)[:, None]
+        item = tl.load(items + sample, valid, 0)[:, None]
+        weight = tl.load(weights + sample // GROUP, valid, 0.0)
         second = tl.dot(_hidden(user_rows, item_rows, user, item, near, WIDE), tl.trans(near2))
         second = tl.dot(_hidden(user_rows, item_rows, user, item, HALF + near, WIDE), tl.trans(far2), second)
         second = _relu(second + tl.load(bias2 + middle)[None, :]).to(near2.dtype)
         row = sample.to(tl.int64)[:, None]
-        tl.store(hidden2 + row * MIDDLE + middle[None, :], second, there[:, None])
+        tl.store(hidden2 + row * MIDDLE + middle[None, :], second, valid[:, None])
         third = _relu(tl.dot(second, tl.trans(all3)) + tl.load(bias3 + narrow)[None, :])
         product = _row(mf_user, user, factor, FACTORS) * _row(mf_item, item, factor, FACTORS)
         of_narrow = tl.load(final + FACTORS + narrow)[None, :]
         logit = tl.sum(product * tl.load(final + factor)[None, :], axis=1) + tl.sum(third * of_narrow, axis=1)
         loss, slope = _cross_entropy(logit + tl.load(final_bias), tl.where(sample % GROUP == 0, 1.0, 0.0))
         losses, slope = losses + weight * loss, weight * slope
-        tl.store(slopes + sample, slope, there)
+        tl.store(slopes + sample, slope, valid)
         final_sum += tl.sum(slope[:, None] * third, axis=0)
         back3 = tl.where(third > 0.0, slope[:, None] * of_narrow, 0.0)
         bias3_sum += tl.sum(back3, axis=0)
         back3 = back3.to(near2.dtype)
-        tl.store(slope3 + row * NARROW + narrow[None, :], back3, there[:, None])
+        tl.store(slope3 + row * NARROW + narrow[None, :], back3, valid[:, None])
         back2 = tl.where(second > 0.0, tl.dot(back3, all3), 0.0)
         bias2_sum += tl.sum(back2, axis=0)
-        tl.store(slope2 + row * MIDDLE + middle[None, :], back2.to(near2.dtype), there[:, None])
-    own = sums + tl.program_id(0) * (2 * NARROW + MIDDLE + 1)
-    tl.store(own + narrow, final_sum)
-    tl.store(own + NARROW + narrow, bias3_sum)
-    tl.store(own + 2 * NARROW + middle, bias2_sum)
-    tl.store(own + 2 * NARROW + MIDDLE, tl.sum(losses, axis=0))
+        tl.store(slope2 + row * MIDDLE + middle[None, :], back2.to(near2.dtype), valid[:, None])
+    program_sums = sums + tl.program_id(0) * (2 * NARROW + MIDDLE + 1)
+    tl.store(program_sums + narrow, final_sum)
+    tl.store(program_sums + NARROW + narrow, bias3_sum)
+    tl.store(program_sums + 2 * NARROW + middle, bias2_sum)
+    tl.store(program_sums + 2 * NARROW + MIDDLE, tl.sum(losses, axis=0))
 
 
 @triton.jit(do_not_specialize=["num_groups"])
@@ -99,18 +99,18 @@ def _to_rows(  # type: ignore[no-untyped-def]
     weight = tl.load(weight2 + middle[:, None] * WIDE + column[None, :])
     for block in range(tl.program_id(0), tl.cdiv(num_groups, GROUPS), tl.num_programs(0)):
         group = block * GROUPS + tl.arange(0, GROUPS)
-        there = group < num_groups
-        user = tl.load(users + group, there, 0)[:, None]
+        valid = group < num_groups
+        user = tl.load(users + group, valid, 0)[:, None]
         total = tl.zeros([GROUPS, PART], tl.float32)
         for place in range(GROUP):
             sample = group.to(tl.int64) * GROUP + place
-            item = tl.load(items + sample, there, 0)[:, None]
-            slope = tl.load(slope2 + sample[:, None] * MIDDLE + middle[None, :], there[:, None], 0.0)
+            item = tl.load(items + sample, valid, 0)[:, None]
+            slope = tl.load(slope2 + sample[:, None] * MIDDLE + middle[None, :], valid[:, None], 0.0)
             hidden = _hidden(user_rows, item_rows, user, item, column, WIDE)
             back = tl.where(hidden > 0.0, tl.dot(slope, weight), 0.0)
-            tl.atomic_add(item_out + item * WIDE + column[None, :], back, there[:, None], sem="relaxed")
+            tl.atomic_add(item_out + item * WIDE + column[None, :], back, valid[:, None], sem="relaxed")
             total += back
-        tl.atomic_add(user_out + user * WIDE + column[None, :], total, there[:, None], sem="relaxed")
+        tl.atomic_add(user_out + user * WIDE + column[None, :], total, valid[:, None], sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["num_groups"])
@@ -120,18 +120,18 @@ def _to_factors(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     factor = tl.arange(0, FACTORS)[None, :]
     group = tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)
-    there = group < num_groups
-    user = tl.load(users + group, there, 0)[:, None]
+    valid = group < num_groups
+    user = tl.load(users + group, valid, 0)[:, None]
     of_factor = tl.load(final + factor)
     of_user = tl.load(mf_user + user * FACTORS + factor)
     total = tl.zeros([GROUPS, FACTORS], tl.float32)
     for place in range(GROUP):
         sample = group.to(tl.int64) * GROUP + place
-        item = tl.load(items + sample, there, 0)[:, None]
-        slope = tl.load(slopes + sample, there, 0.0)[:, None]
+        item = tl.load(items + sample, valid, 0)[:, None]
+        slope = tl.load(slopes + sample, valid, 0.0)[:, None]
         total += slope * tl.load(mf_item + item * FACTORS + factor)
-        tl.atomic_add(mf_item_out + item * FACTORS + factor, slope * of_factor * of_user, there[:, None], sem="relaxed")
-    tl.atomic_add(mf_user_out + user * FACTORS + factor, of_factor * total, there[:, None], sem="relaxed")
+        tl.atomic_add(mf_item_out + item * FACTORS + factor, slope * of_factor * of_user, valid[:, None], sem="relaxed")
+    tl.atomic_add(mf_user_out + user * FACTORS + factor, of_factor * total, valid[:, None], sem="relaxed")
     tl.store(sums + tl.program_id(0) * FACTORS + tl.arange(0, FACTORS), tl.sum(total * of_user, axis=0))
 
 
@@ -146,13 +146,13 @@ def _to_weight(  # type: ignore[no-untyped-def]
     total = tl.zeros([MIDDLE, PART], tl.float32)
     for block in range(tl.program_id(0), tl.cdiv(num_samples, SAMPLES), tl.num_programs(0)):
         sample = block * SAMPLES + tl.arange(0, SAMPLES)
-        there = sample < num_samples
-        user = tl.load(users + sample // GROUP, there, 0)[:, None]
-        item = tl.load(items + sample, there, 0)[:, None]
-        slope = tl.load(slope2 + sample.to(tl.int64)[:, None] * MIDDLE + middle[None, :], there[:, None], 0.0)
+        valid = sample < num_samples
+        user = tl.load(users + sample // GROUP, valid, 0)[:, None]
+        item = tl.load(items + sample, valid, 0)[:, None]
+        slope = tl.load(slope2 + sample.to(tl.int64)[:, None] * MIDDLE + middle[None, :], valid[:, None], 0.0)
         total = tl.dot(tl.trans(slope), _hidden(user_rows, item_rows, user, item, column, WIDE), total)
-    own = out + tl.program_id(0) * MIDDLE * WIDE
-    tl.store(own + middle[:, None] * WIDE + column[None, :], total)
+    program_out = out + tl.program_id(0) * MIDDLE * WIDE
+    tl.store(program_out + middle[:, None] * WIDE + column[None, :], total)
 
 
 # The fastest of the settings tried on an H100. A multiprocessor holds two programs of each kernel.

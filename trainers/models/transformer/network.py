@@ -80,16 +80,16 @@ class Attention(nn.Module):
             assert self.source_parts is not None
             source = self.source_parts(memory).view(-1, 2, self.heads, memory.shape[2] // self.heads)
         parts = self.parts(inputs).view(-1, 3 if memory is None else 1, self.heads, inputs.shape[2] // self.heads)
-        seen = attend(parts, source, where, self.dropout if self.training else 0.0)
-        attended: torch.Tensor = self.out(seen.view_as(inputs))
+        result = attend(parts, source, where, self.dropout if self.training else 0.0)
+        attended: torch.Tensor = self.out(result.view_as(inputs))
         return attended
 
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
         dropout = self.dropout if self.training else 0.0
-        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-        attended: torch.Tensor = self.out(seen.transpose(1, 2).flatten(2))
+        result = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+        attended: torch.Tensor = self.out(result.transpose(1, 2).flatten(2))
         return attended
 
 
@@ -125,8 +125,8 @@ def attend_to(
     """Attend from `inputs`, [n, L, width], to themselves or to a `memory`, [n, S, width]."""
     if isinstance(where, Spans):
         return attention.within(inputs, where, memory)
-    seen: torch.Tensor = attention(inputs, where, None if memory is None else attention.of_source(memory))
-    return seen
+    attended: torch.Tensor = attention(inputs, where, None if memory is None else attention.of_source(memory))
+    return attended
 
 
 class Transformer(nn.Module):
@@ -200,10 +200,14 @@ def masks(source: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, tor
     `source` and `target` are the sentences' numbers, [n, L], with 0 for padding.
     """
     earlier = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool, device=target.device).tril()
-    own = target[:, None, :, None]
+    target_tokens = target[:, None, :, None]
     # Padding attends to padding, and to all of the source: a softmax over nothing would be NaN.
     of_source = source[:, None, :, None] == source[:, None, None, :]
-    return of_source, (own == target[:, None, None, :]) & earlier, (own == source[:, None, None, :]) | (own == 0)
+    return (
+        of_source,
+        (target_tokens == target[:, None, None, :]) & earlier,
+        (target_tokens == source[:, None, None, :]) | (target_tokens == 0),
+    )
 
 
 def unpacked(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -229,8 +233,8 @@ class Decoding:
         places = torch.full_like(tokens, self._place).view(-1, 1)
         x = network.embed(tokens.reshape(-1, 1), places)
         for number, layer in enumerate(network.decoder):
-            own: Attention = layer.own  # type: ignore[assignment]
-            query, key, value = own.split(own.parts(layer.own_norm(x)), 3)  # type: ignore[operator]
+            self_attention: Attention = layer.own  # type: ignore[assignment]
+            query, key, value = self_attention.split(self_attention.parts(layer.own_norm(x)), 3)  # type: ignore[operator]
             if self._place:
                 key, value = (
                     torch.cat(pair, dim=2) for pair in zip(self._seen[number], (key, value), strict=True)
@@ -238,7 +242,7 @@ class Decoding:
                 self._seen[number] = key, value
             else:
                 self._seen.append((key, value))
-            x = x + own.attend(query, key, value, None)
+            x = x + self_attention.attend(query, key, value, None)
             # A sentence's hypotheses attend to the same source, so they are its queries: nothing has to be copied.
             looked = layer.source_norm(x).view(num, self._beam, -1)  # type: ignore[operator]
             x = x + layer.source(looked, self._mask, self._memory[number]).view_as(x)  # type: ignore[operator]

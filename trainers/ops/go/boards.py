@@ -36,7 +36,7 @@ class Boards(NamedTuple):
     def where(self, other: torch.Tensor, others: Boards) -> Boards:
         """Return each game from `others` where `other`, bool [B], is True, else from these boards."""
 
-        def chosen(mine: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
-            return torch.where(other.view(-1, *[1] * (mine.ndim - 1)), theirs, mine)
+        def chosen(tensor: torch.Tensor, replacement: torch.Tensor) -> torch.Tensor:
+            return torch.where(other.view(-1, *[1] * (tensor.ndim - 1)), replacement, tensor)
 
         return Boards(*map(chosen, self, others))

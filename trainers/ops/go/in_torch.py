@@ -13,7 +13,7 @@ MANY = 1 << 14  # above every point's index
 
 def legal(boards: Boards, grid: Grid) -> torch.Tensor:
     """Compute Rules.legal."""
-    stones, own = boards.stones, boards.to_play[:, None]
+    stones, to_play = boards.stones, boards.to_play[:, None]
     points = stones.shape[1]
     beside = grid.neighbours[:-1]
     colours = pad(stones, (0, 1), value=2)[:, beside]  # [B, N*N, 4]; 2 beyond the edge
@@ -24,11 +24,11 @@ def legal(boards: Boards, grid: Grid) -> torch.Tensor:
     for side in range(1, 4):
         first[..., side] = (names[..., :side] != names[..., side, None]).all(dim=2)
 
-    captures = atari_beside & (colours == -own[..., None])
-    breathes = (colours == 0) | captures | (~atari_beside & (colours == own[..., None]))
+    captures = atari_beside & (colours == -to_play[..., None])
+    breathes = (colours == 0) | captures | (~atari_beside & (colours == to_play[..., None]))
     captured = (_of_points(keys, names) * (captures & first)).sum(dim=2)
     now = boards.history.gather(1, boards.moves.long()[:, None])
-    after = now + (grid.keys + captured) * own
+    after = now + (grid.keys + captured) * to_play
     repeated = torch.zeros_like(stones, dtype=torch.bool)
     played = boards.history.shape[1]
     if not stones.is_cuda and len(stones):  # On a GPU this would wait for the device.
@@ -61,19 +61,19 @@ def _of_points(of_chains: torch.Tensor, names: torch.Tensor) -> torch.Tensor:
 def play(boards: Boards, moves: torch.Tensor, grid: Grid, max_moves: int) -> Boards:
     """Compute Rules.play."""
     points = boards.stones.shape[1]
-    own = boards.to_play[:, None]
+    to_play = boards.to_play[:, None]
     point = torch.where(boards.over, points, moves)[:, None]
     here = torch.arange(points, device=moves.device) == point  # all False for a pass
     beside = grid.neighbours[point[:, 0]]
     colours = pad(boards.stones, (0, 1), value=2).gather(1, beside)
     names = pad(boards.chains, (0, 1), value=points).gather(1, beside)
-    stones = torch.where(here, own, boards.stones)
+    stones = torch.where(here, to_play, boards.stones)
     liberty = (pad(stones, (0, 1), value=2)[:, grid.neighbours[:-1]] == 0).any(dim=2)
 
     belongs = boards.chains[:, None] == names[..., None]  # [B, 4, N*N]: to the chain on this side
-    dead = (colours == -own) & ~(belongs & liberty[:, None]).any(dim=2)
+    dead = (colours == -to_play) & ~(belongs & liberty[:, None]).any(dim=2)
     captured = (belongs & dead[..., None]).any(dim=1)
-    joined = here | (belongs & (colours == own)[..., None]).any(dim=1)
+    joined = here | (belongs & (colours == to_play)[..., None]).any(dim=1)
     stones = torch.where(captured, 0, stones)
     chains = torch.where(joined, point, torch.where(captured, points, boards.chains)).to(torch.int16)
     return _after(boards, moves, stones, chains, grid, max_moves)
@@ -103,10 +103,10 @@ def _after(
 
 def planes(boards: Boards, dtype: torch.dtype) -> torch.Tensor:
     """Compute Rules.planes, [B, 17, N*N]."""
-    own = boards.to_play[:, None, None]
-    seen = torch.stack([boards.recent == own, boards.recent == -own], dim=2).flatten(1, 2)
-    black = (own > 0).expand(-1, 1, seen.shape[2])
-    return torch.cat([seen, black], dim=1).to(dtype)
+    to_play = boards.to_play[:, None, None]
+    stone_planes = torch.stack([boards.recent == to_play, boards.recent == -to_play], dim=2).flatten(1, 2)
+    black = (to_play > 0).expand(-1, 1, stone_planes.shape[2])
+    return torch.cat([stone_planes, black], dim=1).to(dtype)
 
 
 def area(stones: torch.Tensor, size: int) -> torch.Tensor:

@@ -128,10 +128,10 @@ class Rules:
         if boards.stones.is_cuda and has_kernels():
             from trainers.ops.go import rules_triton
 
-            seen = rules_triton.planes(boards, dtype)
+            planes = rules_triton.planes(boards, dtype)
         else:
-            seen = in_torch.planes(boards, dtype)
-        return seen.view(-1, PLANES, self.size, self.size)
+            planes = in_torch.planes(boards, dtype)
+        return planes.view(-1, PLANES, self.size, self.size)
 
     def area_score(self, boards: Boards) -> torch.Tensor:
         """Return black's area minus white's minus komi: float32 [B], above 0 if black wins.

@@ -45,15 +45,15 @@ def _chains(stones, chains, keys, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # t
     """Return, for each point's chain, whether it has a single liberty, and the sum of its keys."""
     POINTS: tl.constexpr = SIZE * SIZE
     point = tl.arange(0, BLOCK)
-    mine = tl.load(chains + point, point < POINTS, POINTS).to(tl.int32)
+    chain = tl.load(chains + point, point < POINTS, POINTS).to(tl.int32)
     first, last = tl.full([BLOCK], MANY, tl.int32), tl.full([BLOCK], -1, tl.int32)
     total = tl.zeros([BLOCK], tl.int64)
     for start in tl.range(0, POINTS, CHUNK):
         other = start + tl.arange(0, CHUNK)
-        theirs = tl.load(chains + other, other < POINTS, POINTS + 1).to(tl.int32)
+        other_chain = tl.load(chains + other, other < POINTS, POINTS + 1).to(tl.int32)
         lowest, highest = _liberties(stones, other, SIZE)
         key = tl.load(keys + other, other < POINTS, 0)
-        same = mine[:, None] == theirs[None, :]
+        same = chain[:, None] == other_chain[None, :]
         first = tl.minimum(first, tl.min(tl.where(same, lowest[None, :], MANY), axis=1))
         last = tl.maximum(last, tl.max(tl.where(same, highest[None, :], -1), axis=1))
         total += tl.sum(tl.where(same, key[None, :], 0), axis=1)
@@ -79,7 +79,7 @@ def _legal(  # type: ignore[no-untyped-def]
     game = tl.program_id(0).to(tl.int64)
     POINTS: tl.constexpr = SIZE * SIZE
     stones, chains, history = stones + game * POINTS, chains + game * POINTS, history + game * POSITIONS
-    own = tl.load(to_play + game).to(tl.int32)
+    own_colour = tl.load(to_play + game).to(tl.int32)
     point = tl.arange(0, BLOCK)
     inside = point < POINTS
     in_atari, chain_keys = _chains(stones, chains, keys, SIZE, BLOCK)
@@ -91,22 +91,22 @@ def _legal(  # type: ignore[no-untyped-def]
         colour = tl.load(stones + other, real, 2).to(tl.int32)
         place = tl.where(real, other, 0)
         atari = tl.gather(in_atari, place, 0) != 0
-        captures = atari & (colour == -own)
-        breathes = breathes | (colour == 0) | captures | ((colour == own) & ~atari)
+        captures = atari & (colour == -own_colour)
+        breathes = breathes | (colour == 0) | captures | ((colour == own_colour) & ~atari)
         name = tl.load(chains + other, real, -1)
         for before in tl.static_range(side):  # A chain may touch a point several times, but counts once.
             touched, valid = _beside(point, before, SIZE)
             captures = captures & (name != tl.load(chains + touched, inside & valid, -2))
         captured += tl.where(captures, tl.gather(chain_keys, place, 0), 0)
     num_moves = tl.load(moves + game).to(tl.int32)
-    after = tl.load(history + num_moves) + captured * own
+    after = tl.load(history + num_moves) + captured * own_colour
     empty = tl.load(stones + point, inside, 2) == 0
     allowed = empty & breathes & ~_repeats(history, after, num_moves) & (tl.load(over + game) == 0)
     tl.store(out + game * (POINTS + 1) + point, allowed | (point == POINTS), point <= POINTS)
 
 
 @triton.jit
-def _placed(stones, chains, place, own, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _placed(stones, chains, place, own_colour, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Return one game's stones and chains after a stone at `place`; N*N places no stone."""
     POINTS: tl.constexpr = SIZE * SIZE
     point = tl.arange(0, BLOCK)
@@ -125,9 +125,9 @@ def _placed(stones, chains, place, own, SIZE: tl.constexpr, BLOCK: tl.constexpr)
         colour = tl.load(stones + other, real, 2).to(tl.int32)
         belongs = chain == tl.load(chains + other, real, -2).to(tl.int32)
         breathes = tl.max((belongs & liberty).to(tl.int32), axis=0) != 0
-        captured = captured | (belongs & (colour == -own) & ~breathes)
-        joined = joined | (belongs & (colour == own))
-    after = tl.where(here, own, tl.where(captured, 0, before))
+        captured = captured | (belongs & (colour == -own_colour) & ~breathes)
+        joined = joined | (belongs & (colour == own_colour))
+    after = tl.where(here, own_colour, tl.where(captured, 0, before))
     return after, tl.where(joined, place, tl.where(captured, POINTS, chain))
 
 
@@ -140,10 +140,10 @@ def _play(  # type: ignore[no-untyped-def]
     game = tl.program_id(0).to(tl.int64)
     POINTS: tl.constexpr = SIZE * SIZE
     begin = game * POINTS
-    own = tl.load(to_play + game).to(tl.int32)
+    own_colour = tl.load(to_play + game).to(tl.int32)
     going = tl.load(over + game) == 0
     move = tl.load(chosen + game).to(tl.int32)
-    after, names = _placed(stones + begin, chains + begin, tl.where(going, move, POINTS), own, SIZE, BLOCK)
+    after, names = _placed(stones + begin, chains + begin, tl.where(going, move, POINTS), own_colour, SIZE, BLOCK)
     point = tl.arange(0, BLOCK)
     inside = point < POINTS
     tl.store(new_stones + begin + point, after, inside)
@@ -152,7 +152,7 @@ def _play(  # type: ignore[no-untyped-def]
     number = tl.load(moves + game).to(tl.int32) + going.to(tl.int32)
     passed = tl.load(passes + game).to(tl.int32)
     passed = tl.where(going, tl.where(move == POINTS, passed + 1, 0), passed)
-    tl.store(new_to_play + game, tl.where(going, -own, own))
+    tl.store(new_to_play + game, tl.where(going, -own_colour, own_colour))
     tl.store(new_passes + game, passed)
     tl.store(new_moves + game, number)
     tl.store(new_over + game, (passed >= 2) | (number >= POSITIONS - 1))
@@ -163,8 +163,8 @@ def _play(  # type: ignore[no-untyped-def]
     tl.store(new_history + game * POSITIONS + position, kept, position < POSITIONS)
     shift = going.to(tl.int32)
     for age in tl.static_range(RECENT - 1, 0, -1):
-        seen = tl.load(recent + (game * RECENT + age - shift) * POINTS + point, inside, 0)
-        tl.store(new_recent + (game * RECENT + age) * POINTS + point, seen, inside)
+        earlier = tl.load(recent + (game * RECENT + age - shift) * POINTS + point, inside, 0)
+        tl.store(new_recent + (game * RECENT + age) * POINTS + point, earlier, inside)
     tl.store(new_recent + game * RECENT * POINTS + point, after, inside)
 
 
@@ -174,10 +174,10 @@ def _planes(recent, to_play, out, num_elements, RECENT: tl.constexpr, POINTS: tl
     real = element < num_elements
     PLANES: tl.constexpr = 2 * RECENT + 1
     game, plane, point = element // (PLANES * POINTS), element // POINTS % PLANES, element % POINTS
-    own = tl.load(to_play + game, real, 0).to(tl.int32)
+    own_colour = tl.load(to_play + game, real, 0).to(tl.int32)
     stones = real & (plane < 2 * RECENT)
     stone = tl.load(recent + (game * RECENT + plane // 2) * POINTS + point, stones, 0).to(tl.int32)
-    shown = tl.where(stones, stone == tl.where(plane % 2 == 0, own, -own), own > 0)
+    shown = tl.where(stones, stone == tl.where(plane % 2 == 0, own_colour, -own_colour), own_colour > 0)
     tl.store(out + element, tl.where(shown, 1.0, 0.0).to(out.dtype.element_ty), real)
 
 
@@ -209,10 +209,10 @@ def legal(boards: Boards, grid: Grid, size: int) -> torch.Tensor:
     """Compute Rules.legal."""
     games, positions = boards.history.shape
     out = torch.empty(games, size**2 + 1, dtype=torch.bool, device=boards.stones.device)
-    given = (boards.stones, boards.chains, boards.to_play, boards.moves, boards.history, boards.over)
+    inputs = (boards.stones, boards.chains, boards.to_play, boards.moves, boards.history, boards.over)
     if games:
         _legal[(games,)](
-            *(tensor.contiguous() for tensor in given), grid.keys, out, POSITIONS=positions, **_blocks(size)
+            *(tensor.contiguous() for tensor in inputs), grid.keys, out, POSITIONS=positions, **_blocks(size)
         )
     return out
 
@@ -243,8 +243,8 @@ def planes(boards: Boards, dtype: torch.dtype) -> torch.Tensor:
     out = torch.empty(games, 2 * recent + 1, points, dtype=dtype, device=boards.recent.device)
     if games:
         grid = (triton.cdiv(out.numel(), ELEMENTS),)
-        given = (boards.recent.contiguous(), boards.to_play.contiguous(), out, out.numel())
-        _planes[grid](*given, RECENT=recent, POINTS=points, ELEMENTS=ELEMENTS)
+        inputs = (boards.recent.contiguous(), boards.to_play.contiguous(), out, out.numel())
+        _planes[grid](*inputs, RECENT=recent, POINTS=points, ELEMENTS=ELEMENTS)
     return out
 
 

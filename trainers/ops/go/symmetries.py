@@ -25,19 +25,19 @@ class Symmetries:
         undoing = (source[None] == goal[:, None]).all(dim=2).int().argmax(dim=1)
         self.source, self.goal, self.undoing = source.to(device), goal.to(device), undoing.to(device)
 
-    def inverse(self, which: torch.Tensor) -> torch.Tensor:
+    def inverse(self, symmetries: torch.Tensor) -> torch.Tensor:
         """Return the inverses of these symmetries: int64 [B]."""
-        return self.undoing[which]
+        return self.undoing[symmetries]
 
-    def planes(self, planes: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
-        """Transform planes [B, C, N, N] by the symmetries `which`, int64 [B] from 0 to 7."""
-        source = self.source[which, None, :-1].expand(-1, planes.shape[1], -1)
+    def planes(self, planes: torch.Tensor, symmetries: torch.Tensor) -> torch.Tensor:
+        """Transform planes [B, C, N, N] by the symmetries `symmetries`, int64 [B] from 0 to 7."""
+        source = self.source[symmetries, None, :-1].expand(-1, planes.shape[1], -1)
         return planes.flatten(2).gather(2, source).view_as(planes)
 
-    def policies(self, policies: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+    def policies(self, policies: torch.Tensor, symmetries: torch.Tensor) -> torch.Tensor:
         """Transform values of moves [B, N*N + 1], such as a policy; the pass stays."""
-        return policies.gather(1, self.source[which])
+        return policies.gather(1, self.source[symmetries])
 
-    def moves(self, moves: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+    def moves(self, moves: torch.Tensor, symmetries: torch.Tensor) -> torch.Tensor:
         """Transform moves, int64 [B]; the pass stays."""
-        return self.goal[which, moves]
+        return self.goal[symmetries, moves]

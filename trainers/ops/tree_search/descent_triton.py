@@ -19,7 +19,7 @@ def _select(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Select all leaves of one game."""
     game = tl.program_id(0).to(tl.int64)
-    own = game * nodes
+    first_node = game * nodes
     move_at = tl.arange(0, WIDTH)
     inside = move_at < num_moves
     playing = tl.load(active + game) != 0
@@ -28,17 +28,17 @@ def _select(  # type: ignore[no-untyped-def]
         node = tl.zeros([], tl.int32)
         going = playing
         while going:
-            row = (own + node) * num_moves
+            row = (first_node + node) * num_moves
             visited = tl.load(visits + row + move_at, inside, 0)
             total = tl.load(totals + row + move_at, inside, 0.0)
             prior = tl.load(priors + row + move_at, inside, -1.0)
             explored = c_puct * tl.sqrt_rn((1 + tl.sum(visited, axis=0)).to(tl.float32))
-            summed = tl.load(values + own + node) + total
+            summed = tl.load(values + first_node + node) + total
             score = tl.div_rn(summed + explored * prior, (1 + visited).to(tl.float32))
             score = tl.where(prior < 0, float("-inf"), score)
             move = tl.argmax(score, axis=0).to(tl.int32)  # the first of equal ones
             last = tl.sum(tl.where(move_at == num_moves - 1, visited, 0), axis=0)
-            passed = (tl.load(passes + own + node) == 1) & (last == 0)
+            passed = (tl.load(passes + first_node + node) == 1) & (last == 0)
             move = tl.where(passed, num_moves - 1, move)
             tl.debug_barrier()
             tl.store(visits + row + move, tl.sum(tl.where(move_at == move, visited, 0), axis=0) + 1)
@@ -47,10 +47,10 @@ def _select(  # type: ignore[no-untyped-def]
             new = child < 0
             child = tl.where(new, count, child)
             tl.store(children + row + move, child, new)
-            tl.store(parents + own + child, node, new)
-            tl.store(moves + own + child, move, new)
+            tl.store(parents + first_node + child, node, new)
+            tl.store(moves + first_node + child, move, new)
             count += new.to(tl.int32)
-            going = tl.load(states + own + child) == EXPANDED  # False for a new node
+            going = tl.load(states + first_node + child) == EXPANDED  # False for a new node
             node = child
             tl.debug_barrier()  # Make the stores visible to all threads before the next loads.
         tl.store(leaves + game * num_leaves + leaf, node.to(tl.int64))
@@ -61,13 +61,13 @@ def _select(  # type: ignore[no-untyped-def]
 def _back_up(totals, parents, moves, leaves, values, nodes, num_moves, num_leaves):  # type: ignore[no-untyped-def]
     """Back up the values of one game's leaves to its root."""
     game = tl.program_id(0).to(tl.int64)
-    own = game * nodes
+    first_node = game * nodes
     for leaf in range(num_leaves):
         node = tl.load(leaves + game * num_leaves + leaf)
         value = tl.load(values + game * num_leaves + leaf)
         while node > 0:
-            parent = tl.load(parents + own + node).to(tl.int64)
-            edge = (own + parent) * num_moves + tl.load(moves + own + node)
+            parent = tl.load(parents + first_node + node).to(tl.int64)
+            edge = (first_node + parent) * num_moves + tl.load(moves + first_node + node)
             value = -value
             total = tl.load(totals + edge)
             tl.debug_barrier()

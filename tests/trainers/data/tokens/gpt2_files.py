@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from trainers.data.tokens.byte_pairs import SEEN, SEPARATOR
+from trainers.data.tokens.byte_pairs import SEPARATOR, VISIBLE
 
 # Ġ is the space. "hel" is joined before "lo", so "hello" is "hel" and "lo"; "ll" is never joined where "lo" was.
 MERGES = ["h e", "l o", "he l", "l l", "Ġ w", "Ã ©", "Ġ Ġ", "Ċ Ċ", "1 2"]
 
 
 def ids() -> dict[str, int]:
-    pieces = [*SEEN, *(merge.replace(" ", "") for merge in MERGES), SEPARATOR]
+    pieces = [*VISIBLE, *(merge.replace(" ", "") for merge in MERGES), SEPARATOR]
     return {piece: number for number, piece in enumerate(pieces)}
 
 
