@@ -38,7 +38,7 @@ def audited(report: Mapping[str, Any], roots: Sequence[Path]) -> tuple[AuditResu
         return tally, None
     evidence = Evidence(report, roots)
     tally.num_runs = len(evidence.runs)
-    _which_runs(report, evidence, roots, tally)
+    _check_selection(report, evidence, roots, tally)
     if evidence.unknown:
         return tally, None
     _sections(report, evidence, tally)
@@ -58,7 +58,7 @@ def _shape(report: Mapping[str, Any], tally: AuditResult) -> None:
         tally.note(False, f"{key}: a part of this name cannot be recomputed")
 
 
-def _which_runs(report: Mapping[str, Any], evidence: Evidence, roots: Sequence[Path], tally: AuditResult) -> None:
+def _check_selection(report: Mapping[str, Any], evidence: Evidence, roots: Sequence[Path], tally: AuditResult) -> None:
     """Note selected runs that are missing, runs that are not selected, and labels that differ from configs."""
     where = ", ".join(map(str, roots))
     for selector in evidence.nameless:
@@ -69,11 +69,11 @@ def _which_runs(report: Mapping[str, Any], evidence: Evidence, roots: Sequence[P
     for uid, run in evidence.should.items():
         tally.note(uid in names, f"{run.name} is not in the report, and {' '.join(report['selectors'])} names it")
     for uid, run in evidence.runs.items():
-        asked = uid in evidence.should or bool(evidence.nameless)
-        tally.note(asked, f"{run.name} is in the report, and {' '.join(report['selectors'])} does not name it")
-        for key, value in run.asked.items():
-            said = str(run.params.get(key, ""))
-            tally.note(said == value, f"{run.name}: its journal has {key}={said}, its config.yaml {value}")
+        is_selected = uid in evidence.should or bool(evidence.nameless)
+        tally.note(is_selected, f"{run.name} is in the report, and {' '.join(report['selectors'])} does not name it")
+        for key, value in run.configured.items():
+            journaled = str(run.params.get(key, ""))
+            tally.note(journaled == value, f"{run.name}: its journal has {key}={journaled}, its config.yaml {value}")
     left_out = by_identity(tally, "left out", report["left_out"], lambda run: str(run.get("uid")))
     due = {
         uid: {"id": _id_of(evidence, uid), "uid": uid, "name": evidence.folders[uid].name, "why": why}
@@ -97,7 +97,7 @@ def _sections(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult)
     compare(tally, "figures", printed, due)
     pairs = by_identity(tally, "comparisons", report["comparisons"], comparisons.identity)
     compare(tally, "comparisons", pairs, comparisons.expected(evidence, report))
-    _said_of_parts(report, tally)
+    _check_factors(report, tally)
     best = by_identity(tally, "best", report["best"], bests.identity)
     compare(tally, "best", best, bests.expected(evidence, report))
     table_cells.compare(report, evidence, tally)
@@ -111,15 +111,15 @@ def _answer(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -
         tally.note(False, "answer: cannot be made of the report's numbers")
 
 
-def _said_of_parts(report: Mapping[str, Any], tally: AuditResult) -> None:
+def _check_factors(report: Mapping[str, Any], tally: AuditResult) -> None:
     """Compare the sentences on the parts of times with the numbers of `comparisons`."""
     try:
-        there = [sentence for sentence in report["sentences"] if sentence["kind"] == "factors"]
+        claimed = [sentence for sentence in report["sentences"] if sentence["kind"] == "factors"]
         due = factors.sentences(report)
     except (LookupError, TypeError, AttributeError, ValueError):  # It rests on what was altered, and found before.
         tally.note(False, "sentences: those on the parts of times cannot be made of the comparisons")
         return
-    compare(tally, "sentences", by_identity(tally, "sentences", there, factors.identity), due)
+    compare(tally, "sentences", by_identity(tally, "sentences", claimed, factors.identity), due)
 
 
 def _place(record: Mapping[str, Any]) -> str:

@@ -43,19 +43,19 @@ def _best(
     """The due record of these settings' best. Of equals, the leader and the next are the claimed ones."""
     evidence, key, settings = verdicts.evidence, verdicts.evidence.metric, verdicts.settings
     samples = {name: evidence.sample(verdicts.workload, settings[name], key) for name in names}
-    there = [name for name in names if len(samples[name])]
-    if not any(samples[name].numbers for name in there) or (about["among"] is not None and len(there) < 2):
+    measured = [name for name in names if len(samples[name])]
+    if not any(samples[name].numbers for name in measured) or (about["among"] is not None and len(measured) < 2):
         return None
     if evidence.better(verdicts.workload, key) is None:
         return None
-    num_tested = sum(len(samples[name]) > 1 for name in there)
-    pairs = {both: pair for both, pair in verdicts.pairs.items() if both <= set(there)}
+    num_tested = sum(len(samples[name]) > 1 for name in measured)
+    pairs = {both: pair for both, pair in verdicts.pairs.items() if both <= set(measured)}
     behind = {
         verdicts.worse(both)
         for both, pair in pairs.items()
         if pair.p is not None and pair.p * max(1, num_tested - 1) < 0.05
     }
-    race = [name for name in there if name not in behind] or there
+    race = [name for name in measured if name not in behind] or measured
     called = {name: sum(pair.better == name for pair in pairs.values()) for name in race}
     leaders = [name for name in race if called[name] == max(called.values())]
     leader = _chosen(claimed.get("leader"), leaders)
@@ -65,7 +65,7 @@ def _best(
             lambda listed: len(listed) == len(race) and {*map(name_of, listed)} == {*race}, f"{race}"
         ),
         "num_tested": num_tested,
-        **_lead(verdicts, leader, [name for name in there if name != leader], samples, num_tested, claimed),
+        **_lead(verdicts, leader, [name for name in measured if name != leader], samples, num_tested, claimed),
         **_runner_up(verdicts, leader, samples, num_tested, claimed, bool(len(race) > 1), about["among"] is not None),
     }  # fmt: skip
 
@@ -84,10 +84,10 @@ def _lead(
 ) -> dict[str, Any]:  # fmt: skip
     """The leader's p-value, and the bounds of its factor over the best other setting."""
     near = tolerance(verdicts.evidence.metric)
-    own = [verdicts.pairs[frozenset((leader, other))] for other in others]
-    p_values = [pair.p if pair.better == leader else 1.0 for pair in own]
+    pairs = [verdicts.pairs[frozenset((leader, other))] for other in others]
+    p_values = [pair.p if pair.better == leader else 1.0 for pair in pairs]
     tested = [p for p in p_values if p is not None]
-    p = min(1.0, max(tested) * max(1, num_tested - 1)) if tested and len(tested) == len(own) else None
+    p = min(1.0, max(tested) * max(1, num_tested - 1)) if tested and len(tested) == len(pairs) else None
     way = verdicts.evidence.better(verdicts.workload, verdicts.evidence.metric) or ""
     bounds = [factor_bounds(way, samples[leader], samples[other], level(num_tested)) for other in others]
     known = [bound for bound in bounds if bound is not None]
@@ -108,24 +108,24 @@ def _runner_up(
 ) -> dict[str, Any]:  # fmt: skip
     """The runner-up: the factor, what the lead saves, and how many runs would tell."""
     settings, near = verdicts.settings, tolerance(verdicts.evidence.metric)
-    own = {both: pair for both, pair in verdicts.pairs.items() if leader in both and both <= samples.keys()}
-    if not own:
+    pairs = {both: pair for both, pair in verdicts.pairs.items() if leader in both and both <= samples.keys()}
+    if not pairs:
         return {"next": None, "factor": None, "saved_usd": None, "runs_that_would_tell": None}
-    order = {both: (pair.better == leader, pair.factor, -(pair.p or 0.0)) for both, pair in own.items()}
+    order = {both: (pair.better == leader, pair.factor, -(pair.p or 0.0)) for both, pair in pairs.items()}
     least = min(order.values())
     nearest = [both for both, place in order.items() if place[0] == least[0] and _close(place[1:], least[1:], near)]
     names = {both: next(iter(both - {leader})) for both in nearest}
     other = _chosen(claimed.get("next"), list(names.values()))
-    pair = own[frozenset((leader, other))]
+    pair = pairs[frozenset((leader, other))]
     sides = (pair.better, verdicts.worse(frozenset((leader, other))))
-    wanted = None
+    needed = None
     if of_stacks and is_tied and pair.p is not None:
-        wanted = would_tell(samples[sides[0]], samples[sides[1]], level(num_tested))
+        needed = would_tell(samples[sides[0]], samples[sides[1]], level(num_tested))
     return {
         "next": _one_of(list(names.values()), settings),
         "factor": Near(None if math.isinf(pair.factor) else pair.factor, max(near, 1e-6)),
         "saved_usd": _saved(verdicts, leader, other) if of_stacks else None,
-        "runs_that_would_tell": comparisons.runs(wanted, near),
+        "runs_that_would_tell": comparisons.runs(needed, near),
     }
 
 

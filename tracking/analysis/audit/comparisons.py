@@ -68,7 +68,7 @@ def _record(verdicts: Verdicts, names: frozenset[str]) -> dict[str, Any]:
     num_tests = sum(other.p is not None for other in verdicts.pairs.values())
     better, worse = (verdicts.evidence.sample(verdicts.workload, settings[name], metric) for name in sides)
     level = 0.05 / 2 / max(1, num_tests)
-    wanted = None if pair.told_apart or pair.p is None else would_tell(better, worse, level)
+    needed = None if pair.told_apart or pair.p is None else would_tell(better, worse, level)
     return {
         "workload": verdicts.workload,
         "metric": metric,
@@ -80,7 +80,7 @@ def _record(verdicts: Verdicts, names: frozenset[str]) -> dict[str, Any]:
         "p_corrected": p_value(pair.corrected, near),
         "told_apart": pair.told_apart,
         "reaches_more_often": _often(pair, settings),
-        "runs_that_would_tell": runs(wanted, near),
+        "runs_that_would_tell": runs(needed, near),
         "so": UNCHECKED,
     }
 
@@ -90,13 +90,13 @@ def p_value(value: float | None, near: float) -> Near:
     return Near(value, max(100 * near, 1e-6), 1e-6)
 
 
-def runs(wanted: Wanted | None, near: float) -> Any:
+def runs(needed: Wanted | None, near: float) -> Any:
     """How many runs would tell; for rates, which are journaled rounded, to one in a hundred."""
-    if wanted is None:
+    if needed is None:
         return None
     off = 0.01 if near > 1e-6 else 1e-9
-    most = wanted.most or (None, None)
-    numbers = {"better": wanted.better, "worse": wanted.worse, "most_better": most[0], "most_worse": most[1]}
+    most = needed.most or (None, None)
+    numbers = {"better": needed.better, "worse": needed.worse, "most_better": most[0], "most_worse": most[1]}
     return {name: Near(number, off) for name, number in numbers.items()}
 
 

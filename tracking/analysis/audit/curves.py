@@ -48,11 +48,11 @@ def utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
     """A panel for each quantity that moved, with a line a run that has it; and the spans of evaluations."""
     runs, due = _middles(evidence, picture), {}
     for label, key in PANELS.items():
-        there = {name: candidates for name, candidates in runs.items() if any(_values(run, key) for run in candidates)}
-        if any(_moved(label, run, key) for candidates in there.values() for run in candidates):
+        shown = {name: candidates for name, candidates in runs.items() if any(_values(run, key) for run in candidates)}
+        if any(_moved(label, run, key) for candidates in shown.values() for run in candidates):
             lines = {
                 name: _choice([_points(run, key, _combine(label)) for run in candidates], candidates)
-                for name, candidates in there.items()
+                for name, candidates in shown.items()
             }
             due[identity({"x": CLOCK, "y": label})] = {"key": key, "lines": lines}
     ends = {
@@ -78,8 +78,8 @@ def mean_utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
         lines, moved = {}, False
         for workload in evidence.workloads():
             middles = _middles(evidence, {"workload": workload, "panels": []}).values()
-            there = [[run for run in candidates if _values(run, key)] for candidates in middles]
-            of_settings = [[_on_the_clock(run, key, _combine(label)) for run in runs] for runs in there if runs]
+            with_values = [[run for run in candidates if _values(run, key)] for candidates in middles]
+            of_settings = [[_on_the_clock(run, key, _combine(label)) for run in runs] for runs in with_values if runs]
             moved = moved or "%" in label or any(map(any, of_settings))
             if of_settings:
                 lines[workload] = _means_of(of_settings)
@@ -107,10 +107,10 @@ def _middles(evidence: Evidence, picture: Picture) -> dict[str, list[JournalFigu
         key = TIME if any(run.value(TIME) is not None for run in counting) else RATE
         known = sorted(value for run in counting if (value := run.value(key)) is not None)
         middle = known[(len(known) - 1) // 2] if known else None
-        there = [run for run in counting if _same(run.value(key), middle)]
+        at_middle = [run for run in counting if _same(run.value(key), middle)]
         claimed = {line.get("run") for panel in picture["panels"] for line in panel["lines"]}
         if counting:
-            middles[name_of(setting)] = [run for run in there if run.ids & claimed] or there
+            middles[name_of(setting)] = [run for run in at_middle if run.ids & claimed] or at_middle
     return first(middles)
 
 
@@ -156,9 +156,9 @@ def _evaluated(run: JournalFigures, key: str, x: str) -> list[tuple[float, float
     if x == CLOCK:
         return [((time_ms - _start_ms(run)) / 1e3, value) for time_ms, _, value in values]
     epochs = sorted(_timed(run, quantities.EPOCH))
-    own = {(time_ms, step): epoch for time_ms, step, epoch in epochs}
+    evaluated = {(time_ms, step): epoch for time_ms, step, epoch in epochs}
     last = {step: epoch for _, step, epoch in epochs}
-    return [(own.get((time_ms, step), last[step]), value) for time_ms, step, value in values if step in last]
+    return [(evaluated.get((time_ms, step), last[step]), value) for time_ms, step, value in values if step in last]
 
 
 def _timed(run: JournalFigures, key: str) -> list[tuple[int, int, float]]:
@@ -202,7 +202,7 @@ def _evaluations(run: JournalFigures) -> list[tuple[float, float]]:
 
 def _on_the_clock(run: JournalFigures, key: str, combine: Callable[[list[float]], float]) -> float:
     """The mean of the samples while the clock ran; of all samples without any then."""
-    spent = [run.said(key) for key in SPENT]
+    spent = [run.journaled(key) for key in SPENT]
     end = math.inf if spent[0] is None else math.fsum(part or 0.0 for part in spent)
     points = _points(run, key, combine)
     return fmean([y for x, y in points if 0 <= x <= end] or [y for _, y in points])

@@ -49,21 +49,21 @@ def shown(evidence: Evidence, workload: str) -> dict[str, tuple[str, float]]:
     named = sorted({BEST + name for run in ended for name in run.with_best})
     best = {quantity(key).heading: (key, 1.0) for key in named if evidence.better(workload, key)}
     busy = {heading: (key, 1.0) for heading, key in BUSY.items()}
-    there = {
+    present = {
         heading: (key, scale)
         for heading, (key, scale) in (QUANTITIES | best | busy).items()
         if any(evidence.values(workload, setting, key) for setting in evidence.settings(workload))
     }
     if not any(run.missed for run in ended):
-        there.pop("epochs trained", None)
+        present.pop("epochs trained", None)
     if all(run.value(quantities.EVALUATIONS_TO_ACCURACY) == run.value(quantities.EPOCHS_TO_ACCURACY) for run in ended):
-        there.pop("evaluations", None)
+        present.pop("evaluations", None)
     limits = {
         heading: (key, 100.0)
         for heading, key in LIMITS.items()
         if any(_mean(evidence, workload, setting, key) >= LEAST_SHARE for setting in evidence.settings(workload))
     }
-    return there | limits
+    return present | limits
 
 
 def _mean(evidence: Evidence, workload: str, setting: Labels, key: str) -> float:
@@ -100,10 +100,10 @@ def _ratios(evidence: Evidence, workload: str, setting: Labels) -> Iterator[dict
 
 
 def _record(
-    evidence: Evidence, which: tuple[str, Labels, str, Labels | None], key: str, moments: Moments, bound: str,
+    evidence: Evidence, place: tuple[str, Labels, str, Labels | None], key: str, moments: Moments, bound: str,
     runs: Sequence[str], invalid: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    workload, setting, heading, base = which
+    workload, setting, heading, base = place
     (n, mean, error, olympic), near = moments, tolerance(key)
     of = {*runs}
     if key in OF_TARGETS:

@@ -48,8 +48,8 @@ def _kaplan_meier(sample: Observations) -> list[tuple[float, float]]:
     times = sample.at_least(sample.largest)
     share, rising = 1.0, []
     for time in sorted({*times}):
-        there, arrived = sum(other >= time for other in times), sum(number == time for number in sample.numbers)
-        share *= 1 - arrived / there
+        at_risk, arrived = sum(other >= time for other in times), sum(number == time for number in sample.numbers)
+        share *= 1 - arrived / at_risk
         rising.append((time, 1 - share))
     return rising
 
@@ -180,13 +180,13 @@ def stacks(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 def _curve_of(setting: Labels, run: JournalFigures) -> str:
     """A run's curve: the stack's axes except the driver (CUDA without any), and the other axes except the GPU."""
     named = {SHORT.get(axis, axis): value for axis, value in setting.items() if value != "(none)"}
-    own = [
+    stack = [
         f"{NAMES.get(axis, axis)} {value}" for axis, value in named.items() if is_stack(axis) and axis != "env.driver"
     ]
-    if not own and "env.cuda" in run.tags:
-        own = [f"CUDA {run.tags['env.cuda']}"]
+    if not stack and "env.cuda" in run.tags:
+        stack = [f"CUDA {run.tags['env.cuda']}"]
     rest = [f"{axis}={value}" for axis, value in named.items() if not is_stack(axis) and axis != "env.gpu"]
-    return " ".join([*own, *rest]) if own else ""
+    return " ".join([*stack, *rest]) if stack else ""
 
 
 def _version(name: str) -> list[tuple[int, float, str]]:
@@ -234,8 +234,8 @@ def _middle_of(places: Sequence[tuple[float, float]]) -> dict[str, Any]:
 
 def _unordered(places: Sequence[tuple[float, float]]) -> That:
     def holds(claimed: Any) -> bool:
-        there = sorted(zip(claimed["x"], claimed["y"], strict=True))
-        columns = ([place[axis] for place in there] for axis in (0, 1))
+        drawn = sorted(zip(claimed["x"], claimed["y"], strict=True))
+        columns = ([place[axis] for place in drawn] for axis in (0, 1))
         due = ([place[axis] for place in sorted(places)] for axis in (0, 1))
         same = all(_near(expected, 1e-6).holds(column) for column, expected in zip(columns, due, strict=True))
         return claimed.keys() == {"x", "y"} and same

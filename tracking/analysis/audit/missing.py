@@ -15,9 +15,9 @@ def rows(evidence: Evidence, workload: str) -> dict[str, Any]:
     """The combinations without a counted run; the reason is words, and not checked."""
     if not any(map(is_stack, evidence.axes)):
         return {}
-    there, parts = evidence.settings(workload), together(evidence.axes)
+    known, parts = evidence.settings(workload), together(evidence.axes)
     choices = [
-        {tuple(setting[axis] for axis in part) for setting in there if "(none)" not in [setting[axis] for axis in part]}
+        {tuple(setting[axis] for axis in part) for setting in known if "(none)" not in [setting[axis] for axis in part]}
         for part in parts
     ]
     due = {}

@@ -71,8 +71,8 @@ def nodes_picture(evidence: Evidence, picture: Picture) -> dict[str, Any]:
     for panel in picture["panels"]:
         points = {name: _points(evidence, workload, by_nodes, panel["y"])
                   for name, by_nodes in _over_nodes(evidence, workload).items()}  # fmt: skip
-        lines: dict[str, Any] = {name: line(there, TIME) if there else {"x": [], "y": []}
-                                 for name, there in points.items()}  # fmt: skip
+        lines: dict[str, Any] = {name: line(line_points, TIME) if line_points else {"x": [], "y": []}
+                                 for name, line_points in points.items()}  # fmt: skip
         lines |= {each["name"]: UNCHECKED for each in panel["lines"] if each["name"].startswith(PUBLISHED)}
         due[identity({"x": "nodes (number)", "y": panel["y"]})] = {"lines": lines}
     return due

@@ -65,20 +65,20 @@ def _in_order(content: Content, workload: str, names: list[str], leader: Labels)
         mean = math.inf if moments is None else moments[1] if way == LOWER else -moments[1]
         places.append((setting != leader, mean, " ".join(setting.values())))
     means = {name: place for *place, name in places}
-    there = [means[name] for name in names if name in means]
+    shown = [means[name] for name in names if name in means]
     near = tolerance(content.evidence.metric)
     return all(
-        first[0] < second[0] or first[1] <= second[1] + near * abs(first[1]) for first, second in pairwise(there)
+        first[0] < second[0] or first[1] <= second[1] + near * abs(first[1]) for first, second in pairwise(shown)
     )
 
 
 def _times(content: Content, workload: str, setting: Labels, leader: Labels) -> That:
     metric = content.evidence.metric
-    own, best = (content.evidence.sample(workload, each, metric) for each in (setting, leader))
-    mine, others = moments_of(own), moments_of(best)
-    if not (mine and others) or min(mine[1], others[1]) <= 0 or own.num_short or best.num_short:
+    sample, best = (content.evidence.sample(workload, each, metric) for each in (setting, leader))
+    moments, best_moments = moments_of(sample), moments_of(best)
+    if not (moments and best_moments) or min(moments[1], best_moments[1]) <= 0 or sample.num_short or best.num_short:
         return That(lambda text: text == "", "nothing")
-    ratio = mine[1] / others[1]
+    ratio = moments[1] / best_moments[1]
     off = 0.51 * 10 ** (math.floor(math.log10(ratio)) - 2) + 2 * tolerance(metric) * ratio
     return That(lambda text: abs(float(text) - ratio) <= off and text == f"{float(text):.3g}", f"{ratio:.3g}")
 

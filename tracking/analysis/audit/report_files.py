@@ -84,8 +84,8 @@ def _csv(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
         labels = [figure["setting"][axis] for axis in report["by"]]
         numbers = ["" if figure[key] is None else str(figure[key]) for key in NUMBERS]
         due.append([figure["workload"], *labels, figure["figure"], figure["key"], *numbers])
-    there, expected = (list(csv.reader(content.splitlines())) for content in (text, in_csv(due)))
-    _compare("report.csv", there, expected, tally)
+    written, expected = (list(csv.reader(content.splitlines())) for content in (text, in_csv(due)))
+    _compare("report.csv", written, expected, tally)
 
 
 def _markdown(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
@@ -94,8 +94,8 @@ def _markdown(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
     for table in _filled(report):
         rows = [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]
         due += [f"| {' | '.join(map(in_markdown, row))} |" for row in rows]
-    there = [line for line in text.splitlines() if line.startswith("| ")]
-    _compare("report.md", there, due, tally)
+    written = [line for line in text.splitlines() if line.startswith("| ")]
+    _compare("report.md", written, due, tally)
 
 
 def _page(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:

@@ -26,10 +26,10 @@ def limits_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedF
     figures: list[ReportedFigure] = []
     rows: list[list[str]] = []
     for setting in task.settings:
-        own = {name: means[name][setting.name] for name in NAMES if setting.name in means[name]}
-        if not own:
+        shares = {name: means[name][setting.name] for name in NAMES if setting.name in means[name]}
+        if not shares:
             continue
-        row = [*setting.labels.values(), NAMES[limit(own)]]
+        row = [*setting.labels.values(), NAMES[limit(shares)]]
         for name in columns:
             facts = quantities.quantity(quantities.bottleneck(name))
             mean = estimate(setting.measured(facts.key), facts.scale)

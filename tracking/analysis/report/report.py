@@ -154,8 +154,8 @@ def make(
     superseded, runs = [(run, RUN_AGAIN) for run in runs if run.id not in kept], newest
     need_finished(runs, selectors)
     if metric and not any(metric in run.metrics for run in runs):
-        there = sorted({key for run in runs for key in run.metrics if not key.startswith(quantities.SYSTEM)})
-        raise ValueError(f"--metric {metric}: no run has it. Allowed: {', '.join(there)}")
+        allowed = sorted({key for run in runs for key in run.metrics if not key.startswith(quantities.SYSTEM)})
+        raise ValueError(f"--metric {metric}: no run has it. Allowed: {', '.join(allowed)}")
     values = axis_values.Values(store, runs)
     axes = axis_values.with_pairs(list(by) or axis_values.likely_axes(runs), runs)
     values.check(axes, runs)
@@ -212,17 +212,17 @@ def _add_workload(report: Report, task: Task, store: Runs) -> None:
     report.comparisons += [(task.title, pair) for pair in pairs]
     report.warnings += unpaired(task, pairs, report.metric)
     if pairs:
-        table, said = comparison_table(task, report.metric, pairs)
+        table, sentences = comparison_table(task, report.metric, pairs)
         report.tables.append(table)
-        report.sentences += said
+        report.sentences += sentences
     best = best_of(task.settings, pairs, report.metric)
     report.verdicts += [Verdict(task.title, best)] if best else []
     if any(is_stack(axis) for axis in report.axes):
         stacks = best_stacks(task, report.metric, pairs)
         report.verdicts += [Verdict(task.title, stack.best, stack) for stack in stacks]
-        of_stacks, said = stack_tables.stack_tables(task, report.metric, stacks)
+        of_stacks, sentences = stack_tables.stack_tables(task, report.metric, stacks)
         report.tables += of_stacks
-        report.sentences += said
+        report.sentences += sentences
     if rows := missing(task, report.axes, report.metric, store):
         report.tables.append(stack_tables.missing_table(task, report.axes, rows))
 
@@ -231,9 +231,9 @@ def _add_answer(report: Report, task: Task) -> None:
     pairs = [pair for title, pair in report.comparisons if title == task.title]
     chosen = report.best(task)
     lead = f"For {task.title.rpartition(' to ')[0] or task.title}, " if len(report.tasks) > 1 else ""
-    said, more = answer(task, report.metric, chosen, lead), beside(task, report.metric, chosen, pairs)
-    report.answers.append(Answer(*(" ".join(sentence.text for sentence in part) for part in (said, more))))
-    report.sentences += [*said, *more]
+    headlines, more = answer(task, report.metric, chosen, lead), beside(task, report.metric, chosen, pairs)
+    report.answers.append(Answer(*(" ".join(sentence.text for sentence in part) for part in (headlines, more))))
+    report.sentences += [*headlines, *more]
     ranking = ranking_table(task, report.axes, report.metric, chosen)
     report.tables += [ranking] if ranking else []
     if chosen is not None and (trained := goodput(task.title, chosen.leader)):

@@ -94,14 +94,14 @@ def quantities_of(task: Task) -> list[Quantity]:
     runs = [run for setting in task.settings for run in setting.trained]
     named = {key for run in runs for key in run.metrics if key.startswith(quantities.BEST)}
     names = sorted(key for key in named if any(setting.better(key) for setting in task.settings))
-    there = [key for key in quantities.OF_A_SETTING if any(setting.values(key) for setting in task.settings)]
+    measured = [key for key in quantities.OF_A_SETTING if any(setting.values(key) for setting in task.settings)]
     same = all(
         run.metrics.get(quantities.EVALUATIONS_TO_ACCURACY) == run.metrics.get(quantities.EPOCHS_TO_ACCURACY)
         for run in runs
     )
     left_out = {quantities.EVALUATIONS_TO_ACCURACY} if same else set()
     left_out |= set() if any(setting.missed for setting in task.settings) else {quantities.EPOCHS_TRAINED}
-    shown = [key for key in there if key not in left_out]
+    shown = [key for key in measured if key not in left_out]
     place = next((place for place, key in enumerate(shown) if key.startswith(quantities.THROUGHPUT)), len(shown))
     return [*map(quantities.quantity, [*shown[:place], *names, *shown[place:]])]
 
@@ -164,5 +164,5 @@ def excluded_table(tasks: Sequence[Task], num_runs: int) -> tuple[Table, Sentenc
     rows = [[task.title, name, run.name, run.id, why] for task in tasks for run, name, why in task.excluded]
     columns = dict.fromkeys(["workload", "setting", "run", "id", "why"], "")
     note = WHY_GIVEN_UP if rows else "Runs that are not in every mean: none."
-    said = sentences.excluded(len(rows), num_runs)
-    return Table(said.text, columns, rows, note, "excluded"), said
+    sentence = sentences.excluded(len(rows), num_runs)
+    return Table(sentence.text, columns, rows, note, "excluded"), sentence

@@ -14,12 +14,12 @@ from tracking.analysis.results import Table
 
 def stack_tables(task: Task, metric: str, stacks: Sequence[BestStack]) -> tuple[list[Table], list[Sentence]]:
     """A table for each value of the other axes: the best stack, and its sentences as the note."""
-    tables, said = [], []
+    tables, all_sentences = [], []
     for stack in stacks:
         lead, words = sentences.lead(task.title, stack.best), stack_sentences.verdict(task.title, metric, stack)
         tables.append(_best_and_next(task, metric, stack, lead, "".join(sentence.text for sentence in words)))
-        said += [lead, *words]
-    return tables, said
+        all_sentences += [lead, *words]
+    return tables, all_sentences
 
 
 def _best_and_next(task: Task, metric: str, stack: BestStack, lead: Sentence, note: str) -> Table:

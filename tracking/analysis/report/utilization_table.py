@@ -53,8 +53,8 @@ def full_precision(setting: Setting, settings: Sequence[Setting]) -> Setting | N
     """The same setting in fp32; None without an axis `precision`, and if it was not run."""
     if "precision" not in setting.labels:
         return None
-    wanted = {**setting.labels, "precision": "fp32"}
-    return next((other for other in settings if dict(other.labels) == wanted), None)
+    labels = {**setting.labels, "precision": "fp32"}
+    return next((other for other in settings if dict(other.labels) == labels), None)
 
 
 def _ratio(

@@ -46,11 +46,11 @@ class FolderRuns:
         return sorted(selected.values(), key=lambda run: (run.start_ms, run.name))
 
     def history(self, run: Run, keys: Iterable[str]) -> History:
-        wanted = set(keys)
+        names = set(keys)
         rows: dict[str, set[tuple[int, int, float]]] = {}  # by key, without duplicates
         for batch in log_batches(self._folders[run.id] / run_folder.JOURNAL, 0):
             for key, value, time_ms, step in batch.metrics:
-                if key in wanted:
+                if key in names:
                     rows.setdefault(key, set()).add((step, time_ms, value))
         return {key: sorted(values) for key, values in rows.items()}
 

@@ -128,5 +128,5 @@ def ranks_with_wins(wins: int, n: int, m: int) -> tuple[Sequence[int], Sequence[
     # `full` values are below all m, one wins `rest` pairs, and the others are above all m.
     places = [0] * full + [m - rest] * (full < n) + [m] * (n - full - 1)
     order = sorted([(place, 0) for place in places] + [(place + 0.5, 1) for place in range(m)])
-    ranks = {side: [rank for rank, (_, which) in enumerate(order) if which == side] for side in (0, 1)}
+    ranks = {side: [rank for rank, (_, ranked_side) in enumerate(order) if ranked_side == side] for side in (0, 1)}
     return ranks[0], ranks[1]

@@ -30,33 +30,33 @@ Record = Mapping[str, Any]
 def check(report: Record, evidence: Evidence, tally: AuditResult) -> None:
     """Note every number and word of the answer that differs from what the journals say."""
     of_answer = (*HEADLINES, *beside_answer.KINDS)
-    said = [sentence for sentence in report["sentences"] if sentence["kind"] in of_answer]
-    claimed = by_identity(tally, "sentences", said, _identity)
+    listed = [sentence for sentence in report["sentences"] if sentence["kind"] in of_answer]
+    claimed = by_identity(tally, "sentences", listed, _identity)
     due = {}
     for workload in evidence.workloads():
-        own = {sentence["kind"]: sentence["values"] for sentence in said if sentence["workload"] == workload}
-        sentences = [*_headline(report, evidence, workload, own)]
-        sentences += beside_answer.expected(report, evidence, workload, own)
+        by_kind = {sentence["kind"]: sentence["values"] for sentence in listed if sentence["workload"] == workload}
+        sentences = [*_headline(report, evidence, workload, by_kind)]
+        sentences += beside_answer.expected(report, evidence, workload, by_kind)
         for kind, values, text in sentences:
-            named = own.get(kind, {})
+            named = by_kind.get(kind, {})
             values = {key: UNCHECKED for key, value in named.items() if isinstance(value, str)} | values
             made = {"kind": kind, "workload": workload, "values": values, "template": UNCHECKED, "text": text}
             due[_identity(made)] = made
     compare(tally, "sentences", claimed, due)
-    for sentence in said:
+    for sentence in listed:
         filled = str(sentence["template"]).format(**sentence["values"])
         tally.note(filled == sentence["text"], f"sentences: {sentence['kind']}: its values do not make its text")
-    _joined(report, evidence, said, tally)
+    _joined(report, evidence, listed, tally)
 
 
-def _joined(report: Record, evidence: Evidence, said: list[Record], tally: AuditResult) -> None:
+def _joined(report: Record, evidence: Evidence, sentences: list[Record], tally: AuditResult) -> None:
     """Whether `answer` and `headlines` are these sentences."""
     whole, headlines = [], []
     for workload in evidence.workloads():
-        own = [sentence for sentence in said if sentence["workload"] == workload]
-        first = [sentence["text"] for sentence in own if sentence["kind"] in HEADLINES]
+        of_workload = [sentence for sentence in sentences if sentence["workload"] == workload]
+        first = [sentence["text"] for sentence in of_workload if sentence["kind"] in HEADLINES]
         headlines.append(" ".join(first))
-        whole += [*first, *(sentence["text"] for sentence in own if sentence["kind"] in beside_answer.KINDS)]
+        whole += [*first, *(sentence["text"] for sentence in of_workload if sentence["kind"] in beside_answer.KINDS)]
     tally.note(report["answer"] == " ".join(whole), "answer: it is not made of the sentences")
     tally.note(report["headlines"] == headlines, "headlines: they are not made of the sentences")
 
@@ -66,7 +66,7 @@ def _identity(sentence: Record) -> str:
 
 
 def _headline(
-    report: Record, evidence: Evidence, workload: str, own: Mapping[str, Record]
+    report: Record, evidence: Evidence, workload: str, by_kind: Mapping[str, Record]
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
     """The kinds, numbers and texts that are due."""
     records = [record for record in report["best"] if record["workload"] == workload and record["among"] is None]
@@ -78,7 +78,7 @@ def _headline(
     leader, others = record["leader"], [each for each in record["candidates"] if each != record["leader"]]
     kind = "only setting" if record["next"] is None else "best so far" if others else "best"
     sample = evidence.sample(workload, leader, metric)
-    claimed, numbers = own[kind], mean_of(sample, metric)
+    claimed, numbers = by_kind[kind], mean_of(sample, metric)
     bound = "≥" if sample.num_short else ""
     to = workload.rpartition(" to ")[2] if " to " in workload and metric in OF_TARGETS else ""
     words = phrases.figure(claimed, bound, metric, to)
@@ -95,7 +95,7 @@ def _headline(
     so_far, name = " so far" if others else "", name if lead else phrases.begun(name)
     yield kind, numbers | ahead, f"{lead}{name} {verb} {best}{so_far}: {words}{text}."
     if others:
-        yield _not_told(report, evidence, workload, record, own)
+        yield _undecided(report, evidence, workload, record, by_kind)
 
 
 def mean_of(sample: Observations, metric: str) -> dict[str, Any]:
@@ -164,8 +164,8 @@ def _price(evidence: Evidence, workload: str, leader: Labels, other: Labels) -> 
     return spent[0] / spent[1], "GPU-seconds" if on_gpus else "process-seconds"
 
 
-def _not_told(
-    report: Record, evidence: Evidence, workload: str, record: Record, own: Mapping[str, Record]
+def _undecided(
+    report: Record, evidence: Evidence, workload: str, record: Record, by_kind: Mapping[str, Record]
 ) -> tuple[str, dict[str, Any], str]:
     """That others may be the best, too, and how many more runs would tell."""
     leader, metric = record["leader"], evidence.metric
@@ -175,14 +175,14 @@ def _not_told(
     if few:
         every = len(few) == len(samples)
         kind = "one run each" if every else "one run of some"
-        values, words = _further(evidence, workload, [(each, 3) for each in (leader, *others)], own[kind])
+        values, words = _further(evidence, workload, [(each, 3) for each in (leader, *others)], by_kind[kind])
         advice = f"; start with {words}" if words else ""
         who = "each" if every else f"of {phrases.listed([*map(phrases.called, few)], 'and')}"
         return kind, values, f"One run {who} is too few to tell{advice}."
     named = phrases.listed([*map(phrases.called, others)], "or")
     text, tied = f"That cannot be told apart from {named}", {"tied": [*map(name_of, others)]}
     following = record["next"]
-    if others == [following] and own["best so far"]["factor"] is not None:
+    if others == [following] and by_kind["best so far"]["factor"] is not None:
         text = "These runs cannot tell the two apart"
     [sides] = [
         (pair["better"], pair["worse"])
@@ -192,9 +192,9 @@ def _not_told(
         and following in (pair["better"], pair["worse"])
     ]
     better, worse = (evidence.sample(workload, side, metric) for side in sides)
-    wanted = would_tell(better, worse, level(record["num_tested"]))
-    sizes = [*zip(sides, (wanted.better, wanted.worse), strict=True)] if wanted else []
-    values, words = _further(evidence, workload, sizes, own.get("cannot tell yet", {}))
+    needed = would_tell(better, worse, level(record["num_tested"]))
+    sizes = [*zip(sides, (needed.better, needed.worse), strict=True)] if needed else []
+    values, words = _further(evidence, workload, sizes, by_kind.get("cannot tell yet", {}))
     if not words:
         return "cannot tell", tied, f"{text}."
     it = f" it from {phrases.called(following)}" if len(others) > 1 else ""
@@ -203,11 +203,11 @@ def _not_told(
 
 
 def _further(
-    evidence: Evidence, workload: str, wanted: list[tuple[Labels, int]], claimed: Record
+    evidence: Evidence, workload: str, sizes: list[tuple[Labels, int]], claimed: Record
 ) -> tuple[dict[str, Any], str]:
     """How many runs each setting still needs, and how long these take by what its runs took."""
-    have = [len(evidence.sample(workload, setting, evidence.metric)) for setting, _ in wanted]
-    more = [(setting, total - n) for (setting, total), n in zip(wanted, have, strict=True) if total > n]
+    have = [len(evidence.sample(workload, setting, evidence.metric)) for setting, _ in sizes]
+    more = [(setting, total - n) for (setting, total), n in zip(sizes, have, strict=True) if total > n]
     ended = {name_of(setting): [*evidence.ended(workload, setting).values()] for setting, _ in more}
     imported = any(run.params.get("program") == "imported" for runs in ended.values() for run in runs)
     if imported or any("seed" in setting for setting, _ in more):
@@ -217,7 +217,7 @@ def _further(
     seconds = sum(lasted) if lasted and all(lasted) else None
     values = {"more": {name_of(setting): number for setting, number in more}, "seconds": Near(seconds, 1e-6)}
     words = phrases.further(
-        {phrases.called(setting): number for setting, number in more}, [total for _, total in wanted]
+        {phrases.called(setting): number for setting, number in more}, [total for _, total in sizes]
     )
     takes = f" ({phrases.span(claimed['seconds'])})" if words and seconds is not None else ""
     return values, words + takes

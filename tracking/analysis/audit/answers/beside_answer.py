@@ -18,17 +18,17 @@ Record = Mapping[str, Any]
 Due = tuple[str, dict[str, Any], str]
 
 
-def expected(report: Record, evidence: Evidence, workload: str, own: Mapping[str, Record]) -> Iterator[Due]:
-    """The kinds, numbers and texts that are due; `own` are the report's sentences of the workload, by kind."""
+def expected(report: Record, evidence: Evidence, workload: str, by_kind: Mapping[str, Record]) -> Iterator[Due]:
+    """The kinds, numbers and texts that are due; `by_kind` are the report's sentences of the workload, by kind."""
     records = [record for record in report["best"] if record["workload"] == workload and record["among"] is None]
     if records:
         leader = records[0]["leader"]
         yield from _more_often(report, workload, leader)
         yield from _misses(evidence, workload)
-    yield from _not_counted(report, evidence, workload, own.get("not counted", {}))
+    yield from _not_counted(report, evidence, workload, by_kind.get("not counted", {}))
     if records:
-        yield from _cheapest(evidence, workload, leader, own)
-        yield from _limit(evidence, workload, leader, own.get("limit", {}))
+        yield from _cheapest(evidence, workload, leader, by_kind)
+        yield from _limit(evidence, workload, leader, by_kind.get("limit", {}))
 
 
 def _more_often(report: Record, workload: str, leader: Labels) -> Iterator[Due]:
@@ -88,7 +88,7 @@ def _not_counted(report: Record, evidence: Evidence, workload: str, claimed: Rec
         yield "not counted", shown, f"{num} of {total} runs {verb} not counted: {numbers}."
 
 
-def _cheapest(evidence: Evidence, workload: str, leader: Labels, own: Mapping[str, Record]) -> Iterator[Due]:
+def _cheapest(evidence: Evidence, workload: str, leader: Labels, by_kind: Mapping[str, Record]) -> Iterator[Due]:
     """The numbers are those of the setting that is named, which has the lowest mean where no run stopped short."""
     samples = {}
     for setting in evidence.settings(workload):
@@ -96,8 +96,8 @@ def _cheapest(evidence: Evidence, workload: str, leader: Labels, own: Mapping[st
             samples[phrases.called(setting)] = sample
     if len(samples) < 2 or not any(sample.numbers for sample in samples.values()) or evidence.metric == COST:
         return
-    kind = "cheapest" if "cheapest" in own else "cheapest too"
-    claimed = own[kind]
+    kind = "cheapest" if "cheapest" in by_kind else "cheapest too"
+    claimed = by_kind[kind]
     # Its record has the name as it begins a sentence.
     named = {phrases.begun(other): other for other in samples}
     name = named[claimed["setting"]] if kind == "cheapest" else phrases.called(leader)

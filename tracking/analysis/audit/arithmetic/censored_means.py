@@ -95,10 +95,10 @@ def ratio(key: str, own: Observations, base: Observations, growth: float, same: 
     None where a mean or the direction is not known, or both means are only known to be at least so large.
     """
     direction = quantities.better(key)
-    mine, others = moments_of(own), moments_of(base)
-    if mine is None or others is None or direction is None:
+    own_moments, others = moments_of(own), moments_of(base)
+    if own_moments is None or others is None or direction is None:
         return None
-    (n, top, top_error, _), (m, bottom, bottom_error, _) = mine, others
+    (n, top, top_error, _), (m, bottom, bottom_error, _) = own_moments, others
     if same:
         return (n, 1.0, None, None), ""
     if own.num_short and base.num_short:

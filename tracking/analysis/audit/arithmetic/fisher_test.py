@@ -15,8 +15,8 @@ def tables(first: Observations, second: Observations) -> tuple[Table, Table]:
     A run that was stopped before is in no count, nor is one whose budget was spent nobody knows when.
     """
     by = min((when for side in (first, second) for when in side.missed if when > 0), default=math.inf)
-    (own, n), (other, m) = ((_arrived(side, by), _known(side, by)) for side in (first, second))
-    return (own, n, other, m, by), (other, m, own, n, by)
+    (arrived, n), (other_arrived, m) = ((_arrived(side, by), _known(side, by)) for side in (first, second))
+    return (arrived, n, other_arrived, m, by), (other_arrived, m, arrived, n, by)
 
 
 def _arrived(side: Observations, by: float) -> int:

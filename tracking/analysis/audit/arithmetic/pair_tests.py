@@ -122,14 +122,14 @@ def sooner_p(sooner: Observations, later: Observations) -> float | None:
         return None
     if not sooner.num_short + later.num_short:
         return _p_of_means(sooner, later)
-    there = later.stopped_behind(max(sooner.numbers, default=0.0))
-    if len(there) < 2:
+    at_risk = later.stopped_behind(max(sooner.numbers, default=0.0))
+    if len(at_risk) < 2:
         return 1.0
     if sooner.num_short:
-        return p_by_ranks(sooner, there)
-    bounds = there.at_least(max(sooner.largest, there.largest))
-    tail = p_below_bounds(sooner.numbers, bounds, (sooner.interval, there.interval))
-    return min(1.0, max(3 * tail, 0.5 ** (len(sooner) + len(there))))
+        return p_by_ranks(sooner, at_risk)
+    bounds = at_risk.at_least(max(sooner.largest, at_risk.largest))
+    tail = p_below_bounds(sooner.numbers, bounds, (sooner.interval, at_risk.interval))
+    return min(1.0, max(3 * tail, 0.5 ** (len(sooner) + len(at_risk))))
 
 
 def _with_shares(pair: PairTest, name: str, first: Observations, other: str, second: Observations) -> PairTest:

@@ -12,9 +12,9 @@ from tracking.analysis.audit.arithmetic.t_tests import p_of_distance
 
 def won(sooner: Observations, later: Observations) -> numpy.ndarray:
     """For each pair of runs (n x m), whether the first is known to be the sooner one."""
-    others = numpy.array([*later.numbers, *later.censored, *later.never * [math.inf]])
-    own = numpy.array([*sooner.numbers, *sooner.num_short * [math.inf]])
-    return own[:, None] < others[None, :]
+    later_times = numpy.array([*later.numbers, *later.censored, *later.never * [math.inf]])
+    times = numpy.array([*sooner.numbers, *sooner.num_short * [math.inf]])
+    return times[:, None] < later_times[None, :]
 
 
 def p_by_ranks(sooner: Observations, later: Observations) -> float:

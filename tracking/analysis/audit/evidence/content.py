@@ -23,9 +23,9 @@ class Content:
 
     def figure(self, workload: str, setting: Labels, heading: str) -> Mapping[str, Any]:
         """Empty where the report has no such figure."""
-        which = (workload, dict(setting), heading)
+        place = (workload, dict(setting), heading)
         figures = self.report["figures"]
-        return next((each for each in figures if (each["workload"], each["setting"], each["figure"]) == which), {})
+        return next((each for each in figures if (each["workload"], each["setting"], each["figure"]) == place), {})
 
     def cell(self, workload: str, setting: Labels, heading: str) -> str:
         """A figure as a table prints it, with its n if that is not the row's."""

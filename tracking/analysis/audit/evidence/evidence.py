@@ -59,8 +59,8 @@ class Evidence:
     def better(self, workload: str, key: str) -> str | None:
         """Which way a metric is better, by the catalogue or by the configs of the workload's runs."""
         runs = [self.runs[run_id] for run_id in self.members(workload)]
-        said = {way for run in runs if (way := quantities.better(key, run.directions))}
-        return said.pop() if len(said) == 1 else None
+        directions = {way for run in runs if (way := quantities.better(key, run.directions))}
+        return directions.pop() if len(directions) == 1 else None
 
     def counts(self, run: JournalFigures) -> bool:
         return run.counts(with_missed=self._with_missed)
@@ -112,10 +112,10 @@ class Evidence:
 
     def sample(self, workload: str, setting: Labels, key: str) -> Observations:
         """A setting's values of a figure, with the bounds from runs that stopped short of the target."""
-        which = (workload, *setting.items(), key)
-        if which not in self._samples:
-            self._samples[which] = self._sample(workload, setting, key)
-        return self._samples[which]
+        cache_key = (workload, *setting.items(), key)
+        if cache_key not in self._samples:
+            self._samples[cache_key] = self._sample(workload, setting, key)
+        return self._samples[cache_key]
 
     def _sample(self, workload: str, setting: Labels, key: str) -> Observations:
         sample = observed(self.all_of(workload, setting).values(), key)

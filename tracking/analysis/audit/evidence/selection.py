@@ -40,14 +40,14 @@ def read(roots: Sequence[Path]) -> tuple[dict[str, JournalFigures], dict[str, st
 
 def _is_plain(folder: Path) -> bool:
     """Whether a folder's inputs are regular files: a link could lead elsewhere, and a pipe never ends."""
-    there = [folder / name for name in READ if os.path.lexists(folder / name)]
-    return all(path.is_file() and not path.is_symlink() for path in there)
+    present = [folder / name for name in READ if os.path.lexists(folder / name)]
+    return all(path.is_file() and not path.is_symlink() for path in present)
 
 
 def selected(selector: str, runs: Mapping[str, JournalFigures], sweeps: Mapping[str, str]) -> set[str]:
     """The uids of the runs that a selector names: a folder by its path, or elsewhere by its name."""
     path, name = Path(selector).resolve(), Path(selector).name
-    by_path = {uid for uid, run in runs.items() if path in [(own := run.folder.resolve()), *own.parents]}
+    by_path = {uid for uid, run in runs.items() if path in [(folder := run.folder.resolve()), *folder.parents]}
     if by_path:
         return by_path
     of_sweep = {uid for uid, run in runs.items() if run.tags.get("sweep", "") in {name, sweeps.get(selector)} - {""}}

@@ -83,8 +83,8 @@ class JournalRun:
     @property
     def job(self) -> tuple[str, str] | None:
         """The job that it is an attempt of: sweep and configuration; None outside of sweeps."""
-        said = self.tags.get("sweep"), self.tags.get("config_hash")
-        return (str(said[0]), str(said[1])) if all(said) else None
+        names = self.tags.get("sweep"), self.tags.get("config_hash")
+        return (str(names[0]), str(names[1])) if all(names) else None
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -113,10 +113,10 @@ class JournalRun:
         """The direction of each metric, "lower" or "higher", from the config or a target."""
         config = self.config if (self.folder / "config.yaml").exists() else {}
         model, program = ((config.get(part) or {}).get("metrics") or {} for part in ("model", "program"))
-        said = {name: value[-1] if isinstance(value, list) and value else value for name, value in model.items()}
-        said |= {metric_name(key): value[-1] for key, value in program.items() if isinstance(value, list)}
-        said |= {name: LOWER if value.startswith("<=") else HIGHER for name, value in self.targets.items()}
-        return {name: way for name, way in said.items() if way in (LOWER, HIGHER)}
+        directions = {name: value[-1] if isinstance(value, list) and value else value for name, value in model.items()}
+        directions |= {metric_name(key): value[-1] for key, value in program.items() if isinstance(value, list)}
+        directions |= {name: LOWER if value.startswith("<=") else HIGHER for name, value in self.targets.items()}
+        return {name: way for name, way in directions.items() if way in (LOWER, HIGHER)}
 
     @property
     def title(self) -> str:
@@ -126,7 +126,7 @@ class JournalRun:
         return f"{model} on {dataset}" + (f" to {target}" if target else ", no target")
 
     @cached_property
-    def asked(self) -> dict[str, str]:
+    def configured(self) -> dict[str, str]:
         """The workload as config.yaml has it, by the params' names; empty without a config."""
         if not (self.folder / "config.yaml").exists():
             return {}
@@ -135,9 +135,9 @@ class JournalRun:
         if (target := self.config.get("target")) is not None:
             named = str(self.params.get("target_metric", "")).split(",")[0]
             targets[next(iter(targets or model.get("metrics") or [named]))] = target
-        said = {"model": model.get("name"), "dataset": dataset.get("name")}
-        said |= {"target_metric": ",".join(targets), "target_value": ",".join(map(_written, targets.values()))}
-        return {key: str(value) for key, value in said.items() if value}
+        workload = {"model": model.get("name"), "dataset": dataset.get("name")}
+        workload |= {"target_metric": ",".join(targets), "target_value": ",".join(map(_written, targets.values()))}
+        return {key: str(value) for key, value in workload.items() if value}
 
     @cached_property
     def hit_row(self) -> int | None:
@@ -228,9 +228,9 @@ class JournalRun:
     def _label(self, axis: str) -> str:
         short = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
         for name in (axis, short.get(axis, axis), "/".join(axis.replace("model.", "", 1).split("."))):
-            for said in (self.params, self.tags):
-                if said.get(name) not in (None, ""):
-                    return str(said[name])
+            for labels in (self.params, self.tags):
+                if labels.get(name) not in (None, ""):
+                    return str(labels[name])
         node: Any = self.config
         for part in axis.split("."):
             node = node.get(part, "(none)") if isinstance(node, dict) else "(none)"

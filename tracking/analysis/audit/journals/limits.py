@@ -61,21 +61,21 @@ def shares(rows: Sequence[Row], folder: Path) -> dict[str, float]:
 def utilization(rows: Sequence[Row], folder: Path) -> dict[str, float]:
     """The means over the training by metric, and the slowest pair's copy."""
     _, timed, total = _of_the_clock(rows)
-    said = _means(rows, _training(timed)) if total else {}
-    busy = {key: said[name] for key, name in UTILIZATION.items() if name in said}
+    means = _means(rows, _training(timed)) if total else {}
+    busy = {key: means[name] for key, name in UTILIZATION.items() if name in means}
     slowest = _slowest_pair(folder) if total else None
     copied = {} if slowest is None else {quantities.CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC: slowest / 1e6}
     return busy | copied
 
 
-def rounded(value: float | None, digits: int, said: float | None) -> float | None:
+def rounded(value: float | None, digits: int, journaled: float | None) -> float | None:
     """A value to the digits that are journaled; in the middle of two, the one that the journal has."""
     if value is None:
         return None
-    own = round(value, digits)
-    is_middle = math.isclose(abs(value - own), 0.5 * 10**-digits, rel_tol=0.0, abs_tol=EXACT * max(1.0, abs(value)))
-    either = {own, round(value + math.copysign(0.6 * 10**-digits, value - own), digits)} if is_middle else {own}
-    return said if said in either else own
+    near = round(value, digits)
+    is_middle = math.isclose(abs(value - near), 0.5 * 10**-digits, rel_tol=0.0, abs_tol=EXACT * max(1.0, abs(value)))
+    either = {near, round(value + math.copysign(0.6 * 10**-digits, value - near), digits)} if is_middle else {near}
+    return journaled if journaled in either else near
 
 
 def place(rows: Sequence[Row], folder: Path) -> dict[str, float]:
@@ -142,42 +142,42 @@ def _in_order(
     if late:
         yield "data", max(0.0, max(late) / 1e3 / total - phases.get("selfplay", 0.0))
     exchanged = [row["values"]["mean_ms"] for row in events if row["key"] == "gradient_exchange"]
-    there = waits.exchanges(windows)
-    if any(there):
-        yield "exchange", min(there) / 1e3 / total
+    exchange_waits = waits.exchanges(windows)
+    if any(exchange_waits):
+        yield "exchange", min(exchange_waits) / 1e3 / total
     elif exchanged:
         yield "exchange", exchanged[0] * sum(len(window.get("step_ms") or []) for window in windows) / 1e3 / total
     collected, updated = (waits.sums(windows, f"rank_{name}_ms") for name in ("gc", "update"))
     if collected:
         yield "gc", max(collected) / 1e3 / total
-    if there:
+    if exchange_waits:
         yield "imbalance", waits.waited_in_vain(windows) / 1e3 / total
-    said = _means(rows, spans)
+    means = _means(rows, spans)
     data = max(0.0, max(late, default=0.0) / 1e3 / total - phases.get("selfplay", 0.0))
     waited = min(training, data + max(collected, default=0.0) / 1e3 / total)
-    if "engine_activity" in said:
-        yield "host", training * (1 - said["engine_activity"] / 100) - waited
+    if "engine_activity" in means:
+        yield "host", training * (1 - means["engine_activity"] / 100) - waited
     for name, share in phases.items():
-        yield name, share * said.get("engine_activity", 100) / 100
+        yield name, share * means.get("engine_activity", 100) / 100
     training = max(0.0, training - sum(phases.values()))
     work = {"dram": "dram_bandwidth", "tensor": "tensor_activity", "fp32": "fp32_activity"}
     reached = _reached(rows, folder)
-    parts = {name: training * said[work[name]] / most for name, most in reached.items() if work[name] in said}
+    parts = {name: training * means[work[name]] / most for name, most in reached.items() if work[name] in means}
     yield from sorted(parts.items(), key=lambda part: -part[1])
-    if "sm_clock" in said:
-        held = max(said.get("power_throttled", 0.0), said.get("thermal_throttled", 0.0))
-        yield "power", training * held / 100 * (1 - said["sm_clock"] / 100)
-    if {"engine_activity", "sm_activity"} <= said.keys():
-        yield "kernels", max(0.0, training * (said["engine_activity"] - said["sm_activity"]) / 100)
-    if ON_GPU & said.keys():
+    if "sm_clock" in means:
+        held = max(means.get("power_throttled", 0.0), means.get("thermal_throttled", 0.0))
+        yield "power", training * held / 100 * (1 - means["sm_clock"] / 100)
+    if {"engine_activity", "sm_activity"} <= means.keys():
+        yield "kernels", max(0.0, training * (means["engine_activity"] - means["sm_activity"]) / 100)
+    if ON_GPU & means.keys():
         return
     update = max(updated, default=0.0) / 1e3 / total
     if updated:
         yield "update", update
-    if "run_cpu" in said:
-        yield "processor", (training - update) * said["run_cpu"] / 100
-    if "neighbours_cpu" in said:
-        yield "neighbours", training * said["neighbours_cpu"] / 100
+    if "run_cpu" in means:
+        yield "processor", (training - update) * means["run_cpu"] / 100
+    if "neighbours_cpu" in means:
+        yield "neighbours", training * means["neighbours_cpu"] / 100
 
 
 def _phases(rows: Sequence[Row], total: float) -> dict[str, float]:

@@ -33,18 +33,18 @@ class JournalFigures(JournalRun):
     def _computed(self, key: str) -> float | None:
         if key.startswith(BEST):
             return self.best(key.removeprefix(BEST))
-        if key.startswith(NEWER) and self.said(key) is None:
+        if key.startswith(NEWER) and self.journaled(key) is None:
             return None
         if key.startswith(limits.PREFIX):
             share = self.shares.get(key.removeprefix(limits.PREFIX).removesuffix("_fraction"))
-            return limits.rounded(share, limits.SHARE_DIGITS, self.said(key))
+            return limits.rounded(share, limits.SHARE_DIGITS, self.journaled(key))
         if key.startswith(limits.ROUNDED):
-            return limits.rounded(self.busy.get(key), limits.DIGITS, self.said(key))
+            return limits.rounded(self.busy.get(key), limits.DIGITS, self.journaled(key))
         if key.startswith(limits.PREFIXES):
             return self.busy.get(key)
-        return COMPUTED[key](self) if key in COMPUTED else self.said(key)
+        return COMPUTED[key](self) if key in COMPUTED else self.journaled(key)
 
-    def said(self, key: str) -> float | None:
+    def journaled(self, key: str) -> float | None:
         """The newest journaled value of a metric that no event tells; at one time the largest, as in MLflow."""
         rows = [row for row in self.rows if row["kind"] == "metrics" and key in row["values"]]
         values = [(row.get("step") or 0, row["time_ms"], float(row["values"][key])) for row in rows]
@@ -77,8 +77,8 @@ class JournalFigures(JournalRun):
         ]
         values = sorted(row[metric] for row in evaluated if math.isfinite(row.get(metric, math.nan)))
         ends = {LOWER: values[0], HIGHER: values[-1]} if values else {}
-        said = self.said(BEST + metric)
-        return ends.get(self.directions.get(metric, ""), said if said in ends.values() else None)
+        journaled = self.journaled(BEST + metric)
+        return ends.get(self.directions.get(metric, ""), journaled if journaled in ends.values() else None)
 
     def epochs_trained(self) -> float | None:
         """The trained part of an epoch that ended early; None if that is not known."""
@@ -89,34 +89,34 @@ class JournalFigures(JournalRun):
 
     def flops_utilization(self) -> float | None:
         """What the run says, corrected by how far its rate is from its windows': FLOPs are counted, not journaled."""
-        said = self.merged("metrics")
-        claimed, rate = said.get(quantities.THROUGHPUT_MODEL_FLOPS_UTILIZATION), self.samples_per_sec()
+        journaled = self.merged("metrics")
+        claimed, rate = journaled.get(quantities.THROUGHPUT_MODEL_FLOPS_UTILIZATION), self.samples_per_sec()
         if claimed is None or rate is None:
             return None
-        return float(claimed * rate / said[quantities.THROUGHPUT_SAMPLES_PER_SEC])
+        return float(claimed * rate / journaled[quantities.THROUGHPUT_SAMPLES_PER_SEC])
 
     def at_least(self, key: str) -> float | None:
         """The lower bound of a figure to accuracy of a run that did not get there; None if that is not known.
 
         As the run said it: of one that failed, only where a row of its journal has it.
         """
-        said = {name for row in self.rows if row["kind"] == "metrics" for name in row["values"]}
+        journaled = {name for row in self.rows if row["kind"] == "metrics" for name in row["values"]}
         if key == quantities.TIME_TO_ACCURACY_SEC:
-            if quantities.TIME_CENSORED_SEC in said:
+            if quantities.TIME_CENSORED_SEC in journaled:
                 return self.timed_sec() if self.ended else self.sec_to_last_event()
             return self._trained_sec() + self._spans("eval", "checkpoint") if self.ended else None
         if key == quantities.TIME_TO_ACCURACY_TRAIN_SEC:
-            return self._trained_sec() if self.ended or quantities.TIME_TRAIN_SEC in said else None
+            return self._trained_sec() if self.ended or quantities.TIME_TRAIN_SEC in journaled else None
         if key == quantities.EPOCHS_TO_ACCURACY:
             epochs = [row["values"].get("epoch_num") for row in self.rows if row.get("key") == EVALUATED]
             return float(epochs[-1]) if epochs and epochs[-1] is not None else None
         if key == quantities.EVALUATIONS_TO_ACCURACY:
-            return (self.last_evaluation() or (0.0, 0.0))[0] if quantities.EVALUATIONS_CENSORED in said else None
+            return (self.last_evaluation() or (0.0, 0.0))[0] if quantities.EVALUATIONS_CENSORED in journaled else None
         if key == quantities.ENERGY_TO_ACCURACY_JOULES:
-            return self.said(quantities.ENERGY_JOULES)
+            return self.journaled(quantities.ENERGY_JOULES)
         if key == quantities.ENERGY_TO_ACCURACY_KWH:
-            return self.said(quantities.ENERGY_KWH)
-        if key == quantities.COST_TO_ACCURACY_USD and quantities.COST_USD in said:
+            return self.journaled(quantities.ENERGY_KWH)
+        if key == quantities.COST_TO_ACCURACY_USD and quantities.COST_USD in journaled:
             return self.usd(self.timed_sec() if self.ended else self.sec_to_last_event())
         return None
 
@@ -211,8 +211,8 @@ class JournalFigures(JournalRun):
         stretches: dict[tuple[int, int], list[list[float]]] = {}
         for window in steady:
             stretches.setdefault((window["epoch_num"], window.get("section", 0)), []).append(window["rank_ms"])
-        for own in stretches.values():
-            milliseconds += max(math.fsum(rank) for rank in zip(*own, strict=True))
+        for rank_times in stretches.values():
+            milliseconds += max(math.fsum(rank) for rank in zip(*rank_times, strict=True))
         if not milliseconds or any(count not in window for window in steady for count in counts):
             return None
         rate: float = 1e3 * sum(window[count] for window in steady for count in counts) / milliseconds

@@ -23,11 +23,11 @@ def exchanges(windows: Windows) -> list[float]:
 def waited_in_vain(windows: Windows) -> float:
     """What the others wait for the rank that waits least, less what its data and its collections take longer."""
     several = [window for window in windows if len(window.get("rank_exchange_ms") or []) > 1]
-    there = sums(several, "rank_exchange_ms")
-    slow = there.index(min(there))
+    exchange_waits = sums(several, "rank_exchange_ms")
+    slow = exchange_waits.index(min(exchange_waits))
 
     def beyond(field: str) -> float:
-        values = sums([window for window in several if len(window.get(field) or []) == len(there)], field)
+        values = sums([window for window in several if len(window.get(field) or []) == len(exchange_waits)], field)
         others = [value for rank, value in enumerate(values) if rank != slow]
         return values[slow] - sum(others) / len(others) if others else 0.0
 

@@ -35,10 +35,10 @@ def within(content: Content) -> Rows:
     for workload in evidence.workloads():
         for limit in limits:
             number, unit = re.fullmatch(r"([\d.]+)([a-z]+)", limit).groups()  # type: ignore[union-attr]
-            there = _settings_by(evidence, workload, float(number) * IN_SECONDS[unit])
-            if there:
-                rows[f"{workload} {limit}"] = {"workload": workload, "within": limit, **_smallest(evidence, there)}
-                rows[f"{workload} {limit}"] |= _cheapest(evidence, workload, there)
+            measured = _settings_by(evidence, workload, float(number) * IN_SECONDS[unit])
+            if measured:
+                rows[f"{workload} {limit}"] = {"workload": workload, "within": limit, **_smallest(evidence, measured)}
+                rows[f"{workload} {limit}"] |= _cheapest(evidence, workload, measured)
     costs = ("cheapest", "its cost (USD)", "its time to accuracy", "its runs in time")
     if not any(row["cheapest"] or row["priced"] for row in rows.values()):
         return {name: {key: row[key] for key in row.keys() - {*costs, "priced"}} for name, row in rows.items()}
@@ -49,7 +49,7 @@ Beside = tuple[Labels, Moments, str, int, int, float]  # setting, its time, a bo
 
 
 def _settings_by(evidence: Evidence, workload: str, limit_sec: float) -> list[Beside]:
-    there = []
+    measured = []
     for setting in evidence.settings(workload):
         sample = evidence.sample(workload, setting, TIME)
         moments, devices = moments_of(sample), evidence.devices(workload, setting)
@@ -57,13 +57,13 @@ def _settings_by(evidence: Evidence, workload: str, limit_sec: float) -> list[Be
         n = len(known) + len(evidence.short(workload, setting))
         if moments and n and devices:
             good = len([time for time in sample.numbers if time <= limit_sec])
-            there.append((setting, moments, "≥" if sample.num_short else "", good, n, devices))
-    return there
+            measured.append((setting, moments, "≥" if sample.num_short else "", good, n, devices))
+    return measured
 
 
-def _smallest(evidence: Evidence, there: Sequence[Beside]) -> dict[str, object]:
-    whole = sorted((each for each in there if each[3] == each[4]), key=lambda each: (each[5], each[1][1]))
-    chosen = whole[0] if whole else sorted(there, key=lambda each: (-each[3] / each[4], each[1][1]))[0]
+def _smallest(evidence: Evidence, measured: Sequence[Beside]) -> dict[str, object]:
+    whole = sorted((each for each in measured if each[3] == each[4]), key=lambda each: (each[5], each[1][1]))
+    chosen = whole[0] if whole else sorted(measured, key=lambda each: (-each[3] / each[4], each[1][1]))[0]
     setting, moments, sign, good, n, devices = chosen
     name = name_of(setting) if whole else f"none; nearest: {name_of(setting)}"
     return {
@@ -72,17 +72,17 @@ def _smallest(evidence: Evidence, there: Sequence[Beside]) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _cheapest(evidence: Evidence, workload: str, there: Sequence[Beside]) -> dict[str, object]:
-    costs = [moments_of(evidence.sample(workload, each[0], COST)) for each in there]
+def _cheapest(evidence: Evidence, workload: str, measured: Sequence[Beside]) -> dict[str, object]:
+    costs = [moments_of(evidence.sample(workload, each[0], COST)) for each in measured]
     order = [
         (bool(each[2]), cost[1], each[1][1], place)
-        for place, (cost, each) in enumerate(zip(costs, there, strict=True))
+        for place, (cost, each) in enumerate(zip(costs, measured, strict=True))
         if cost and each[3] == each[4]
     ]
     if not order:
         blank = dict.fromkeys(("cheapest", "its cost (USD)", "its time to accuracy", "its runs in time"), "")
         return blank | {"priced": any(costs)}
-    setting, moments, sign, good, n, _ = there[min(order)[3]]
+    setting, moments, sign, good, n, _ = measured[min(order)[3]]
     return {
         "cheapest": name_of(setting), "its cost (USD)": mean_of(evidence.sample(workload, setting, COST), 1.0, COST),
         "its time to accuracy": clock_text(moments, sign), "its runs in time": _proof(good, n), "priced": True,

@@ -35,8 +35,8 @@ def gains(content: Content) -> Rows:
     for workload, setting, base in pairs if {*shown} - {TIME} else ():
         row: Rows = {"workload": workload, "setting": name_of(setting)}
         for key in shown:
-            own, over, scale = GAINS[key]
-            row[own] = mean_of(evidence.sample(workload, setting, key), scale, key)
+            heading, over, scale = GAINS[key]
+            row[heading] = mean_of(evidence.sample(workload, setting, key), scale, key)
             row[over] = gain_of(evidence, workload, setting, base, key)
         rows[f"{workload} {name_of(setting)}"] = row
     return rows
@@ -48,9 +48,11 @@ def gaps(content: Content) -> Rows:
         groups: dict[str, dict[str, list[float]]] = {}  # by hardware, then by what else a setting is
         for setting in evidence.settings(workload):
             if numbers := evidence.values(workload, setting, metric):
-                own, rest = ({axis: value for axis, value in setting.items() if (axis in HARDWARE) is wanted}
+                group, rest = ({axis: value for axis, value in setting.items() if (axis in HARDWARE) is wanted}
                              for wanted in (True, False))  # fmt: skip
-                groups.setdefault(name_of(own) if own else "", {})[name_of(rest) if rest else ""] = [*numbers.values()]
+                groups.setdefault(name_of(group) if group else "", {})[name_of(rest) if rest else ""] = [
+                    *numbers.values()
+                ]
         for on, sets in groups.items():
             every = sorted(number for numbers in sets.values() for number in numbers)
             if len(sets) < 2 or len(every) == len(sets) or every[0] <= 0:
@@ -79,24 +81,24 @@ def jobs(content: Content) -> Rows:
             if base is None or evidence.devices(workload, base) != 1 or not devices or devices == 1:
                 continue
             own, alone = (evidence.sample(workload, each, TIME) for each in (setting, base))
-            mine, single = moments_of(own), moments_of(alone)
-            if mine is None or single is None or own.num_short or alone.num_short:
+            moments, single = moments_of(own), moments_of(alone)
+            if moments is None or single is None or own.num_short or alone.num_short:
                 continue
-            first, up_to = _first(mine, single, devices)
+            first, up_to = _first(moments, single, devices)
             name = name_of(setting)
             rows[f"{workload} {name} {devices:.0f}"] = {
                 "workload": workload, "setting": name, "devices": f"{devices:.0f}",
                 "jobs at once": clock_text((single[0], single[1], None, None), ""),
-                "one after the other": clock_text((mine[0], devices * mine[1], None, None), ""),
+                "one after the other": clock_text((moments[0], devices * moments[1], None, None), ""),
                 "first": first, "of up to N trainings, one job is first up to": up_to,
             }  # fmt: skip
     return rows
 
 
-def _first(mine: Moments, single: Moments, devices: float) -> tuple[str, str]:
-    factor = single[1] / mine[1]
-    if mine[2] is not None and single[2] is not None:
-        error = factor * math.hypot(mine[2] / mine[1], single[2] / single[1])
+def _first(moments: Moments, single: Moments, devices: float) -> tuple[str, str]:
+    factor = single[1] / moments[1]
+    if moments[2] is not None and single[2] is not None:
+        error = factor * math.hypot(moments[2] / moments[1], single[2] / single[1])
         if abs(factor - devices) <= 2 * error:
             return "cannot be told", ""
     return ("one job", "any number") if factor > devices else ("jobs at once", str(max(0, math.floor(factor - 1e-9))))
@@ -120,8 +122,8 @@ def traffic(content: Content) -> Rows:
                 about = {"workload": workload, "setting": name, "nodes": str(nodes)}
                 rows[f"{workload} {about['setting']} {nodes}"] = about | row
     about_all = {"workload", "setting", "nodes"}
-    said = any(cell for row in rows.values() for key, cell in row.items() if key not in about_all)
-    return rows if said else {}
+    has_traffic = any(cell for row in rows.values() for key, cell in row.items() if key not in about_all)
+    return rows if has_traffic else {}
 
 
 def _traffic(evidence: Evidence, workload: str, setting: Labels, fewest: Labels, doublings: float) -> Rows:
@@ -129,11 +131,11 @@ def _traffic(evidence: Evidence, workload: str, setting: Labels, fewest: Labels,
     for kind, names in MOVED.items():
         for words, ending in OF_TRAFFIC.items():
             both = ([*evidence.ended(workload, each).values()] for each in (setting, fewest))
-            own, first = (Observations(_sums(runs, names, ending)) for runs in both)
-            mine, base = moments_of(own), moments_of(first)
-            row[f"{kind} {words}"] = text_of(mine[1], mine[2], None) if mine else ""
-            grown = doublings and mine and base and mine[1] > 0 and base[1] > 0
-            factor = (mine[1] / base[1]) ** (1 / doublings) if grown and mine and base else 0.0
+            moved, first = (Observations(_sums(runs, names, ending)) for runs in both)
+            moments, base = moments_of(moved), moments_of(first)
+            row[f"{kind} {words}"] = text_of(moments[1], moments[2], None) if moments else ""
+            grown = doublings and moments and base and moments[1] > 0 and base[1] > 0
+            factor = (moments[1] / base[1]) ** (1 / doublings) if grown and moments and base else 0.0
             row[f"{kind} {words}, doubling"] = f"{factor:.2f}" if grown else ""
     return row
 
@@ -141,12 +143,12 @@ def _traffic(evidence: Evidence, workload: str, setting: Labels, fewest: Labels,
 def _sums(runs: Sequence[JournalFigures], names: Sequence[str], ending: str) -> list[float]:
     sums = []
     for run in runs:
-        there = [
+        bytes_moved = [
             float(value)
             for key, value in run.merged("metrics").items()
             if key.startswith(quantities.TRAFFIC) and key.endswith(ending) and _of(key.rpartition("/")[2], names)
         ]
-        sums += [math.fsum(there)] if there else []
+        sums += [math.fsum(bytes_moved)] if bytes_moved else []
     return sums
 
 

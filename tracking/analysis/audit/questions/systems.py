@@ -34,9 +34,9 @@ def systems(content: Content) -> Rows:
         if _has_one(run)
     }
     for runs in machines.values():
-        told = [read[str(run.folder)] for run in runs if str(run.folder) in read]
-        for run in runs if told else ():
-            kinds.setdefault(read.get(str(run.folder), told[0]), []).append(run)
+        described = [read[str(run.folder)] for run in runs if str(run.folder) in read]
+        for run in runs if described else ():
+            kinds.setdefault(read.get(str(run.folder), described[0]), []).append(run)
     if len(kinds) < 2:
         return {}
     rows: Rows = {}
@@ -63,10 +63,10 @@ def _has_one(run: JournalFigures) -> bool:
     return path.exists() and "host" in json.loads(path.read_text())
 
 
-def _machine(said: Mapping[str, Any]) -> dict[str, str]:
-    gpus = said.get("gpus") or []
-    links = said.get("topology", {}).get("links", {})
-    cores = said.get("topology", {}).get("cpu_affinity", {})
+def _machine(facts: Mapping[str, Any]) -> dict[str, str]:
+    gpus = facts.get("gpus") or []
+    links = facts.get("topology", {}).get("links", {})
+    cores = facts.get("topology", {}).get("cpu_affinity", {})
     names = [str(gpu.get("name", "unknown GPU")) for gpu in gpus]
     forms = {re.sub("(?i)pcie", "PCIe", form.upper()) for name in names
              for form in re.findall(r"(?i)\b(?:SXM\d?|PCIe|NVL)\b", name)[:1]}  # fmt: skip
@@ -74,7 +74,7 @@ def _machine(said: Mapping[str, Any]) -> dict[str, str]:
     near = sorted({NEAREST.index(link) for row in cards for link in row.values() if link in NEAREST})
     sizes = {gpu["memory_bytes"] / 1073741824 for gpu in gpus if "memory_bytes" in gpu}
     limits = {gpu["power_limit_watts"] for gpu in gpus if "power_limit_watts" in gpu}
-    sockets, cpu = said["host"].get("sockets"), said["host"].get("cpu")
+    sockets, cpu = facts["host"].get("sockets"), facts["host"].get("cpu")
     values = (
         " + ".join(f"{names.count(name)} x {name}" for name in sorted({*names})),
         " + ".join(sorted(forms)),

@@ -30,15 +30,15 @@ FULL = "runs out of memory (share)"
 def batches(task: Task) -> Plot | None:
     """The picture of a workload on several batch sizes; None without them, and without a time."""
     axis = next((axis for axis in AXES if any(axis in setting.labels for setting in task.settings)), "")
-    there = [setting for setting in task.settings if setting.labels.get(axis, "").isdecimal()]
-    if len({setting.labels[axis] for setting in there}) < 2:
+    with_batch = [setting for setting in task.settings if setting.labels.get(axis, "").isdecimal()]
+    if len({setting.labels[axis] for setting in with_batch}) < 2:
         return None
-    panels = [Panel(axis, words, _lines(task, there, axis, key), key) for words, key in TIMES.items()]
+    panels = [Panel(axis, words, _lines(task, with_batch, axis, key), key) for words, key in TIMES.items()]
     panels = [panel for panel in panels if panel.lines]
     if not panels:
         return None
     full: dict[str, list[Point]] = {}
-    for setting in there:
+    for setting in with_batch:
         if setting.num_out_of_memory:
             point = Point(float(setting.labels[axis]), setting.num_out_of_memory / setting.total)
             full.setdefault(_name(task, setting, axis), []).append(point)

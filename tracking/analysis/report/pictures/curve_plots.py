@@ -73,7 +73,7 @@ class CurvePlotter:
             Panel(x, metric, of_settings, f"{EVALUATION}{metric}", target=targets[metric], runs=_ids(runs))
             for (metric, x), of_settings in lines.items()
         ]
-        caption = f"{', '.join(targets)} over epochs and over time; {_said(task)}"
+        caption = f"{', '.join(targets)} over epochs and over time; {_caption(task)}"
         return drawn("accuracy", caption, charts.accuracy(panels), panels)
 
     def utilisation(self, task: Task) -> Plot | None:
@@ -95,7 +95,7 @@ class CurvePlotter:
             return None
         caption = (
             "utilisation and traffic over time, before the clock (left of 0) and on it; at the lower edge a stroke is"
-            f" where an evaluation begins, and a bar is the evaluation; {_said(task)}"
+            f" where an evaluation begins, and a bar is the evaluation; {_caption(task)}"
         )
         spans = {name: self._evaluated.get(run.id, []) for name, run in runs.items()}
         figure = charts.utilisation({panel.y: panel.lines for panel in panels}, spans)
@@ -131,11 +131,11 @@ def _ids(runs: Mapping[str, Run]) -> dict[str, str]:
 
 
 def _middles(task: Task) -> list[tuple[Setting, Run]]:
-    there = [setting for setting in task.settings if setting.runs][:MOST_LINES]
-    return [(setting, middle(setting.runs)) for setting in there]
+    with_runs = [setting for setting in task.settings if setting.runs][:MOST_LINES]
+    return [(setting, middle(setting.runs)) for setting in with_runs]
 
 
-def _said(task: Task) -> str:
-    there = sum(bool(setting.runs) for setting in task.settings)
-    of = f"{MOST_LINES} of {there} settings" if there > MOST_LINES else "each setting"
+def _caption(task: Task) -> str:
+    num_settings = sum(bool(setting.runs) for setting in task.settings)
+    of = f"{MOST_LINES} of {num_settings} settings" if num_settings > MOST_LINES else "each setting"
     return f"of {of} the run in the middle"

@@ -58,20 +58,20 @@ def share_of(setting: Setting) -> str:
 
 def shares_of(task: Task) -> str:
     """Caption: how many runs of each setting reached the target, and that means are bounds if some did not."""
-    there = [setting for setting in task.settings if setting.reached]
-    words = "; ".join(f"{setting.name} {share_of(setting)}" for setting in there[:MOST_BARS])
+    reached = [setting for setting in task.settings if setting.reached]
+    words = "; ".join(f"{setting.name} {share_of(setting)}" for setting in reached[:MOST_BARS])
     bound = (
         ", where the mean is at least what is drawn"
-        if any(setting.num_missed or setting.stopped for setting in there)
+        if any(setting.num_missed or setting.stopped for setting in reached)
         else ""
     )
-    return f". Reached the target{bound}: {words}" if there else ""
+    return f". Reached the target{bound}: {words}" if reached else ""
 
 
 def bounds_of(task: Task) -> str:
     """Caption: the settings with runs that did not reach the target; "" without any."""
-    there = [setting for setting in task.settings if setting.num_missed or setting.stopped]
-    words = "; ".join(f"{setting.name} {share_of(setting)}" for setting in there[:MOST_BARS])
+    with_bounds = [setting for setting in task.settings if setting.num_missed or setting.stopped]
+    words = "; ".join(f"{setting.name} {share_of(setting)}" for setting in with_bounds[:MOST_BARS])
     return f". ≥: the mean is at least what is drawn, since not every run reached the target: {words}" if words else ""
 
 
@@ -104,16 +104,16 @@ def clock_start_ms(run: Run, targets: Mapping[str, Target | None], store: Runs) 
     A run that older versions recorded in MLflow does not: there the first evaluation that met all targets tells, which
     ended the time to accuracy, else what came before the clock.
     """
-    if (said := run.tags.get(RUN_START_TAG, "")).isdecimal():
-        return float(said)
-    wanted = {f"{EVALUATION}{name}": target for name, target in targets.items() if target is not None}
-    if wanted and TIME in run.metrics:
-        history = store.history(run, wanted)
-        met = [
+    if (start_ms := run.tags.get(RUN_START_TAG, "")).isdecimal():
+        return float(start_ms)
+    targets_by_key = {f"{EVALUATION}{name}": target for name, target in targets.items() if target is not None}
+    if targets_by_key and TIME in run.metrics:
+        history = store.history(run, targets_by_key)
+        reaching = [
             {(step, time_ms) for step, time_ms, value in history.get(key, []) if is_met(value, target)}
-            for key, target in wanted.items()
+            for key, target in targets_by_key.items()
         ]
-        if hits := set.intersection(*met):
+        if hits := set.intersection(*reaching):
             return min(time_ms for _, time_ms in hits) - 1e3 * run.metrics[TIME]
     return run.start_ms + 1e3 * run.metrics.get(quantities.TIME_INIT_SEC, 0.0)
 

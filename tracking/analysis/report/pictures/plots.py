@@ -99,12 +99,12 @@ class Plotter:
 
     def reached(self, task: Task) -> Plot | None:
         """The share of runs that has reached the target over time, a line a setting."""
-        there = [setting for setting in task.settings if setting.measured(TIME).n][:MOST_LINES]
-        if not any(setting.measured(TIME).reached for setting in there):
+        measured = [setting for setting in task.settings if setting.measured(TIME).n][:MOST_LINES]
+        if not any(setting.measured(TIME).reached for setting in measured):
             return None
         steps: dict[str, list[Point]] = {}
         crosses: dict[str, list[Point]] = {}
-        for setting in there:
+        for setting in measured:
             times, name = setting.measured(TIME), f"{setting.name}: {share_of(setting)}"
             steps[name] = [Point(*step) for step in reached_by(times)]
             crosses[name] = [
@@ -156,9 +156,9 @@ class Plotter:
         curves = {name for panel in times.values() for name in panel}
         by_driver = [drivers for panel in times.values() for drivers in panel.values()]
         drivers = sorted({driver for points in by_driver for driver in points}, key=as_version)
-        asked = any(is_stack(axis) for setting in task.settings for axis in setting.labels)
+        has_stack_axis = any(is_stack(axis) for setting in task.settings for axis in setting.labels)
         along = any(len(points) > 1 for points in by_driver)  # a curve, and not single points
-        if max(len(drivers), len(curves)) < 2 or not (asked or along) or len(curves) > MOST_LINES:
+        if max(len(drivers), len(curves)) < 2 or not (has_stack_axis or along) or len(curves) > MOST_LINES:
             return None
         panels = {
             gpu: {name: means_of(panel[name]) for name in sorted(panel, key=as_version)}

@@ -32,7 +32,7 @@ def times_of_all(tasks: Sequence[Task]) -> Plot | None:
     times = _lines(tasks, lambda task, setting: estimate(setting.measured(TIME)))
     if len(times) < 2 or len({point.x for points in times.values() for point in points}) < 2:
         return None
-    ratios = [_lines(tasks, lambda task, setting, which=which: _ratio(task, setting, which)) for which in (0, 1)]
+    ratios = [_lines(tasks, lambda task, setting, side=side: _ratio(task, setting, side)) for side in (0, 1)]
     ups, shares = ({name: lines[name] for name in times if len(lines.get(name, ())) > 1} for lines in ratios)
     panels = [
         Panel(COUNT, SECONDS, times, TIME),
@@ -90,10 +90,10 @@ def name_of(task: Task, setting: Setting) -> str:
     return f"{task.title}: {rest}" if rest else task.title
 
 
-def _ratio(task: Task, setting: Setting, which: int) -> Estimate | None:
+def _ratio(task: Task, setting: Setting, side: int) -> Estimate | None:
     base = estimates.base_of(setting, task.settings)
     ratios = speed_up(setting, base, TIME) if base else None
-    return ratios[which] if ratios else None
+    return ratios[side] if ratios else None
 
 
 def _over_counts(axes: Axes, lines: Mapping[str, Sequence[Point]]) -> list[float]:

@@ -44,7 +44,7 @@ def gains_table(tasks: Sequence[Task]) -> Table | None:
             mean, gain = estimate(setting.measured(key), scale), estimates.gain(setting, base, key)
             row += [mean.text() if mean else "", gain.text() if gain else ""]
         rows.append(row)
-    headings = [heading for own, over, _ in shown.values() for heading in (own, over)]
+    headings = [heading for heading_of_mean, over, _ in shown.values() for heading in (heading_of_mean, over)]
     columns = dict.fromkeys(["workload", "setting", *headings], "")
     return Table("What a precision gains", columns, rows, GAINS_NOTE, "gains")
 
@@ -52,8 +52,8 @@ def gains_table(tasks: Sequence[Task]) -> Table | None:
 def _in_fp32(task: Task, setting: Setting) -> Setting | None:
     if "precision" not in setting.labels:
         return None
-    wanted = {**setting.labels, "precision": "fp32"}
-    return next((other for other in task.settings if dict(other.labels) == wanted), None)
+    labels = {**setting.labels, "precision": "fp32"}
+    return next((other for other in task.settings if dict(other.labels) == labels), None)
 
 
 def gaps_table(tasks: Sequence[Task], metric: str) -> Table | None:
@@ -65,7 +65,7 @@ def gaps_table(tasks: Sequence[Task], metric: str) -> Table | None:
             if setting.values(metric):
                 hardware = tuple((axis, value) for axis, value in setting.labels.items() if axis in HARDWARE)
                 groups.setdefault(hardware, []).append(setting)
-        rows += [row for hardware, there in groups.items() if (row := _gap(task, hardware, there, metric))]
+        rows += [row for hardware, settings in groups.items() if (row := _gap(task, hardware, settings, metric))]
     if not rows:
         return None
     headings = ["workload", "on", "settings", "smallest mean", "largest mean", "gap of means", "gap of single runs"]
@@ -98,12 +98,12 @@ def jobs_table(tasks: Sequence[Task]) -> Table | None:
             base = estimates.base_of(setting, task.settings)
             if base is None or base.devices != 1 or not setting.devices or setting.devices == 1:
                 continue
-            own, alone = estimate(setting.measured(TIME)), estimate(base.measured(TIME))
+            time, alone = estimate(setting.measured(TIME)), estimate(base.measured(TIME))
             speed_up = estimates.gain(setting, base, TIME)
-            if own is None or alone is None or own.bound or alone.bound or speed_up is None:
+            if time is None or alone is None or time.bound or alone.bound or speed_up is None:
                 continue
             count = int(setting.devices)
-            times = [within_table.time_text(Estimate(sec, None, own.n)) for sec in (alone.mean, count * own.mean)]
+            times = [within_table.time_text(Estimate(sec, None, time.n)) for sec in (alone.mean, count * time.mean)]
             rows.append([task.title, setting.name, str(count), *times, *_first(speed_up, count)])
     if not rows:
         return None

@@ -24,8 +24,8 @@ def base_of(text: str) -> dict[str, str]:
 def axes_with(base: Base, by: Sequence[str], runs: Sequence[Run]) -> list[str]:
     """The axes of a report over this base: those asked for, else the likely ones, and the base's."""
     axes = list(by) or axis_values.likely_axes(runs)
-    there = {grouping.SHORT.get(axis, axis) for axis in axes}
-    return [*axes, *(key for key in base if grouping.SHORT.get(key, key) not in there)]
+    named = {grouping.SHORT.get(axis, axis) for axis in axes}
+    return [*axes, *(key for key in base if grouping.SHORT.get(key, key) not in named)]
 
 
 def base_for(setting: Setting, settings: Sequence[Setting], base: Base) -> Setting | None:
@@ -51,14 +51,12 @@ def check(tasks: Sequence[Task], base: Base) -> None:
     if any(_named(setting, base) for setting in settings):
         return
     names = ",".join(f"{key}={value}" for key, value in base.items())
-    wanted = {grouping.SHORT.get(key, key) for key in base}
-    there = {
-        ",".join(
-            f"{axis}={value}" for axis, value in setting.labels.items() if grouping.SHORT.get(axis, axis) in wanted
-        )
+    axes = {grouping.SHORT.get(key, key) for key in base}
+    allowed = {
+        ",".join(f"{axis}={value}" for axis, value in setting.labels.items() if grouping.SHORT.get(axis, axis) in axes)
         for setting in settings
     }
-    raise ValueError(f"--over {names}: no run has these values. Allowed: {'; '.join(sorted(there))}")
+    raise ValueError(f"--over {names}: no run has these values. Allowed: {'; '.join(sorted(allowed))}")
 
 
 def shapes(task: Task) -> list[dict[int, Setting]]:

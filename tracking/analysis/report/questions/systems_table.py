@@ -38,9 +38,9 @@ def systems_table(store: Runs, tasks: Sequence[Task]) -> Table | None:
     turns = [run for turn in zip_longest(*of_machines.values()) for run in turn if run is not None]
     read = {run.id: facts for run in turns[:MOST_FILES] if (facts := _facts(store, run))}
     for runs in of_machines.values():
-        told = [read[run.id] for run in runs if run.id in read]
-        for run in runs if told else ():
-            systems.setdefault(read.get(run.id, told[0]), []).append(run)
+        described = [read[run.id] for run in runs if run.id in read]
+        for run in runs if described else ():
+            systems.setdefault(read.get(run.id, described[0]), []).append(run)
     if len(systems) < 2:
         return None
     copied = {facts: _copied(runs) for facts, runs in systems.items()}
@@ -98,7 +98,7 @@ def _sockets(host: Mapping[str, Any]) -> str:
 
 def _copied(runs: Sequence[Run]) -> str:
     """The measured copy between the slowest pair, least to most over the runs on most GPUs."""
-    there = [(int(run.tags.get("env.gpu_count", "0")), run.metrics[PAIR]) for run in runs if PAIR in run.metrics]
-    most = max((count for count, _ in there), default=0)
-    rates = [f"{rate:,.0f}" for rate in sorted(rate for count, rate in there if count == most)]
+    copies = [(int(run.tags.get("env.gpu_count", "0")), run.metrics[PAIR]) for run in runs if PAIR in run.metrics]
+    most = max((count for count, _ in copies), default=0)
+    rates = [f"{rate:,.0f}" for rate in sorted(rate for count, rate in copies if count == most)]
     return " to ".join(dict.fromkeys([rates[0], rates[-1]])) if rates else ""

@@ -46,16 +46,16 @@ def _row(task: Task, nodes: int, setting: Setting, least: int, fewest: Setting) 
     row: list[Cell] = [task.title, rest, str(nodes)]
     for kind in KINDS.values():
         for what in WHAT.values():
-            own, first = _mean(setting, kind, what), _mean(fewest, kind, what)
-            row += [own.text() if own else "", _doubling(own, first, nodes / least)]
+            traffic, first = _mean(setting, kind, what), _mean(fewest, kind, what)
+            row += [traffic.text() if traffic else "", _doubling(traffic, first, nodes / least)]
     return row
 
 
-def _doubling(own: Estimate | None, first: Estimate | None, growth: float) -> str:
+def _doubling(traffic: Estimate | None, first: Estimate | None, growth: float) -> str:
     """The factor that a doubling of the nodes brings; "" if they did not grow, or nothing moved."""
-    if own is None or first is None or growth <= 1 or min(own.mean, first.mean) <= 0:
+    if traffic is None or first is None or growth <= 1 or min(traffic.mean, first.mean) <= 0:
         return ""
-    return f"{(own.mean / first.mean) ** (1 / math.log2(growth)):.2f}"
+    return f"{(traffic.mean / first.mean) ** (1 / math.log2(growth)):.2f}"
 
 
 def _mean(setting: Setting, kind: str, what: str) -> Estimate | None:
@@ -66,5 +66,5 @@ def _mean(setting: Setting, kind: str, what: str) -> Estimate | None:
 def _sum(run: Run, kind: str, what: str) -> float | None:
     """A run's traffic, summed over nodes and directions; None if the run does not say it."""
     key = re.compile(rf"traffic/(?:[^/]+/)?(?:{kind})_(?:read|write|receive|transmit)_{what}")
-    there = [value for name, value in run.metrics.items() if key.fullmatch(name)]
-    return sum(there) if there else None
+    amounts = [value for name, value in run.metrics.items() if key.fullmatch(name)]
+    return sum(amounts) if amounts else None

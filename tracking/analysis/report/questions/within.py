@@ -59,24 +59,26 @@ def fits(task: Task, limit_sec: float) -> list[Fit]:
     return made
 
 
-def smallest(there: Sequence[Fit]) -> Fit | None:
+def smallest(candidates: Sequence[Fit]) -> Fit | None:
     """The setting of the fewest devices that fits, and of those the quickest."""
-    return min((fit for fit in there if fit.fits), key=lambda fit: (fit.setting.devices, fit.time.mean), default=None)
+    return min(
+        (fit for fit in candidates if fit.fits), key=lambda fit: (fit.setting.devices, fit.time.mean), default=None
+    )
 
 
-def cheapest(there: Sequence[Fit]) -> Fit | None:
+def cheapest(candidates: Sequence[Fit]) -> Fit | None:
     """The setting that fits and costs least to the target; None where no price is known.
 
     A cost that is only known to be at least so large comes behind those that are known.
     """
     priced = [
         (bool(fit.cost.bound), fit.cost.mean, fit.time.mean, place)
-        for place, fit in enumerate(there)
+        for place, fit in enumerate(candidates)
         if fit.fits and fit.cost
     ]
-    return there[min(priced)[3]] if priced else None
+    return candidates[min(priced)[3]] if priced else None
 
 
-def nearest(there: Sequence[Fit]) -> Fit | None:
+def nearest(candidates: Sequence[Fit]) -> Fit | None:
     """The setting with the largest share of runs in time, and of those the quickest."""
-    return min(there, key=lambda fit: (-fit.num_in_time / fit.n, fit.time.mean), default=None)
+    return min(candidates, key=lambda fit: (-fit.num_in_time / fit.n, fit.time.mean), default=None)

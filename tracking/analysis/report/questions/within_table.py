@@ -22,9 +22,9 @@ def within_table(tasks: Sequence[Task], limits: Sequence[str]) -> Table:
     """The table with a row a workload and limit. Raises ValueError for a limit without a unit."""
     rows: list[list[Cell]] = []
     seconds = {limit: within.seconds_of(limit) for limit in limits}
-    there = [(task, limit, made) for task in tasks for limit in limits if (made := within.fits(task, seconds[limit]))]
-    priced = any(fit.cost for _, _, made in there for fit in made)
-    for task, limit, made in there:
+    lines = [(task, limit, made) for task in tasks for limit in limits if (made := within.fits(task, seconds[limit]))]
+    priced = any(fit.cost for _, _, made in lines for fit in made)
+    for task, limit, made in lines:
         smallest, cheapest = within.smallest(made), within.cheapest(made)
         shown = smallest or within.nearest(made)
         assert shown is not None

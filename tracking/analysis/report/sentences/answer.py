@@ -48,7 +48,7 @@ def answer(task: Task, metric: str, chosen: Best | None, lead: str = "") -> list
     about |= _ahead(chosen, metric)
     if not chosen.tied:
         return [Sentence("best", task.title, about)]
-    return [Sentence("best so far", task.title, about), _not_told(task, metric, chosen)]
+    return [Sentence("best so far", task.title, about), _undecided(task, metric, chosen)]
 
 
 def _no_best(task: Task, metric: str, lead: str) -> Sentence:
@@ -108,7 +108,7 @@ def _price(setting: Setting, other: Setting) -> tuple[float | None, str]:
     return ratio, "GPU-seconds" if on_gpus else "process-seconds"
 
 
-def _not_told(task: Task, metric: str, chosen: Best) -> Sentence:
+def _undecided(task: Task, metric: str, chosen: Best) -> Sentence:
     """That others may be the best as well, and how many more runs would tell."""
     settings = [chosen.leader, *chosen.tied]
     few = [setting for setting in settings if setting.measured(metric).n < 2]
@@ -126,27 +126,27 @@ def _not_told(task: Task, metric: str, chosen: Best) -> Sentence:
         apart = "These runs cannot tell the two apart"
     named = {"tied": [setting.name for setting in chosen.tied], "apart": apart}
     needed = runs_that_would_tell(pair, metric, chosen.level)
-    wanted = [(pair.better, needed.first), (pair.worse, needed.second)] if needed else []
-    numbers, words = _further(wanted, metric)
+    sizes = [(pair.better, needed.first), (pair.worse, needed.second)] if needed else []
+    numbers, words = _further(sizes, metric)
     if not words:
         return Sentence("cannot tell", task.title, named)
     numbers |= {"further": words, "one": f" it from {phrases.name(other)}" if len(chosen.tied) > 1 else ""}
     return Sentence("cannot tell yet", task.title, named | numbers | {"percent": f"{100 * POWER:.0f}"})
 
 
-def _further(wanted: Sequence[tuple[Setting, int]], metric: str) -> tuple[dict[str, Any], str]:
+def _further(sizes: Sequence[tuple[Setting, int]], metric: str) -> tuple[dict[str, Any], str]:
     """How many runs are still to be made until each setting has so many, and how long they take; and both in words.
 
     They are made one after the other, and last as long as those that there are. No words without a way to repeat them:
     runs of an imported log, and settings that are seeds.
     """
-    more = [(each, total - n) for each, total in wanted if (n := each.measured(metric).n) < total]
+    more = [(each, total - n) for each, total in sizes if (n := each.measured(metric).n) < total]
     imported = any(run.params.get("program") == "imported" for setting, _ in more for run in setting.trained)
     if imported or any("seed" in setting.labels for setting, _ in more):
         return {"more": {}, "seconds": None}, ""
     lasted = [number * _mean_sec(setting) for setting, number in more]
     seconds = math.fsum(lasted) if lasted and all(lasted) else None
-    words = phrases.seeds([(phrases.name(setting), number) for setting, number in more], [n for _, n in wanted])
+    words = phrases.seeds([(phrases.name(setting), number) for setting, number in more], [n for _, n in sizes])
     words += f" ({phrases.about_sec(seconds)})" if words and seconds is not None else ""
     return {"more": {each.name: number for each, number in more}, "seconds": seconds}, words
 

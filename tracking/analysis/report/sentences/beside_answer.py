@@ -18,12 +18,12 @@ COST = quantities.COST_TO_ACCURACY_USD
 
 def beside(task: Task, metric: str, chosen: Best | None, comparisons: Sequence[Comparison]) -> list[Sentence]:
     """Only what is to be said of these runs; `comparisons` are the workload's."""
-    said = [_misses(task, metric, chosen), _not_counted(task)]
+    sentences = [_misses(task, metric, chosen), _not_counted(task)]
     if chosen is not None:
         pairs = [pair for pair in comparisons if chosen.leader in (pair.better, pair.worse)]
-        said = [_more_often(task.title, chosen.leader, pairs), *said]
-        said += [_cheapest(task, metric, chosen.leader), _limit(task.title, chosen.leader)]
-    return [sentence for sentence in said if sentence]
+        sentences = [_more_often(task.title, chosen.leader, pairs), *sentences]
+        sentences += [_cheapest(task, metric, chosen.leader), _limit(task.title, chosen.leader)]
+    return [sentence for sentence in sentences if sentence]
 
 
 def _misses(task: Task, metric: str, chosen: Best | None) -> Sentence | None:

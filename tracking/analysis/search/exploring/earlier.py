@@ -111,13 +111,13 @@ def _earlier_points(rules: Rules) -> tuple[Point, ...]:
     groups: dict[Scalar | None, list[SearchTrial]] = {}
     for trial in rules.earlier:
         groups.setdefault(trial.setting.get(rules.group), []).append(trial)
-    return tuple(point for own in groups.values() for point in _points(rules, own, rules.earlier))
+    return tuple(point for trials in groups.values() for point in _points(rules, trials, rules.earlier))
 
 
-def _points(rules: Rules, own: Sequence[SearchTrial], trials: Sequence[SearchTrial]) -> list[Point]:
+def _points(rules: Rules, current: Sequence[SearchTrial], trials: Sequence[SearchTrial]) -> list[Point]:
     """The settings of a group with ended runs, as points. `trials` are all runs that show the noise."""
     runs: dict[Key, list[tuple[SearchTrial, float]]] = {}
-    for trial, value in zip(own, expectations(own), strict=True):
+    for trial, value in zip(current, expectations(current), strict=True):
         if trial.state != "running" and value > 0:
             runs.setdefault(trial.key, []).append((trial, value))
     spread, points = noise(trials), []

@@ -108,16 +108,16 @@ def _repeat_of(group: Group, key: Key, bests: Collection[Key]) -> tuple[dict[str
     if any(trial.key == key and trial.state == "running" for trial in own):
         return None
     seeds = {trial.seed for trial in own if trial.key == key}
-    seen: set[Key] = set()
+    repeated: set[Key] = set()
     num_new = 0
     for trial in own:  # count new settings since the last repeat; repeats of another objective's best do not count
-        if trial.key not in seen:
+        if trial.key not in repeated:
             num_new += 1
         elif trial.key == key or trial.key not in bests:
             num_new = 0
-        seen.add(trial.key)
+        repeated.add(trial.key)
     num_settings = group.rules.num_inner
-    full = num_settings is not None and len(seen) >= num_settings
+    full = num_settings is not None and len(repeated) >= num_settings
     if len(seeds) >= (2 if full else MOST_REPEATS) or num_new < (1 if full else BETWEEN_REPEATS):
         return None
     return group.whole(dict(key)), max(seeds) + 1

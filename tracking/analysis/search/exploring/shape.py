@@ -146,8 +146,8 @@ def _completed(points: Sequence[Point], is_own: Array) -> Array:
     open_ended = np.array([not point.seen for point in points]) & (is_own == 1)
     if not open_ended.any() or not any(point.seen for point, own in zip(points, is_own, strict=True) if own):
         return logs
-    seen = [place for place in range(len(points)) if not open_ended[place]]
-    fit = _fit([points[place] for place in seen], is_own[seen], logs[seen], OWN_HEIGHTS[0])
+    places = [place for place in range(len(points)) if not open_ended[place]]
+    fit = _fit([points[place] for place in places], is_own[places], logs[places], OWN_HEIGHTS[0])
     expected, _ = fit.at([point.place for point in points])
     bounds = np.array([point.bound for point in points])
     completed: Array = np.where(open_ended, np.maximum(bounds, expected), logs)

@@ -42,12 +42,12 @@ def expected_beyond(reached: tuple[float, ...], bounds: tuple[float, ...]) -> tu
         return (), math.nan
     import numpy as np
 
-    seen, beyond = np.log(np.array(reached or bounds)), np.array(bounds)
-    location, spread = _fit(seen)
+    logs, beyond = np.log(np.array(reached or bounds)), np.array(bounds)
+    location, spread = _fit(logs)
     expected = mean_beyond(beyond, location, spread)
     for _ in range(ROUNDS if bounds and reached else 0):
         before = location
-        location, spread = _fit(np.concatenate([seen, np.log(expected)]))
+        location, spread = _fit(np.concatenate([logs, np.log(expected)]))
         expected = mean_beyond(beyond, location, spread)
         if math.isclose(before, location, abs_tol=1e-3):
             break

@@ -43,10 +43,10 @@ class Explored:
 
 def explored(rules: Rules, trials: Sequence[SearchTrial], group: Scalar | None) -> list[Explored]:
     """The settings of a group with ended exploring runs, in order of their first start."""
-    own = [trial for trial in of_phase(trials, EXPLORE) if rules.group_of(trial.setting) == group]
-    values = expectations(own)
+    of_group = [trial for trial in of_phase(trials, EXPLORE) if rules.group_of(trial.setting) == group]
+    values = expectations(of_group)
     settings: dict[Key, list[tuple[SearchTrial, float]]] = {}
-    for trial, value in zip(own, values, strict=True):
+    for trial, value in zip(of_group, values, strict=True):
         if trial.state != "running":
             settings.setdefault(trial.key, []).append((trial, value))
     return [
