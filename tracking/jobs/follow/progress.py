@@ -189,8 +189,8 @@ class RunProgress:
         texts = {key: quantities.text(key, value) for key, value in self._seen.items()}
         texts |= {key: self._metric(key) for key in evaluated}
         if quantities.TRAIN_LOSS in texts:
-            which = "train loss" if evaluated_loss in evaluated else "loss"
-            texts[quantities.TRAIN_LOSS] = f"{which} {texts[quantities.TRAIN_LOSS]}"
+            loss_name = "train loss" if evaluated_loss in evaluated else "loss"
+            texts[quantities.TRAIN_LOSS] = f"{loss_name} {texts[quantities.TRAIN_LOSS]}"
         rate = quantities.THROUGHPUT_SAMPLES_PER_SEC
         if self._in_tokens and rate in texts:
             texts[rate] = f"{self._seen[rate]:,.0f}{quantities.unit(quantities.THROUGHPUT_TOKENS_PER_SEC)}"

@@ -121,9 +121,9 @@ class Uploads:
         left = [folder for folder in folders if not unfinished.is_complete(folder)]
         why = {folder: self._why(folder) for folder in left}
         for folder in left:
-            alike = [run for run in left if run.parent == folder and why[run] == why[folder]]
+            same_reason = [run for run in left if run.parent == folder and why[run] == why[folder]]
             if why.get(folder.parent) != why[folder]:  # else the sweep's line says it
-                runs = f" and {len(alike)} of its runs" if alike else ""
+                runs = f" and {len(same_reason)} of its runs" if same_reason else ""
                 self._console.print(f"not uploaded: {folder}{runs}: {why[folder]}", soft_wrap=True)
         if left:
             command = sync_command([folder for folder in left if folder.parent not in left])

@@ -54,10 +54,10 @@ class SupervisorProcess:
     def __init__(self) -> None:
         search = filter(None, [str(installation.SEARCH_FOLDER), os.environ.get("PYTHONPATH")])
         self._assigned = False
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, held_back():
+        self._channel, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with child_end, held_back():
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", SUPERVISOR], stdin=theirs.fileno(), start_new_session=True,
+                [sys.executable, "-P", "-m", SUPERVISOR], stdin=child_end.fileno(), start_new_session=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(search)},
             )  # fmt: skip
 

@@ -145,8 +145,8 @@ def _note(log: PublishedLog) -> str:
         return "its target is not known. Next: give --target"
     if bool(reached) == succeeded:
         return ""
-    wanted = ", ".join(f"{name} {text(value)}" for name, value in log.targets.items())
-    return f"the log says {log.status}, and its evaluations {'reach' if reached else 'miss'} {wanted}"
+    targets = ", ".join(f"{name} {text(value)}" for name, value in log.targets.items())
+    return f"the log says {log.status}, and its evaluations {'reach' if reached else 'miss'} {targets}"
 
 
 def _lines(path: Path) -> list[str]:

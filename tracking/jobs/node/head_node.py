@@ -106,10 +106,10 @@ def train(part: Part) -> Result:
         )
         failure = failures.unexplained(folder, process, command.contained)
         if others:
-            own = run_folder.read_result(folder)
-            told = failure or (own.failure if own else None)
-            cause = others.cause(told)
-            failure = failure if cause is told else cause
+            written = run_folder.read_result(folder)
+            own_failure = failure or (written.failure if written else None)
+            cause = others.cause(own_failure)
+            failure = failure if cause is own_failure else cause
     except NodeFailed as error:
         failure = error.failure
     except worker_process.TimedOut as error:

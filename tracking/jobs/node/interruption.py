@@ -63,13 +63,13 @@ def let_save(process: Started, folder: Path, config: RunConfig, signum: int = 0,
     if (isinstance(process, ForkedWorker) and process.withdraw()) or (since is not None and not trains(folder, since)):
         return
     sec = max(SAVING_SEC, config.cluster.warn_sec - WARNED_SEC) if signum == WARNED else SAVING_SEC
-    told = folder / run_folder.STOPPING
+    request = folder / run_folder.STOPPING
     with suppress(OSError):  # no room for it, and none for a checkpoint
-        told.touch()
+        request.touch()
         deadline = time.monotonic() + sec
         while process.poll() is None and time.monotonic() < deadline and not signals.hurried():
             time.sleep(0.05)
-        told.unlink(missing_ok=True)
+        request.unlink(missing_ok=True)
 
 
 def trains(folder: Path, since: int) -> bool:

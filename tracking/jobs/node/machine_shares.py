@@ -43,8 +43,8 @@ class Share:
 
     def environment(self) -> dict[str, str]:
         """The variables by which a supervisor learns its share."""
-        own = {CORES: ranges(self.threads), MEMORY: ranges(self.numa)}
-        return own | ({"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else {})
+        variables = {CORES: ranges(self.threads), MEMORY: ranges(self.numa)}
+        return variables | ({"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else {})
 
 
 def cut(number: int, cores: Sequence[Core], gpus: Mapping[str, int | None], gpus_each: int) -> list[Share]:
@@ -53,12 +53,12 @@ def cut(number: int, cores: Sequence[Core], gpus: Mapping[str, int | None], gpus
     A share's cores lie together, and its GPUs are on its own NUMA nodes as far as those have enough. Raises ConfigError
     where there are too few.
     """
-    asked = f"sweep.jobs_at_once={number}"
+    option = f"sweep.jobs_at_once={number}"
     if len(cores) < number:
-        raise ConfigError(f"{asked}: this machine has {len(cores)} cores, and each job needs one. Next: give fewer")
+        raise ConfigError(f"{option}: this machine has {len(cores)} cores, and each job needs one. Next: give fewer")
     if len(gpus) < number * gpus_each:
         raise ConfigError(
-            f"{asked}: {len(gpus)} GPUs are visible, and {number} jobs of gpus={gpus_each} need {number * gpus_each}."
+            f"{option}: {len(gpus)} GPUs are visible, and {number} jobs of gpus={gpus_each} need {number * gpus_each}."
             " Next: give fewer jobs, or fewer GPUs"
         )
     ordered = sorted(cores, key=lambda core: (core.numa, core.threads))
@@ -67,18 +67,18 @@ def cut(number: int, cores: Sequence[Core], gpus: Mapping[str, int | None], gpus
     nodes = [tuple(sorted({core.numa for core in piece})) for piece in pieces]
     left, chosen = dict(gpus), []
     for near in nodes:
-        own = [uuid for uuid, numa in left.items() if numa in near][:gpus_each]
-        for uuid in own:
+        uuids = [uuid for uuid, numa in left.items() if numa in near][:gpus_each]
+        for uuid in uuids:
             del left[uuid]
-        chosen.append(own)
-    for own in chosen:
-        while len(own) < gpus_each:
+        chosen.append(uuids)
+    for uuids in chosen:
+        while len(uuids) < gpus_each:
             uuid = next(iter(left))
             del left[uuid]
-            own.append(uuid)
+            uuids.append(uuid)
     return [
-        Share(tuple(sorted(thread for core in piece for thread in core.threads)), numa, tuple(own))
-        for piece, numa, own in zip(pieces, nodes, chosen, strict=True)
+        Share(tuple(sorted(thread for core in piece for thread in core.threads)), numa, tuple(uuids))
+        for piece, numa, uuids in zip(pieces, nodes, chosen, strict=True)
     ]
 
 

@@ -24,18 +24,18 @@ def end(
 
     `neighbours` and `bottleneck` say who was beside it, and what limited it.
     """
-    seen: dict[str, Any] = {"neighbours": neighbours, "bottleneck": bottleneck}
-    known = {name: value for name, value in seen.items() if value}
-    own = run_folder.read_result(folder)
-    stays = own is not None and (failure is None or own.status == "finished")
-    spent = account(folder, finished=stays and own is not None and own.status == "finished")
+    measured: dict[str, Any] = {"neighbours": neighbours, "bottleneck": bottleneck}
+    known = {name: value for name, value in measured.items() if value}
+    written = run_folder.read_result(folder)
+    stays = written is not None and (failure is None or written.status == "finished")
+    spent = account(folder, finished=stays and written is not None and written.status == "finished")
     known |= {"goodput": spent} if spent else {}
-    if own is not None and stays:
-        if own.failure and (told := failures.with_last_words(folder, own.failure)) != own.failure:
-            known["failure"] = told
+    if written is not None and stays:
+        if written.failure and (with_words := failures.with_last_words(folder, written.failure)) != written.failure:
+            known["failure"] = with_words
         if not known:
-            return own
-        result = dataclasses.replace(own, **known)
+            return written
+        result = dataclasses.replace(written, **known)
     else:
         assert failure is not None
         status = "killed" if failure.kind.startswith("signal:") else "failed"
@@ -64,9 +64,9 @@ def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) ->
 
     Raises OSError.
     """
-    own = run_folder.read_result(folder)
-    if own is not None and (failure is None or own.status == "finished"):  # `end` chooses in the same way.
-        failure = own.failure
+    written = run_folder.read_result(folder)
+    if written is not None and (failure is None or written.status == "finished"):  # `end` chooses in the same way.
+        failure = written.failure
     if failure is None or failure.kind not in GIVEN_UP:
         return
     censored = clock.censored(journal.events(folder / run_folder.JOURNAL), config.targets())

@@ -84,10 +84,10 @@ def end(folder: Path, config: RunConfig, job_id: str, state: JobState | None) ->
     """Write the run's result if its nodes left none, and return it."""
     failure = explained(folder, job_id, state)
     try:
-        own = None if run_folder.read_result(folder) else failure
+        unexplained = None if run_folder.read_result(folder) else failure
         with suppress(OSError):
-            outcome.record_given_up(folder, config, own)
-        result = outcome.end(folder, own)
+            outcome.record_given_up(folder, config, unexplained)
+        result = outcome.end(folder, unexplained)
     except (OSError, ValueError):  # the folder is gone or damaged: other jobs continue
         return Result("failed", failure=failure)
     for name in files.names(folder):  # files that killed nodes have left

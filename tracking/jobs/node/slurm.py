@@ -112,8 +112,8 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
 
 def submit(script: Path, options: Sequence[str] = (), mirrors: bool = False) -> str:
     """Submit a script and return its job's id. `mirrors`: the job writes to MLflow with this user's credentials."""
-    own = {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_")} if mirrors else {}
-    printed = run(["sbatch", "--parsable", *options, str(script)], environment() | own).strip()
+    credentials = {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_")} if mirrors else {}
+    printed = run(["sbatch", "--parsable", *options, str(script)], environment() | credentials).strip()
     if not JOB_ID.fullmatch(printed):
         raise ConfigError(
             f"sbatch printed {printed[:200]!r} in place of a job's id. Next: see `squeue --me` for the job"
@@ -142,17 +142,17 @@ def of_cluster(command: str, cluster: str, *arguments: str) -> list[str]:
 def states(job_ids: Sequence[str]) -> dict[str, JobState]:
     """The states of the jobs that Slurm still knows, by one query to each cluster's controller. Raises Away."""
     known: dict[str, JobState] = {}
-    for cluster, own in by_cluster(job_ids).items():
-        known |= _of_queue(own, cluster)
-        if missing := [job_id for job_id in own if job_id not in known]:
+    for cluster, ids in by_cluster(job_ids).items():
+        known |= _of_queue(ids, cluster)
+        if missing := [job_id for job_id in ids if job_id not in known]:
             known |= _of_accounting(missing, cluster)
     return known
 
 
 def _of_queue(job_ids: Sequence[str], cluster: str = "") -> dict[str, JobState]:
-    asked = of_cluster("squeue", cluster, "--me", "--noheader", "--states=all", "--format=%i|%T|%r|%N")
+    command = of_cluster("squeue", cluster, "--me", "--noheader", "--states=all", "--format=%i|%T|%r|%N")
     try:
-        printed = run(asked)
+        printed = run(command)
     except ConfigError as error:
         raise Away(str(error)) from None
     rows = {row[0]: row for line in printed.splitlines() if len(row := line.split("|", 3)) == 4}
@@ -162,10 +162,10 @@ def _of_queue(job_ids: Sequence[str], cluster: str = "") -> dict[str, JobState]:
 
 def _of_accounting(job_ids: Sequence[str], cluster: str = "") -> dict[str, JobState]:
     """slurmdbd's states of jobs that have left the queue; empty without accounting."""
-    asked = ["--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State,NodeList"]
-    asked.append(f"--jobs={','.join(map(number, job_ids))}")
+    options = ["--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State,NodeList"]
+    options.append(f"--jobs={','.join(map(number, job_ids))}")
     try:
-        printed = run(of_cluster("sacct", cluster, *asked))
+        printed = run(of_cluster("sacct", cluster, *options))
     except (ConfigError, Away):
         return {}
     rows = {row[0]: row for line in printed.splitlines() if len(row := line.split("|", 2)) == 3}
@@ -189,8 +189,8 @@ def job_of(script: Path, clusters: Sequence[str] = ("",)) -> str | None:
 
 def cancel(job_ids: Sequence[str]) -> None:
     """Raises Away, and ConfigError where Slurm refuses."""
-    for cluster, own in by_cluster(job_ids).items():
-        run(of_cluster("scancel", cluster, *map(number, own)))
+    for cluster, ids in by_cluster(job_ids).items():
+        run(of_cluster("scancel", cluster, *map(number, ids)))
 
 
 def requeue(job_id: str) -> None:

@@ -119,8 +119,8 @@ def meet(part: Part, num_gpus: int, stack: ExitStack) -> None:
     part.others = stack.enter_context(nodes.met(config, place, task.address(), check))
 
 
-def others_words(folder: Path, task: Task, said: str) -> str:
+def others_words(folder: Path, task: Task, message: str) -> str:
     """The other nodes' own output: a node that cannot see the run's folder reports it nowhere else."""
     lines = scheduler_endings.last_printed(folder).splitlines()
     others = [line for line in lines if line.startswith("node ") and not line.startswith(f"node {task.node}:")]
-    return "".join(f"; {line}" for line in others if line.partition(": ")[2] not in said)
+    return "".join(f"; {line}" for line in others if line.partition(": ")[2] not in message)

@@ -12,11 +12,11 @@ from tracking.jobs.plan.job import Job
 
 def check_profiled(jobs: Sequence[Job]) -> None:
     """Raise ConfigError if no job has the seed in `profile.seed`."""
-    wanted = {job.config.profile.seed for job in jobs if job.config.profile.seed is not None}
-    if wanted and not any(job.config.profiled() for job in jobs):
+    chosen = {job.config.profile.seed for job in jobs if job.config.profile.seed is not None}
+    if chosen and not any(job.config.profiled() for job in jobs):
         seeds = ", ".join(str(seed) for seed in sorted({job.config.seed for job in jobs}))
         raise ConfigError(
-            f"profile.seed={min(wanted)}: no job has this seed, so nothing would be traced. Next: give one of {seeds}"
+            f"profile.seed={min(chosen)}: no job has this seed, so nothing would be traced. Next: give one of {seeds}"
         )
 
 

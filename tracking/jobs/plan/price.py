@@ -48,14 +48,14 @@ def estimate(config: RunConfig, place: Place, runs: Sequence[EarlierRun]) -> Est
     worker has loaded it.
     """
     request = RunRequest.of(config)
-    alike = [run for run in runs if place.may_be(run.place) and run.request.work == request.work]
-    alike = [run for run in alike if run.place == alike[0].place]
-    same_batch = [run for run in alike if run.request.batch_size == request.batch_size]
+    comparable = [run for run in runs if place.may_be(run.place) and run.request.work == request.work]
+    comparable = [run for run in comparable if run.place == comparable[0].place]
+    same_batch = [run for run in comparable if run.request.batch_size == request.batch_size]
     same = [run for run in same_batch if run.request.setting == request.setting]
-    if not alike:
+    if not comparable:
         return None
     if not same_batch:
-        return Estimate(spread([run.seconds for run in alike]), len(alike), OTHER_BATCH)
+        return Estimate(spread([run.seconds for run in comparable]), len(comparable), OTHER_BATCH)
     chosen = same or same_batch
     chosen = [run for run in chosen if not run.is_cold] or chosen  # The cache now holds what cold runs compiled.
     return Estimate(spread([run.seconds for run in chosen]), len(chosen), "" if same else OTHER_SETTINGS)

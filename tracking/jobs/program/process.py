@@ -79,7 +79,7 @@ def environment(
     count = config.num_gpus()
     variables["CUDA_VISIBLE_DEVICES"] = ",".join((visible or list(map(str, range(count))))[:count])
     variables["TIMETRIAL_JOURNAL"] = str(run_dir.absolute() / JOURNAL)
-    if program_cupti.asked(config):
+    if program_cupti.is_traced(config):
         hook = str(program_cupti.folder_of(run_dir))
         variables[program_cupti.VARIABLE] = hook
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, [hook, variables.get("PYTHONPATH", "")]))

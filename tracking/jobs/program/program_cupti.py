@@ -13,7 +13,7 @@ from tracking.measure import kernels
 VARIABLE = "TIMETRIAL_CUPTI"
 
 
-def asked(config: RunConfig) -> bool:
+def is_traced(config: RunConfig) -> bool:
     """Whether CUPTI traces the program: profile=true without profile.file."""
     return config.profiled() and config.profile.file is None
 

@@ -68,15 +68,15 @@ def seen_facts(facts: dict[str, Any], paths: dict[str, str], folders: Mapping[st
         facts = facts | {"software": facts["software"] | {"framework": libraries.framework_words(folders)}}
     if not paths:
         return facts
-    seen: dict[str, Any] = {"libraries": paths, "loaded": libraries.summary(paths)}
+    facts_of_libraries: dict[str, Any] = {"libraries": paths, "loaded": libraries.summary(paths)}
     versions = libraries.wheel_versions(list(paths.values()))
     # A file that PyTorch does not load in this stack has the version of its wheel, or an unknown one.
     torch_paths = facts["software"].get("libraries", {})
     others = [name for name in ("cudnn", "nccl") if name in paths and paths[name] != torch_paths.get(name)]
-    seen |= {name: versions.get(paths[name]) for name in others}
+    facts_of_libraries |= {name: versions.get(paths[name]) for name in others}
     if "torch" not in facts["software"] and (cuda := versions.get(paths.get("cudart", ""))):
-        seen["cuda"] = ".".join(cuda.split(".")[:2])
-    software = {key: value for key, value in (facts["software"] | seen).items() if value is not None}
+        facts_of_libraries["cuda"] = ".".join(cuda.split(".")[:2])
+    software = {key: value for key, value in (facts["software"] | facts_of_libraries).items() if value is not None}
     return facts | {"software": software}
 
 

@@ -25,7 +25,7 @@ def write(config: RunConfig, run_dir: Path, log: Journal, began: Moment) -> None
     log.event("profile_start")
     values: dict[str, Any]
     try:
-        cupti = program_cupti.asked(config)
+        cupti = program_cupti.is_traced(config)
         paths = program_cupti.traces(config, run_dir) if cupti else written(config, run_dir, began)
         profile = profile_of(config, paths)
         keep(paths[0], run_dir)

@@ -103,7 +103,7 @@ def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: 
 
     In a search, a program that reaches its target is ended, which is a success.
     """
-    tracing = program_cupti.Signal(config, run_dir) if program_cupti.asked(config) else None
+    tracing = program_cupti.Signal(config, run_dir) if program_cupti.is_traced(config) else None
     try:
         if tracing:
             program_cupti.prepare(run_dir)

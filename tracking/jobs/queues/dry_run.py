@@ -18,12 +18,12 @@ from tracking.request import gpu_memory
 
 
 def show(
-    jobs: Sequence[Job], refused: RefusedStacks, gpus: Sequence[Any], console: Console, asked: SearchJobs | None
+    jobs: Sequence[Job], refused: RefusedStacks, gpus: Sequence[Any], console: Console, search_jobs: SearchJobs | None
 ) -> None:  # fmt: skip
     """Print each job's command or batch script, its estimate, and the price of all jobs. Raises ConfigError."""
     sweep.name_jobs(jobs)
-    if asked:
-        console.print(asked.begins(), soft_wrap=True)
+    if search_jobs:
+        console.print(search_jobs.begins(), soft_wrap=True)
     search = jobs[0].config.search if jobs else None
     estimates = price_words.estimates(jobs, gpus) if search and not search.name else []
     for number, job in enumerate(jobs, 1):
@@ -34,7 +34,9 @@ def show(
         if estimates:
             console.print(f"  {price_words.of_job(job, estimates[number - 1])}", soft_wrap=True)
     if search:
-        price_of_all = search_price.of_search(asked, gpus) if asked and search.name else _price(jobs, estimates)
+        price_of_all = (
+            search_price.of_search(search_jobs, gpus) if search_jobs and search.name else _price(jobs, estimates)
+        )
         console.print(f"price: {price_of_all}", soft_wrap=True)
 
 

@@ -65,10 +65,10 @@ class Following:
             owner = job.owner = job.owner or self._own_folder(job)
             job.folder = owner.folder
             # A resumed run's journal begins with earlier attempts, which were shown then.
-            seen = (job.folder / run_folder.JOURNAL).stat().st_size if job.checkpoint else 0
+            journal_bytes = (job.folder / run_folder.JOURNAL).stat().st_size if job.checkpoint else 0
             with signals.undisturbed():  # A submitted job must be followed.
                 made = self._queue.submit(owner, job.config, job.name, began, after)
-                self._jobs.append(self._followed(job, made, began, seen))
+                self._jobs.append(self._followed(job, made, began, journal_bytes))
                 let_go(job)
         except slurm.Away as error:
             self._messages.trouble(f"Slurm does not answer: {error}; trying again")
@@ -125,18 +125,18 @@ class Following:
 
     def cancel(self, error: signals.Interrupted) -> None:
         """Cancel queued and running jobs, and wait for their ends; a further signal ends them without grace."""
-        own = []
+        tickets = []
         for followed in self.running:
             try:
                 if followed.ticket.kind != this_machine.KIND:
                     ticket.check_own(followed.folder, followed.ticket)
-                own.append(followed.ticket)
+                tickets.append(followed.ticket)
             except ConfigError as refusal:  # The job keeps running without this follower.
                 followed.job.result = Result("failed", failure=Failure("error", str(refusal)))
                 self._console.print(f"note: {refusal}", soft_wrap=True)
         self._stopped_by = error
         with suppress(slurm.Away, ConfigError):
-            self._queue.cancel(own, error.signum)
+            self._queue.cancel(tickets, error.signum)
         self._asked_at = float("-inf")
         try:
             if not (again := signals.hurried()):
@@ -147,7 +147,7 @@ class Following:
         signals.ignore_further()
         if again:
             with suppress(slurm.Away, ConfigError):
-                self._queue.cancel(own, error.signum)
+                self._queue.cancel(tickets, error.signum)
             self.follow([])
 
     def close(self) -> None:
@@ -155,13 +155,13 @@ class Following:
             followed.progress.close()
         self._alerts.close()
 
-    def _followed(self, job: Job, made: Ticket, began: float, seen: int) -> Followed:
+    def _followed(self, job: Job, made: Ticket, began: float, journal_bytes: int) -> Followed:
         alone = self._num_jobs == 1 or (self._queue.at_once == 1 and not self._queue.outlives)
         waiting = Waiting(job.config)
         if not alone:
-            return Followed(job, made, JobLines(self._console, job.name, waiting), began, seen)
+            return Followed(job, made, JobLines(self._console, job.name, waiting), began, journal_bytes)
         progress = RunProgress(self._console, job.name, job.config.targets(), waiting).start()
-        return Followed(job, made, progress, began, seen)
+        return Followed(job, made, progress, began, journal_bytes)
 
     def _look(self, expecting: bool) -> None:
         for followed in self.running:

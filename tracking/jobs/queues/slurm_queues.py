@@ -27,8 +27,8 @@ class BatchQueue(Queue):
 
     def check(self, configs: Sequence[RunConfig]) -> None:
         slurm.check_commands()
-        asked = {tuple(batch_script.sbatch_options(config, Path("/dev"), "test")): config for config in configs}
-        for options in asked:
+        by_options = {tuple(batch_script.sbatch_options(config, Path("/dev"), "test")): config for config in configs}
+        for options in by_options:
             try:
                 slurm.test([option for option in options if not option.startswith("--output")])
             except ConfigError as error:

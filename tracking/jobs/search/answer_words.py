@@ -87,8 +87,8 @@ def table(answers: Sequence[Answer], objectives: Sequence[str], rates: Rates) ->
     for heading in ("setting", *chain(*heads), "n", "samples/s", "epochs", ""):
         drawn.add_column(heading)
     by_key = [{key_of(figure.setting): figure for figure in answer.figures} for answer in answers]
-    settings = {key: figure.setting for own in reversed(by_key) for key, figure in own.items()}
-    rows = [[own.get(key, Figure(setting, 0, None)) for own in by_key] for key, setting in settings.items()]
+    settings = {key: figure.setting for figures in reversed(by_key) for key, figure in figures.items()}
+    rows = [[figures.get(key, Figure(setting, 0, None)) for figures in by_key] for key, setting in settings.items()]
     for each in sorted(rows, key=lambda each: (each[0].mean is None, each[0].mean, not each[0].n)):
         figure = max(each, key=lambda figure: figure.n)
         key = key_of(figure.setting)
@@ -136,16 +136,16 @@ def _verdict(answer: Answer, objective: str) -> list[str]:
             " Give a larger search.budget and sweep.resume to go on."
         ]
     [figure] = [figure for figure in answer.figures if figure.setting == answer.named]
-    said = [f"{setting_text(answer.named)}: {figure_text(figure, objective)}."]
+    sentences = [f"{setting_text(answer.named)}: {figure_text(figure, objective)}."]
     if not answer.decided and answer.why != NOTHING_COMPARED:
-        said = ["Not decided within the budget.", *said]
+        sentences = ["Not decided within the budget.", *sentences]
     if answer.alike:
         others = "; ".join(setting_text(setting) for setting in answer.alike)
         within = "" if answer.tolerance is None else f" The best of them is at most {answer.tolerance:.1%} better."
-        said.append(f"It cannot be told from {others}.{within}")
+        sentences.append(f"It cannot be told from {others}.{within}")
     if answer.alike and answer.unbiased is not None:
-        said.append(f"Corrected for having been chosen among them: {answer.unbiased:.4g} {UNITS[objective]}.")
-    return [*said, *_compared(answer, objective)]
+        sentences.append(f"Corrected for having been chosen among them: {answer.unbiased:.4g} {UNITS[objective]}.")
+    return [*sentences, *_compared(answer, objective)]
 
 
 def _reached(answer: Answer, settings: Sequence[Mapping[str, Scalar]]) -> list[Mapping[str, Scalar]]:
@@ -163,10 +163,10 @@ def _compared(answer: Answer, objective: str) -> list[str]:
         return [alone, *filter(None, [others])]
     reached = _reached(answer, answer.compared)
     short = [setting_text(setting) for setting in answer.compared if setting not in reached]
-    said = [f"No deciding run of {'; '.join(short)} reached the target."] if short else []
+    sentences = [f"No deciding run of {'; '.join(short)} reached the target."] if short else []
     if explored:
-        said.append(f"Compared with {counted(len(answer.compared), 'other setting')}; only explored: {ends}.")
-    return said
+        sentences.append(f"Compared with {counted(len(answer.compared), 'other setting')}; only explored: {ends}.")
+    return sentences
 
 
 def _ratios(answer: Answer, objective: str, points: Sequence[Point] = ()) -> list[str]:
@@ -174,16 +174,16 @@ def _ratios(answer: Answer, objective: str, points: Sequence[Point] = ()) -> lis
     if answer.named is None or answer.best_by_group is None or not answer.ratios:
         return []
     costs = {point.trial.key: point.second for point in points}
-    own, said = costs.get(key_of(answer.named)), []
+    cost_of_named, sentences = costs.get(key_of(answer.named)), []
     for group, ratio in answer.ratios.items():
         other = answer.best_by_group[group].setting
         beside = costs.get(key_of(other))
-        cost = f", at {own / beside:.3g} times the cost" if own and beside else ""
-        said.append(
+        cost = f", at {cost_of_named / beside:.3g} times the cost" if cost_of_named and beside else ""
+        sentences.append(
             f"It is {ratio.value:.3g} times {BETTER[objective]} ({ratio.low:.3g} to {ratio.high:.3g}) as"
             f" {setting_text(other)}{cost}."
         )
-    return said
+    return sentences
 
 
 def one_run(whole: Sequence[float], cut: Sequence[float]) -> str:

@@ -27,8 +27,8 @@ def means(runs: Sequence[Point], trials: Iterable[SearchTrial]) -> list[Point]:
     for run in runs:
         settings.setdefault(run.trial.key, []).append(run)
     chosen = []
-    for key, own in settings.items():
-        counted = [run for run in own if run.trial.phase == DECIDE] or own
+    for key, points in settings.items():
+        counted = [run for run in points if run.trial.phase == DECIDE] or points
         if key not in missed:
             chosen.append(
                 Point(counted[0].trial, fmean(run.first for run in counted), fmean(run.second for run in counted))

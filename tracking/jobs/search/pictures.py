@@ -46,9 +46,9 @@ def front_picture(points: Sequence[Point], objectives: Sequence[str]) -> Any:
     """Each setting by two objectives; a line joins the settings on the front, with their names."""
     figure, (axes,) = new_figure(8, 4.8)
     for phase, label in ((EXPLORE, "explored alone"), (DECIDE, "decided")):
-        own = [point[1:] for point in points if point.trial.phase == phase]
-        if own:
-            axes.plot(*zip(*own, strict=True), "o", color=COLOURS[phase == DECIDE], label=label)
+        of_phase = [point[1:] for point in points if point.trial.phase == phase]
+        if of_phase:
+            axes.plot(*zip(*of_phase, strict=True), "o", color=COLOURS[phase == DECIDE], label=label)
     chosen = front_of(points)
     axes.plot(*zip(*(point[1:] for point in chosen), strict=True), "-", color="#444444", linewidth=1, label="front")
     for trial, *at in chosen:

@@ -56,10 +56,10 @@ class SearchJobs:
     @property
     def tried(self) -> list[tuple[SearchTrial, Job | None]]:
         """All trials in the order of their start, each with its job if it could be run."""
-        there: list[tuple[SearchTrial, Job | None]] = list(zip(self._trials_of_jobs(), self.jobs, strict=True))
+        trials: list[tuple[SearchTrial, Job | None]] = list(zip(self._trials_of_jobs(), self.jobs, strict=True))
         for place, trial in reversed(self._refused):
-            there.insert(place, (trial, None))
-        return there
+            trials.insert(place, (trial, None))
+        return trials
 
     def _trials_of_jobs(self) -> list[SearchTrial]:
         """The jobs as trials; folders are read only after a job began or ended, since callers ask all the time."""
@@ -204,9 +204,9 @@ class SearchJobs:
         failed = [job for job in self.jobs if job.settled and trial_of(job, self._budget).state == "failed"]
         if failed and len(failed) == len(self.jobs):
             return f"Every run failed. The first: {sweep_summary.outcome(failed[0])}"
-        said = answer_words.text(self.answers(), self._objectives, self._budget, self.points())
+        answer = answer_words.text(self.answers(), self._objectives, self._budget, self.points())
         took = "" if self.answer().named else answer_words.one_run(*seconds_of(self.jobs))
-        return " ".join(filter(None, [self.trouble, said, took, self.how_far_off]))
+        return " ".join(filter(None, [self.trouble, answer, took, self.how_far_off]))
 
     def finish(self, folder: Path) -> None:
         """Write the final answer and its pictures. Raises OSError."""

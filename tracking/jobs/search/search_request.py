@@ -25,10 +25,10 @@ ParsedWord = Callable[[str], tuple[str, object, Sequence[object]]]  # a word's k
 
 
 def search_of(
-    asked: Job, resumed: Sequence[Job], folder: Path | None, axes: Sequence[str], parsed: ParsedWord,
+    requested: Job, resumed: Sequence[Job], folder: Path | None, axes: Sequence[str], parsed: ParsedWord,
     make: Callable[[list[str]], RunConfig], num_gpus: int,
 ) -> SearchJobs | None:  # fmt: skip
-    """The search, if the job `asked` for is one, or the `resumed` jobs of a sweep's `folder` belong to one; else None.
+    """The search, if the `requested` job is one, or the `resumed` jobs of a sweep's `folder` belong to one; else None.
 
     `axes` are the words of the command line that name the axes, and `parsed` reads them. `num_gpus` are visible here.
     Raises ConfigError.
@@ -37,13 +37,13 @@ def search_of(
     if resumed:
         first = resumed[0].config.search
         if not first.phase:
-            if is_search(asked.config):
-                name = search_name(asked.config)
+            if is_search(requested.config):
+                name = search_name(requested.config)
                 raise ConfigError(
-                    f"sweep.resume={asked.config.sweep.resume}: the sweep is not a search. Next: leave {name} out"
+                    f"sweep.resume={requested.config.sweep.resume}: the sweep is not a search. Next: leave {name} out"
                 )
             return None
-        asked = _as_it_began(asked, resumed[0])
+        requested = _as_it_began(requested, resumed[0])
         check_unchanged(resumed[0], make)
         if words and words != first.axes:
             raise ConfigError(
@@ -51,23 +51,25 @@ def search_of(
                 " them out, or begin a new search"
             )
         words = first.axes
-    elif not is_search(asked.config):
+    elif not is_search(requested.config):
         return None
     only_groups = all(word.partition("=")[0] in GROUPS for word in words)
-    if only_groups and not asked.config.sweep.until_decided and not (words and asked.config.is_program()):
-        words += default_axes(asked.config)
-    asked.config.search.axes = words
-    searched = [_axis(asked.config, word, parsed) for word in words]
+    if only_groups and not requested.config.sweep.until_decided and not (words and requested.config.is_program()):
+        words += default_axes(requested.config)
+    requested.config.search.axes = words
+    searched = [_axis(requested.config, word, parsed) for word in words]
     keys = [axis.key for axis in searched]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
         raise ConfigError(f"{twice}: is an axis twice in {' '.join(words)}. Next: give it once")
-    if asked.config.sweep.until_decided:
+    if requested.config.sweep.until_decided:
         check_few(words, searched)
     elif importlib.util.find_spec("optuna") is None:
         raise ConfigError(
-            f"{search_name(asked.config)}: needs Optuna. Next: pip install 'optuna>=5,<6' (the extra search)"
+            f"{search_name(requested.config)}: needs Optuna. Next: pip install 'optuna>=5,<6' (the extra search)"
         )
-    return SearchJobs(asked, searched, make, resumed, trace_file.refused(folder, searched) if folder else (), num_gpus)
+    return SearchJobs(
+        requested, searched, make, resumed, trace_file.refused(folder, searched) if folder else (), num_gpus
+    )
 
 
 def _axis(config: RunConfig, word: str, parsed: ParsedWord) -> Axis:
@@ -105,17 +107,19 @@ def check_few(words: Sequence[str], axes: Sequence[Axis]) -> None:
         )
 
 
-def _as_it_began(asked: Job, first: Job) -> Job:
+def _as_it_began(requested: Job, first: Job) -> Job:
     """The request that the search began with; GIVEN_ANEW options of this launch replace its own."""
     words = first.overrides[: len(first.overrides) - len(first.config.search.setting) - 1]
     search = dataclasses.replace(first.config.search, setting={}, phase="", block=None, cap_sec=None, trial=0)
-    others = [word for word in asked.overrides if word.startswith("search.") and not word.startswith("search.budget=")]
+    others = [
+        word for word in requested.overrides if word.startswith("search.") and not word.startswith("search.budget=")
+    ]
     if others:
         raise ConfigError(f"{others[0]}: a search goes on as it began. Allowed: search.budget")
-    given = [word for word in asked.overrides if word.startswith(GIVEN_ANEW)]
-    keys = {word.partition("=")[0] for word in given}
-    words = [word for word in words if word.partition("=")[0] not in keys] + given
+    changed = [word for word in requested.overrides if word.startswith(GIVEN_ANEW)]
+    keys = {word.partition("=")[0] for word in changed}
+    words = [word for word in words if word.partition("=")[0] not in keys] + changed
     if "search.budget" in keys:
-        search.budget = asked.config.search.budget
-    asked.config.sweep.jobs_at_once = first.config.sweep.jobs_at_once  # the queue is made for it
+        search.budget = requested.config.search.budget
+    requested.config.sweep.jobs_at_once = first.config.sweep.jobs_at_once  # the queue is made for it
     return Job(dataclasses.replace(first.config, search=search), words)

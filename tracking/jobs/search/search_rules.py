@@ -41,17 +41,17 @@ def rules_of(config: RunConfig, axes: Sequence[Axis], num_gpus: int) -> Rules:
 
 def own_setting(config: RunConfig, axes: Sequence[Axis]) -> dict[str, Any]:
     """The setting that would run without a search, as far as it lies on the axes, without keys of GROUPS."""
-    own = [axis for axis in axes if axis.key not in GROUPS]
-    return {axis.key: value for axis in own if axis.holds(value := value_of(config, axis.key))}
+    plain_axes = [axis for axis in axes if axis.key not in GROUPS]
+    return {axis.key: value for axis in plain_axes if axis.holds(value := value_of(config, axis.key))}
 
 
 def value_of(config: RunConfig, key: str) -> Any:
     """The value of a dotted key: of a config group, its name; None if the key is missing."""
-    own = {"batch_size": config.device_batch_size(), "global_batch_size": config.samples_per_step()}
+    batch_sizes = {"batch_size": config.device_batch_size(), "global_batch_size": config.samples_per_step()}
     value: Any = config
     for part in key.lstrip("+").split("."):
         value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
-    return own.get(key, getattr(value, "name", value))
+    return batch_sizes.get(key, getattr(value, "name", value))
 
 
 def earlier_search(config: RunConfig, axes: Sequence[Axis]) -> tuple[list[dict[str, Scalar]], tuple[SearchTrial, ...]]:

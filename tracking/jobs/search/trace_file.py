@@ -24,8 +24,8 @@ def write(
 ) -> None:
     """Replace the trace; a trial without a job could not be run. Raises OSError."""
     rows = [_row(trial, job) for trial, job in tried]
-    asked = {"objective": search.objective, "budget": search.budget, "axes": search.axes}
-    content = {"version": VERSION, "asked": asked, "trials": rows, "answer": answer}
+    request = {"objective": search.objective, "budget": search.budget, "axes": search.axes}
+    content = {"version": VERSION, "asked": request, "trials": rows, "answer": answer}
     documents.write_json(folder / TRACE, documents.finite(content))
 
 
@@ -37,8 +37,8 @@ def best_of(folder: Path, axes: Sequence[Axis]) -> list[dict[str, Scalar]]:
     try:
         answer = documents.read_json(folder / TRACE)["answer"]
         each = [answer, *filter(None, [answer.get("second")])]
-        groups = [group["best"]["setting"] for own in each for group in own["groups"]]
-        settings = [*(own["named"] or own["leading"] or {} for own in each), *groups]
+        groups = [group["best"]["setting"] for part in each for group in part["groups"]]
+        settings = [*(part["named"] or part["leading"] or {} for part in each), *groups]
         known = [{axis.key: setting[axis.key] for axis in axes if axis.key in setting} for setting in settings]
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{folder / TRACE} is not a search's trace ({error!r})") from error
@@ -57,8 +57,10 @@ def runs_of(folder: Path, axes: Sequence[Axis], objective: str) -> list[SearchTr
         known = [_run_of(row) for row in rows if row["run"] is not None and row["state"] in ENDED]
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{folder / TRACE} is not a search's trace ({error!r})") from error
-    alike = all(trial.setting.keys() == {axis.key for axis in axes} for trial in known)
-    return [trial for trial in known if all(_lies_on(axis, trial.setting[axis.key]) for axis in axes)] if alike else []
+    same_axes = all(trial.setting.keys() == {axis.key for axis in axes} for trial in known)
+    return (
+        [trial for trial in known if all(_lies_on(axis, trial.setting[axis.key]) for axis in axes)] if same_axes else []
+    )
 
 
 def _run_of(row: Mapping[str, Any]) -> SearchTrial:
@@ -108,7 +110,9 @@ def answers_row(
 
     `front` holds the settings that no other one beats in both `drawn` objectives, with their means.
     """
-    rows = [{"objective": objective, **_answer_row(own)} for own, objective in zip(answers, objectives, strict=True)]
+    rows = [
+        {"objective": objective, **_answer_row(answer)} for answer, objective in zip(answers, objectives, strict=True)
+    ]
     front = [
         {"setting": point.trial.setting, drawn[0]: point.first, drawn[1]: point.second} for point in front_of(points)
     ]

@@ -33,9 +33,11 @@ def trials_of(jobs: Sequence[Job], budget: Budget) -> list[SearchTrial]:
     ended = [spans(job) for job in jobs]
     running = [(start, math.inf) for job in jobs if job.result is None and (start := span(job.folder)[0])]
     parts = iter(
-        sweep_cost.parts_of_time([(start, start + length) for own in ended for start, length in own] + running)
+        sweep_cost.parts_of_time(
+            [(start, start + length) for job_spans in ended for start, length in job_spans] + running
+        )
     )
-    return [trial_of(job, budget, [next(parts) for _ in own]) for job, own in zip(jobs, ended, strict=True)]
+    return [trial_of(job, budget, [next(parts) for _ in job_spans]) for job, job_spans in zip(jobs, ended, strict=True)]
 
 
 def trial_of(job: Job, budget: Budget, parts_sec: Sequence[float] | None = None) -> SearchTrial:
@@ -61,10 +63,10 @@ def trial_of(job: Job, budget: Budget, parts_sec: Sequence[float] | None = None)
     metrics, keys = sweep_summary.run_of(job).metrics, [KEYS[objective] for objective in objectives]
     reached = job.finished and _is_counted(job) and result.metrics.get(quantities.TARGET_REACHED) == 1.0
     if reached and all(key in metrics for key in keys):
-        seen = [
+        observations = [
             {"value": max(metrics[key], LEAST), "interval": censoring.interval_of(key, metrics) or 0.0} for key in keys
         ]
-        return _with(replace(trial, state="reached"), seen)
+        return _with(replace(trial, state="reached"), observations)
     state = _state(job, result)
     diverged = result.failure is not None and result.failure.kind == "nan"  # No amount of time reaches the target.
     unknown = state == "failed" or diverged
@@ -72,10 +74,10 @@ def trial_of(job: Job, budget: Budget, parts_sec: Sequence[float] | None = None)
     return _with(replace(trial, state=state), [{"censored_at": bound} for bound in bounds])
 
 
-def _with(trial: SearchTrial, seen: Sequence[Mapping[str, Any]]) -> SearchTrial:
+def _with(trial: SearchTrial, observations: Sequence[Mapping[str, Any]]) -> SearchTrial:
     """The trial with its observation by each objective."""
-    second = replace(trial.second, **seen[1]) if trial.second else None
-    return replace(trial, **seen[0], second=second)
+    second = replace(trial.second, **observations[1]) if trial.second else None
+    return replace(trial, **observations[0], second=second)
 
 
 def _is_counted(job: Job) -> bool:
@@ -131,17 +133,17 @@ def points(jobs: Sequence[Job], objectives: Sequence[str]) -> list[Point]:
 
 def rates(jobs: Sequence[Job]) -> Rates:
     """The mean rate and epochs of each setting's deciding runs that reached the target."""
-    seen: dict[Key, list[Mapping[str, float]]] = {}
+    reached: dict[Key, list[Mapping[str, float]]] = {}
     for job in jobs:
         if job.result and job.config.search.phase == DECIDE and job.result.metrics.get(quantities.TARGET_REACHED):
-            seen.setdefault(key_of(job.config.search.setting), []).append(job.result.metrics)
+            reached.setdefault(key_of(job.config.search.setting), []).append(job.result.metrics)
 
     def mean(runs: Sequence[Mapping[str, float]], key: str) -> float | None:
         values = [run[key] for run in runs if key in run]
         return fmean(values) if values else None
 
     keys = quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.EPOCHS_TO_ACCURACY
-    return {setting: (mean(runs, keys[0]), mean(runs, keys[1])) for setting, runs in seen.items()}
+    return {setting: (mean(runs, keys[0]), mean(runs, keys[1])) for setting, runs in reached.items()}
 
 
 def seconds_of(jobs: Sequence[Job]) -> tuple[list[float], list[float]]:

@@ -130,14 +130,14 @@ class Alerts:
             env=environment(content), start_new_session=True, text=True,
         ) as process:  # fmt: skip
             try:
-                _, said = process.communicate(json.dumps(content), timeout_sec)
+                _, errors = process.communicate(json.dumps(content), timeout_sec)
             except subprocess.TimeoutExpired:
                 raise RuntimeError(f"it took longer than alert.timeout_sec={timeout_sec:g}, and was killed") from None
             finally:
                 with suppress(ProcessLookupError):  # ends its leftover children, too
                     os.killpg(process.pid, signal.SIGKILL)
         if process.returncode:
-            raise RuntimeError(f"exit code {process.returncode}: {secrets.redact(said.strip())[-500:]}")
+            raise RuntimeError(f"exit code {process.returncode}: {secrets.redact(errors.strip())[-500:]}")
 
 
 def environment(content: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> dict[str, str]:

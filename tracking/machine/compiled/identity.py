@@ -17,11 +17,11 @@ def identity(tags: Mapping[str, str]) -> dict[str, str]:
     return {key: tags[key] for key in (*KEYS, *DESCRIBED) if key in tags}
 
 
-def difference(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
+def difference(of_export: Mapping[str, str], of_stack: Mapping[str, str]) -> str:
     """The differences of two identities as text; empty if they can share compiled code."""
-    keys = [key for key in dict.fromkeys((*ours, *theirs)) if theirs.get(key) != ours.get(key)]
-    if ours[GPU] != "none":  # Then most code is for the GPU. Code for the CPU is left out.
+    keys = [key for key in dict.fromkeys((*of_stack, *of_export)) if of_export.get(key) != of_stack.get(key)]
+    if of_stack[GPU] != "none":  # Then most code is for the GPU. Code for the CPU is left out.
         keys = [key for key in keys if key != CPU]
     named = [key for key in keys if key != STACK] or keys
-    sides = ((key, theirs.get(key, "unknown"), ours.get(key, "unknown")) for key in named)
-    return "; ".join(f"{key} is {there} there and {here} here" for key, there, here in sides)
+    sides = ((key, of_export.get(key, "unknown"), of_stack.get(key, "unknown")) for key in named)
+    return "; ".join(f"{key} is {exported} there and {local} here" for key, exported, local in sides)

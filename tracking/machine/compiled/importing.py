@@ -28,7 +28,7 @@ DAMAGED = (
 
 
 def import_file(
-    source: Path, folders: Mapping[str, Path], ours: Mapping[str, str], trust: bool
+    source: Path, folders: Mapping[str, Path], of_stack: Mapping[str, str], trust: bool
 ) -> tuple[dict[str, File], int]:
     """Add the files of `source` that `folders` lack. Returns all its files by name, and the number of new ones.
 
@@ -39,10 +39,10 @@ def import_file(
     with files.opened(source, "rb") as file:
         try:
             with zipfile.ZipFile(file) as archive:
-                theirs, listed = _checked(source, archive, ours, trust)
+                of_export, listed = _checked(source, archive, of_stack, trust)
                 with _staging(folders) as staging:
                     _unpack(archive, listed, staging, folders)
-                    of_use = [name for name in listed if theirs == ours or not contents.is_machine_code(name)]
+                    of_use = [name for name in listed if of_export == of_stack or not contents.is_machine_code(name)]
                     return listed, _put_into_place(of_use, staging, folders)
         except OSError as error:
             if error.errno not in (errno.EINVAL, None):  # a position before the file's start, and errors of bz2
@@ -57,16 +57,16 @@ def _damaged(source: Path, error: Exception) -> ValueError:
 
 
 def _checked(
-    source: Path, archive: zipfile.ZipFile, ours: Mapping[str, str], trust: bool
+    source: Path, archive: zipfile.ZipFile, of_stack: Mapping[str, str], trust: bool
 ) -> tuple[dict[str, str], dict[str, File]]:
     """Identity and files of the manifest, after checks of format, identity and signature. Raises ValueError."""
     try:
         manifest = json.loads(_small(archive, contents.MANIFEST, contents.MOST_MANIFEST_BYTES))
         signed = _small(archive, contents.SIGNATURE, contents.MOST_SIGNATURE_BYTES).decode()
-        theirs, listed = contents.parsed(manifest)
+        of_export, listed = contents.parsed(manifest)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{source}: is not an export of compiled code: {error}") from error
-    if words := difference(theirs, ours):
+    if words := difference(of_export, of_stack):
         raise ValueError(
             f"{source}: was compiled for another environment: {words}. Next: export it on a machine like this one"
         )
@@ -75,7 +75,7 @@ def _checked(
             f"{source}: was not exported by you with this home, or was changed since. Its content is executed. Next:"
             " add --trust if you trust its author"
         )
-    return theirs, listed
+    return of_export, listed
 
 
 def _small(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
@@ -130,11 +130,11 @@ def _put_into_place(names: Iterable[str], staging: Mapping[str, Path], folders: 
     num_new = 0
     for name in sorted(names, key=contents.is_last):
         root, _, path = name.partition("/")
-        own, place = staging[root] / path, folders[root] / path
+        unpacked, place = staging[root] / path, folders[root] / path
         for folder in reversed([above for above in place.parents if above.is_relative_to(folders[root])]):
             folder.mkdir(mode=0o700, exist_ok=True)
         if not place.exists():
-            own.rename(place)
+            unpacked.rename(place)
             num_new += 1
     return num_new
 

@@ -29,13 +29,13 @@ def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cg
     return int(min([machine, *left_by_groups(proc / "self" / "cgroup", cgroups)]))
 
 
-def left_by_groups(own: Path, cgroups: Path) -> Iterator[float]:
+def left_by_groups(membership: Path, cgroups: Path) -> Iterator[float]:
     """The bytes below its limit of each control group around this process.
 
-    A container may see its own group as the root, under another path than in `own`.
+    A container may see its own group as the root, under another path than in `membership`.
     """
     with suppress(OSError, ValueError):
-        paths = dict(line.split(":", 2)[1:] for line in own.read_text(encoding="utf-8").splitlines())
+        paths = dict(line.split(":", 2)[1:] for line in membership.read_text(encoding="utf-8").splitlines())
         of_v1 = {path for names, path in paths.items() if "memory" in names.split(",")}
         for files, root, among in ((V2, cgroups, {paths.get("", "/")}), (V1, cgroups / "memory", of_v1)):
             for path in among:

@@ -35,8 +35,8 @@ def cache() -> Path:
 
     A user without a home gets a temporary folder, which is removed at the end of the process.
     """
-    if own := os.environ.get(VARIABLE):
-        return Path(own).expanduser()
+    if folder := os.environ.get(VARIABLE):
+        return Path(folder).expanduser()
     from platformdirs import user_cache_path  # Only here: an environment without a cache may lack it.
 
     try:
@@ -137,12 +137,12 @@ def compiler_variables(environ: Mapping[str, str]) -> dict[str, str]:
     if environ.get(INDUCTOR):
         return {}
     try:
-        own = _inductors_own()
-        own.mkdir(mode=0o700, exist_ok=True)
-        facts = own.lstat()
+        default_folder = _inductors_own()
+        default_folder.mkdir(mode=0o700, exist_ok=True)
+        facts = default_folder.lstat()
         if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & written_by_others.WRITE:
             return {}
-        _say(f"{own}: not used, since others can write to it; PyTorch's compiled code goes to {cache()}")
+        _say(f"{default_folder}: not used, since others can write to it; PyTorch's compiled code goes to {cache()}")
     except (OSError, KeyError):  # a user without a name, or a full disk
         pass
     return {INDUCTOR: str(cache() / COMPILED / "inductor")}
@@ -154,9 +154,11 @@ def compiler_folders(environ: Mapping[str, str]) -> dict[str, Path]:
     `triton` has kernels that Inductor did not make, such as our own. Raises ConfigError if others may have written to a
     folder, or to one on the way to it, since its content is executed.
     """
-    given = {**environ, **compiler_variables(environ)}
-    triton = Path(given.get("TRITON_CACHE_DIR") or Path(given.get("TRITON_HOME") or Path.home(), ".triton/cache"))
-    folders = {"inductor": inductor_folder(given).absolute(), "triton": triton.absolute()}
+    variables = {**environ, **compiler_variables(environ)}
+    triton = Path(
+        variables.get("TRITON_CACHE_DIR") or Path(variables.get("TRITON_HOME") or Path.home(), ".triton/cache")
+    )
+    folders = {"inductor": inductor_folder(variables).absolute(), "triton": triton.absolute()}
     for folder in folders.values():
         try:
             written_by_others.check_tree(folder, written_by_others.check_way(folder))

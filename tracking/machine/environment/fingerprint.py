@@ -69,8 +69,8 @@ class Collector:
     ) -> None:
         self._environ = dict(environ)
         self._outputs = {name: start(command, None) for name, command in COMMANDS.items()}
-        told = repositories.told(self._environ)
-        self._repositories = repositories.ask(repository, start) if told is None else lambda: told
+        parts = repositories.from_launcher(self._environ)
+        self._repositories = repositories.ask(repository, start) if parts is None else lambda: parts
 
     def wait(self) -> None:
         """Wait for the commands. A fork of this process, which is not their parent, can finish then."""
@@ -121,14 +121,14 @@ def collect(torch_module: Any = None, gpu_indices: Sequence[int | str] | None = 
 
 
 def _used(
-    gpus: list[dict[str, Any]], visible: str | None, wanted: Sequence[int | str] | None
+    gpus: list[dict[str, Any]], visible: str | None, chosen: Sequence[int | str] | None
 ) -> list[dict[str, Any]] | None:
     machine = nvidia_smi.devices(gpus)
     shown = nvml.select(machine, visible)
-    if wanted is None:
+    if chosen is None:
         return [_plain(gpu) for gpu in shown]
     used = []
-    for item in wanted:
+    for item in chosen:
         if isinstance(item, int):
             matches = shown[item : item + 1]
         else:

@@ -55,15 +55,15 @@ class Gpm:
             self._before, self._now = self._now, self._before
 
     def _between(self) -> dict[str, float]:
-        asked = self._nvml.c_nvmlGpmMetricsGet_t()
-        asked.version, asked.numMetrics = self._nvml.NVML_GPM_METRICS_GET_VERSION, len(METRICS)
-        asked.sample1, asked.sample2 = self._before, self._now
+        request = self._nvml.c_nvmlGpmMetricsGet_t()
+        request.version, request.numMetrics = self._nvml.NVML_GPM_METRICS_GET_VERSION, len(METRICS)
+        request.sample1, request.sample2 = self._before, self._now
         for place, number in enumerate(METRICS):
-            asked.metrics[place].metricId = number
-        self._nvml.nvmlGpmMetricsGet(asked)
+            request.metrics[place].metricId = number
+        self._nvml.nvmlGpmMetricsGet(request)
         return {
             name: round(metric.value * factor, 3)
-            for (name, factor), metric in zip(METRICS.values(), asked.metrics, strict=False)
+            for (name, factor), metric in zip(METRICS.values(), request.metrics, strict=False)
             if metric.nvmlReturn == self._nvml.NVML_SUCCESS and metric.value >= 0  # NaN if the GPU lacks the unit
         }
 

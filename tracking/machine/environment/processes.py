@@ -34,9 +34,9 @@ def parse_stat(text: str) -> Process:
     pid, _, name = before.partition(" (")
     fields = after.split()  # beginning with the file's third field
     user, system, waited_user, waited_system = (int(field) / TICKS_PER_SEC for field in fields[11:15])
-    own = user + system
+    seconds = user + system
     return Process(
-        int(pid), name, int(fields[1]), int(fields[3]), int(fields[19]), own, own + waited_user + waited_system
+        int(pid), name, int(fields[1]), int(fields[3]), int(fields[19]), seconds, seconds + waited_user + waited_system
     )
 
 
@@ -75,23 +75,23 @@ def parse_quota(text: str) -> float:
     return math.inf if quota == "max" else int(quota) / int(period)
 
 
-def quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
+def quota(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> float:
     """The cores that this process may use by the limits of its cgroup and its parents; infinite without a limit."""
     with suppress(OSError, ValueError, StopIteration):
-        path = next(line[4:] for line in own.read_text().splitlines() if line.startswith("0::/"))
+        path = next(line[4:] for line in membership.read_text().splitlines() if line.startswith("0::/"))
         folders = [root / path, *(root / path).parents]
         files = [folder / "cpu.max" for folder in folders if folder.is_relative_to(root)]
         return min((parse_quota(file.read_text()) for file in files if file.exists()), default=math.inf)
     return math.inf
 
 
-def oom_kills(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+def oom_kills(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int:
     """How many processes of this cgroup the kernel has killed for lack of memory; 0 if it is not known.
 
     cgroup v2 counts them in memory.events, v1 in memory.oom_control. A container may see its own cgroup as the root.
     """
     with suppress(OSError, ValueError):
-        paths = dict(line.split(":", 2)[1:] for line in own.read_text().splitlines())
+        paths = dict(line.split(":", 2)[1:] for line in membership.read_text().splitlines())
         for kind, folder, name in (("memory", root / "memory", "memory.oom_control"), ("", root, "memory.events")):
             path = paths.get(kind, "/").lstrip("/")
             for file in (folder / path / name, folder / name):

@@ -22,20 +22,23 @@ def ask(folder: Path | None = None, start: Start = host.start) -> Callable[[], P
     `git` describes the repository of `folder`, `timetrial` has the commit of this code. Without a folder, `git`
     describes this code. Unknown parts are left out.
     """
-    of_timetrial = _own(start)
+    of_timetrial = _of_code(start)
     of_folder = None if folder is None else _answers(folder, start)
 
     def parts() -> Parts:
-        own = of_timetrial()
-        known = {"git": own}
+        of_code = of_timetrial()
+        known = {"git": of_code}
         if of_folder is not None:
-            known = {"git": of_folder(), "timetrial": {key: own[key] for key in ("commit", "dirty") if key in own}}
+            known = {
+                "git": of_folder(),
+                "timetrial": {key: of_code[key] for key in ("commit", "dirty") if key in of_code},
+            }
         return {name: part for name, part in known.items() if part}
 
     return parts
 
 
-def _own(start: Start) -> Callable[[], dict[str, Any]]:
+def _of_code(start: Start) -> Callable[[], dict[str, Any]]:
     """The commit of this code. An installation ignores a repository around its folder, which is not timetrial's."""
     return installation.built_from if installation.PREFIX else _answers(installation.CODE, start)
 
@@ -45,7 +48,7 @@ def _answers(folder: Path, start: Start) -> Callable[[], dict[str, Any]]:
     return lambda: host.parse_git(*(output() for output in outputs))
 
 
-def told(environ: Mapping[str, str]) -> Parts | None:
+def from_launcher(environ: Mapping[str, str]) -> Parts | None:
     """The parts that the launcher wrote for a worker whose image may lack git; None without such a file."""
     with suppress(OSError, ValueError, KeyError):
         parts: Parts = documents.read_json(Path(environ[GIT_FILE]))

@@ -121,8 +121,8 @@ def check_job(stack: StackConfig) -> None:
 
 def removal(stack: StackConfig, name: str) -> list[str]:
     """The command that ends and removes a container with this name; [] if its processes are children of ours."""
-    own = container_images.engine(stack)
-    return [own.programs[0], *own.remove(name)] if own.remove else []
+    engine = container_images.engine(stack)
+    return [engine.programs[0], *engine.remove(name)] if engine.remove else []
 
 
 def variables(stack: StackConfig, planned: Plan) -> dict[str, str]:

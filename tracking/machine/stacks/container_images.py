@@ -60,9 +60,9 @@ def engine(stack: StackConfig) -> Engine:
     return ENGINES[name]
 
 
-def missing(own: Engine) -> str:
+def missing(its_engine: Engine) -> str:
     """The first program of the engine that is not installed; empty if all are."""
-    return next((program for program in own.programs if shutil.which(program) is None), "")
+    return next((program for program in its_engine.programs if shutil.which(program) is None), "")
 
 
 def ask(stack: StackConfig, words: list[str], seconds: float | None = ASK_SEC) -> subprocess.CompletedProcess[str]:
@@ -128,11 +128,11 @@ def inspected(name: str, text: str) -> Image:
     """
     facts = json.loads(text)[0]
     known = [str(each).rpartition("@")[2] for each in facts.get("RepoDigests") or []]
-    own = str(facts["Id"])
-    own = own if own.startswith("sha256:") else f"sha256:{own}"
+    image_id = str(facts["Id"])
+    image_id = image_id if image_id.startswith("sha256:") else f"sha256:{image_id}"
     requested = name.rpartition("@")[2] if "@sha256:" in name else None
-    digest = requested or facts.get("Digest") or (known[0] if known else own)
-    return Image(own, digest, facts.get("Architecture") or None, facts.get("Size"))
+    digest = requested or facts.get("Digest") or (known[0] if known else image_id)
+    return Image(image_id, digest, facts.get("Architecture") or None, facts.get("Size"))
 
 
 def file_of(stack: StackConfig) -> Path:
@@ -153,17 +153,17 @@ def file_digest(path: Path) -> str | None:
     if not path.is_file():
         return None
     facts = path.stat()
-    seen = [str(path), facts.st_size, facts.st_mtime_ns, facts.st_ino]
+    identity = [str(path), facts.st_size, facts.st_mtime_ns, facts.st_ino]
     kept = cache() / "images" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:16]}.json"
     with suppress(OSError, ValueError, TypeError, KeyError):
         known = documents.read_json(kept)
-        if known["seen"] == seen and is_trusted(kept):
+        if known["seen"] == identity and is_trusted(kept):
             return str(known["digest"])
     with path.open("rb") as file:
         digest = "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
     with suppress(OSError):  # Without a writable cache it is computed again.
         private_folder(kept.parent.name)
-        documents.write_json(kept, {"seen": seen, "digest": digest})
+        documents.write_json(kept, {"seen": identity, "digest": digest})
     return digest
 
 
@@ -179,10 +179,10 @@ def check_name(stack: StackConfig) -> None:
 
 def check_reach(stack: StackConfig) -> bool:
     """Whether a missing image was found in its registry; False if the engine cannot check. Raises ConfigError."""
-    name, own = stack.container.image or "", engine(stack)
-    if own.reach is None:
+    name, its_engine = stack.container.image or "", engine(stack)
+    if its_engine.reach is None:
         return False
-    done = ask(stack, own.reach(name), REACH_SEC)
+    done = ask(stack, its_engine.reach(name), REACH_SEC)
     if done.returncode:
         raise ConfigError(
             f"stack={stack.name}: stack.container.image={name}: is not here, and cannot be reached (exit code"
@@ -194,26 +194,30 @@ def check_reach(stack: StackConfig) -> bool:
 
 def check_architecture(stack: StackConfig, image: Image) -> None:
     """Raise ConfigError for an image of another architecture than this machine's."""
-    own = MACHINES.get(platform.machine(), platform.machine())
-    if image.architecture not in (None, own):
+    architecture = MACHINES.get(platform.machine(), platform.machine())
+    if image.architecture not in (None, architecture):
         raise ConfigError(
             f"stack={stack.name}: stack.container.image={stack.container.image}: is built for {image.architecture},"
-            f" and this machine is {own}. Next: give an image for {own}"
+            f" and this machine is {architecture}. Next: give an image for {architecture}"
         )
 
 
 def store(stack: StackConfig) -> Path:
     """The folder in which the stack's image is, or will be, kept."""
-    own = engine(stack)
-    if not own.room:
+    its_engine = engine(stack)
+    if not its_engine.room:
         return cache() / "images"
-    return Path(ask(stack, own.room).stdout.strip() or "/")
+    return Path(ask(stack, its_engine.room).stdout.strip() or "/")
 
 
 def pull(stack: StackConfig) -> Image:
     """Fetch the stack's image and return it. Raises ConfigError."""
-    name, own = stack.container.image or "", engine(stack)
-    done = ask(stack, own.pull(name, ""), None) if own.stores else pull_file(stack, own, file_of(stack))
+    name, its_engine = stack.container.image or "", engine(stack)
+    done = (
+        ask(stack, its_engine.pull(name, ""), None)
+        if its_engine.stores
+        else pull_file(stack, its_engine, file_of(stack))
+    )
     image = find(stack) if done.returncode == 0 else None
     if image is None:
         raise ConfigError(
@@ -223,7 +227,7 @@ def pull(stack: StackConfig) -> Image:
     return image
 
 
-def pull_file(stack: StackConfig, own: Engine, file: Path) -> subprocess.CompletedProcess[str]:
+def pull_file(stack: StackConfig, its_engine: Engine, file: Path) -> subprocess.CompletedProcess[str]:
     """Fetch an image into a file, completely or not at all. Raises ConfigError."""
     from filelock import FileLock
 
@@ -233,7 +237,7 @@ def pull_file(stack: StackConfig, own: Engine, file: Path) -> subprocess.Complet
         with FileLock(f"{file}.lock"):  # Two sweeps fetch it once.
             half.unlink(missing_ok=True)
             try:
-                done = ask(stack, own.pull(stack.container.image or "", str(half)), None)
+                done = ask(stack, its_engine.pull(stack.container.image or "", str(half)), None)
                 if done.returncode == 0:
                     half.rename(file)
             finally:

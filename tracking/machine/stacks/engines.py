@@ -67,8 +67,8 @@ class Engine:
     @property
     def programs(self) -> tuple[str, str]:
         """The program that answers about images, and the one that runs them."""
-        own = self.program or self.name
-        return own, self.runner or own
+        program = self.program or self.name
+        return program, self.runner or program
 
 
 def docker_run(plan: Plan) -> list[str]:
@@ -97,8 +97,8 @@ def common(plan: Plan) -> list[str]:
     mounts = [word for mount in plan.mounts for word in ("--volume", mount.words)]
     env = [word for name, value in plan.env.items() for word in ("--env", f"{name}={value}")]
     void = [] if plan.gpus else ["--env", "NVIDIA_VISIBLE_DEVICES=void"]  # NVIDIA's runtime would add all GPUs
-    own = ["--rm", "--interactive", "--name", plan.name, "--pull", "never", "--log-driver", "none"]
-    return [*own, "--network", "host", "--user", user, *shm, *limits, *mounts, *env, *void]
+    options = ["--rm", "--interactive", "--name", plan.name, "--pull", "never", "--log-driver", "none"]
+    return [*options, "--network", "host", "--user", user, *shm, *limits, *mounts, *env, *void]
 
 
 def end(plan: Plan) -> list[str]:
@@ -144,9 +144,17 @@ def pyxis_run(plan: Plan) -> list[str]:
     mounts = ",".join(f"{mount.source}:{mount.target}:{'rw' if mount.writable else 'ro'}" for mount in plan.mounts)
     here = [f"--nodelist={os.environ[NODE]}"] if NODE in os.environ else []
     step = ["--overlap", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", *here, "--cpu-bind=none"]
-    own = ["--no-container-mount-home", "--no-container-entrypoint", f"--container-env={names}"]
+    options = ["--no-container-mount-home", "--no-container-entrypoint", f"--container-env={names}"]
     mounted = [f"--container-mounts={mounts}"] if mounts else []
-    return [*step, f"--export={names}", *own, *mounted, *plan.options, f"--container-image={plan.image}", *plan.command]
+    return [
+        *step,
+        f"--export={names}",
+        *options,
+        *mounted,
+        *plan.options,
+        f"--container-image={plan.image}",
+        *plan.command,
+    ]
 
 
 def visible(plan: Plan) -> dict[str, str]:

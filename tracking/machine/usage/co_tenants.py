@@ -69,26 +69,28 @@ class CoTenants:
         Foreign processes on its GPUs are noted. Raises OSError without /proc.
         """
         running = processes.running(self._proc)
-        ours = self._ours(running)
-        self._note_gpus(running, ours)
+        run_pids = self._run_pids(running)
+        self._note_gpus(running, run_pids)
         now, (busy, stolen) = self._clock(), processes.parse_cpu_sec((self._proc / "stat").read_text(), self._cpus)
-        own = sum(running[pid].total_sec for pid in ours if pid in running)
-        before, self._before = self._before, (now, busy, stolen, own, running)
+        run_sec = sum(running[pid].total_sec for pid in run_pids if pid in running)
+        before, self._before = self._before, (now, busy, stolen, run_sec, running)
         if before is None or now <= before[0]:
             return {}
-        if self._marks and own < before[3]:
+        if self._marks and run_sec < before[3]:
             return {}  # A container has ended. Its CPU time since the last sample would count as foreign.
-        visible = self._visible(before[4], running, ours)
-        others = min(len(self._cpus) * (now - before[0]), max(0.0, (busy - before[1]) - max(0.0, own - before[3])))
+        visible = self._visible(before[4], running, run_pids)
+        others = min(len(self._cpus) * (now - before[0]), max(0.0, (busy - before[1]) - max(0.0, run_sec - before[3])))
         taken = self._cpu_sec_taken(others, visible, now - before[0])
         self._watched_sec += now - before[0]
         self._taken_sec += taken
         self._stolen_sec += stolen - before[2]
         available = self.cores * (now - before[0])
-        used = max(0.0, own - before[3])  # negative after the end of a process of the run
+        used = max(0.0, run_sec - before[3])  # negative after the end of a process of the run
         shares = {"run_cpu_percentage": used / available, "neighbours_cpu_percentage": taken / available}
         percentages = {key: 100 * min(1.0, share) for key, share in shares.items()}
-        return percentages | {"run_busiest_process_cores": self._busiest(before[4], running, ours) / (now - before[0])}
+        return percentages | {
+            "run_busiest_process_cores": self._busiest(before[4], running, run_pids) / (now - before[0])
+        }
 
     def tag(self) -> str:
         """Co-tenants above the threshold: `cpu: 93 % of 2 cores (stress); gpu 0: 1 process`; empty without any.
@@ -115,14 +117,14 @@ class CoTenants:
         most = sorted(self._used.items(), key=lambda item: -item[1])[:NAMED]
         return [name for name, sec in most if sec > NAMED_CORES * self._watched_sec]
 
-    def _ours(self, running: dict[int, Process]) -> set[int]:
+    def _run_pids(self, running: dict[int, Process]) -> set[int]:
         """The pids of the run, and of the kernel's threads, which work for all."""
         marked = [pid for pid, process in running.items() if self._marks and self._is_marked(process)]
-        ours = processes.descendants(running, [self._launcher, *self.roots, *marked])
-        own = running[self._launcher].session if self._launcher in running else 0
-        self._sessions |= {running[pid].session for pid in ours if pid in running} - {own}
-        ours |= {process.pid for process in running.values() if process.session in self._sessions}
-        return ours if self._contained else ours | processes.descendants(running, [processes.KERNEL])
+        pids = processes.descendants(running, [self._launcher, *self.roots, *marked])
+        launcher_session = running[self._launcher].session if self._launcher in running else 0
+        self._sessions |= {running[pid].session for pid in pids if pid in running} - {launcher_session}
+        pids |= {process.pid for process in running.values() if process.session in self._sessions}
+        return pids if self._contained else pids | processes.descendants(running, [processes.KERNEL])
 
     def _is_marked(self, process: Process) -> bool:
         key = (process.pid, process.started)
@@ -130,21 +132,21 @@ class CoTenants:
             self._marked[key] = not self._marks.isdisjoint(processes.words(self._proc, process.pid))
         return self._marked[key]
 
-    def _note_gpus(self, running: dict[int, Process], ours: set[int]) -> None:
+    def _note_gpus(self, running: dict[int, Process], run_pids: set[int]) -> None:
         for index, pids in self._on_gpus().items():
             for pid in pids:
                 # In a container the driver's pids may be the host's. Processes from before the worker are foreign.
-                foreign = pid in self._already if self._contained else pid in running and pid not in ours
+                foreign = pid in self._already if self._contained else pid in running and pid not in run_pids
                 if foreign:
                     name = "" if self._contained else running[pid].name
                     self._gpus.setdefault(index, {})[pid] = name
 
-    def _visible(self, before: dict[int, Process], running: dict[int, Process], ours: set[int]) -> float:
+    def _visible(self, before: dict[int, Process], running: dict[int, Process], run_pids: set[int]) -> float:
         """CPU seconds of visible foreign processes since the last sample."""
         total = 0.0
         for pid, process in running.items():
             earlier = before.get(pid)
-            if pid in ours or (earlier and earlier.started != process.started):
+            if pid in run_pids or (earlier and earlier.started != process.started):
                 continue
             sec = process.cpu_sec - (earlier.cpu_sec if earlier else 0.0)
             self._used[process.name] = self._used.get(process.name, 0.0) + sec
@@ -162,10 +164,10 @@ class CoTenants:
         sharing = min(visible, others) if self._contained else 0.0
         return sharing + max(0.0, others - sharing - (len(self._cpus) - self._quota) * sec)
 
-    def _busiest(self, before: dict[int, Process], running: dict[int, Process], ours: set[int]) -> float:
+    def _busiest(self, before: dict[int, Process], running: dict[int, Process], run_pids: set[int]) -> float:
         """CPU seconds of the run's busiest process since the last sample."""
         used = []
-        for pid in ours - processes.descendants(running, [processes.KERNEL]):
+        for pid in run_pids - processes.descendants(running, [processes.KERNEL]):
             if process := running.get(pid):
                 earlier = before.get(pid)
                 same = earlier is not None and earlier.started == process.started

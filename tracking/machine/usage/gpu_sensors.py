@@ -84,9 +84,9 @@ def _throttled(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
 def _link(pynvml: Any, handle: Any, gpu: str) -> dict[str, float]:
     """The current lanes and rate of the PCIe link, as a share of the most that GPU and slot support."""
     now, most = (
-        getattr(pynvml, f"nvmlDeviceGet{which}PcieLinkWidth")(handle)
-        * 2.0 ** getattr(pynvml, f"nvmlDeviceGet{which}PcieLinkGeneration")(handle)  # each generation doubles the rate
-        for which in ("Curr", "Max")
+        getattr(pynvml, f"nvmlDeviceGet{kind}PcieLinkWidth")(handle)
+        * 2.0 ** getattr(pynvml, f"nvmlDeviceGet{kind}PcieLinkGeneration")(handle)  # each generation doubles the rate
+        for kind in ("Curr", "Max")
     )
     return {f"{gpu}_pcie_link_percentage": round(100.0 * now / most, 2)}
 

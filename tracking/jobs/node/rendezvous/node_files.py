@@ -95,10 +95,10 @@ class Peer:
             state = NodeState(**documents.read_json(self._path))
         except (OSError, ValueError, TypeError):
             return self._latest
-        seen = (state.token, state.beat)
+        heartbeat = (state.token, state.beat)
         if self._first is None:
-            self._first = seen
-        if seen != self._first and (self._latest is None or seen != (self._latest.token, self._latest.beat)):
+            self._first = heartbeat
+        if heartbeat != self._first and (self._latest is None or heartbeat != (self._latest.token, self._latest.beat)):
             self._latest, self._changed = state, time.monotonic()
             self.apart_sec = (state.time_ms - run_folder.now_ms()) / 1e3
         return self._latest

@@ -44,12 +44,12 @@ class Nodes:
         self._root = place.parent.parent if place else Path(config.runs_dir).resolve()
         self._place = place or self._root / f".nodes-{str(config.rendezvous).replace(':', '-')}"
         self._place.mkdir(parents=True, exist_ok=True)
-        asked = {
+        options = {
             "nodes": config.nodes, "gpus": config.gpus, "cpu_processes": config.cpu_processes,
             "the measured options (config_hash)": config.config_hash(),
         }  # fmt: skip
         boot_id = BOOT_ID.read_text(encoding="utf-8").strip() if BOOT_ID.exists() else ""
-        state = NodeState(node_records.name(), str(self._root), asked, address=address, boot_id=boot_id)
+        state = NodeState(node_records.name(), str(self._root), options, address=address, boot_id=boot_id)
         self._own = OwnFile(self._path(config.node_rank), state)
         others = [0] if config.node_rank else range(1, config.nodes)
         # The run's own folder has no files of earlier launchers.
@@ -148,9 +148,9 @@ class Nodes:
         if self._config.node_rank:
             self._compare([state for state in states if state])
             return any(state and state.folder and own.token in state.known for state in states)
-        there = [state for state in states if state is not None]
-        self._compare(there)
-        return len(there) == len(states)
+        present = [state for state in states if state is not None]
+        self._compare(present)
+        return len(present) == len(states)
 
     def _compare_clocks(self) -> None:
         for peer in self._peers:
@@ -179,10 +179,10 @@ class Nodes:
 
     def _missing(self) -> str:
         missing = [str(peer.rank) for peer in self._peers if peer.state() is None]
-        there = self._config.nodes - len(missing)
-        seen = f"{there} of {self._config.nodes} nodes are" if not self._config.node_rank else "node 0 is not"
+        num_present = self._config.nodes - len(missing)
+        subject = f"{num_present} of {self._config.nodes} nodes are" if not self._config.node_rank else "node 0 is not"
         return (
-            f"nodes={self._config.nodes}: {seen} seen after rendezvous_timeout_sec="
+            f"nodes={self._config.nodes}: {subject} seen after rendezvous_timeout_sec="
             f"{self._config.rendezvous_timeout_sec:g} (missing: node_rank={','.join(missing) or '0'}). This node,"
             f" {self._own.state.name}, looks in {self._place}; on every node it has to be"
             " the same folder of a shared file system. Next: give runs_dir=FOLDER, and start all nodes"
