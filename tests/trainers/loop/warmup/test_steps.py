@@ -101,7 +101,7 @@ def test_a_target_that_no_evaluation_would_tell_is_refused_before_the_clock() ->
         warmup.warm_up(trainer, module, batch, targets=["acuracy"])
 
     with pytest.raises(
-        ConfigError, match=r"acuracy is not a metric that metrics\(\) of \w+ returns. Allowed: accuracy, loss"
+        ConfigError, match=r"acuracy is not a metric that metrics\(\) of \w+ returns; allowed: accuracy, loss"
     ):
         trained(misspelt)
 
