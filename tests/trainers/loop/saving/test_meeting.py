@@ -45,7 +45,8 @@ def gathering(rank: int, folder: str, last: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("last", [1, pytest.param(0, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("last", [1, 0])
 def test_it_ends_with_an_error_that_names_it_and_what_all_ranks_do_alike_goes_on(tmp_path: Path, last: int) -> None:
     torch.multiprocessing.spawn(gathering, (str(tmp_path), last), nprocs=2)
     full = "OutOfMemoryError: CUDA out of memory"
