@@ -58,7 +58,7 @@ def exchange(
 
 
 def differing(of_ranks: Sequence[Mapping[str, float]]) -> list[str]:
-    """The metrics of the first rank of which another rank has another value."""
+    """The metrics whose values differ between the first rank and another one."""
     first, *others = of_ranks
     return [
         name for name, value in first.items() if any(repr(other.get(name, value)) != repr(value) for other in others)

@@ -119,7 +119,7 @@ def read(folder: Path) -> tuple[Mapping[str, float], JournalFigures]:
 @given(st.integers(1, 40), st.integers(1, 99))
 @example(update_ms=2, percent=15)  # 0.018449999999999998 and 0.01845
 def test_a_share_in_the_middle_of_two_digits_may_be_rounded_either_way(update_ms: int, percent: int) -> None:
-    """Of a clock of 1 s, an eighth is training."""
+    """A run whose clock is 1 s, with an eighth of it in training."""
     trained = ("window", [0.125, *[0.0] * 5, update_ms / 20, 0.0, 0.0])
     busy = ("sample", [0.0, *[0.0] * 6, float(percent), 0.0])
     with tempfile.TemporaryDirectory() as root:
