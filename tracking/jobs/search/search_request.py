@@ -64,12 +64,10 @@ def search_of(
     if requested.config.sweep.until_decided:
         check_few(words, searched)
     elif importlib.util.find_spec("optuna") is None:
-        raise ConfigError(
-            f"{search_name(requested.config)}: needs Optuna. Next: pip install 'optuna>=5,<6' (the extra search)"
-        )
-    return SearchJobs(
-        requested, searched, make, resumed, trace_file.refused(folder, searched) if folder else (), num_gpus
-    )
+        name = search_name(requested.config)
+        raise ConfigError(f"{name}: needs Optuna. Next: pip install 'optuna>=5,<6' (the extra search)")
+    refused = trace_file.refused(folder, searched) if folder else ()
+    return SearchJobs(requested, searched, make, resumed, refused, num_gpus)
 
 
 def _axis(config: RunConfig, word: str, parsed: ParsedWord) -> Axis:
