@@ -8,7 +8,7 @@
 
 | pattern | unfused | fused |
 |---|---|---|
-| `convolution` | the convolution alone | |
+| `convolution`, `gradients` | the convolution alone; its two gradients alone | |
 | `statistics` | convolution; statistics of its output | one graph |
 | `normalised` | normalise + ReLU; convolution; statistics | one graph, which reads the raw input |
 | `wgrad` | gradient of the weights from the normalised input | one graph, which normalises the raw input again |
@@ -19,7 +19,8 @@
 
 Each graph is tried in bf16, then in fp16: cuDNN's guide gives fp16 alone for its precompiled fusions. Results are
 compared with plain PyTorch's first; `error` is the largest relative error of an output, in the L2 norm. Times are
-medians in ms with quartiles. GB are what each side has to move by the shapes, read and written.
+medians in ms with quartiles. GB are what each side has to move by the shapes, read and written. PyTorch keeps the
+kernels that it chose first, so compare runs with and without `--heuristics`: `--only convolution,gradients`.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ def backward(o: Operands) -> None:
 PATTERNS = (
     Pattern("convolution", lambda o: o.convolved(o.a), None, lambda o: (), lambda x, y, w: (x + y + w, 0),
             applies=lambda layer: True),
+    Pattern("gradients", lambda o: (o.gradients(of_input=True), o.gradients(of_input=False)), None, lambda o: (),
+            lambda x, y, w: (2 * (x + y + w), 0), applies=lambda layer: True),
     Pattern("statistics", lambda o: pass_statistics(o.convolved(o.a)), cudnn_graphs.statistics,
             lambda o: sums(o.y), lambda x, y, w: (x + 2 * y + w, x + y + w), applies=lambda layer: True),
     Pattern("normalised", normalise_and_convolve, cudnn_graphs.normalised,
@@ -213,6 +216,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only these patterns, by commas")
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=110, help="no further layer begins later than this")
+    parser.add_argument("--heuristics", action="store_true", help="leave cudnn.benchmark off, as launch.py does")
     parser.add_argument("--commit", default="unknown", help="commit that is measured")
     parser.add_argument("--csv", type=Path, default=Path("cudnn_fusions.csv"))
     arguments = parser.parse_args()
@@ -221,11 +225,11 @@ def main() -> None:
     if not torch.cuda.is_available():
         parser.error("no NVIDIA GPU is visible")
     torch.set_grad_enabled(False)
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = not arguments.heuristics
     raise_recompile_limit(1000)
     handle, versions = cudnn_graphs.opened()
     where = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "batch": arguments.batch}
-    where |= versions | {"commit": arguments.commit}
+    where |= versions | {"cudnn.benchmark": torch.backends.cudnn.benchmark, "commit": arguments.commit}
     print(", ".join(f"{key} {value}" for key, value in where.items()), flush=True)
     print(heading())
     rows = measure(arguments, handle)

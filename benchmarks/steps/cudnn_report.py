@@ -90,9 +90,9 @@ def total(rows: list[Row]) -> str:
     unfused, fused = (sum(row.count * row.side(side)[0] for row in both) for side in SIDES)
     wins = sum(max(0.0, row.gain() or 0.0) for row in both)
     counts = [sum(row.count for row in group) for group in (rows, both)]
-    if rows[0].pattern == "convolution":
+    if not any(row.moved[1] for row in rows):  # nothing to compare with
         alone = sum(row.count * row.side("unfused")[0] for row in rows if row.unfused)
-        return f"| convolution | {counts[0]} | | | {alone:.2f} | | | |"
+        return f"| {rows[0].pattern} | {counts[0]} | | | {alone:.2f} | | | |"
     return (
         f"| {rows[0].pattern} | {counts[0]} | {counts[1]} | {counts[0] - counts[1]} | {unfused:.2f} | {fused:.2f} "
         f"| {unfused - fused:+.2f} | {wins:+.2f} |"
