@@ -14,6 +14,7 @@
 | `wgrad` | gradient of the weights from the normalised input | one graph, which normalises the raw input again |
 | `dgrad sums` | gradient of the input; backward of ReLU and normalisation | a graph up to the sums; their application |
 | `dgrad` | as above | a graph up to ReLU's gradient; passes of the sums and their application |
+| `dgrad weights` | as above | a graph of cuDNN's C interface; dx = a dz + b x + c; only by `--only` |
 | `norm`, `norm backward` | statistics, normalise + ReLU, and their backward pass | one graph each, no convolution |
 | `norm add` | statistics, normalise + add + ReLU at a block's end | one graph |
 
@@ -30,11 +31,11 @@ import csv
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -43,8 +44,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.steps import cudnn_graphs, cudnn_layers
-from benchmarks.steps.cudnn_graphs import Graph
-from benchmarks.steps.cudnn_layers import CHANNEL, Layer, Operands
+from benchmarks.steps.cudnn_layers import Layer, Operands
+from benchmarks.steps.cudnn_patterns import PATTERNS, Pattern
 from benchmarks.steps.cudnn_report import COLUMNS, Row, heading, printed
 from benchmarks.steps.device_kernels import release
 from trainers.ops.compiling import raise_recompile_limit
@@ -56,76 +57,6 @@ TYPES = {  # of a graph's tensors, and of values within it
 TOLERANCE = 0.02  # five times bf16's precision of 2^-8
 WARMUP, FEW = 3, 5  # calls
 HEAD_START = 20_000_000  # cycles in which the host launches all calls: its time is not measured
-
-pass_statistics, pass_normalised, pass_norm, pass_backward, pass_sums, pass_applied = (
-    cudnn_layers.in_passes(function)
-    for function in (
-        cudnn_layers.statistics, cudnn_layers.normalised, cudnn_layers.norm, cudnn_layers.backward,
-        cudnn_layers.normalised_backward, cudnn_layers.applied,
-    )
-)  # fmt: skip
-
-
-class Pattern(NamedTuple):
-    """`unfused` runs today's way, `define` makes the graph, `rest` runs what the graph leaves, `expected` its results.
-
-    `moved` gives the unfused and the fused side's values read and written, from those of input, output and weights.
-    """
-
-    name: str
-    unfused: Callable[[Operands], Any]
-    define: Callable[[Graph, Operands], None] | None
-    expected: Callable[[Operands], tuple[Tensor, ...]]
-    moved: Callable[[int, int, int], tuple[int, int]]
-    rest: Callable[[Graph, Operands], Any] = lambda graph, operands: None
-    applies: Callable[[Layer], bool] = lambda layer: layer.normalises
-
-
-def sums(y: Tensor) -> tuple[Tensor, ...]:
-    return y, y.float().sum(CHANNEL, keepdim=True), y.float().square().sum(CHANNEL, keepdim=True)
-
-
-def masked(o: Operands) -> tuple[Tensor, ...]:
-    """Gradient of the ReLU's input, its sums, and those of its product with x."""
-    dz = torch.where(o.a > 0, o.gradients(of_input=True), 0)
-    return dz, dz.float().sum(CHANNEL, keepdim=True), (dz.float() * o.x.float()).sum(CHANNEL, keepdim=True)
-
-
-def normalise_and_convolve(o: Operands) -> None:
-    pass_statistics(o.convolved(pass_normalised(o.x, o.scale, o.bias)))
-
-
-def backward(o: Operands) -> None:
-    pass_backward(o.gradients(of_input=True), o.a, o.x, o.mean, o.rstd, o.gamma)
-
-
-PATTERNS = (
-    Pattern("convolution", lambda o: o.convolved(o.a), None, lambda o: (), lambda x, y, w: (x + y + w, 0),
-            applies=lambda layer: True),
-    Pattern("gradients", lambda o: (o.gradients(of_input=True), o.gradients(of_input=False)), None, lambda o: (),
-            lambda x, y, w: (2 * (x + y + w), 0), applies=lambda layer: True),
-    Pattern("statistics", lambda o: pass_statistics(o.convolved(o.a)), cudnn_graphs.statistics,
-            lambda o: sums(o.y), lambda x, y, w: (x + 2 * y + w, x + y + w), applies=lambda layer: True),
-    Pattern("normalised", normalise_and_convolve, cudnn_graphs.normalised,
-            lambda o: sums(o.y), lambda x, y, w: (3 * x + 2 * y + w, x + y + w)),
-    Pattern("wgrad", lambda o: o.gradients(of_input=False), cudnn_graphs.wgrad,
-            lambda o: (o.gradients(of_input=False),), lambda x, y, w: (x + y + w, x + y + w)),
-    Pattern("dgrad sums", backward, lambda graph, o: cudnn_graphs.dgrad(graph, o, sums=True), masked,
-            lambda x, y, w: (8 * x + y + w, 5 * x + y + w),
-            lambda graph, o: pass_applied(*graph.outputs, o.x, o.mean, o.rstd, o.gamma)),
-    Pattern("dgrad", backward, lambda graph, o: cudnn_graphs.dgrad(graph, o, sums=False), masked,
-            lambda x, y, w: (8 * x + y + w, 7 * x + y + w),
-            lambda graph, o: pass_sums(graph.outputs[0], o.x, o.mean, o.rstd, o.gamma)),
-    Pattern("norm", lambda o: pass_norm(o.x, None), lambda graph, o: cudnn_graphs.norm(graph, o, add=False),
-            lambda o: (cudnn_layers.norm(o.x, None),), lambda x, y, w: (3 * x, 3 * x)),
-    Pattern("norm backward", lambda o: pass_backward(o.da, o.a, o.x, o.mean, o.rstd, o.gamma),
-            cudnn_graphs.norm_backward,
-            lambda o: cudnn_layers.backward(o.da, o.a, o.x, o.mean, o.rstd, o.gamma),
-            lambda x, y, w: (7 * x, 5 * x)),
-    Pattern("norm add", lambda o: pass_norm(o.y, o.dy), lambda graph, o: cudnn_graphs.norm(graph, o, add=True),
-            lambda o: (cudnn_layers.norm(o.y, o.dy),), lambda x, y, w: (4 * y, 4 * y),
-            applies=lambda layer: layer.ends_block),
-)  # fmt: skip
 
 
 def milliseconds(call: Callable[[], object], calls: int) -> list[float]:
@@ -154,9 +85,8 @@ def error(results: list[Tensor], expected: tuple[Tensor, ...]) -> float:
 
 def fused(pattern: Pattern, row: Row, operands: Operands, handle: Any, within: torch.dtype, calls: int) -> Row:
     """Fill a row with a graph's times. Raises one of REFUSALS where cuDNN has no such graph, or it computes wrongly."""
-    graph = Graph(handle, operands.x.dtype, within)
-    assert pattern.define is not None
-    pattern.define(graph, operands)
+    assert pattern.graph is not None
+    graph = pattern.graph(handle, operands, within)
     graph.build(lambda call: statistics.median(milliseconds(call, FEW)))
     graph()
     difference = error(graph.outputs, pattern.expected(operands))
@@ -177,7 +107,7 @@ def measured(pattern: Pattern, layer: Layer, count: int, handle: Any, batch: int
     row = Row(str(layer), count, pattern.name, moved, layer.flop(batch), layer.normalises)
     row = replace(row, unfused=milliseconds(lambda: pattern.unfused(operands), calls))
     refusals: list[str] = []
-    for name, (dtype, within) in TYPES.items() if pattern.define is not None else ():
+    for name, (dtype, within) in TYPES.items() if pattern.graph is not None else ():
         try:
             if operands.x.dtype != dtype:
                 operands = Operands(layer, batch, dtype)
@@ -188,25 +118,25 @@ def measured(pattern: Pattern, layer: Layer, count: int, handle: Any, batch: int
     return replace(row, note="; ".join(refusals))
 
 
-def measure(arguments: argparse.Namespace, handle: Any) -> list[Row]:
-    """Rows of the layers, those that move most bytes first, until the time is up."""
-    began, rows = time.monotonic(), []
-    counts = cudnn_layers.layers()
+def measure(arguments: argparse.Namespace, handle: Any) -> Iterator[Row]:
+    """Yield rows of the layers, those that move most bytes first, until the time is up."""
+    began, counts = time.monotonic(), cudnn_layers.layers()
+    wanted = [pattern for pattern in PATTERNS if chosen(pattern, arguments.only)]
     ordered = sorted(counts, key=lambda layer: -counts[layer] * sum(layer.values(arguments.batch)))
     for layer in ordered[: arguments.layers]:
         if time.monotonic() - began > arguments.seconds:
             print(f"no time for {layer} x {counts[layer]}: give more --seconds")
             continue
-        for pattern in PATTERNS:
-            if not pattern.applies(layer) or (arguments.only and pattern.name not in arguments.only.split(",")):
-                continue
+        for pattern in [pattern for pattern in wanted if pattern.applies(layer)]:
             try:
-                rows.append(measured(pattern, layer, counts[layer], handle, arguments.batch, arguments.calls))
+                yield measured(pattern, layer, counts[layer], handle, arguments.batch, arguments.calls)
             except cudnn_graphs.REFUSALS as failure:
-                rows.append(Row(str(layer), counts[layer], pattern.name, note=f"failed: {str(failure)[:200]}"))
+                yield Row(str(layer), counts[layer], pattern.name, note=f"failed: {str(failure)[:200]}")
             release(torch.device("cuda"))
-            print(rows[-1].line(), flush=True)
-    return rows
+
+
+def chosen(pattern: Pattern, only: str) -> bool:
+    return pattern.name in only.split(",") if only else not pattern.by_name
 
 
 def main() -> None:
@@ -232,11 +162,14 @@ def main() -> None:
     where |= versions | {"cudnn.benchmark": torch.backends.cudnn.benchmark, "commit": arguments.commit}
     print(", ".join(f"{key} {value}" for key, value in where.items()), flush=True)
     print(heading())
-    rows = measure(arguments, handle)
-    with arguments.csv.open("w", newline="", encoding="utf-8") as file:
+    rows = []
+    with arguments.csv.open("w", newline="", encoding="utf-8", buffering=1) as file:
         writer = csv.writer(file)
         writer.writerow([*COLUMNS, *where])
-        writer.writerows([*row.cells(), *where.values()] for row in rows)
+        for row in measure(arguments, handle):
+            rows.append(row)
+            writer.writerow([*row.cells(), *where.values()])
+            print(row.line(), flush=True)
     printed(rows)
 
 

@@ -118,7 +118,7 @@ def by_layer(rows: list[Row], types: tuple[str, ...]) -> Iterator[dict[str, floa
 
 
 def layer_gain(gains: dict[str, float]) -> float:
-    gradient = max(0.0, gains.get("dgrad sums", 0.0), gains.get("dgrad", 0.0))
+    gradient = max(0.0, *(gains.get(name, 0.0) for name in ("dgrad sums", "dgrad", "dgrad weights")))
     best = max(0.0, gains.get("statistics", 0.0))
     if "normalised" in gains and "wgrad" in gains:
         best = max(best, gains["normalised"] + gains["wgrad"])

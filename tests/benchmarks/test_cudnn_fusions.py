@@ -7,7 +7,10 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.steps import cudnn_layers
+from benchmarks.steps.cudnn_backend import Backend, BackwardGraph
+from benchmarks.steps.cudnn_fusions import chosen
 from benchmarks.steps.cudnn_layers import CHANNEL, Layer, Operands
+from benchmarks.steps.cudnn_patterns import PATTERNS, Pattern
 from benchmarks.steps.cudnn_report import COLUMNS, Row, step_gain, total
 
 SMALL = Layer(8, 16, 3, 2, 1, 9, True, False)
@@ -61,3 +64,23 @@ def test_a_refused_graph_is_a_row_and_no_time() -> None:
     assert len(refused.cells()) == len(COLUMNS)
     assert "| 2 | 0 | 2 |" in total([refused])
     assert refused.line().count("|") == row("dgrad", 8, 7).line().count("|")
+
+
+def test_cudnn_accepts_each_operation_of_the_backward_graph() -> None:
+    """Descriptors need no GPU; a graph of them does."""
+    try:
+        backend = Backend()
+    except OSError:
+        pytest.skip("no libcudnn.so.9 is loaded")
+    graph = BackwardGraph(None, Operands(SMALL, 4, torch.float16, "cpu"), backend)
+    assert len(graph.operations) == 7
+    assert len(graph.buffers) == 13  # x, dy, w, four of a channel, dz, two gradients, three coefficients
+    with pytest.raises(RuntimeError, match="handle"):
+        graph.configurations()
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
+def test_only_names_the_patterns_that_are_measured(pattern: Pattern) -> None:
+    assert chosen(pattern, "") == (not pattern.by_name)
+    assert chosen(pattern, f"{pattern.name},another")
+    assert not chosen(pattern, "another")
