@@ -173,7 +173,7 @@ def test_every_room_says_what_it_is_for_and_exports_what_it_names() -> None:
     for folder in FLOORS | {room for room in ROOMS if (ROOT / room.replace(".", "/")).is_dir()}:
         face = importlib.import_module(folder)
         assert len((face.__doc__ or "").split(".")) > 2
-        later = getattr(face, "LATER", {})  # what needs a framework that only its user has
+        later = getattr(face, "LAZY_MODULES", {})  # what needs a framework that only its user has
         assert all(exported in later or hasattr(face, exported) for exported in getattr(face, "__all__", []))
 
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["HuggingFaceTimeTrial", "KerasTimeTrial", "TimeTrial", "Trial", "time_trial"]
 # Imported on demand, since each needs a framework that may not be installed.
-LATER = {"HuggingFaceTimeTrial": "huggingface", "KerasTimeTrial": "keras"}
+LAZY_MODULES = {"HuggingFaceTimeTrial": "huggingface", "KerasTimeTrial": "keras"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in LATER:
+    if name not in LAZY_MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{LATER[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{LAZY_MODULES[name]}"), name)

@@ -11,7 +11,7 @@ from tracking.api.loop import Trial, time_trial
 from tracking.api.options import TrialOptions, checked
 
 
-class Driven:
+class TrialSession:
     """Begins and ends runs for a callback. `trial` is None between trainings.
 
     `options` are those of time_trial. Raises ConfigError for a wrong one. An exception that ends the script during the
@@ -28,29 +28,31 @@ class Driven:
     def begin(self, **defaults: Any) -> Trial:
         """Start a run. `defaults` hold for options that the script has not set."""
         if self.trial is not None:
-            self._leave(RuntimeError("another training began before this one had ended"))
+            self._exit_context(RuntimeError("another training began before this one had ended"))
         self._context = time_trial(**defaults | self._options)
         self.trial = self._context.__enter__()
-        self._hook = sys.excepthook
-        sys.excepthook = self._ended_by
+        self._former_excepthook = sys.excepthook
+        sys.excepthook = self._record_exception
         return self.trial
 
     def end(self) -> None:
         if self.trial is not None:
-            self._leave(None)
+            self._exit_context(None)
 
-    def _leave(self, error: BaseException | None) -> None:
+    def _exit_context(self, error: BaseException | None) -> None:
         context, self._context, self.trial = self._context, None, None
-        sys.excepthook = self._hook
+        sys.excepthook = self._former_excepthook
         assert context is not None
         try:
             context.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
-        except BaseException as raised:
-            if raised is not error:
+        except BaseException as exit_error:
+            if exit_error is not error:
                 raise
 
-    def _ended_by(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        hook = self._hook
+    def _record_exception(
+        self, error_type: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        former_excepthook = self._former_excepthook
         if self.trial is not None:
-            self._leave(error)
-        hook(kind, error, trace)
+            self._exit_context(error)
+        former_excepthook(error_type, error, trace)

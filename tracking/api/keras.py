@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from conf.schema import ConfigError
-from tracking.api.driven import Driven
+from tracking.api.driven import TrialSession
 
 
 class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
@@ -28,8 +28,8 @@ class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
         num_samples: int | None = None, stop_at_target: bool = True, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__()
-        own = {} if keras.backend.backend() == "torch" else {"device": "cpu"}
-        self._driven = Driven(target=target or {}, batch_size=batch_size, **own | options)
+        device_option = {} if keras.backend.backend() == "torch" else {"device": "cpu"}
+        self._session = TrialSession(target=target or {}, batch_size=batch_size, **device_option | options)
         self._batch_size, self._num_samples = batch_size, num_samples
         self._stop_at_target = stop_at_target
 
@@ -40,13 +40,13 @@ class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
         if optimizer is not None:
             params["optimizer/name"] = optimizer.name
         name = type(self.model).__name__
-        trial = self._driven.begin(name=name, precision=keras.config.dtype_policy().name, params=params)
+        trial = self._session.begin(name=name, precision=keras.config.dtype_policy().name, params=params)
         if self._batch_size is None:
-            trial.rated = False
+            trial.knows_samples = False
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        if self._driven.trial is not None:
-            self._driven.trial.step(self._samples(batch), (logs or {}).get("loss"))
+        if self._session.trial is not None:
+            self._session.trial.step(self._samples(batch), (logs or {}).get("loss"))
 
     def _samples(self, batch: int) -> int:
         if self._batch_size is None or self._num_samples is None:
@@ -54,20 +54,20 @@ class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
         return max(0, min(self._batch_size, self._num_samples - batch * self._batch_size))
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        if self._driven.trial is not None:
-            self._driven.trial.open_evaluation()
+        if self._session.trial is not None:
+            self._session.trial.open_evaluation()
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Record the metrics of the validation; without a validation, those of the training."""
-        if self._driven.trial is None:
+        if self._session.trial is None:
             return
         values = {name: float(value) for name, value in (logs or {}).items()}
         validated = {name: value for name, value in values.items() if name.startswith("val_")}
-        if self._driven.trial.evaluate(validated or values, epoch=epoch + 1) and self._stop_at_target:
+        if self._session.trial.evaluate(validated or values, epoch=epoch + 1) and self._stop_at_target:
             self.model.stop_training = True
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        self._driven.end()
+        self._session.end()
 
 
 def check_device() -> None:

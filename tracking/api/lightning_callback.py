@@ -15,11 +15,11 @@ import torch
 from conf.schema import ConfigError
 from tracking.analysis.results import UNCOUNTED_TAG
 from tracking.api import script
-from tracking.api.loop import RATES
+from tracking.api.loop import RATE_KEYS
 from tracking.api.machines import nodes_of
 from tracking.api.metric_names import MetricNames
 from tracking.api.options import TrialOptions, checked
-from tracking.api.samples import count, decimal, first_dimension, loss_of, number, processes_per_batch
+from tracking.api.samples import decimal, first_dimension, known_batches, loss_of, processes_per_batch, sample_count
 from tracking.api.script_run import ScriptRun, write_failure
 from tracking.api.trained_epochs import Epochs
 from tracking.api.training_setup import Callback, setup_of
@@ -32,8 +32,8 @@ from tracking.record import attempts, journal
 if TYPE_CHECKING:
     import pytorch_lightning as pl
 
-# Trained modules, with the callback that timed each last.
-TRAINED: weakref.WeakKeyDictionary[pl.LightningModule, weakref.ref[TimeTrial]] = weakref.WeakKeyDictionary()
+# The callback that timed each trained module last.
+LAST_CALLBACK: weakref.WeakKeyDictionary[pl.LightningModule, weakref.ref[TimeTrial]] = weakref.WeakKeyDictionary()
 
 
 class TimeTrial(Callback):
@@ -68,8 +68,8 @@ class TimeTrial(Callback):
         self._meter: Meter | None = None
         self._folder = ""
         self._pid = 0  # the training process
-        self._called = 0.0  # monotonic time of the call of the training
-        self._reached = self._counted = False
+        self._called_at = 0.0  # monotonic time of the call of the training
+        self._reached = self._samples_known = False
         self._epoch_samples = 0
         self._in_epoch = False
         self._epochs: Epochs | None = None
@@ -77,7 +77,7 @@ class TimeTrial(Callback):
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if sum(isinstance(callback, TimeTrial) for callback in trainer.callbacks) > 1:  # type: ignore[attr-defined]
             raise ConfigError("callbacks: two TimeTrials would disturb each other's clock. Next: give one")
-        self._pid, self._called = os.getpid(), time.monotonic()
+        self._pid, self._called_at = os.getpid(), time.monotonic()
         if stage == "fit" and trainer.local_rank == 0:
             self._collector = Collector(repository=script.folder())  # Its commands run during the setup.
 
@@ -88,31 +88,30 @@ class TimeTrial(Callback):
         nodes = nodes_of(ranks)
         if trainer.global_rank == 0:
             self._run = self._start_run(trainer, pl_module)
-            self._run.of_ranks = nodes.of_ranks
+            self._run.node_by_rank = nodes.node_by_rank
             self._run.link(trainer.loggers)
         self._folder = ranks.broadcast(str(self._run.folder) if self._run else "")
-        log = self._run.journal if self._run else None
-        nodes.sample_others(self._folder, lambda: self._facts(trainer), ranks, log)
-        steps = self._options.log_every_n_steps
-        self._meter = Meter(trainer.strategy.root_device, ranks, log, steps)
+        run_journal = self._run.journal if self._run else None
+        nodes.sample_others(self._folder, lambda: self._take_fingerprint(trainer), ranks, run_journal)
+        self._meter = Meter(trainer.strategy.root_device, ranks, run_journal, self._options.log_every_n_steps)
         self._meter.is_ddp = rank_parts.is_ddp(trainer)
-        self._reached, self._counted, self._epoch_samples, self._in_epoch = False, True, 0, False
+        self._reached, self._samples_known, self._epoch_samples, self._in_epoch = False, True, 0, False
         self._epochs, self._names = Epochs(trainer), MetricNames(self._options.names)
-        num_batches = number(trainer.num_training_batches)
+        num_batches = known_batches(trainer.num_training_batches)
         self._meter.start(max_epochs=self._epochs.planned(trainer), num_batches=num_batches)
 
     def _start_run(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> ScriptRun:
-        setup, facts = setup_of(trainer, pl_module), self._facts(trainer)
-        once = (
+        setup, facts = setup_of(trainer, pl_module), self._take_fingerprint(trainer)
+        sharing = (
             "" if setup.processes_per_batch == 1 else f", once for {setup.processes_per_batch} processes that share it"
         )
-        counted = "given" if self._samples else "first dimension of the batch"
-        tags = {"clock": "script", "samples": counted + once}
-        if trainer.global_step or goes_on(self, pl_module):  # This fit is only a part of the training.
+        samples_source = "given" if self._samples else "first dimension of the batch"
+        tags = {"clock": "script", "samples": samples_source + sharing}
+        if trainer.global_step or continues_training(self, pl_module):  # This fit is only a part of the training.
             tags[UNCOUNTED_TAG] = "goes on from an earlier fit or a checkpoint"
-        return ScriptRun(self._options, setup, facts, tags, self._called)
+        return ScriptRun(self._options, setup, facts, tags, self._called_at)
 
-    def _facts(self, trainer: pl.Trainer) -> fingerprint.Fingerprint:
+    def _take_fingerprint(self, trainer: pl.Trainer) -> fingerprint.Fingerprint:
         collector, self._collector = self._collector or Collector(repository=script.folder()), None
         return collector.finish(torch, trainer.device_ids if trainer.strategy.root_device.type == "cuda" else [])
 
@@ -141,12 +140,12 @@ class TimeTrial(Callback):
             self._begin_epoch(trainer)
         if not self._meter.is_open:  # after an evaluation within the epoch
             self._meter.open(after_evaluation=True)
-        num = first_dimension(batch) if self._samples is None else self._samples(batch)
-        self._counted = self._counted and num is not None
-        shared = trainer.global_rank % processes_per_batch(
-            trainer.strategy, trainer.world_size
-        )  # Another process counts this batch.
-        self._meter.batch_ready(0 if num is None or shared else count(num, "what samples= returned for a batch"))
+        size = first_dimension(batch) if self._samples is None else self._samples(batch)
+        self._samples_known = self._samples_known and size is not None
+        # The first of the processes that train on the same batch counts it.
+        counts = trainer.global_rank % processes_per_batch(trainer.strategy, trainer.world_size) == 0
+        is_counted = counts and size is not None
+        self._meter.batch_ready(sample_count(size, "what samples= returned for a batch") if is_counted else 0)
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
@@ -163,24 +162,25 @@ class TimeTrial(Callback):
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._meter is None or trainer.sanity_checking:
             return
-        self._close(trainer, trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
-        self._meter.event("eval_start", **self._so_far(trainer))
+        self._close_windows(trainer, trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
+        self._meter.event("eval_start", **self._trained_epochs(trainer))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._meter is not None and not trainer.sanity_checking:
-            self._evaluated(trainer)
-            self._meter.event("eval_stop", **self._so_far(trainer))
+            self._record_evaluation(trainer)
+            self._meter.event("eval_stop", **self._trained_epochs(trainer))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._meter is None:
             return
         # The epoch is still open if it had no evaluation at its end, or ends early (target, max_steps).
         if self._in_epoch:
-            self._close(trainer, True)
-            if not sum(map(number, trainer.num_val_batches)):  # Without validation, the training's own metrics count.
-                self._evaluated(trainer)
+            self._close_windows(trainer, True)
+            # Without validation, the training's own metrics count.
+            if not sum(map(known_batches, trainer.num_val_batches)):
+                self._record_evaluation(trainer)
 
-    def _close(self, trainer: pl.Trainer, at_end: bool) -> None:
+    def _close_windows(self, trainer: pl.Trainer, at_end: bool) -> None:
         """Read the windows before an evaluation, and end the epoch if the evaluation is `at_end`."""
         assert self._meter is not None
         assert self._epochs is not None
@@ -188,31 +188,31 @@ class TimeTrial(Callback):
             self._epoch_samples += self._meter.close()
         if not (at_end and self._in_epoch):
             return
-        samples = self._epoch_samples if self._counted else None
-        part = self._epochs.part(trainer)
-        self._meter.event("epoch_stop", epoch_num=self._epochs.number(trainer), samples=samples, **part)
+        samples = self._epoch_samples if self._samples_known else None
+        trained_fraction = self._epochs.trained_fraction(trainer)
+        self._meter.event("epoch_stop", epoch_num=self._epochs.number(trainer), samples=samples, **trained_fraction)
         self._epoch_samples, self._in_epoch = 0, False
 
-    def _evaluated(self, trainer: pl.Trainer) -> None:
+    def _record_evaluation(self, trainer: pl.Trainer) -> None:
         assert self._meter is not None
         scalars = {name: value for name, value in trainer.callback_metrics.items() if value.numel() == 1}
-        metrics = {key: decimal(value) for key, value in self._names.keyed(scalars).items()}
+        metrics = {key: decimal(value) for key, value in self._names.with_keys(scalars).items()}
         self._meter.evaluated = self._meter.evaluated or metrics
         if self._run is not None:
             self._run.note_metrics(metrics, self._names)
             self._run.link(trainer.loggers)
-        epoch, targets = self._so_far(trainer), self._options.target
+        epoch, targets = self._trained_epochs(trainer), self._options.target
         value = metrics.get(next(iter(targets or metrics), ""))
-        samples = {"samples_count": self._meter.samples} if self._counted else {}
+        samples = {"samples_count": self._meter.samples} if self._samples_known else {}
         self._meter.event("eval_accuracy", value, **epoch, **samples, step=self._meter.step, metrics=metrics)
-        drawn = {quantities.EVAL + name: value for name, value in metrics.items()}
-        self._meter.metrics(drawn | ({"epoch": epoch["epoch_num"]} if epoch else {}))
+        curves = {quantities.EVAL + name: value for name, value in metrics.items()}
+        self._meter.metrics(curves | ({"epoch": epoch["epoch_num"]} if epoch else {}))
         if not self._reached and attempts.reached(metrics, targets):
             self._reached = True
             self._meter.note_energy(quantities.ENERGY_TO_ACCURACY_JOULES)
             trainer.should_stop = trainer.should_stop or self._options.stop_at_target
 
-    def _so_far(self, trainer: pl.Trainer) -> dict[str, float]:
+    def _trained_epochs(self, trainer: pl.Trainer) -> dict[str, float]:
         assert self._epochs is not None
         epoch = self._epochs.trained(trainer)
         return {} if epoch is None else {"epoch_num": epoch}
@@ -221,16 +221,16 @@ class TimeTrial(Callback):
         meter, self._meter = self._meter, None
         if meter is None:
             return
-        TRAINED[pl_module] = weakref.ref(self)
+        LAST_CALLBACK[pl_module] = weakref.ref(self)
         meter.note_energy(quantities.ENERGY_JOULES)
         meter.end()
         targets = self._options.target
         meter.event("run_stop", status="success" if self._reached or not targets else "aborted")
-        without = () if self._counted else RATES
+        unknown_figures = () if self._samples_known else RATE_KEYS
         if self._run is not None:
             gpu = self._run.environment.get("env.gpu", "")
             measured = summary.devices(self._run.config, meter, None, gpu)
-            self._run.finish(meter, measured, without)
+            self._run.finish(meter, measured, unknown_figures)
         elif trainer.strategy.root_device.type == "cuda":
             meter.ranks.largest(torch.cuda.max_memory_allocated())  # The first rank takes part in `summary.devices`.
         self._run, self._folder = None, ""
@@ -239,7 +239,7 @@ class TimeTrial(Callback):
         if os.getpid() != self._pid:  # a forked child of the script
             return
         if self._meter is not None and self._meter.step:
-            TRAINED[pl_module] = weakref.ref(self)
+            LAST_CALLBACK[pl_module] = weakref.ref(self)
         self._meter = None
         if self._run is not None:
             self._run.fail(exception)
@@ -251,6 +251,6 @@ class TimeTrial(Callback):
         self._run, self._folder = None, ""
 
 
-def goes_on(trial: TimeTrial, pl_module: pl.LightningModule) -> bool:
+def continues_training(trial: TimeTrial, pl_module: pl.LightningModule) -> bool:
     """Whether this callback has timed a training of this module before, as another Trainer counts from 0 again."""
-    return pl_module in TRAINED and TRAINED[pl_module]() is trial
+    return pl_module in LAST_CALLBACK and LAST_CALLBACK[pl_module]() is trial

@@ -16,8 +16,8 @@ from conf.schema import ConfigError
 from tracking.api import script
 from tracking.api.machines import Nodes, nodes_of
 from tracking.api.metric_names import MetricNames
-from tracking.api.options import TrainingSetup, TrialOptions, checked, own_seed
-from tracking.api.samples import count, decimal
+from tracking.api.options import TrainingSetup, TrialOptions, checked, script_seed
+from tracking.api.samples import decimal, sample_count
 from tracking.api.script_run import ScriptRun, write_failure
 from tracking.base import quantities
 from tracking.machine.environment import Collector, fingerprint
@@ -26,7 +26,7 @@ from tracking.measure.steps import batches, optimizer_steps
 from tracking.measure.training import Meter, Ranks, summary
 from tracking.record import attempts, journal
 
-RATES = (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.ENERGY_JOULES_PER_SAMPLE)
+RATE_KEYS = (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.ENERGY_JOULES_PER_SAMPLE)
 
 
 class Trial:
@@ -40,38 +40,38 @@ class Trial:
         self._num_steps = 0  # steps since the last evaluation
         self._evaluating = False
         self._evaluations = EvaluationPlaces()
-        self._within_epoch = False  # whether the last evaluation was within an epoch, as far as the loop tells
+        self._last_was_within_epoch = False  # whether the last evaluation was within an epoch, as far as the loop tells
         self._num_epochs = 1
         self._num_trained = 0  # sequences of steps that an evaluation has ended
         self.reached = False
-        self.counted = True
-        self.rated = True  # whether steps have their numbers of samples
-        self.whole = True  # whether every two evaluations were one epoch apart
+        self.knows_epochs = True  # whether the loop tells the epoch of each evaluation
+        self.knows_samples = True  # whether steps have their numbers of samples
+        self.evaluated_each_epoch = True  # whether every two evaluations were one epoch apart
 
     def step(self, num_samples: int, loss: torch.Tensor | float | None = None) -> None:
         """Note a launched training step of so many samples of this process. It does not wait for the device."""
-        num = count(num_samples, "trial.step(num_samples)")
-        kept = None if loss is None else torch.as_tensor(loss).detach()
-        if kept is not None and kept.numel() != 1:
-            shape = list(kept.shape)
+        num_samples = sample_count(num_samples, "trial.step(num_samples)")
+        detached_loss = None if loss is None else torch.as_tensor(loss).detach()
+        if detached_loss is not None and detached_loss.numel() != 1:
+            shape = list(detached_loss.shape)
             raise ConfigError(f"trial.step(loss): has the shape {shape}. Next: give one number, such as loss.mean()")
         if not self._meter.is_open:
-            self._begin()
+            self._begin_epoch()
         self._num_steps += 1
         if self._meter.step == 0:  # The wait for data is known only in a loop over a DataLoader.
             self._meter.knows_waits = self._meter.has_fetched
-        self._meter.batch_ready(num, now=False)
-        self._meter.step_done(None if kept is None else kept.clone(), self._num_steps)
+        self._meter.batch_ready(num_samples, now=False)
+        self._meter.step_done(None if detached_loss is None else detached_loss.clone(), self._num_steps)
 
     @property
-    def without(self) -> tuple[str, ...]:
+    def unknown_figures(self) -> tuple[str, ...]:
         """Prefixes of figures that cannot be computed from the loop's calls. Valid at its end, with open last steps."""
         # A loop that counts no epochs does not tell where they end.
-        unknown = () if self.rated else RATES
-        if not self.counted:
-            return (*unknown, quantities.EPOCHS, quantities.TIME_EPOCH_SEC)
-        whole = self.whole and not self._num_steps
-        return unknown if whole else (*unknown, quantities.EPOCHS_TRAINED, quantities.TIME_EPOCH_SEC)
+        unknown_rates = () if self.knows_samples else RATE_KEYS
+        if not self.knows_epochs:
+            return (*unknown_rates, quantities.EPOCHS, quantities.TIME_EPOCH_SEC)
+        every_epoch = self.evaluated_each_epoch and not self._num_steps
+        return unknown_rates if every_epoch else (*unknown_rates, quantities.EPOCHS_TRAINED, quantities.TIME_EPOCH_SEC)
 
     @property
     def params(self) -> dict[str, int]:
@@ -98,20 +98,20 @@ class Trial:
             )
         if not self._evaluating:
             self.open_evaluation()
-        values = {key: decimal(value) for key, value in self._names.keyed(metrics).items()}
+        values = {key: decimal(value) for key, value in self._names.with_keys(metrics).items()}
         self._meter.evaluated = self._meter.evaluated or values
         if self._run is not None:
             self._run.note_metrics(values, self._names)
             self._run.link()
-        self.counted = self.counted and epoch is not None
-        self.whole = self.whole and epoch == self._num_trained
-        self._within_epoch = epoch is not None and epoch % 1 > 0
+        self.knows_epochs = self.knows_epochs and epoch is not None
+        self.evaluated_each_epoch = self.evaluated_each_epoch and epoch == self._num_trained
+        self._last_was_within_epoch = epoch is not None and epoch % 1 > 0
         epoch = self._num_epochs if epoch is None else epoch
         value = values.get(next(iter(self._options.target or values), ""))
-        place = {"epoch_num": epoch} | ({"samples_count": self._meter.samples} if self.rated else {})
-        self._meter.event("eval_accuracy", value, **place, step=self._meter.step, metrics=values)
-        if self.counted:
-            self._evaluations.note(place, 0)
+        position = {"epoch_num": epoch} | ({"samples_count": self._meter.samples} if self.knows_samples else {})
+        self._meter.event("eval_accuracy", value, **position, step=self._meter.step, metrics=values)
+        if self.knows_epochs:
+            self._evaluations.note(position, 0)
         self._meter.metrics({quantities.EVAL + name: value for name, value in values.items()} | {"epoch": epoch})
         if not self.reached and attempts.reached(values, self._options.target):
             self.reached = True
@@ -119,11 +119,11 @@ class Trial:
         self._close_evaluation()
         return self.reached
 
-    def _begin(self) -> None:
+    def _begin_epoch(self) -> None:
         self._meter.epoch_num = self._num_epochs
         self._meter.event("epoch_start", epoch_num=self._num_epochs)
-        self._meter.open(after_evaluation=self._within_epoch)
-        self._within_epoch = False
+        self._meter.open(after_evaluation=self._last_was_within_epoch)
+        self._last_was_within_epoch = False
 
     def open_evaluation(self) -> None:
         """Begin an evaluation, which ends at `evaluate`."""
@@ -137,7 +137,7 @@ class Trial:
         self._meter.event("eval_stop", epoch_num=self._num_epochs)
         self._evaluating = False
         self._num_epochs += 1
-        self._begin()  # The time until the next step counts as training.
+        self._begin_epoch()  # The time until the next step counts as training.
 
     def end_of_steps(self) -> None:
         """Read the windows so far, and end the epoch if it had steps."""
@@ -172,22 +172,22 @@ def time_trial(
             price_per_hour, offline, params or {}, system_metrics_interval_sec, metrics or {},
         )
     )  # fmt: skip
-    called, pid = time.monotonic(), os.getpid()
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    called_at, pid = time.monotonic(), os.getpid()
+    training_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     ranks = Ranks.joined()
-    first = ranks.size == 1 or dist.get_rank() == 0
+    is_rank_0 = ranks.size == 1 or dist.get_rank() == 0
     nodes = nodes_of(ranks)
-    run = start_run(options, where, nodes, precision, batch_size, called) if first else None
-    meter = Meter(where, ranks, run.journal if run else None, log_every_n_steps)
+    run = start_run(options, training_device, nodes, precision, batch_size, called_at) if is_rank_0 else None
+    meter = Meter(training_device, ranks, run.journal if run else None, log_every_n_steps)
     trial = Trial(meter, options, run)
     folder = ranks.broadcast(str(run.folder) if run else "")
-    nodes.sample_others(folder, lambda: facts_of(where, nodes), ranks, run.journal if run else None)
+    nodes.sample_others(folder, lambda: take_fingerprint(training_device, nodes), ranks, run.journal if run else None)
     try:
         meter.start()
-        trial._begin()
+        trial._begin_epoch()
         with batches(meter.batch_fetched), optimizer_steps(meter.update_begins):
             yield trial
-        end(trial, meter, run, options)
+        finish_loop(trial, meter, run, options)
     except BaseException as error:
         if run is not None:
             run.fail(error)
@@ -198,29 +198,29 @@ def time_trial(
 
 def start_run(
     options: TrialOptions, device: torch.device, nodes: Nodes, precision: str | None, batch_size: int | None,
-    called: float,
+    called_at: float,
 ) -> ScriptRun:  # fmt: skip
     num_nodes, devices = len(nodes.names), nodes.processes_here
     setup = TrainingSetup(
-        options.name or "loop", device.type == "cuda", num_nodes, devices, precision, batch_size, seed=own_seed()
+        options.name or "loop", device.type == "cuda", num_nodes, devices, precision, batch_size, seed=script_seed()
     )
     tags = {"clock": "script", "samples": "given"}
-    run = ScriptRun(options, setup, facts_of(device, nodes), tags, called)
-    run.of_ranks = nodes.of_ranks
+    run = ScriptRun(options, setup, take_fingerprint(device, nodes), tags, called_at)
+    run.node_by_rank = nodes.node_by_rank
     run.link()
     return run
 
 
-def facts_of(device: torch.device, nodes: Nodes) -> fingerprint.Fingerprint:
+def take_fingerprint(device: torch.device, nodes: Nodes) -> fingerprint.Fingerprint:
     """The fingerprint of this machine, with the GPUs of the processes on it."""
-    first = device.index if device.index is not None and nodes.processes_here == 1 else 0
-    indices = list(range(first, first + nodes.processes_here)) if device.type == "cuda" else []
+    first_gpu = device.index if device.index is not None and nodes.processes_here == 1 else 0
+    indices = list(range(first_gpu, first_gpu + nodes.processes_here)) if device.type == "cuda" else []
     return Collector(repository=script.folder()).finish(torch, indices)
 
 
-def end(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions) -> None:
+def finish_loop(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions) -> None:
     """Compute and write the figures at the end of a loop. A collective call."""
-    without = trial.without
+    unknown_figures = trial.unknown_figures
     trial.end_of_steps()
     meter.note_energy(quantities.ENERGY_JOULES)
     meter.end()
@@ -229,6 +229,6 @@ def end(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions
         if trial.params:
             run.journal.params(dict(trial.params))
         measured: dict[str, Any] = summary.devices(run.config, meter, None, run.environment.get("env.gpu", ""))
-        run.finish(meter, measured, without)
+        run.finish(meter, measured, unknown_figures)
     elif torch.cuda.is_initialized():
         meter.ranks.largest(torch.cuda.max_memory_allocated())  # The first rank takes part in `summary.devices`.

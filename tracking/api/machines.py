@@ -19,53 +19,57 @@ from tracking.measure.training import Ranks
 from tracking.record import Journal, documents, node_records, run_folder
 
 # Variables with the number of a process's machine, from torchrun, Slurm and Lightning's plain environment.
-NUMBERS = ("GROUP_RANK", "SLURM_NODEID", "NODE_RANK")
-VISIBLE_SEC = 10.0  # A shared file system may show a new folder late.
+NODE_NUMBER_VARIABLES = ("GROUP_RANK", "SLURM_NODEID", "NODE_RANK")
+FOLDER_VISIBLE_SEC = 10.0  # A shared file system may show a new folder late.
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """The machines of a run: `of_ranks` has the machine's name for each rank; `rank` is this process's."""
+    """The machines of a run: `node_by_rank` has the machine's name for each rank; `rank` is this process's."""
 
-    of_ranks: tuple[str, ...]
+    node_by_rank: tuple[str, ...]
     rank: int = 0
 
     @property
     def name(self) -> str:
-        return self.of_ranks[self.rank]
+        return self.node_by_rank[self.rank]
 
     @property
     def names(self) -> list[str]:
         """The names of the machines, the head node first."""
-        return list(dict.fromkeys(self.of_ranks))
+        return list(dict.fromkeys(self.node_by_rank))
 
     @property
     def processes_here(self) -> int:
-        return self.of_ranks.count(self.name)
+        return self.node_by_rank.count(self.name)
 
-    def is_other_lead(self) -> bool:
+    def leads_other_node(self) -> bool:
         """Whether this is the first process of a non-head node."""
-        return self.rank > 0 and self.of_ranks.index(self.name) == self.rank
+        return self.rank > 0 and self.node_by_rank.index(self.name) == self.rank
 
     def sample_others(
-        self, folder: str, facts: Callable[[], fingerprint.Fingerprint], ranks: Ranks, log: Journal | None
+        self,
+        folder: str,
+        take_fingerprint: Callable[[], fingerprint.Fingerprint],
+        ranks: Ranks,
+        journal: Journal | None,
     ) -> None:
         """Start sampling on each non-head node, and compare the fingerprints of all nodes. A collective call.
 
-        `facts` takes this machine's fingerprint. `log` is the run's journal, in rank 0.
+        `take_fingerprint` takes this machine's. `journal` is the run's, None except in rank 0.
         """
         if len(self.names) == 1:
             return
-        own = fingerprint.Fingerprint()
-        if self.is_other_lead():
-            own = self._sample(Path(folder), facts())
-        everyone = [json.loads(words) for words in ranks.words(json.dumps(own))]
-        if log is not None:
+        local = fingerprint.Fingerprint()
+        if self.leads_other_node():
+            local = self._start_sampling(Path(folder), take_fingerprint())
+        fingerprints = [json.loads(text) for text in ranks.words(json.dumps(local))]
+        if journal is not None:
             head = documents.read_json(Path(folder) / run_folder.FINGERPRINT)
-            log.tags(fingerprint.compared(self.names, [head, *(other for other in everyone if other)]))
+            journal.tags(fingerprint.compared(self.names, [head, *filter(None, fingerprints)]))
 
-    def _sample(self, folder: Path, facts: fingerprint.Fingerprint) -> fingerprint.Fingerprint:
-        deadline = time.monotonic() + VISIBLE_SEC
+    def _start_sampling(self, folder: Path, facts: fingerprint.Fingerprint) -> fingerprint.Fingerprint:
+        deadline = time.monotonic() + FOLDER_VISIBLE_SEC
         while not (folder / run_folder.CONFIG).exists():
             if time.monotonic() > deadline:
                 say(f"node {self.name}: not sampled, since {folder} is missing. Next: give a runs_dir on a shared disk")
@@ -80,21 +84,21 @@ class Nodes:
 def nodes_of(ranks: Ranks) -> Nodes:
     """The machine of every rank. A collective call."""
     rank = dist.get_rank() if ranks.size > 1 else 0
-    return Nodes(named(ranks.words(json.dumps(identity()))), rank)
+    return Nodes(unique_names(ranks.words(json.dumps(identity()))), rank)
 
 
 def identity(environ: Mapping[str, str] = os.environ) -> list[str]:
     """This machine's name, and its number from the launcher."""
-    number = next((environ[name] for name in NUMBERS if name in environ), "0")
-    given = environ.get(node_records.NAME) or environ.get("SLURMD_NODENAME", "")
-    return [node_records.name({node_records.NAME: given}), number]
+    number = next((environ[name] for name in NODE_NUMBER_VARIABLES if name in environ), "0")
+    node_name = environ.get(node_records.NAME) or environ.get("SLURMD_NODENAME", "")
+    return [node_records.name({node_records.NAME: node_name}), number]
 
 
-def named(identities: list[str]) -> tuple[str, ...]:
+def unique_names(identities: list[str]) -> tuple[str, ...]:
     """A unique name for each machine. Later ones of the same name, as of two launchers on a host, get a number."""
     names: dict[str, str] = {}
-    for each in dict.fromkeys(identities):
-        name = json.loads(each)[0]
-        num_before = sum(json.loads(other)[0] == name for other in names)
-        names[each] = f"{name}-{num_before}" if num_before else name
-    return tuple(names[each] for each in identities)
+    for identity_text in dict.fromkeys(identities):
+        name = json.loads(identity_text)[0]
+        num_namesakes = sum(json.loads(earlier)[0] == name for earlier in names)
+        names[identity_text] = f"{name}-{num_namesakes}" if num_namesakes else name
+    return tuple(names[identity_text] for identity_text in identities)

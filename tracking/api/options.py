@@ -39,7 +39,7 @@ from tracking.request.name_checks import (
 )
 
 # Seeds of scripts are below this. Seeds that PyTorch drew itself are above.
-MOST_SEED = 2**32
+MAX_SEED = 2**32
 # Names of precisions in Lightning and Keras, with ours. Others stay unchanged.
 PRECISIONS = {
     "32-true": "fp32", "32": "fp32", "bf16-mixed": "bf16", "bf16-true": "bf16", "16-mixed": "fp16", "16-true": "fp16",
@@ -87,7 +87,7 @@ class TrainingSetup:
     eval_every_batches: int | None = None  # None: every epoch, or not known
 
 
-def declared(metrics: Mapping[str, str], names: MetricNames, parsed: Mapping[str, Target]) -> dict[str, str]:
+def declared_directions(metrics: Mapping[str, str], names: MetricNames, parsed: Mapping[str, Target]) -> dict[str, str]:
     """The directions that `metrics=` declares, by the metrics' keys. Raises ConfigError."""
     if not isinstance(metrics, Mapping):
         raise ConfigError(f"metrics={metrics!r}: not directions. Allowed: a dict such as {{'val_loss': 'lower'}}")
@@ -110,7 +110,7 @@ def checked(options: TrialOptions) -> TrialOptions:
     """The options with each target in its normal form. Raises ConfigError that names the argument."""
     if isinstance(options.runs_dir, os.PathLike):
         options = dataclasses.replace(options, runs_dir=os.fspath(options.runs_dir))
-    check_words(options)
+    check_names(options)
     if not isinstance(options.target, Mapping):
         raise ConfigError(f"target={options.target!r}: not targets. Allowed: a dict such as {{'val_acc': 0.9}}")
     parsed: dict[str, Target] = {}
@@ -128,15 +128,14 @@ def checked(options: TrialOptions) -> TrialOptions:
         raise ConfigError(f"system_metrics_interval_sec={options.system_metrics_interval_sec}: must not be below 0")
     if options.price_per_hour is not None and options.price_per_hour < 0:
         raise ConfigError(f"price_per_hour={options.price_per_hour}: must not be below 0")
-    directions = declared(options.metrics, names, parsed)
-    return dataclasses.replace(options, target=parsed, metrics=directions, names=names.known())
+    directions = declared_directions(options.metrics, names, parsed)
+    return dataclasses.replace(options, target=parsed, metrics=directions, names=names.key_by_name())
 
 
-def check_words(options: TrialOptions) -> None:
+def check_names(options: TrialOptions) -> None:
     """Check the names of folders, runs, experiments and servers as launch.py does. Raises ConfigError."""
-    words = {"name": options.name, "dataset": options.dataset, "experiment": options.experiment, "uri": options.uri}
-    words |= {"runs_dir": options.runs_dir}
-    texts = {key: value for key, value in words.items() if value is not None}
+    keys = ("name", "dataset", "experiment", "uri", "runs_dir")
+    texts = {key: value for key in keys if (value := getattr(options, key)) is not None}
     for key, value in texts.items():
         if not isinstance(value, str):
             raise ConfigError(f"{key}={value!r}: must be a text")
@@ -155,17 +154,19 @@ def check_words(options: TrialOptions) -> None:
 def config_of(options: TrialOptions, setup: TrainingSetup) -> RunConfig:
     """The run's config. Options that are not known have neutral values."""
     model = ModelConfig(
-        name=plain(options.name or setup.model),
+        name=safe_name(options.name or setup.model),
         workload=f"script:{script.name()}",
         batch_size=setup.batch_size or 0,
         metrics=dict(options.metrics),
-        targets={plain(options.dataset): dict(options.target)},
+        targets={safe_name(options.dataset): dict(options.target)},
         optimizer=OptimizerConfig(lr=setup.learning_rate or 0.0),
     )
     return RunConfig(
         model=model,
-        dataset=DatasetConfig(plain(options.dataset)),
-        precision=PrecisionConfig(PRECISIONS.get(setup.precision or "", plain(setup.precision or "own")), "", False),
+        dataset=DatasetConfig(safe_name(options.dataset)),
+        precision=PrecisionConfig(
+            PRECISIONS.get(setup.precision or "", safe_name(setup.precision or "own")), "", False
+        ),
         stack=StackConfig("script"),
         instance=InstanceConfig("none" if options.price_per_hour is None else "given", options.price_per_hour),
         tracking=TrackingConfig(
@@ -185,16 +186,15 @@ def config_of(options: TrialOptions, setup: TrainingSetup) -> RunConfig:
     )
 
 
-def params(options: TrialOptions, setup: TrainingSetup, config: RunConfig) -> dict[str, journal.Scalar]:
+def params_of(options: TrialOptions, setup: TrainingSetup, config: RunConfig) -> dict[str, journal.Scalar]:
     """The params for MLflow. The user's own come last and override ours."""
     world_size = config.world_size()
-    of_batch = (
-        None
-        if setup.batch_size is None
-        else setup.batch_size * (world_size // setup.processes_per_batch) * setup.accumulate
-    )
-    of_step = None if of_batch is None else of_batch // setup.accumulate
-    between = None if of_step is None or setup.eval_every_batches is None else of_step * setup.eval_every_batches
+    global_batch = eval_interval = None
+    if setup.batch_size is not None:
+        all_processes = setup.batch_size * (world_size // setup.processes_per_batch)  # samples of a forward pass
+        global_batch = all_processes * setup.accumulate
+        if setup.eval_every_batches is not None:
+            eval_interval = all_processes * setup.eval_every_batches
     values: dict[str, journal.Scalar] = {
         "model": config.model.name,
         "dataset": config.dataset.name,
@@ -207,26 +207,26 @@ def params(options: TrialOptions, setup: TrainingSetup, config: RunConfig) -> di
         "target_metric": ",".join(options.target) or None,
         "target_value": ",".join(map(targets.text, options.target.values())) or None,
         "batch_size": setup.batch_size,
-        "global_batch_size": of_batch,
+        "global_batch_size": global_batch,
         "accumulate_grad_batches": setup.accumulate if setup.accumulate > 1 else None,
         "strategy": setup.strategy,
         "max_epochs": setup.max_epochs,
-        "eval_interval_samples": between,
+        "eval_interval_samples": eval_interval,
         "optimizer/name": setup.optimizer,
         "optimizer/learning_rate": setup.learning_rate,
     }
     return {key: value for key, value in (values | dict(options.params)).items() if value is not None}
 
 
-def plain(name: str) -> str:
+def safe_name(name: str) -> str:
     """The name in characters that folders and MLflow allow."""
     return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).lstrip(".-")[:MAX_NAME] or "own"
 
 
-def own_seed(environ: Mapping[str, Any] = os.environ) -> int | None:
+def script_seed(environ: Mapping[str, Any] = os.environ) -> int | None:
     """The seed of Lightning's `seed_everything`, else PyTorch's; None if neither was seeded."""
     text = str(environ.get("PL_GLOBAL_SEED", ""))
     if text.isdigit():
         return int(text)
     seed = torch.initial_seed()
-    return seed if seed < MOST_SEED else None
+    return seed if seed < MAX_SEED else None

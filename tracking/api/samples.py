@@ -13,7 +13,7 @@ import torch
 from conf.schema import ConfigError
 
 NAN = torch.tensor(math.nan)
-NARROW = {torch.float32: np.float32, torch.float16: np.float16}
+NUMPY_TYPES = {torch.float32: np.float32, torch.float16: np.float16}
 
 
 def decimal(value: Any) -> float:
@@ -21,8 +21,8 @@ def decimal(value: Any) -> float:
 
     Otherwise 95 right answers out of 100 would miss a target of 0.95.
     """
-    if isinstance(value, torch.Tensor) and value.dtype in NARROW:
-        value = NARROW[value.dtype](value.item())
+    if isinstance(value, torch.Tensor) and value.dtype in NUMPY_TYPES:
+        value = NUMPY_TYPES[value.dtype](value.item())
     return float(str(value)) if isinstance(value, np.floating) else float(value)
 
 
@@ -37,7 +37,7 @@ def first_dimension(batch: Any) -> int | None:
     return next((size for part in parts if (size := first_dimension(part)) is not None), None)
 
 
-def count(value: Any, source: str) -> int:
+def sample_count(value: Any, source: str) -> int:
     """A number of samples. Raises ConfigError that names `source` if it is not a whole number from 0 on."""
     try:
         number = int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
@@ -63,6 +63,6 @@ def loss_of(outputs: Any) -> torch.Tensor:
     return loss.detach().clone() if isinstance(loss, torch.Tensor) and loss.numel() == 1 else NAN
 
 
-def number(batches: float) -> int:
+def known_batches(num_batches: float) -> int:
     """The number of batches; 0 for a loader of unknown length."""
-    return int(batches) if math.isfinite(batches) else 0
+    return int(num_batches) if math.isfinite(num_batches) else 0

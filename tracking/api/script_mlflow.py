@@ -16,7 +16,7 @@ from tracking.store import server
 DEFAULT_EXPERIMENT = "timetrial"
 
 
-def own_uri() -> tuple[str, str]:
+def script_uri() -> tuple[str, str]:
     """The tracking server for uploads without `uri=`, and why it is not the script's own; empty if it is.
 
     `mlflow.set_tracking_uri` sets MLFLOW_TRACKING_URI, so both have the same effect.
@@ -29,40 +29,40 @@ def own_uri() -> tuple[str, str]:
     return uri, ""
 
 
-def own_experiment(uri: str) -> str:
+def script_experiment(uri: str) -> str:
     """The experiment that the script has set, or that of its active run; else ours."""
     mlflow = sys.modules.get("mlflow")
     if mlflow is None:
         return DEFAULT_EXPERIMENT
     if name := os.environ.get("MLFLOW_EXPERIMENT_NAME"):
         return name
-    active = _active(mlflow)
+    active = _active_run(mlflow)
     experiment_id = active.info.experiment_id if active else os.environ.get("MLFLOW_EXPERIMENT_ID")
     if not experiment_id:
         return DEFAULT_EXPERIMENT
     client = server.PatientClient(uri, "")
     try:
-        with _impatient(), client.request() as requests:
+        with _short_timeouts(), client.request() as requests:
             return str(requests.get_experiment(experiment_id).name)
     except (server.TrackingUnavailable, server.TrackingRefused):  # The experiment may be on another server.
         return DEFAULT_EXPERIMENT
 
 
-def own_run(loggers: Iterable[Any] = ()) -> str | None:
+def active_run_id(loggers: Iterable[Any] = ()) -> str | None:
     """The id of the run that the script logs to: the active one, or that of a Lightning logger."""
     mlflow = sys.modules.get("mlflow")
-    if mlflow is not None and (active := _active(mlflow)):
+    if mlflow is not None and (active := _active_run(mlflow)):
         return str(active.info.run_id)
     ids = (vars(logger).get("_run_id") for logger in loggers if type(logger).__name__ == "MLFlowLogger")
     return next((str(run_id) for run_id in ids if run_id), None)
 
 
-def _active(mlflow: Any) -> Any:
+def _active_run(mlflow: Any) -> Any:
     return getattr(mlflow, "active_run", lambda: None)()  # A package that is being imported may lack it yet.
 
 
 @contextmanager
-def _impatient() -> Iterator[None]:
+def _short_timeouts() -> Iterator[None]:
     """Limit requests to one try of some seconds, unless the script has set its own limits. MLflow's is 4 minutes."""
     unset = {name: value for name, value in server.ENVIRONMENT.items() if name not in os.environ}
     os.environ.update(unset)

@@ -35,17 +35,17 @@ class Companion:
     output: int
 
     def is_ready(self) -> bool:
-        return self._answers(READY_SEC) and os.read(self.output, 16) == b"ready\n"
+        return self._is_readable(READY_SEC) and os.read(self.output, 16) == b"ready\n"
 
     def has_ended(self) -> bool:
-        return self._answers(0) and not os.read(self.output, 16)
+        return self._is_readable(0) and not os.read(self.output, 16)
 
     def wait(self, timeout_sec: float) -> None:
         """Wait until the companion has ended. Raises TimeoutError."""
-        if not (self._answers(timeout_sec) and self.has_ended()):
+        if not (self._is_readable(timeout_sec) and self.has_ended()):
             raise TimeoutError(f"the companion still runs after {timeout_sec} s")
 
-    def _answers(self, patience_sec: float) -> bool:
+    def _is_readable(self, patience_sec: float) -> bool:
         return bool(select.select([self.output], [], [], patience_sec)[0])
 
 
@@ -72,26 +72,26 @@ class Companions:
 class ScriptProcess:
     """The state that a training process keeps between runs."""
 
-    ended: float | None = None  # monotonic time at which the last run ended
+    last_end: float | None = None  # monotonic time at which the last run ended
     companions: list[Companion] = field(default_factory=list)
-    source: Companions | None = None
-    told_table: bool = False  # whether the command for a table of the runs was printed
-    _asking: threading.Lock = field(default_factory=threading.Lock)
+    companion_server: Companions | None = None
+    printed_report_command: bool = False  # whether the command for a table of the runs was printed
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def since_begin(self, called: float) -> float:
-        """Seconds since the process started or its last run ended; in a notebook, since the monotonic time `called`.
+    def seconds_since_begin(self, called_at: float) -> float:
+        """Seconds since the process started or its last run ended; in a notebook, since `called_at` (monotonic).
 
         A notebook's kernel may run for hours before it trains, so its run begins with the call of the training.
         """
-        begun = processes.begun() if self.ended is None else self.ended
-        return time.monotonic() - (called if script.in_notebook() else begun)
+        begin = processes.begun() if self.last_end is None else self.last_end
+        return time.monotonic() - (called_at if script.in_notebook() else begin)
 
     def start_companion(self, folder: Path, lock: int | None, node: str = "", gpu_uuids: Sequence[str] = ()) -> None:
         """Start a companion and wait until it is ready. Warns if it cannot start.
 
         On a non-head node it samples the machine and these GPUs. The head node has the run and its `lock`.
         """
-        with self._asking:
+        with self._lock:
             for ended in [companion for companion in self.companions if companion.has_ended()]:
                 os.close(ended.output)
                 self.companions.remove(ended)
@@ -99,7 +99,7 @@ class ScriptProcess:
             companion = Companion(output)
             try:
                 descriptors = [companions_end] if lock is None else [companions_end, lock]
-                self._ask(folder, descriptors, node, gpu_uuids)
+                self._send_request(folder, descriptors, node, gpu_uuids)
             except OSError as error:
                 os.close(output)
                 warnings.warn(f"timetrial: the run is neither uploaded nor sampled: {error}", stacklevel=2)
@@ -111,7 +111,7 @@ class ScriptProcess:
                 warnings.warn(f"timetrial: the companion did not start. Next: see {log}", stacklevel=2)
             self.companions.append(companion)
 
-    def _ask(self, folder: Path, descriptors: list[int], node: str, gpu_uuids: Sequence[str]) -> None:
+    def _send_request(self, folder: Path, descriptors: list[int], node: str, gpu_uuids: Sequence[str]) -> None:
         # With torchrun, the script's siblings belong to the run too, so the root is their common parent.
         root = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else os.getpid()
         environ = companions_environment()
@@ -123,14 +123,14 @@ class ScriptProcess:
         }
         request |= {"node": node, "gpu_uuids": list(gpu_uuids)}
         message = json.dumps(request | {"environ": environ}).encode()
-        if self.source is not None and self.source.is_usable():
+        if self.companion_server is not None and self.companion_server.is_usable():
             with suppress(OSError):  # It may have just been killed.
-                socket.send_fds(self.source.requests, [message], descriptors)
+                socket.send_fds(self.companion_server.requests, [message], descriptors)
                 return
-        if self.source is not None:
-            self.source.close()
-        self.source = start_source(folder / node_records.companion_log(node), environ)
-        socket.send_fds(self.source.requests, [message], descriptors)
+        if self.companion_server is not None:
+            self.companion_server.close()
+        self.companion_server = start_companion_server(folder / node_records.companion_log(node), environ)
+        socket.send_fds(self.companion_server.requests, [message], descriptors)
 
 
 THIS_PROCESS = ScriptProcess()
@@ -142,16 +142,16 @@ def companions_environment() -> dict[str, str]:
     return environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 
-def start_source(log_path: Path, environ: dict[str, str]) -> Companions:
+def start_companion_server(log_path: Path, environ: dict[str, str]) -> Companions:
     """Start the process that forks companions. Its output goes to the log of the first run. Raises OSError."""
-    own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    with theirs, log_path.open("ab") as log:
+    our_end, their_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    our_end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    with their_end, log_path.open("ab") as log:
         # In a session of its own, since Ctrl-C is for the script.
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", COMPANIONS, str(theirs.fileno())], stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=log, env=environ, start_new_session=True, pass_fds=[theirs.fileno()],
+            [sys.executable, "-P", "-m", COMPANIONS, str(their_end.fileno())], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=log, env=environ, start_new_session=True, pass_fds=[their_end.fileno()],
         )  # fmt: skip
-    companions = Companions(process, own)
+    companions = Companions(process, our_end)
     atexit.register(companions.close)
     return companions

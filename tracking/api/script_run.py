@@ -20,8 +20,8 @@ from typing import Any
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.results import UNCOUNTED_TAG
 from tracking.api import script, script_mlflow
-from tracking.api.metric_names import MLFLOW_TAKES, MetricNames
-from tracking.api.options import TrainingSetup, TrialOptions, config_of, params
+from tracking.api.metric_names import MLFLOW_ALLOWS, MetricNames
+from tracking.api.options import TrainingSetup, TrialOptions, config_of, params_of
 from tracking.api.script_process import THIS_PROCESS, ScriptProcess
 from tracking.base import installation
 from tracking.base.secrets import strip_credentials
@@ -42,16 +42,16 @@ from tracking.record import (
 )
 from tracking.store import server
 
-TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class ScriptJournal(Journal):
     """A journal that stops at the first write error, as on a full disk, while the script trains on.
 
-    `lost` is that error, or None. With `strict` the error is raised.
+    `write_error` is that error, or None. With `strict` the error is raised.
     """
 
-    lost: OSError | None = None
+    write_error: OSError | None = None
     strict = False
 
     def __init__(self, path: Path) -> None:
@@ -59,14 +59,14 @@ class ScriptJournal(Journal):
         self._pid = os.getpid()
 
     def _write(self, record: Record) -> Record:
-        if self.lost is not None or os.getpid() != self._pid:
+        if self.write_error is not None or os.getpid() != self._pid:
             return record
         try:
             return super()._write(record)
         except OSError as error:
             if self.strict:
                 raise
-            self.lost = error
+            self.write_error = error
             say(f"recording stopped, the training goes on: {error}")
         return record
 
@@ -74,32 +74,32 @@ class ScriptJournal(Journal):
 class ScriptRun:
     """The run that this process trains, with its `folder`, `config` and `journal`.
 
-    `called` is the monotonic time at which the script started the training. Raises ConfigError if the run cannot be
+    `called_at` is the monotonic time at which the script started the training. Raises ConfigError if the run cannot be
     made.
     """
 
     def __init__(
         self, options: TrialOptions, setup: TrainingSetup, facts: fingerprint.Fingerprint, tags: dict[str, str],
-        called: float, process: ScriptProcess = THIS_PROCESS,
+        called_at: float, process: ScriptProcess = THIS_PROCESS,
     ) -> None:  # fmt: skip
-        options, note = with_scripts_mlflow(options)
+        options, note = with_script_defaults(options)
         self.config: RunConfig = config_of(options, setup)
-        self._held = ExitStack()
+        self._exit_stack = ExitStack()
         self._pid = os.getpid()
         self._process, self._uri = process, options.uri
         self._missing = list(options.target)  # the target's metrics that no evaluation has had
         self._tags = tags
         self._linked = False  # whether the script's own run in MLflow is noted
-        self.of_ranks: tuple[str, ...] = ()  # the machine of each rank
+        self.node_by_rank: tuple[str, ...] = ()  # the machine of each rank
         self._evaluated = False  # whether there was an evaluation, after which missing metrics are reported
         names = MetricNames()
         try:
-            owner = self._make_folder(options, setup, names.keyed(params(options, setup, self.config)))
+            owner = self._make_folder(options, setup, names.with_keys(params_of(options, setup, self.config)))
             self.journal = ScriptJournal(self.folder / run_folder.JOURNAL)
-            self.journal.event("init_start", since_command_sec=process.since_begin(called))
+            self.journal.event("init_start", since_command_sec=process.seconds_since_begin(called_at))
             self.environment = fingerprint.record(self.folder, facts)
         except OSError as error:
-            self._held.close()
+            self._exit_stack.close()
             if "folder" in vars(self):  # Leave no half-made folder.
                 shutil.rmtree(self.folder, ignore_errors=True)
             raise ConfigError(f"runs_dir={options.runs_dir}: {error}. Next: give a folder with free space") from None
@@ -108,7 +108,7 @@ class ScriptRun:
         say(f"run folder {self.folder}")
         if note:
             say(note)
-        self._tell(names, "param")
+        self._report_renamed(names, "param")
 
     def _make_folder(
         self, options: TrialOptions, setup: TrainingSetup, values: dict[str, journal.Scalar]
@@ -118,33 +118,34 @@ class ScriptRun:
         uri = server.absolute_uri(options.uri) if options.uri else server.default_uri()
         name = run_setup.run_name(self.config, seeded=setup.seed is not None)
         # The lock lasts until this process and the companion are gone.
-        owner = self._held.enter_context(run_setup.make_folder(name, Path(options.runs_dir)))
+        owner = self._exit_stack.enter_context(run_setup.make_folder(name, Path(options.runs_dir)))
         self.folder: Path = owner.folder
         run_setup.prepare(self.folder, name, self.config, script.arguments(), strip_credentials(uri), values=values)
         return owner
 
     def link(self, loggers: Iterable[Any] = ()) -> None:
         """Note the script's own run in MLflow, as soon as it has one."""
-        run_id = None if self._linked else script_mlflow.own_run(loggers)
+        run_id = None if self._linked else script_mlflow.active_run_id(loggers)
         if run_id is not None:
             self._linked = True
             self.journal.tags({journal.LINK_TAG: run_id})
 
-    def _tell(self, names: MetricNames, what: str) -> None:
+    def _report_renamed(self, names: MetricNames, kind: str) -> None:
         """Report names that MLflow does not allow, and note them in the journal."""
-        if news := names.news():
-            say(f"{what} {', '.join(f'{name!r} is called {key!r}' for name, key in news.items())}: {MLFLOW_TAKES}")
-            self.journal.tags({f"{what}_names": names.tag()})
+        if renamed := names.unreported():
+            pairs = ", ".join(f"{name!r} is called {key!r}" for name, key in renamed.items())
+            say(f"{kind} {pairs}: {MLFLOW_ALLOWS}")
+            self.journal.tags({f"{kind}_names": names.tag()})
 
     def note_metrics(self, metrics: Mapping[str, float], names: MetricNames) -> None:
         """Note the target's metrics that an evaluation has. Reports metrics that the first evaluation lacks."""
-        self._tell(names, "metric")
+        self._report_renamed(names, "metric")
         self._missing = [name for name in self._missing if name not in metrics]
         if self._missing and not self._evaluated:
             say(f"target={', '.join(self._missing)}: was not evaluated. Evaluated: {', '.join(metrics) or 'no metric'}")
         self._evaluated = True
 
-    def is_own(self) -> bool:
+    def is_training_process(self) -> bool:
         """Whether this process trains, and is not a fork of the script, whose end does not end the run."""
         return os.getpid() == self._pid
 
@@ -153,18 +154,18 @@ class ScriptRun:
 
         The companion does the rest.
         """
-        if not self.is_own():
+        if not self.is_training_process():
             return
         try:
-            if self.journal.lost is not None:
-                raise self.journal.lost
+            if self.journal.write_error is not None:
+                raise self.journal.write_error
             self.journal.strict = True
             missing = ", ".join(self._missing)
             if missing and not self._evaluated:
                 say(f"target={missing}: was not evaluated. Next: call trial.evaluate in your loop")
             if missing and self._evaluated and UNCOUNTED_TAG not in self._tags:  # Not a measured miss of the target.
                 self.journal.tags({UNCOUNTED_TAG: f"no evaluation had the target's {missing}"})
-            spread = summary.steps_by_node(meter.windows, self.of_ranks)
+            spread = summary.steps_by_node(meter.windows, self.node_by_rank)
             summary.write(self.config, self.folder, self.journal, meter.windows, measured, "samples", without, spread)
         except OSError as error:  # The training itself succeeded, so the script gets no exception.
             self.fail(error)
@@ -173,12 +174,11 @@ class ScriptRun:
 
     def fail(self, error: BaseException) -> None:
         """Write the failure as the result, unless there is a result. A rank that failed earlier is the cause."""
-        if not self.is_own():
+        if not self.is_training_process():
             return
-        with undisturbed():  # torchrun sends SIGTERM as soon as another rank has failed.
+        with signals_held_back():  # torchrun sends SIGTERM as soon as another rank has failed.
             if run_folder.read_result(self.folder) is None:
-                failure = failure_of(error, 0)
-                failure = failures.first_of_ranks(self.folder, failure)
+                failure = failures.first_of_ranks(self.folder, failure_of(error, 0))
                 status = "killed" if failure.kind.startswith("signal:") else "failed"
                 with suppress(OSError):  # On a full disk, the companion or `sync` ends the run later.
                     run_folder.write_result(self.folder, Result(status, targets=self.config.targets(), failure=failure))
@@ -188,21 +188,21 @@ class ScriptRun:
         with suppress(OSError):
             self.journal.close()
         result = run_folder.read_result(self.folder)
-        words = "" if result is None else result.failure.message if result.failure else headline(result)
-        say(f"{words or 'ended'}; {self.folder}")
+        message = "" if result is None else result.failure.message if result.failure else headline(result)
+        say(f"{message or 'ended'}; {self.folder}")
         if result is not None and result.failure is None:
             for line in bottleneck.verdict_lines(self.folder):
                 say(line)
-        offline = self.config.tracking.offline
-        upload = "nothing is uploaded (offline=True)" if offline else "upload goes on without the script"
+        offline = "nothing is uploaded (offline=True)" if self.config.tracking.offline else ""
+        upload = offline or "upload goes on without the script"
         say(f"{upload}; to upload the rest: {installation.TRACKING} sync {self.folder}")
-        if not self._process.told_table:
-            self._process.told_table = True
-            say(f"a table of the runs: {self._table()}")
-        self._held.close()
-        self._process.ended = time.monotonic()
+        if not self._process.printed_report_command:
+            self._process.printed_report_command = True
+            say(f"a table of the runs: {self._report_command()}")
+        self._exit_stack.close()
+        self._process.last_end = time.monotonic()
 
-    def _table(self) -> str:
+    def _report_command(self) -> str:
         """The command that compares this run with others of its experiment."""
         where = ""
         if self.config.tracking.offline:
@@ -213,24 +213,24 @@ class ScriptRun:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def signals_held_back() -> Iterator[None]:
     """Hold back signals that end this process. The last one takes effect after the block."""
     if threading.current_thread() is not threading.main_thread():  # Python allows handlers only in the main thread.
         yield
         return
-    came: list[int] = []
+    received: list[int] = []
 
     def note(signum: int, frame: FrameType | None) -> None:
-        came.append(signum)
+        received.append(signum)
 
-    before = {number: signal.signal(number, note) for number in TO_END if signal.getsignal(number) is not None}
+    former = {number: signal.signal(number, note) for number in END_SIGNALS if signal.getsignal(number) is not None}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in former.items():
             signal.signal(number, handler)
-        if came:
-            signal.raise_signal(came[-1])
+        if received:
+            signal.raise_signal(received[-1])
 
 
 def failure_of(error: BaseException, rank: int) -> Failure:
@@ -238,19 +238,19 @@ def failure_of(error: BaseException, rank: int) -> Failure:
     return Failure(kind, f"{type(error).__name__}: {error}".rstrip(": "), traceback.format_exc(), rank)
 
 
-def with_scripts_mlflow(options: TrialOptions) -> tuple[TrialOptions, str]:
+def with_script_defaults(options: TrialOptions) -> tuple[TrialOptions, str]:
     """The options with the script's own server and experiment as defaults, and a note to print, or an empty text."""
     if options.offline:
         return dataclasses.replace(options, experiment=options.experiment or script_mlflow.DEFAULT_EXPERIMENT), ""
-    uri, note = (server.absolute_uri(options.uri), "") if options.uri else script_mlflow.own_uri()
-    experiment = options.experiment or script_mlflow.own_experiment(uri)
+    uri, note = (server.absolute_uri(options.uri), "") if options.uri else script_mlflow.script_uri()
+    experiment = options.experiment or script_mlflow.script_experiment(uri)
     return dataclasses.replace(options, uri=uri if note else options.uri, experiment=experiment), note
 
 
-def say(words: str) -> None:
+def say(message: str) -> None:
     bars = sys.modules.get("tqdm")  # tqdm prints a line without breaking its progress bar.
     with suppress(OSError, ValueError, AttributeError):  # The output is closed or missing.
-        (bars.tqdm.write if bars else print)(f"timetrial: {words}")
+        (bars.tqdm.write if bars else print)(f"timetrial: {message}")
         sys.stdout.flush()
 
 

@@ -10,19 +10,19 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tracking.api.options import TrainingSetup, own_seed
+from tracking.api.options import TrainingSetup, script_seed
 from tracking.api.samples import processes_per_batch
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
     from pytorch_lightning import Callback as Callback
 
-OLD, NEW = "pytorch_lightning", "lightning.pytorch"
+LEGACY_PACKAGE, PACKAGE = "pytorch_lightning", "lightning.pytorch"
 
 
 def callback_class() -> type:
     """A base class from each package that the script has imported: LightningCLI accepts only its own package's."""
-    names = [name for name in (OLD, NEW) if name in sys.modules] or [OLD]
+    names = [name for name in (LEGACY_PACKAGE, PACKAGE) if name in sys.modules] or [LEGACY_PACKAGE]
     return type("Callback", tuple(importlib.import_module(name).Callback for name in names), {})
 
 
@@ -45,7 +45,7 @@ def setup_of(trainer: pl.Trainer, pl_module: pl.LightningModule) -> TrainingSetu
         accumulate=trainer.accumulate_grad_batches,
         optimizer=type(optimizers[0]).__name__.lower() if optimizers else None,
         learning_rate=float(optimizers[0].param_groups[0]["lr"]) if optimizers else None,
-        seed=own_seed(),
+        seed=script_seed(),
         strategy=type(trainer.strategy).__name__,
         processes_per_batch=processes_per_batch(trainer.strategy, trainer.world_size),
         eval_every_batches=eval_every_batches(trainer),
@@ -57,12 +57,16 @@ def eval_every_batches(trainer: pl.Trainer) -> int | None:
 
     None if it is every epoch, depends on time, or is not known, as for a stream without a length.
     """
-    every, epochs, of_epoch = trainer.val_check_batch, trainer.check_val_every_n_epoch, trainer.num_training_batches
-    if every is None or not math.isfinite(every) or not sum(trainer.num_val_batches):
+    interval, interval_epochs, epoch_batches = (
+        trainer.val_check_batch,
+        trainer.check_val_every_n_epoch,
+        trainer.num_training_batches,
+    )
+    if interval is None or not math.isfinite(interval) or not sum(trainer.num_val_batches):
         return None
-    if epochs is None or every < of_epoch:
-        return int(every)
-    return int(of_epoch) * epochs if epochs > 1 and math.isfinite(of_epoch) else None
+    if interval_epochs is None or interval < epoch_batches:
+        return int(interval)
+    return int(epoch_batches) * interval_epochs if interval_epochs > 1 and math.isfinite(epoch_batches) else None
 
 
 def innermost(optimizer: Any) -> Any:

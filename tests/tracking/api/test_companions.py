@@ -24,8 +24,8 @@ def train(runs_dir: Path) -> None:
 
 
 def source(process: ScriptProcess = THIS_PROCESS) -> int:
-    assert process.source is not None
-    return process.source.process.pid
+    assert process.companion_server is not None
+    return process.companion_server.process.pid
 
 
 def test_one_process_forks_the_companions_of_all_runs_and_is_started_anew_where_it_was_killed(
@@ -36,9 +36,9 @@ def test_one_process_forks_the_companions_of_all_runs_and_is_started_anew_where_
     monkeypatch.chdir(tmp_path)
     train(Path("relative"))
     assert source() == first
-    assert THIS_PROCESS.source is not None
-    THIS_PROCESS.source.process.send_signal(signal.SIGKILL)
-    THIS_PROCESS.source.process.wait(HANGS_SEC)
+    assert THIS_PROCESS.companion_server is not None
+    THIS_PROCESS.companion_server.process.send_signal(signal.SIGKILL)
+    THIS_PROCESS.companion_server.process.wait(HANGS_SEC)
     train(tmp_path)
     assert source() != first
     folders = [*tmp_path.glob("2*"), *(tmp_path / "relative").glob("2*")]

@@ -93,7 +93,7 @@ def test_a_call_that_cannot_be_noted_says_how_it_is_made(
 def test_the_last_words_name_what_was_not_evaluated_and_the_command_for_the_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(THIS_PROCESS, "told_table", False)
+    monkeypatch.setattr(THIS_PROCESS, "printed_report_command", False)
     for _ in range(2):
         with time_trial(
             {"accuracy": 0.9}, runs_dir=str(tmp_path), offline=True, device="cpu", experiment="my own"

@@ -13,7 +13,7 @@ from tests.support import slurm_cluster
 from tests.support.commands import HANGS_SEC, environment
 from tests.support.folders import wait_for
 from tests.tracking.api import own_script
-from tracking.api.machines import named
+from tracking.api.machines import unique_names
 from tracking.record import documents, journal, node_records, run_folder
 
 TRIAL = {"runs_dir": "runs", "offline": True, "system_metrics_interval_sec": 0.2, "log_every_n_steps": 2}
@@ -99,5 +99,5 @@ def test_every_node_of_a_lightning_script_in_slurm_is_sampled(tmp_path: Path) ->
 
 def test_processes_of_a_machine_have_its_name_and_machines_of_one_name_a_number_behind_it() -> None:
     first, second = json.dumps(["host", "0"]), json.dumps(["host", "1"])
-    assert named([first, first, second, second]) == ("host", "host", "host-1", "host-1")
-    assert named([json.dumps(["a", "0"]), json.dumps(["b", "1"])]) == ("a", "b")
+    assert unique_names([first, first, second, second]) == ("host", "host", "host-1", "host-1")
+    assert unique_names([json.dumps(["a", "0"]), json.dumps(["b", "1"])]) == ("a", "b")

@@ -34,13 +34,13 @@ def test_a_name_becomes_the_key_nearest_to_it(text: str, key: str) -> None:
 
 @given(st.lists(st.text(min_size=1), unique=True))
 def test_every_name_has_a_key_of_its_own_that_mlflow_takes(texts: list[str]) -> None:
-    keys = MetricNames().keyed(dict.fromkeys(texts, 1.0))
+    keys = MetricNames().with_keys(dict.fromkeys(texts, 1.0))
     assert len(keys) == len(texts)
     assert all(journal.is_key(f"eval/best_{key}") for key in keys)
 
 
 def test_a_name_that_is_a_key_stays_so_beside_one_that_would_become_it() -> None:
-    keyed = MetricNames().keyed({"acc(%)": 93, "acc_": 7})
+    keyed = MetricNames().with_keys({"acc(%)": 93, "acc_": 7})
     assert keyed.pop("acc_") == 7
     ((key, value),) = keyed.items()
     assert (key[:5], len(key), value) == ("acc__", 9, 93)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from conf.schema import ConfigError
-from tracking.api.samples import count, decimal, first_dimension
+from tracking.api.samples import decimal, first_dimension, sample_count
 from tracking.api.training_setup import innermost
 
 
@@ -39,7 +39,7 @@ def test_the_samples_of_a_batch_are_those_of_its_first_tensor() -> None:
 
 @pytest.mark.parametrize("value", [8, 8.0, np.int64(8), torch.tensor(8)])
 def test_a_number_of_samples_may_be_of_any_whole_kind(value: Any) -> None:
-    assert count(value, "samples") == 8
+    assert sample_count(value, "samples") == 8
 
 
 @pytest.mark.parametrize("value", ["8", None, 0.5, -1, float("nan"), torch.zeros(2), [8]])
@@ -47,7 +47,7 @@ def test_what_is_no_number_of_samples_is_named(value: Any) -> None:
     with pytest.raises(
         ConfigError, match=r"trial\.step\(num_samples\): .* is not a number of samples. Allowed: a whole"
     ):
-        count(value, "trial.step(num_samples)")
+        sample_count(value, "trial.step(num_samples)")
 
 
 def test_the_optimizer_that_deepspeed_wraps_is_named_and_no_wrapper_of_the_users_own_is_opened() -> None:

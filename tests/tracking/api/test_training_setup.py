@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tracking.api.options import TrainingSetup, TrialOptions, config_of, params
+from tracking.api.options import TrainingSetup, TrialOptions, config_of, params_of
 from tracking.api.training_setup import eval_every_batches
 
 INF = float("inf")
@@ -37,7 +37,7 @@ def test_it_is_what_lightning_goes_by(every: Any, epochs: Any, of_epoch: Any, ex
 def test_the_interval_is_in_samples_of_all_processes() -> None:
     options = TrialOptions({})
     setup = TrainingSetup("net", False, 1, 4, batch_size=8, accumulate=2, processes_per_batch=2, eval_every_batches=5)
-    said = params(options, setup, config_of(options, setup))
-    assert (said["global_batch_size"], said["eval_interval_samples"]) == (32, 80)
+    params = params_of(options, setup, config_of(options, setup))
+    assert (params["global_batch_size"], params["eval_interval_samples"]) == (32, 80)
     unknown = TrainingSetup("net", False, 1, 4, eval_every_batches=5)
-    assert "eval_interval_samples" not in params(options, unknown, config_of(options, unknown))
+    assert "eval_interval_samples" not in params_of(options, unknown, config_of(options, unknown))

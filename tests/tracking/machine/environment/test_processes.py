@@ -18,8 +18,8 @@ def test_when_a_process_began_does_not_follow_the_wall_clock(monkeypatch: pytest
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 3600)
     assert processes.begun() == pytest.approx(began, abs=1)
-    assert ScriptProcess().since_begin(0.0) == pytest.approx(time.monotonic() - began, abs=1)
-    assert ScriptProcess(ended=time.monotonic() - 7).since_begin(0.0) == pytest.approx(7, abs=1)
+    assert ScriptProcess().seconds_since_begin(0.0) == pytest.approx(time.monotonic() - began, abs=1)
+    assert ScriptProcess(last_end=time.monotonic() - 7).seconds_since_begin(0.0) == pytest.approx(7, abs=1)
 
 
 def test_nothing_takes_a_duration_from_the_wall_clock_at_which_a_process_was_created() -> None:
