@@ -31,7 +31,7 @@ def open_runs(arguments: argparse.Namespace) -> Runs:
     from tracking.analysis.results import FolderRuns, MlflowRuns
 
     if not arguments.from_folders:
-        return MlflowRuns(arguments.uri)
+        return MlflowRuns(arguments.uri, arguments.runs_dir)
     if not arguments.runs_dir.is_dir() and arguments.runs_dir != RUNS_DIR:
         raise ValueError(f"--runs-dir {arguments.runs_dir}: no such folder. Next: give the one with the run folders")
     return FolderRuns([arguments.runs_dir], _tell)

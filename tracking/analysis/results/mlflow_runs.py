@@ -30,11 +30,13 @@ PAGE = 200  # runs in a response; a run with 60 metrics takes some 10 KB of JSON
 class MlflowRuns:
     """Runs of a tracking server or database. Every method may raise TrackingUnavailable and TrackingRefused.
 
-    `uri` defaults to $MLFLOW_TRACKING_URI, else to mlflow.db in the current folder. It may hold credentials.
+    `uri` defaults to $MLFLOW_TRACKING_URI, else to mlflow.db in the current folder. It may hold credentials. Runs can
+    also be named by their folders in `runs_dir`.
     """
 
-    def __init__(self, uri: str | None = None) -> None:
+    def __init__(self, uri: str | None = None, runs_dir: Path | None = None) -> None:
         self._uri = server.named(uri)
+        self._runs_dir = runs_dir or Path()
         self.source = strip_credentials(self._uri)
         if self._uri.startswith("sqlite:///") and not Path(urlsplit(self._uri).path[1:]).exists():
             raise ValueError(
@@ -101,8 +103,9 @@ class MlflowRuns:
         if selector in self._experiments.values():
             ids = [key for key, value in self._experiments.items() if value == selector]
             return [run for run in self._search(ids, "", progress) if not _is_parent(run)]
-        mirror = Path(selector) / run_folder.MIRROR
-        run_id = documents.read_json(mirror)["run_id"] if mirror.exists() else selector
+        mirrors = [folder / run_folder.MIRROR for folder in (Path(selector), self._runs_dir / selector)]
+        mirror = next((path for path in mirrors if path.exists()), None)
+        run_id = documents.read_json(mirror)["run_id"] if mirror else selector
         return self._jobs("attributes.run_id", run_id, progress) or self._jobs("attributes.run_name", name, progress)
 
     def _jobs(self, attribute: str, value: str, progress: Progress) -> list[Run]:

@@ -100,7 +100,7 @@ def limit_rows(result: Result) -> list[tuple[str, str]]:
         # A bound of a run on a shared machine says little.
         known = () if limits.get("shared_cores") else limits.get("possible", ())
         same_cause = [row for row in known if row["cause"] == limits.get("cause")]
-        rows += [("without that", possible.words(row, limits["total_sec"])) for row in same_cause]
+        rows += [("limit lifted", possible.words(row, limits["total_sec"])) for row in same_cause]
         rows += [("not measured", words) for words in limits.get("missing", ())]
     if words := goodput.words(result.goodput.get("seconds", {})):
         rows.append(("goodput", words))

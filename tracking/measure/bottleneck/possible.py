@@ -52,11 +52,11 @@ def rows(
 
 
 def words(row: Mapping[str, Any], total_sec: float) -> str:
-    """A row in words: `at least 3.1 s, now 5.5 s; 66 % of 3.9 TB/s reached`."""
-    bound = f"at least {row['at_least_sec']:.3g} s, now {total_sec:.3g} s"
+    """A row in words: `would take at least 3.1 s instead of 5.5 s; the run reached 66 % of 3.9 TB/s`."""
+    bound = f"would take at least {row['at_least_sec']:.3g} s instead of {total_sec:.3g} s"
     if "reached" not in row:
         return bound
-    return f"{bound}; {100 * row['reached']:.0f} % of {amount(row['ceiling'], row['unit'])} reached"
+    return f"{bound}; the run reached {100 * row['reached']:.0f} % of {amount(row['ceiling'], row['unit'])}"
 
 
 def _by_counter(measured: Ceilings | None, means: Mapping[str, float], work: str, counter: str) -> Reached | None:

@@ -124,17 +124,19 @@ def steps_by_node(windows: Sequence[throughput.Window], names: Sequence[str]) ->
     """For each node, the mean step time in ms of its slowest rank, and the share of it that the rank waited for data.
 
     `names` is each rank's machine. The slowest node comes first. [] for one machine, or without windows. Ranks wait for
-    each other in the exchange of gradients, so step times differ less than the machines do.
+    each other in the exchange of gradients, so step times differ less than the machines do. Without the share if a loop
+    does not tell when its batches were ready.
     """
     steps = sum(len(window.step_sec) for window in windows)
     if len(set(names)) < 2 or not steps:
         return []
-    rows = []
+    rows: list[dict[str, Any]] = []
     for node in dict.fromkeys(names):
         ranks = [rank for rank, name in enumerate(names) if name == node]
         seconds = {rank: sum(window.rank_sec[rank] for window in windows) for rank in ranks}
-        waits = {rank: sum(window.rank_wait_sec[rank] for window in windows) for rank in ranks}
         slowest = max(ranks, key=lambda rank: seconds[rank])
-        wait = waits[slowest] / seconds[slowest]
-        rows.append({"node": node, "step_ms": 1e3 * seconds[slowest] / steps, "data_wait_fraction": wait})
+        row: dict[str, Any] = {"node": node, "step_ms": 1e3 * seconds[slowest] / steps}
+        if all(window.rank_wait_sec for window in windows):
+            row["data_wait_fraction"] = sum(window.rank_wait_sec[slowest] for window in windows) / seconds[slowest]
+        rows.append(row)
     return sorted(rows, key=lambda row: -row["step_ms"])

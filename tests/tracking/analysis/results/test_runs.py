@@ -95,6 +95,18 @@ def test_a_selector_is_a_sweep_an_experiment_an_id_a_name_or_a_folder(
         assert [run.id for run in store.find([first.id, SWEEP, first.name])] == everything  # each once
 
 
+def test_a_run_is_found_by_the_name_of_its_folder_in_the_runs_dir(root: Path, mlflow_environment: None) -> None:
+    """As its table names it. In MLflow the run has a name without the folder's time."""
+    uri = f"sqlite:///{root / 'mlflow.db'}"
+    folder = root / SWEEP / ONE
+    renamed = folder.rename(folder.with_name(f"20260101-000001-{ONE}"))
+    try:
+        for store in (MlflowRuns(uri, root / SWEEP), FolderRuns([root])):
+            assert [run.name for run in store.find([renamed.name])] == [ONE]
+    finally:
+        renamed.rename(folder)
+
+
 def test_what_is_unknown_is_said_with_what_there_is(stores: tuple[MlflowRuns, FolderRuns]) -> None:
     for store in stores:
         for selector in ("20250101-nothing", "it's", "both\"'"):

@@ -61,9 +61,9 @@ def test_without_ceilings_there_is_the_time_alone(tmp_path: Path) -> None:
         (
             {"processor": 0.89, "evaluation": 0.08, "unknown": 0.03},
             {"run_cpu_percentage": 97.0},
-            "at least 0.609 s, now 5.54 s; 97 % of the cores reached",
+            "would take at least 0.609 s instead of 5.54 s; the run reached 97 % of the cores",
         ),
-        ({"data": 0.74, "unknown": 0.26}, {}, "at least 1.44 s, now 5.54 s"),
+        ({"data": 0.74, "unknown": 0.26}, {}, "would take at least 1.44 s instead of 5.54 s"),
     ],
 )
 def test_the_table_of_a_run_says_what_it_would_take_without_its_limit(
@@ -71,11 +71,11 @@ def test_the_table_of_a_run_says_what_it_would_take_without_its_limit(
 ) -> None:
     rows = possible.rows(shares, 5.54, means, None, "fp32", {})
     why = {"cause": next(iter(shares)), "words": "", "possible": rows, "total_sec": 5.54}
-    assert ("without that", words) in result_table.run_rows(Result("finished", bottleneck=why))
+    assert ("limit lifted", words) in result_table.run_rows(Result("finished", bottleneck=why))
     shared = Result("finished", bottleneck=why | {"shared_cores": True})
-    assert "without that" not in dict(result_table.run_rows(shared)), "the bound is of a shared machine"
+    assert "limit lifted" not in dict(result_table.run_rows(shared)), "the bound is of a shared machine"
     older = {"cause": "data", "words": ""}
-    assert "without that" not in dict(result_table.run_rows(Result("finished", bottleneck=older)))
+    assert "limit lifted" not in dict(result_table.run_rows(Result("finished", bottleneck=older)))
 
 
 def test_the_links_are_held_against_the_copy_between_the_slowest_pair() -> None:
@@ -83,4 +83,4 @@ def test_the_links_are_held_against_the_copy_between_the_slowest_pair() -> None:
     means = {"gpu_nvlink_transmit_megabytes_per_sec": 10_000.0}
     (row,) = possible.rows({"exchange": 0.3, "unknown": 0.7}, 10.0, means, None, "bf16", figures)
     assert (row["ceiling"], row["unit"], row["reached"]) == (4e10, "B/s", 0.25)
-    assert possible.words(row, 10.0).endswith("; 25 % of 40 GB/s reached")
+    assert possible.words(row, 10.0).endswith("; the run reached 25 % of 40 GB/s")
