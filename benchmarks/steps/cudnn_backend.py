@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.steps.cudnn_graphs import channels_last
+from benchmarks.steps.cudnn_graphs import MOST_PLANS, channels_last
 
 DESCRIPTORS = {
     "pointwise": 0, "convolution": 1, "engine config": 3, "heuristic": 4, "plan": 5, "dgrad": 12, "pointwise op": 13,
@@ -27,7 +27,6 @@ C_TYPES |= dict.fromkeys((HANDLE, POINTER, DESCRIPTOR), ctypes.c_void_p)
 KINDS = {torch.float32: 0, torch.float16: 2, torch.bfloat16: 9}
 ADD, MULTIPLY, SUBTRACT, RELU_BACKWARD = 0, 1, 9, 200
 MODES = (3, 2)  # heuristic A, fallback
-MOST_PLANS = 3
 
 
 class Backend:

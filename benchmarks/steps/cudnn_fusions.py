@@ -1,7 +1,7 @@
 """Do cuDNN's fusions of convolution, batch normalisation and ReLU beat today's step of ResNet-50, layer by layer?
 
     uv pip install nvidia-cudnn-frontend==1.18.0   # opens cuDNN's graph API; no dependency of the project
-    python benchmarks/steps/cudnn_fusions.py --commit COMMIT --csv fusions.csv    # two minutes on one GPU
+    python benchmarks/steps/cudnn_fusions.py --commit COMMIT --csv fusions.csv    # some minutes on one GPU
     python benchmarks/steps/cudnn_fusions.py --layers 3                           # those that move most bytes
 
 `unfused` is what the compiled step does: PyTorch's convolution, and passes of the compiler's own kernels around it.
@@ -14,7 +14,7 @@
 | `wgrad` | gradient of the weights from the normalised input | one graph, which normalises the raw input again |
 | `dgrad sums` | gradient of the input; backward of ReLU and normalisation | a graph up to the sums; their application |
 | `dgrad` | as above | a graph up to ReLU's gradient; passes of the sums and their application |
-| `dgrad weights` | as above | a graph of cuDNN's C interface; dx = a dz + b x + c; only by `--only` |
+| `dgrad weights` | as above | a graph of cuDNN's C interface; a pass of dx = a dz + b x + c |
 | `norm`, `norm backward` | statistics, normalise + ReLU, and their backward pass | one graph each, no convolution |
 | `norm add` | statistics, normalise + add + ReLU at a block's end | one graph |
 
@@ -121,7 +121,7 @@ def measured(pattern: Pattern, layer: Layer, count: int, handle: Any, batch: int
 def measure(arguments: argparse.Namespace, handle: Any) -> Iterator[Row]:
     """Yield rows of the layers, those that move most bytes first, until the time is up."""
     began, counts = time.monotonic(), cudnn_layers.layers()
-    wanted = [pattern for pattern in PATTERNS if chosen(pattern, arguments.only)]
+    wanted = [pattern for pattern in PATTERNS if pattern.name in arguments.only.split(",")]
     ordered = sorted(counts, key=lambda layer: -counts[layer] * sum(layer.values(arguments.batch)))
     for layer in ordered[: arguments.layers]:
         if time.monotonic() - began > arguments.seconds:
@@ -135,15 +135,11 @@ def measure(arguments: argparse.Namespace, handle: Any) -> Iterator[Row]:
             release(torch.device("cuda"))
 
 
-def chosen(pattern: Pattern, only: str) -> bool:
-    return pattern.name in only.split(",") if only else not pattern.by_name
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--layers", type=int, default=None, help="only so many layers")
-    parser.add_argument("--only", default="", help="only these patterns, by commas")
+    parser.add_argument("--only", default=",".join(pattern.name for pattern in PATTERNS), help="patterns, by commas")
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=110, help="no further layer begins later than this")
     parser.add_argument("--heuristics", action="store_true", help="leave cudnn.benchmark off, as launch.py does")

@@ -8,6 +8,7 @@ cuDNN for sums in their place.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +20,18 @@ try:
 except ModuleNotFoundError:  # The script says so.
     cudnn = None
 
-REFUSALS: tuple[type[Exception], ...] = (RuntimeError, ValueError, TypeError, IndexError)
+REFUSALS: tuple[type[Exception], ...] = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    AssertionError,
+)
 if cudnn is not None:
     REFUSALS = (*REFUSALS, cudnn.cudnnGraphNotSupportedError)
-MOST_PLANS = 3  # timed of those that cuDNN ranks first
+MOST_PLANS = 10  # timed of those that cuDNN ranks first
+BUILD_SEC = 2.0  # after which no further plan is built where one is ready: some are compiled
 MOST_WORKSPACE = 8 << 30  # bytes
 
 
@@ -84,6 +93,7 @@ class Graph:
         self.define()
         refusal: Exception = RuntimeError("cuDNN has no plan")
         ready: list[tuple[float, int, Tensor]] = []
+        began = time.monotonic()
         for plan in range(self.graph.get_execution_plan_count()):
             try:
                 self.graph.build_plan_at_index(plan)
@@ -94,7 +104,7 @@ class Graph:
                 ready.append((milliseconds(self), plan, self.workspace))
             except REFUSALS as error:
                 refusal = error
-            if len(ready) == MOST_PLANS:
+            if len(ready) == MOST_PLANS or (ready and time.monotonic() - began > BUILD_SEC):
                 break
         if not ready:
             raise refusal

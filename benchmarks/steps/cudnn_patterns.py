@@ -37,7 +37,6 @@ class Pattern(NamedTuple):
     moved: Callable[[int, int, int], tuple[int, int]]
     rest: Callable[[Any, Operands], Any] = lambda graph, operands: None
     applies: Callable[[Layer], bool] = lambda layer: layer.normalises
-    by_name: bool = False  # measured only where it is asked for
 
 
 def made(define: Callable[[Graph, Operands], None]) -> Make:
@@ -94,7 +93,7 @@ PATTERNS = (
             lambda graph, o: pass_sums(graph.outputs[0], o.x, o.mean, o.rstd, o.gamma)),
     Pattern("dgrad weights", backward, lambda handle, o, within: BackwardGraph(handle, o), weights,
             lambda x, y, w: (8 * x + y + w, 5 * x + y + w),
-            lambda graph, o: pass_combined(graph.outputs[0], o.x, *graph.outputs[3:]), by_name=True),
+            lambda graph, o: pass_combined(graph.outputs[0], o.x, *graph.outputs[3:])),
     Pattern("norm", lambda o: pass_norm(o.x, None), made(lambda graph, o: cudnn_graphs.norm(graph, o, add=False)),
             lambda o: (cudnn_layers.norm(o.x, None),), lambda x, y, w: (3 * x, 3 * x)),
     Pattern("norm backward", lambda o: pass_backward(o.da, o.a, o.x, o.mean, o.rstd, o.gamma),

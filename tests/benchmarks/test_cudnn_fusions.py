@@ -8,9 +8,7 @@ import torch.nn.functional as F
 
 from benchmarks.steps import cudnn_layers
 from benchmarks.steps.cudnn_backend import Backend, BackwardGraph
-from benchmarks.steps.cudnn_fusions import chosen
 from benchmarks.steps.cudnn_layers import CHANNEL, Layer, Operands
-from benchmarks.steps.cudnn_patterns import PATTERNS, Pattern
 from benchmarks.steps.cudnn_report import COLUMNS, Row, step_gain, total
 
 SMALL = Layer(8, 16, 3, 2, 1, 9, True, False)
@@ -77,10 +75,3 @@ def test_cudnn_accepts_each_operation_of_the_backward_graph() -> None:
     assert len(graph.buffers) == 13  # x, dy, w, four of a channel, dz, two gradients, three coefficients
     with pytest.raises(RuntimeError, match="handle"):
         graph.configurations()
-
-
-@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
-def test_only_names_the_patterns_that_are_measured(pattern: Pattern) -> None:
-    assert chosen(pattern, "") == (not pattern.by_name)
-    assert chosen(pattern, f"{pattern.name},another")
-    assert not chosen(pattern, "another")
