@@ -62,9 +62,9 @@ def cluster() -> Iterator[Cluster]:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
     if config.getvalue("dist") != "loadfile":
         return None
-    from tests.support.scheduling import TogetherByServer
+    from tests.support.scheduling import TogetherByShared
 
-    return TogetherByServer(config, log)
+    return TogetherByShared(config, log)
 
 
 # Packages that tests alone import. A machine that only runs the GPU tests need not have them.

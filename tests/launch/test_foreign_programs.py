@@ -86,6 +86,7 @@ def options(metrics: str, epoch: str) -> list[str]:
     return ["model=program", command, f"+program.metrics={{{metrics}}}", f"program.epoch={epoch}", *offline]
 
 
+@pytest.mark.exhaustive  # JAX shows a program's lines, tests/tracking/api/test_coming_from.py Hugging Face's Trainer
 @needs("transformers")
 @needs("accelerate")
 def test_a_script_of_hugging_faces_trainer(tmp_path: Path) -> None:

@@ -94,7 +94,10 @@ def test_every_row_of_every_node_is_in_one_run_of_mlflow(two: Launched) -> None:
         assert len(client.get_metric_history(mirror.run_id, key)) == len(rows)
 
 
-@pytest.mark.parametrize("victim", ["rank", "launcher", pytest.param("interrupt", marks=pytest.mark.exhaustive)])
+LIKE_A_RANK = [pytest.param(victim, marks=pytest.mark.exhaustive) for victim in ("launcher", "interrupt")]
+
+
+@pytest.mark.parametrize("victim", ["rank", *LIKE_A_RANK])
 def test_a_dead_second_node_ends_the_first_which_names_it(victim: str, tmp_path: Path) -> None:
     first, second = start_nodes(tmp_path, *ENDLESS)
     try:

@@ -111,6 +111,7 @@ def test_a_last_checkpoint_that_fails_is_counted_and_named(tmp_path: Path, proce
     assert "no checkpoint after step 23" in run.output
 
 
+@pytest.mark.exhaustive  # tests/trainers/loop/saving/test_background.py has two such ranks
 def test_a_process_that_cannot_save_holds_no_other_up_and_ends_no_run(tmp_path: Path) -> None:
     options = [option for option in SMALL if not option.startswith("model.workload")]
     run = launch(

@@ -1,4 +1,4 @@
-"""Which of pytest's processes runs which file: with `--dist loadfile`, the files of one shared server go together."""
+"""Which of pytest's processes runs which file: with `--dist loadfile`, files that share what takes long go together."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class TogetherByServer(LoadFileScheduling):
-    """Files that use `team_server` are the work of one process, which starts PostgreSQL, MLflow and nginx once."""
+# Words in a file of tests: the team's server (PostgreSQL, MLflow and nginx), and kernels that Triton interprets.
+SHARED = ("team_server", "triton_on_cpu")
+
+
+class TogetherByShared(LoadFileScheduling):
+    """One process runs all files that share a server or computed tensors, and makes these once."""
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)
         texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
-        self.of_team = {path.relative_to(ROOT).as_posix() for path, text in texts.items() if "team_server" in text}
+        self.shared = {
+            path.relative_to(ROOT).as_posix(): word for path, text in texts.items() for word in SHARED if word in text
+        }
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "team_server" if file in self.of_team else file
+        return self.shared.get(file, file)

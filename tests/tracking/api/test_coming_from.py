@@ -79,6 +79,7 @@ def test_a_training_of_each_framework_is_a_run_that_reaches_its_target(
     assert metrics["throughput/samples_per_sec"] > 0
 
 
+@pytest.mark.exhaustive  # test_lightning_script.py has runs of two processes
 def test_two_processes_of_accelerate_are_one_run(folder: Path) -> None:
     if importlib.util.find_spec("accelerate") is None:
         pytest.skip("needs accelerate: uv sync --group frameworks")

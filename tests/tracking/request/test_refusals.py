@@ -126,19 +126,36 @@ REFUSED = {
 IN_THE_WORKER = {
     "dataset=fashion_mnist", "batch_size=100000000", "+stack.expect.torch=9.9", "+stack.expect.pytorch=2",
 }  # fmt: skip
+# Further values of options that others stand for.
+FURTHER = {
+    "++tracking.url=sqlite:///a.db", "python train.py", "recipe=[ncf_cpu] model=ssd dry_run=true",
+    "-m model=resnet50,vgg recipe=resnet50_cpu max_epochs=1 limit_train_batches=1",
+    "closed=mlperf_v07_ssd dry_run=true", "-m closed=none,mlperf", "tracking.experiment=Prüfung",
+    "dataset.path=/d/a;b", "program.cwd=/d/(x)", "gpus=-1", "gpus=some", "gpus=0 precision=tf32", "nodes=0",
+    "cpu_processes=0", "model.group_size=0", "dataset.max_image_pixels=0", "checkpoint_every_epochs=0",
+    "model.optimizer.lr_scaling=sqrt", "sweep.resume=", "-m seed=1,2 sweep.resume=",
+    "-m model=vgg,transformer log_model=true", "model.workload=trainers.models.vg:WORKLOAD", "-m seed=1,2 target=7",
+    "-m model=vgg,ncf batch_size=4", "+stack.expect.pytorch=2",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Launched]:
-    def ask(request: str) -> tuple[str, Launched]:
+def refusals(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Launched]:
+    """The answers to the requests whose tests were selected."""
+
+    def ask(words: str) -> tuple[str, Launched]:
         # A GPU of this machine must not turn a refusal into a run.
-        return request, launch(tmp_path_factory.mktemp("refused"), *request.split(), CUDA_VISIBLE_DEVICES="")
+        return words, launch(tmp_path_factory.mktemp("refused"), *words.split(), CUDA_VISIBLE_DEVICES="")
 
+    calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
     with ThreadPoolExecutor(2) as pool:
-        return dict(pool.map(ask, REFUSED))
+        return dict(pool.map(ask, [call.params["request_"] for call in calls if call]))
 
 
-@pytest.mark.parametrize("request_", REFUSED)
+@pytest.mark.parametrize(
+    "request_",
+    [pytest.param(words, marks=[pytest.mark.exhaustive] * (words in FURTHER), id=words) for words in REFUSED],
+)
 def test_is_refused_with_words_that_help(refusals: dict[str, Launched], request_: str) -> None:
     answer = refusals[request_]
     assert answer.code == 2, answer.output

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
 import socket
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 
+from tests.trainers import processes
 from tests.trainers.coco_files import random_content, write
 from tests.trainers.coco_reference import by_pycocotools, ellipse
 from trainers.data.coco import average_precision
@@ -161,7 +161,7 @@ def test_two_processes_find_what_one_finds_to_the_last_digit(
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     results = [tmp_path / "rank0", tmp_path / "rank1"]
-    other = multiprocessing.get_context("spawn").Process(target=_share, args=(1, port, index, results[1]))
+    other = processes.context().Process(target=_share, args=(1, port, index, results[1]))
     monkeypatch.setattr(
         average_precision, "MAX_EVALUATORS", average_precision.MAX_EVALUATORS
     )  # This puts it back at the end.

@@ -14,6 +14,7 @@ from pytorch_lightning.plugins import MixedPrecision
 from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 
+from tests.trainers import processes
 from trainers.loop import ddp
 
 WIDTH, STEPS = 40, 3  # DDP makes its buckets anew after the first step.
@@ -108,7 +109,7 @@ def trained(rank: int, folder: str) -> None:
 
 @pytest.mark.slow
 def test_the_same_training_whether_gradients_leave_early_or_late(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(trained, (str(tmp_path),), nprocs=2)
+    processes.ranks(trained, str(tmp_path))
     (first, scales), (second, others) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     assert len(first["after"]) == 3 * STEPS + 4

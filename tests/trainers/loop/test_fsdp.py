@@ -14,6 +14,7 @@ from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 
 from conf.schema import ConfigError
 from tests.support.composing import composed
+from tests.trainers import processes
 from tests.trainers.models.test_gpt import language, model
 from tests.trainers.processes import CPU
 from trainers.data.loading.epoch_teller import with_epochs
@@ -113,7 +114,7 @@ def process(rank: int, world_size: int, folder: str, every: bool) -> None:
 @pytest.mark.parametrize("number", [(2,), pytest.param((2, 4), marks=pytest.mark.exhaustive)])
 def test_losses_and_weights_are_those_of_ddp_also_behind_a_checkpoint(tmp_path: Path, number: tuple[int, ...]) -> None:
     for world_size in number:
-        torch.multiprocessing.spawn(process, (world_size, str(tmp_path), len(number) > 1), nprocs=world_size)
+        processes.ranks(process, world_size, str(tmp_path), len(number) > 1, number=world_size)
         for rank in range(world_size):
             seen, orthogonalised = torch.load(tmp_path / f"{world_size}-{rank}.pt")
             losses, weights, kept = seen.pop("ddp")

@@ -45,6 +45,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from conf.schema import RunConfig
 from tests.support.composing import composed
+from tests.trainers import processes
 from tests.trainers.loop.test_epochs import KINDS
 from tracking.measure.training import EvaluationPlan, MeasuringCallback
 from trainers.data.loading.types import Shard
@@ -176,7 +177,7 @@ def process(rank: int, folder: str) -> None:
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """By how gradients leave, what the first of two processes sees of its training."""
     folder = tmp_path_factory.mktemp("training")
-    torch.multiprocessing.spawn(process, (str(folder),), nprocs=2)
+    processes.ranks(process, str(folder))
     return torch.load(folder / "0.pt")  # type: ignore[no-any-return]
 
 

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from pytorch_lightning.strategies import Strategy
 
+from tests.trainers import processes
 from tests.trainers.models.test_gpt import language, model
 from tests.trainers.processes import ALONE, CPU
 from trainers.data.language import LanguageData
@@ -73,7 +74,7 @@ def process(rank: int, world_size: int, folder: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_processes_train_as_one_and_exchange_gradients_once_a_step(tmp_path: Path, world_size: int) -> None:
-    torch.multiprocessing.spawn(process, (world_size, str(tmp_path)), nprocs=world_size)
+    processes.ranks(process, world_size, str(tmp_path), number=world_size)
     alone = trained_alone(language())
     for rank in range(world_size):
         seen = torch.load(tmp_path / f"{world_size}-{rank}.pt")

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.trainers import processes
 from tests.trainers.models.test_transformer import module, text
 from tests.trainers.processes import CPU
 from trainers.data.loading.types import Shard
@@ -66,7 +67,7 @@ def trained_and_evaluated(rank: int, world_size: int, folder: str) -> None:
 @pytest.mark.exhaustive
 def test_two_processes_train_and_translate_as_one_with_one_tied_embedding(tmp_path: Path) -> None:
     trained_and_evaluated(0, 1, str(tmp_path))
-    torch.multiprocessing.spawn(trained_and_evaluated, (2, str(tmp_path)), nprocs=2)
+    processes.ranks(trained_and_evaluated, 2, str(tmp_path))
     single, first, second = (torch.load(tmp_path / f"{name}.pt") for name in ("1-0", "2-0", "2-1"))
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     assert first["bleu"] == single["bleu"]

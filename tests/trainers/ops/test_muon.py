@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from tests.trainers import processes
 from trainers.ops import muon
 from trainers.ops.muon import AdamWGroup, MuonAdamW, orthogonal
 
@@ -106,7 +107,7 @@ def shared(rank: int, world_size: int, folder: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_processes_share_the_work_and_have_the_parameters_of_one(tmp_path: Path, world_size: int) -> None:
-    torch.multiprocessing.spawn(shared, (world_size, str(tmp_path)), nprocs=world_size)
+    processes.ranks(shared, world_size, str(tmp_path), number=world_size)
     alone = steps(4)
     for rank in range(world_size):
         parameters_of_rank, orthogonalised = torch.load(tmp_path / f"{rank}.pt")

@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tests.trainers import processes
 from tests.trainers.processes import ALONE, CPU
 from trainers.loop.saving import background, checkpoint
 from trainers.loop.saving.background import Job, Writer, copied, has_room, on_host
@@ -95,7 +96,7 @@ def two_ranks(rank: int, folder: str) -> None:
 
 @pytest.mark.slow
 def test_what_one_rank_cannot_do_holds_no_other_up(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(two_ranks, (str(tmp_path),), nprocs=2)
+    processes.ranks(two_ranks, str(tmp_path))
 
 
 class Recorder:

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tests.trainers import processes
 from tests.trainers.processes import CPU
 from trainers.loop.saving import CheckpointCallback, Interval, meeting
 from trainers.workload import Shard
@@ -48,7 +49,7 @@ def gathering(rank: int, folder: str, last: int) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("last", [1, 0])
 def test_it_ends_with_an_error_that_names_it_and_what_all_ranks_do_alike_goes_on(tmp_path: Path, last: int) -> None:
-    torch.multiprocessing.spawn(gathering, (str(tmp_path), last), nprocs=2)
+    processes.ranks(gathering, str(tmp_path), last)
     full = "OutOfMemoryError: CUDA out of memory"
     named = (
         f"checkpoint of a sharded training: rank {last} could not gather it ({full}), and other ranks did not follow"

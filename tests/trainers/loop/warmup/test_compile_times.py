@@ -33,6 +33,7 @@ def test_what_a_version_of_pytorch_does_not_tell_is_absent() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # tests/launch/test_compile_cache.py compiles and has the parts of that time, too
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # The compiler's own imports warn.
 def test_a_step_is_compiled_once_and_then_taken_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
