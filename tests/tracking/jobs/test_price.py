@@ -108,6 +108,34 @@ def test_the_same_setting_goes_before_the_same_batch_and_that_before_another(tmp
     assert estimated(tmp_path, batch_size=32, gpus=[3], compile=True) == estimated(tmp_path)  # what it is by default
 
 
+def test_only_the_first_job_of_a_sweep_is_estimated_with_its_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of 10 s: the first one of each sweep imports for 14 and 16 s more, the forked ones for 0.1 s."""
+    monkeypatch.setattr(price_words, "cpu_model", lambda: CPU)
+    for sweep, imports in enumerate((14.0, 0.1, 16.0, 0.1)):
+        metrics = {"time/init_import_sec": imports}
+        made(tmp_path, f"{sweep}", 10.0 + imports, config(seed=sweep), metrics=metrics, created_ms=WORK_MS - 500_000)
+    jobs = [Job(config(runs_dir=str(tmp_path), seed=seed), []) for seed in (7, 8, 9)]
+    middles = [each.seconds.middle for each in price_words.estimates(jobs, GPUS) if each]
+    assert middles == pytest.approx([25.0, 10.1, 10.1], abs=0.01)
+    for job in jobs:
+        job.config.cluster.kind = "slurm"
+    assert price.must_import([job.config for job in jobs]) == [True, True, True], "no job of a cluster is forked"
+    others = [config(), config(), config()]
+    others[1].stack.name = "another"
+    assert price.must_import(others) == [True, True, False], "each stack imports once"
+    for each in others:
+        each.sweep.jobs_at_once = 2
+    assert price.must_import(others) == [True, True, True], "jobs that start together wait for the same imports"
+    sweep_folder = make_sweep(tmp_path, "9", "", 3)
+    info = run_folder.RunInfo("9", "tests", "", kind="sweep", created_ms=WORK_MS)
+    documents.write_json(sweep_folder / run_folder.RUN, info)
+    for name, imports in (("a", 15.0), ("b", 0.1), ("c", 0.1)):
+        made(sweep_folder, name, 10.0 + imports, metrics={"time/init_import_sec": imports})
+    assert price_words.how_far_off(sweep_folder, 3).endswith(", the same")
+
+
 def test_torn_folders_are_skipped_and_many_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(300):
         (tmp_path / f"9{number:03}").mkdir()

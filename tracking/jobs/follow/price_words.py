@@ -24,11 +24,18 @@ def here(config: RunConfig, gpus: Sequence[Any]) -> earlier_runs.Place:
     return earlier_runs.Place(" + ".join(sorted({gpu.name for gpu in config.chosen(gpus)})) or "none", cpu_model())
 
 
-def estimates(jobs: Sequence[Job], gpus: Sequence[Any]) -> list[price.Estimate | None]:
-    """An estimate for each job; None if no earlier run is similar."""
+def estimates(jobs: Sequence[Job], gpus: Sequence[Any], imports: bool | None = None) -> list[price.Estimate | None]:
+    """An estimate for each job of a launch; None if no earlier run is similar.
+
+    `imports`: whether each job waits for imports; by default those of price.must_import do.
+    """
     models = {job.config.model.name for job in jobs}
     runs = earlier_runs.earlier_runs(Path(jobs[0].config.runs_dir), models)
-    return [price.estimate(job.config, here(job.config, gpus), runs) if runs else None for job in jobs]
+    flags = price.must_import([job.config for job in jobs]) if imports is None else [imports] * len(jobs)
+    return [
+        price.estimate(job.config, here(job.config, gpus), runs, flag) if runs else None
+        for job, flag in zip(jobs, flags, strict=True)
+    ]
 
 
 def of_job(job: Job, estimate: price.Estimate | None) -> str:
@@ -92,7 +99,7 @@ def how_far_off(folder: Path, num_jobs: int) -> str:
     models = {run.config.model.name for run in done}
     began_ms = run_folder.read_info(folder).created_ms
     before = earlier_runs.earlier_runs(folder.parent, models, began_ms) if done else []
-    known = [(run, made) for run in done if (made := price.estimate(run.config, run.place, before))]
+    known = [(run, made) for run in done if (made := price.estimate(run.config, run.place, before, run.has_imported))]
     if not known:
         return ""
     seconds = price.sweep_sec([(run.config, run.seconds) for run, _ in known])

@@ -21,7 +21,7 @@ def check_budget(search: SearchJobs, gpus: Sequence[Any]) -> None:
     budget = budget_of(first.config.search)
     if budget.unit == "runs":
         return
-    [estimate] = _estimates([first.config], gpus)
+    [estimate] = _estimates([first.config], gpus, imports=True)
     if estimate is None or estimate.of:
         return
     cost = budget.of(first.config, estimate.seconds.middle)
@@ -43,7 +43,7 @@ def of_search(search: SearchJobs, gpus: Sequence[Any]) -> str:
     are stopped early. A search may end before its budget is spent, but not before its first look.
     """
     settings = search.corners()
-    estimates = _estimates(settings, gpus)
+    estimates = _estimates(settings, gpus, imports=False)
     known = [(_alone(config), each) for config, each in zip(settings, estimates, strict=True) if each]
     given_budget, num_first = settings[0].search.budget, search.runs_to_first_look
     first = f"the first look at which setting is best comes after about {counted(num_first, 'run')}"
@@ -69,10 +69,10 @@ def of_search(search: SearchJobs, gpus: Sequence[Any]) -> str:
     return f"search.budget={given_budget}{held or ', by earlier runs'}{of}: {', '.join(parts)}; {first}"
 
 
-def _estimates(configs: Sequence[RunConfig], gpus: Sequence[Any]) -> list[price.Estimate | None]:
+def _estimates(configs: Sequence[RunConfig], gpus: Sequence[Any], imports: bool) -> list[price.Estimate | None]:
     """An estimate for each config, preferring runs of its setting, then runs alone on the machine."""
     jobs = [Job(config, []) for config in [*map(_alone, configs), *configs]]
-    made = price_words.estimates(jobs, gpus)
+    made = price_words.estimates(jobs, gpus, imports)
     pairs = zip(made[: len(configs)], made[len(configs) :], strict=True)
     return [min(filter(None, pair), key=lambda estimate: bool(estimate.of), default=None) for pair in pairs]
 

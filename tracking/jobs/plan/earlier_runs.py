@@ -19,6 +19,8 @@ from tracking.record import documents, files, journal, run_folder
 
 MOST_RUNS = 50  # newest runs that are read; more would delay a launcher
 MOST_FOLDERS = 200  # folders that are searched for them
+IMPORT = quantities.init_part("import")
+FORKED_SEC = 1.0  # a forked worker has imported within 0.2 s, a new one after 4 s or more
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,12 @@ class EarlierRun:
     seconds: float
     is_cold: bool  # it compiled at least one graph that was not cached
     samples_per_sec: float | None = None  # in the steady state; None if not measured
+    import_sec: float = 0.0  # of `seconds`, those until its worker had imported PyTorch; 0 if not measured
+
+    @property
+    def has_imported(self) -> bool:
+        """Whether it waited for imports, as the first run of a sweep does; those behind it are forked."""
+        return self.import_sec > FORKED_SEC
 
     @cached_property
     def request(self) -> RunRequest:
@@ -117,7 +125,8 @@ def _read(folder: Path, models: Collection[str], before_ms: int | None) -> Earli
     if seconds <= 0 or (before_ms is not None and run_folder.read_info(folder).created_ms + 1e3 * seconds > before_ms):
         return None
     rate = result.metrics.get(quantities.THROUGHPUT_SAMPLES_PER_SEC)
-    return EarlierRun(config, place_of(folder), seconds, bool(result.start.get("num_compiled")), rate)
+    is_cold, import_sec = bool(result.start.get("num_compiled")), min(seconds, result.metrics.get(IMPORT, 0.0))
+    return EarlierRun(config, place_of(folder), seconds, is_cold, rate, import_sec)
 
 
 def place_of(folder: Path) -> Place:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -41,11 +42,12 @@ class Price:
     usd: Range | None
 
 
-def estimate(config: RunConfig, place: Place, runs: Sequence[EarlierRun]) -> Estimate | None:
+def estimate(config: RunConfig, place: Place, runs: Sequence[EarlierRun], imports: bool = False) -> Estimate | None:
     """The time of a job at a place, from the most similar earlier `runs` (newest first); None if no run is similar.
 
-    Unknown parts of the place are taken from the newest similar run. The stack is unknown to a launcher until the
-    worker has loaded it.
+    `imports`: whether the job waits for imports. That time is estimated from the runs that waited too, since a short
+    run may import for as long as it trains. Unknown parts of the place are taken from the newest similar run. The stack
+    is unknown to a launcher until the worker has loaded it.
     """
     request = RunRequest.of(config)
     comparable = [run for run in runs if place.may_be(run.place) and run.request.work == request.work]
@@ -54,11 +56,26 @@ def estimate(config: RunConfig, place: Place, runs: Sequence[EarlierRun]) -> Est
     same = [run for run in same_batch if run.request.setting == request.setting]
     if not comparable:
         return None
-    if not same_batch:
-        return Estimate(spread([run.seconds for run in comparable]), len(comparable), OTHER_BATCH)
     chosen = same or same_batch
     chosen = [run for run in chosen if not run.is_cold] or chosen  # The cache now holds what cold runs compiled.
-    return Estimate(spread([run.seconds for run in chosen]), len(chosen), "" if same else OTHER_SETTINGS)
+    chosen = chosen or comparable
+    import_sec = statistics.median([run.import_sec for run in comparable if run.has_imported == imports] or [0.0])
+    seconds = spread([run.seconds - run.import_sec + import_sec for run in chosen])
+    return Estimate(seconds, len(chosen), "" if same else OTHER_SETTINGS if same_batch else OTHER_BATCH)
+
+
+def must_import(configs: Sequence[RunConfig]) -> list[bool]:
+    """For each job of a launch, whether it waits for imports.
+
+    The first jobs of each stack do, as many as run at once, and those behind them are forked. Jobs of a cluster and of
+    several nodes all do.
+    """
+    num_before, flags = Counter[str](), list[bool]()
+    for config in configs:
+        is_first = num_before[config.stack.name] < max(1, config.sweep.jobs_at_once)
+        flags.append(is_first or config.cluster.kind != "none" or config.nodes > 1)
+        num_before[config.stack.name] += 1
+    return flags
 
 
 def spread(seconds: Sequence[float]) -> Range:
