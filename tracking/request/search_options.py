@@ -127,10 +127,11 @@ def _interval(word: str, key: str, sweep: Any) -> dict[str, Any]:
     return {"key": key, "low": float(low), "high": float(high), "log": log, "integer": integer}
 
 
-def default_axes(config: RunConfig) -> list[str]:
+def default_axes(config: RunConfig, overrides: Sequence[str] = ()) -> list[str]:
     """The default axes as arguments: batch size and learning rate, both around the model's own.
 
-    The model's lr_scaling applies to the global batch of each setting. Raises ConfigError for a program.
+    What the `overrides` fix is not searched. The model's lr_scaling applies to the global batch of each setting. Raises
+    ConfigError for a program.
     """
     if config.is_program():
         raise ConfigError(f"{search_name(config)}: a program has no default axes. Next: name them: {ASK}")
@@ -140,7 +141,9 @@ def default_axes(config: RunConfig) -> list[str]:
     sizes = dict.fromkeys(max(1, round(size * part / group)) * group for part in AROUND)
     lr = config.model.optimizer.lr
     rates = f"model.optimizer.lr=tag(log,interval({lr / LR_AROUND:.3g},{lr * LR_AROUND:.3g}))"
-    return [f"{key}={','.join(map(str, sizes))}", rates]
+    fixed = {word.partition("=")[0] for word in overrides}
+    axes = [] if fixed & {"batch_size", "global_batch_size"} else [f"{key}={','.join(map(str, sizes))}"]
+    return [*axes, *([] if "model.optimizer.lr" in fixed else [rates])]
 
 
 def is_search(config: RunConfig) -> bool:

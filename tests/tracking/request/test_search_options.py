@@ -186,6 +186,19 @@ def test_without_an_axis_the_batch_and_the_learning_rate_are_searched_around_the
     assert rates["low"] < config.model.optimizer.lr < rates["high"]
 
 
+@pytest.mark.parametrize(
+    ("given", "keys"),
+    [
+        ("batch_size=16", ["model.optimizer.lr"]), ("global_batch_size=64", ["model.optimizer.lr"]),
+        ("model.optimizer.lr=0.01", ["batch_size"]), ("precision=bf16", ["batch_size", "model.optimizer.lr"]),
+    ],
+)  # fmt: skip
+def test_without_an_axis_what_is_given_stays_as_it_is_given(given: str, keys: list[str]) -> None:
+    words = [*SEARCH, given]
+    config = checks.check_job(composed(words), words, [], EIGHT_GPUS)
+    assert [axis(word)["key"] for word in default_axes(config, words)] == keys
+
+
 def test_the_batches_of_a_model_with_groups_keep_them_whole() -> None:
     config = composed(["search=quickest", "model=ncf", "dataset=ratings"])
     assert all(batch % config.model.group_size == 0 for batch in axis(default_axes(config)[0])["choices"])

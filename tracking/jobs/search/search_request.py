@@ -15,7 +15,7 @@ from tracking.jobs.plan import Job
 from tracking.jobs.search import trace_file
 from tracking.jobs.search.search_jobs import SearchJobs
 from tracking.jobs.search.search_rules import GROUPS, value_of
-from tracking.request.search_options import axis_of, default_axes, is_search, search_name
+from tracking.request.search_options import ASK, axis_of, default_axes, is_search, search_name
 
 # Options that each launch gives anew, or that a search decides by itself.
 OF_A_LAUNCH = ("search", "sweep", "trust", "detach", "timeout_sec", "resume", "tracking", "cluster", "alert")
@@ -55,12 +55,11 @@ def search_of(
         return None
     only_groups = all(word.partition("=")[0] in GROUPS for word in words)
     if only_groups and not requested.config.sweep.until_decided and not (words and requested.config.is_program()):
-        words += default_axes(requested.config)
+        words += default_axes(requested.config, requested.overrides)
     requested.config.search.axes = words
     searched = [_axis(requested.config, word, parsed) for word in words]
-    keys = [axis.key for axis in searched]
-    if twice := next((key for key in keys if keys.count(key) > 1), None):
-        raise ConfigError(f"{twice}: is an axis twice in {' '.join(words)}. Next: give it once")
+    if not resumed:
+        check_several(search_name(requested.config), words, searched)
     if requested.config.sweep.until_decided:
         check_few(words, searched)
     elif importlib.util.find_spec("optuna") is None:
@@ -90,6 +89,26 @@ def check_unchanged(first: Job, make: Callable[[list[str]], RunConfig]) -> None:
         raise ConfigError(
             f"sweep.resume: {' '.join(first.overrides)} gives another {differing[0]} than the search began with: its"
             " words, a YAML or the machine have changed. Next: put that back, or begin a new search"
+        )
+
+
+def check_several(name: str, words: Sequence[str], axes: Sequence[Axis]) -> None:
+    """Raise ConfigError if an axis is named twice, or if the axes do not give two settings to compare.
+
+    `name` is the argument that requests the search.
+    """
+    keys = [axis.key for axis in axes]
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        raise ConfigError(f"{twice}: is an axis twice in {' '.join(words)}. Next: give it once")
+    if not axes:
+        raise ConfigError(
+            f"{name}: batch size and learning rate are given, so there is nothing to search. Next: leave one out, or"
+            f" name an axis: {ASK}"
+        )
+    if all(len(axis.choices) == 1 for axis in axes):
+        raise ConfigError(
+            f"{' '.join(words)}: gives one setting, and {name} compares several. Next: give other values too, as"
+            f" {keys[0]}=8,16,32"
         )
 
 

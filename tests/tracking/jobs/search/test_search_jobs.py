@@ -69,6 +69,22 @@ def test_an_axis_twice_is_refused() -> None:
         search_of(Job(make([]), []), [], None, ["batch_size=4,8", "batch_size=16,32"], parsed, make, 0)
 
 
+@pytest.mark.parametrize(
+    ("given", "axes", "words"),
+    [
+        ([], ["batch_size=8,8"], "^batch_size=8,8: gives one setting, and .*search=quickest compares several"),
+        (["batch_size=8", "model.optimizer.lr=0.1"], [], "batch size and learning rate are given.* Next: leave one"),
+    ],
+)
+def test_a_search_without_two_settings_to_compare_is_refused(given: list[str], axes: list[str], words: str) -> None:
+    def parsed_once(word: str) -> tuple[str, object, list[int]]:
+        key, sweep, values = parsed(word)
+        return key, sweep, list(dict.fromkeys(values))
+
+    with pytest.raises(ConfigError, match=words):
+        search_of(Job(make(given), given), [], None, axes, parsed_once, make, 0)
+
+
 def test_where_nothing_can_be_run_the_first_reason_is_told() -> None:
     def refuse(words: list[str]) -> RunConfig:
         raise ConfigError("gpus=1: none is there")
