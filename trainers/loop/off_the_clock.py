@@ -20,7 +20,15 @@ from trainers.loop import precision
 from trainers.loop.ddp import AfterTheStep
 from trainers.loop.fitting_batch import naming_the_batch_that_fits
 from trainers.loop.trained_model import BestWeights
-from trainers.loop.warmup import compile_alone, compile_first, compile_times, evaluating, flops_per_sample, warm_up
+from trainers.loop.warmup import (
+    compile_alone,
+    compile_first,
+    compile_times,
+    evaluating,
+    flops_per_sample,
+    keep_traces,
+    warm_up,
+)
 from trainers.workload import Data, Loader, Recorded, Shard, TrialModule, Versioned
 
 
@@ -55,6 +63,7 @@ class OffTheClock:
         compiler = compile_times.so_far()
         if config.compiled():
             self._note("compiling", num_cached=compile_times.num_cached_graphs())
+            keep_traces()
             module.compile_hot_path()
         autocast = trainer.precision_plugin.train_step_context
         with naming_the_batch_that_fits(module, self.data, batch_size, device, autocast):

@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 
-def compiled(function: Callable[..., Any], device: torch.device, autotune: bool = False) -> Callable[..., Any]:
+def compiled(
+    function: Callable[..., Any], device: torch.device, autotune: bool = False, cuda_graphs: bool = True
+) -> Callable[..., Any]:
     """Compile a function for the shapes of its first call; on a GPU its kernels become one CUDA graph.
 
     Launching the kernels one by one would take the host, which also feeds the decoder, longer than they run. With
@@ -20,13 +22,15 @@ def compiled(function: Callable[..., Any], device: torch.device, autotune: bool 
     Results are valid until the next step. PyTorch considers each call of a compiled function the start of a step, even
     in another thread: functions that prepare batches must not be compiled.
     """
-    if device.type != "cuda":
-        return torch.compile(function, dynamic=False)
-    return torch.compile(
-        function, dynamic=False, options={"triton.cudagraphs": True, "max_autotune_pointwise": autotune}
-    )
+    on_gpu = device.type == "cuda"
+    options = {"triton.cudagraphs": True, "max_autotune_pointwise": autotune} if on_gpu and cuda_graphs else None
+    if keeper is not None:
+        return keeper(function, options or {})
+    return torch.compile(function, dynamic=False, options=options)  # type: ignore[arg-type]
 
 
+# Makes a function compiled that keeps its traces, from the function and the options; None: each process traces anew.
+keeper: Callable[[Callable[..., Any], dict[str, Any]], Callable[..., Any]] | None = None
 CAPTURES_SEC: list[float] = []  # duration of each capture of StepGraphs in this process
 
 

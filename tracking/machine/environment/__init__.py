@@ -32,7 +32,7 @@ from tracking.machine.environment.fingerprint_table import format_table
 from tracking.machine.environment.gpm import gpu_counters
 from tracking.machine.environment.host import COMPUTING_VARIABLES, cpu_model
 from tracking.machine.environment.mlflow_import import importing_mlflow
-from tracking.machine.environment.written_by_others import OthersWriteError, link_of_others
+from tracking.machine.environment.written_by_others import OthersWriteError, check_tree, check_way, link_of_others
 
 __all__ = [
     "BYTECODE",
@@ -44,6 +44,8 @@ __all__ = [
     "bytecode_variables",
     "cache",
     "check_cache",
+    "check_tree",
+    "check_way",
     "compiler_folders",
     "compiler_variables",
     "cpu_model",

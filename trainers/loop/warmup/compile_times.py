@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from tracking.machine.environment import inductor_folder
+from trainers.loop.warmup import kept_traces
 from trainers.ops import compiling
 
 WHOLE, BACKEND, BACKWARD = "_compile.compile_inner", "OutputGraph.call_user_compiler", "backward._backward_impl"
@@ -25,6 +26,7 @@ OF_KERNELS = (
 )
 CAPTURES = ("CUDAGraphNode.record", "CUDAGraphTreeManager.record_function")  # in PyTorch 2.15, and in 2.6
 OURS = "StepGraphs"
+KEPT, NUM_LOADED = "KeptTraces", "KeptTraces.loaded"  # seconds of loading, and of compiling what is kept; a count
 # Counters by cache: aot_autograd caches a graph with its two passes, Inductor the code of each pass.
 MISSES = (("aot_autograd", "autograd_cache_miss"), ("inductor", "fxgraph_cache_miss"))
 HITS = (("aot_autograd", "autograd_cache_hit"), ("inductor", "fxgraph_cache_hit"))
@@ -41,7 +43,9 @@ def parts(seconds: Mapping[str, float]) -> dict[str, float]:
     captured += [seconds[OURS]] if OURS in seconds else []
     backend = seconds.get(BACKEND, 0.0)
     spent = {"trace_sec": seconds[WHOLE] - backend} if WHOLE in seconds else {}
-    spent |= {"backend_sec": backend + seconds.get(BACKWARD, 0.0) - sum(templates)} if BACKEND in seconds else {}
+    if BACKEND in seconds or KEPT in seconds:  # Of what is kept, tracing is not told apart.
+        generated = backend + seconds.get(BACKWARD, 0.0) + seconds.get(KEPT, 0.0)
+        spent["backend_sec"] = generated - sum(templates)
     spent |= {"autotune_sec": sum(autotuned)} if autotuned else {}
     spent |= {"graph_capture_sec": sum(captured)} if captured else {}
     return {name: max(0.0, sec) for name, sec in spent.items()}
@@ -54,13 +58,16 @@ def so_far() -> dict[str, float]:
     counters: Mapping[str, Mapping[str, int]] = getattr(module, "counters", {})
     counts = {name: float(counters[group][name]) for group, name in (*HITS, *MISSES) if name in counters.get(group, {})}
     captures = {OURS: sum(compiling.CAPTURES_SEC)} if compiling.CAPTURES_SEC else {}
-    return {name: sum(values) for name, values in times.items()} | captures | counts
+    loaded, kept = kept_traces.LOADS_SEC, kept_traces.LOADS_SEC + kept_traces.SAVES_SEC
+    ours = {KEPT: sum(kept), NUM_LOADED: float(len(loaded))} if kept else {}
+    return {name: sum(values) for name, values in times.items()} | captures | counts | ours
 
 
 def since(before: Mapping[str, float]) -> dict[str, float]:
     """Return the values of the event `compiled`: seconds by part, and the numbers of cache hits and misses."""
     new = {name: value - before.get(name, 0.0) for name, value in so_far().items()}
     hits, misses = (max(new.get(name, 0.0) for _, name in names) for names in (HITS, MISSES))
+    hits += new.get(NUM_LOADED, 0.0)
     return parts(new) | {"num_cached": int(hits), "num_compiled": int(misses)}
 
 

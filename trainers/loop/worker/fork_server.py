@@ -137,13 +137,25 @@ def import_all(run_dir: Path) -> None:
 
     Each fork imports its own workload: that takes 0.1 s, and may start threads, which a fork would lack.
     """
-    limit_threads(run_folder.read_config(run_dir))
+    config = run_folder.read_config(run_dir)
+    limit_threads(config)
     import_training(None)
     import torch
     import torch.distributed.elastic.multiprocessing.errors
     import torch.distributed.launcher.api
 
+    if config.compiled() and torch.cuda._device_count_nvml() > 0:
+        import_compiler()
     assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
+
+
+def import_compiler() -> None:
+    """Import Inductor, which takes each fork a second or two.
+
+    It asks whether there is a GPU. Where NVML cannot tell, as for a MIG instance, PyTorch would ask CUDA, and then
+    forks could not use a GPU.
+    """
+    import torch._inductor.compile_fx  # noqa: F401
 
 
 def wait_readable(descriptors: list[int]) -> set[int]:

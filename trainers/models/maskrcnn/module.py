@@ -108,7 +108,7 @@ class MaskRcnn(TrialModule):
     def compile_hot_path(self) -> None:
         """Compile the arithmetic. Sampling and proposals are a few small kernels and are not compiled."""
         raise_recompile_limit(32)  # Every canvas has its own graphs, for training and for evaluation.
-        self._rpn_losses = torch.compile(rpn_losses, dynamic=False)
+        self._rpn_losses = compiled(rpn_losses, self.device, cuda_graphs=False)
         # These become CUDA graphs: with a small batch, launching their kernels one by one takes longer than they run.
         for name in ("_dense", "_box_head", "_box_branch", "_mask_branch", "_mask_probabilities"):
             setattr(self, name, compiled(getattr(self, name), self.device))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from tests.support.commands import environment
+from trainers.loop.worker import fork_server
 
 pytestmark = pytest.mark.slow
 
@@ -32,3 +36,18 @@ def test_a_fork_whose_request_was_withdrawn_ends_before_it_touches_its_run(
     command = [sys.executable, "-c", FORK, request_is]
     fork = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     assert (fork.returncode, fork.stdout) == told, fork.stderr
+
+
+@pytest.mark.parametrize(("compiles", "num_gpus", "imported"), [(True, 2, [1]), (True, -1, []), (False, 2, [])])
+def test_the_compiler_is_imported_once_where_that_does_not_call_cuda(
+    compiles: bool, num_gpus: int, imported: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[int] = []
+    config = SimpleNamespace(compiled=lambda: compiles)
+    monkeypatch.setattr(fork_server.run_folder, "read_config", lambda folder: config)
+    monkeypatch.setattr(fork_server, "limit_threads", lambda config: None)
+    monkeypatch.setattr(fork_server, "import_training", lambda folder: None)
+    monkeypatch.setattr(fork_server, "import_compiler", lambda: calls.append(1))
+    monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: num_gpus)
+    fork_server.import_all(tmp_path)
+    assert calls == imported

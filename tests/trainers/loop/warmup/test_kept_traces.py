@@ -1,0 +1,123 @@
+"""What PyTorch traced is loaded by a later process, and wherever that fails the function is compiled as usual."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from trainers.loop.warmup import kept_traces
+from trainers.loop.warmup.kept_traces import REFUSED, KeptTraces
+
+# Compiling takes seconds, and the compiler's own imports warn.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+
+
+class Memory(dict[str, bytes]):
+    """A store in memory."""
+
+    read = dict.get
+
+    def write(self, name: str, content: bytes) -> None:
+        self[name] = content
+
+
+def loss(net: nn.Module, values: torch.Tensor, scale: float) -> torch.Tensor:
+    out: torch.Tensor = net(values).square().sum() * scale
+    return out
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+
+
+@pytest.fixture(autouse=True)
+def inductor(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Share PyTorch's compiled C++ between tests: only the first waits for it."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "kept-traces"))
+    yield
+    torch._dynamo.reset()
+
+
+def counts() -> tuple[int, int]:
+    """Return how many functions were loaded and kept so far."""
+    return len(kept_traces.LOADS_SEC), len(kept_traces.SAVES_SEC)
+
+
+def trained(function: Any, scale: float = 2.0, train: bool = True) -> list[torch.Tensor]:
+    """Return the loss, the gradients and the buffers of a step of a new network."""
+    net = network().train(train)
+    for parameter in net.parameters():
+        parameter.grad = torch.zeros_like(parameter)  # as after an earlier step
+    value = function(net, torch.arange(12.0).view(3, 4), scale)
+    value.backward()
+    return [value.detach(), *(parameter.grad for parameter in net.parameters()), *net.buffers()]
+
+
+def assert_same(first: list[torch.Tensor], second: list[torch.Tensor]) -> None:
+    torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-4)  # Normalised values cancel in the gradients.
+
+
+def test_a_later_process_traces_nothing_and_computes_the_same() -> None:
+    store, before = Memory(), counts()
+    first = trained(KeptTraces(store, loss, {}))
+    torch._dynamo.reset()  # A new process begins so.
+    second = trained(KeptTraces(store, loss, {}))
+    assert [now - then for now, then in zip(counts(), before, strict=True)] == [1, 1]
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    assert_same(second, trained(loss))
+
+
+def test_another_scale_mode_or_network_is_compiled_for_itself() -> None:
+    kept = KeptTraces(store := Memory(), loss, {})
+    for scale, train in ((2.0, True), (3.0, True), (2.0, False)):
+        assert_same(trained(kept, scale, train), trained(loss, scale, train))
+    assert len(store) == 3
+
+
+def test_what_guards_refuse_is_compiled_as_usual() -> None:
+    kept, net, values = KeptTraces(Memory(), loss, {}), network(), torch.ones(3, 4)
+    kept(net, values, 1.0)
+    net[1].momentum = 0.5  # The arguments still look alike.
+    before = counts()
+    kept(net, values, 1.0)
+    assert counts() == before
+    assert not next(iter(kept._by_situation.values())).guard_check(net, values, 1.0)
+
+
+def test_a_damaged_trace_is_tried_once(caplog: pytest.LogCaptureFixture) -> None:
+    trained(KeptTraces(store := Memory(), loss, {}))
+    [name] = store
+    store[name] = store[name][:-100]
+    assert_same(trained(KeptTraces(store, loss, {})), trained(loss))
+    assert store == {name: REFUSED}
+    assert "is traced anew" in caplog.text
+
+
+def test_after_an_edit_it_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained(KeptTraces(store := Memory(), loss, {}))
+    [content] = store.values()
+    monkeypatch.setattr(kept_traces, "_digest", lambda module: "edited")
+    before = counts()
+    trained(KeptTraces(store, loss, {}))
+    assert counts() == (before[0], before[1] + 1)
+    assert list(store.values()) != [content]
+
+
+def test_it_runs_eagerly_where_pytorch_is_told_to() -> None:
+    with torch.compiler.set_stance("force_eager"):
+        trained(KeptTraces(store := Memory(), loss, {}))
+    assert not store
+
+
+def test_two_lists_of_tensors_and_a_graph_without_gradients(tmp_path: Path) -> None:
+    def added(parts: list[torch.Tensor]) -> torch.Tensor:
+        return parts[0] + parts[1]
+
+    with torch.no_grad():
+        assert KeptTraces(Memory(), added, {})([torch.ones(2), torch.ones(2)]).tolist() == [2, 2]

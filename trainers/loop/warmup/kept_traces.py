@@ -1,0 +1,187 @@
+"""Keeps what PyTorch traced and compiled of a function, so that a later process loads it and traces nothing.
+
+PyTorch's caches hold generated code; finding it takes the graph, which takes seconds of tracing in each process. Here
+the graph's key is what the call looks like from outside: the code, the arguments and PyTorch's settings. PyTorch's
+guards check the rest. Wherever one step fails, the function is compiled as usual.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+LOADS_SEC: list[float] = []  # duration of each load in this process
+SAVES_SEC: list[float] = []  # duration of each compilation that was kept
+DEVICES = ("cuda", "cpu")
+REFUSED = b""  # content that stands for a function which cannot be kept or loaded
+
+
+class Store(Protocol):
+    """Where traces are kept, by name."""
+
+    def read(self, name: str) -> bytes | None: ...
+
+    def write(self, name: str, content: bytes) -> None: ...
+
+
+class KeptTraces:
+    """A function, compiled for each situation in which it is called, from `store` where that has it.
+
+    Arguments are tensors, modules, plain values and lists of these, by position.
+    """
+
+    def __init__(self, store: Store, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        self._function, self._options, self._store = function, dict(options), store
+        self._usual: Any = torch.compile(function, dynamic=False, options=self._options or None)
+        self._by_situation: dict[Any, Any] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        if not _is_default() or DistributedDataParallel._get_active_ddp_module() is not None:
+            return self._usual(*args)  # DDP has PyTorch compile the backward pass in pieces.
+        situation = _situation(args)
+        if situation not in self._by_situation:
+            self._by_situation[situation] = self._obtained(args)
+        kept = self._by_situation[situation]
+        if kept is None or not kept.guard_check(*args):
+            return self._usual(*args)
+        _begin_call()
+        return kept.fn(*args)
+
+    def _obtained(self, args: tuple[Any, ...]) -> Any:
+        """Load or compile for these arguments; None if PyTorch cannot keep or load this function."""
+        began = time.monotonic()
+        name = self._name(args)
+        content = self._store.read(name)
+        if content == REFUSED:
+            return None
+        try:
+            kept = self._loaded(content) if content else None
+            if kept is not None and kept.guard_check(*args):
+                LOADS_SEC.append(time.monotonic() - began)
+                return kept
+            kept = self._compiled(name, args)
+            SAVES_SEC.append(time.monotonic() - began)
+            return kept
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # PyTorch's own code raises anything here, and the usual way remains.
+            words = str(error).splitlines() or [""]
+            logging.getLogger(__name__).warning(
+                "%s is traced anew: %s: %s", self._name_of, type(error).__name__, words[0]
+            )
+            self._store.write(name, REFUSED)
+            return None
+
+    def _loaded(self, content: bytes) -> Any:
+        """Return the kept function, or None if a source was edited since."""
+        from torch._dynamo.aot_compile import AOTCompiledFunction
+
+        sources, _, compiled = content.partition(b"\n")
+        if any(_digest(module) != digest for module, digest in json.loads(sources).items()):
+            return None
+        with torch._inductor.config.patch(self._options):
+            return AOTCompiledFunction.deserialize(compiled, self._function.__globals__)
+
+    def _compiled(self, name: str, args: tuple[Any, ...]) -> Any:
+        """Compile, and write the result to the store."""
+        with torch._dynamo.config.patch(enable_aot_compile=True), _without_gradients(args):
+            whole: Any = torch.compile(self._function, dynamic=False, fullgraph=True, options=self._options or None)
+            kept = whole.aot_compile((args, {}))
+            serialized = type(kept).serialize(kept).serialized_data
+        modules = {source.module for source in kept.source_info().inlined_sources} | {self._function.__module__}
+        sources = {module: _digest(module) for module in sorted(modules)}
+        self._store.write(name, json.dumps(sources).encode() + b"\n" + serialized)
+        return kept
+
+    @property
+    def _name_of(self) -> str:
+        return f"{self._function.__module__}.{self._function.__qualname__}"
+
+    def _name(self, args: tuple[Any, ...]) -> str:
+        """Return a digest of all that decides the compiled code, except the code that it was compiled from."""
+        settings = [
+            torch._inductor.config.save_config_portable(),
+            torch._functorch.config.save_config_portable(),
+            torch.compiler.config.cache_key_tag,
+            torch.get_float32_matmul_precision(),
+            torch.are_deterministic_algorithms_enabled(),
+        ]
+        machine: list[object] = [sys.version, torch.__version__, torch.version.cuda, torch.version.git_version]
+        machine += [torch.cuda.get_device_properties(0)] if torch.cuda.is_initialized() else []
+        facts = [self._name_of, sorted(self._options.items()), _situation(args), _described(args), settings, machine]
+        return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def _situation(args: Any) -> tuple[Any, ...]:
+    """Return, as a key, what of a call decides which compiled code suits; the guards check the rest."""
+    autocast = tuple(
+        (kind, torch.get_autocast_dtype(kind)) for kind in ("cuda", "cpu") if torch.is_autocast_enabled(kind)
+    )
+    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast, _flat(args))
+
+
+def _flat(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.stride(), value.dtype, value.device, value.requires_grad
+    if isinstance(value, nn.Module):
+        return type(value), value.training
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_flat, value))
+    return type(value), value
+
+
+def _described(value: Any) -> Any:
+    """Return text on the modules of the arguments: layers, and the properties of their tensors."""
+    if isinstance(value, nn.Module):
+        tensors = [*value.named_parameters(), *value.named_buffers()]
+        return [
+            repr(value),
+            [part.training for part in value.modules()],
+            [(name, _flat(tensor)) for name, tensor in tensors],
+        ]
+    return [_described(part) for part in value] if isinstance(value, (list, tuple)) else ""
+
+
+@contextmanager
+def _without_gradients(args: tuple[Any, ...]) -> Iterator[None]:
+    """Hide the gradients of the arguments' parameters: PyTorch 2.11 cannot load guards that were saved with some."""
+    modules = [value for value in args if isinstance(value, nn.Module)]
+    kept = [(parameter, parameter.grad) for module in modules for parameter in module.parameters()]
+    for parameter, _ in kept:
+        parameter.grad = None
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*grad attribute of a Tensor that is not a leaf")
+            yield
+    finally:
+        for parameter, gradient in kept:
+            parameter.grad = gradient
+
+
+def _digest(module: str) -> str:
+    """Return the digest of a module's source, which PyTorch has traced through."""
+    file = getattr(importlib.import_module(module), "__file__", None)
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+
+
+def _is_default() -> bool:
+    """Return whether compiled functions run compiled: `torch.compiler.set_stance` may have them run eagerly."""
+    return bool(torch._dynamo.eval_frame._stance.stance == "default")
+
+
+def _begin_call() -> None:
+    """Count the call as torch.compile does. Its CUDA graphs begin a step, and reuse memory, when the count rises."""
+    torch._dynamo.mutation_guard.GenerationTracker.generation += 1

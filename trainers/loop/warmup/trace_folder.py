@@ -1,0 +1,52 @@
+"""Keeps traces in a folder beside PyTorch's compiled code, with which they are exported and imported."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from tracking.machine.environment import OthersWriteError, check_tree, check_way, inductor_folder
+from tracking.record import documents
+from trainers.loop.warmup.compile_first import FOLDER
+from trainers.loop.warmup.kept_traces import KeptTraces
+from trainers.ops import compiling
+
+VARIABLE = "TIMETRIAL_KEEP_TRACES"
+
+
+def keep_traces() -> None:
+    """Have functions that are compiled from now on keep their traces, if $TIMETRIAL_KEEP_TRACES is 1."""
+    compiling.keeper = None
+    if os.environ.get(VARIABLE) == "1":
+        with suppress(OSError, KeyError):
+            store = TraceFolder(inductor_folder(os.environ).absolute() / FOLDER / "traces")
+            compiling.keeper = partial(KeptTraces, store)
+
+
+class TraceFolder:
+    """A folder of traces. They are executed, so a file that others may have written is not read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, name: str) -> bytes | None:
+        path = self._folder / f"{name}.trace"
+        try:
+            check_tree(path, check_way(path))
+            return path.read_bytes()
+        except OthersWriteError as why:
+            logging.getLogger(__name__).warning("%s: not used, since %s", path, why)
+        except OSError:
+            pass
+        return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write atomically, if the folder can be written to."""
+        with suppress(OSError):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with documents.replacing(self._folder / f"{name}.trace") as file:
+                os.fchmod(file.fileno(), 0o600)
+                file.write(content)
