@@ -110,11 +110,12 @@ while True:
 
 def run(cwd: Path, source: str, arguments: str = "", *options: str) -> Launched:
     (cwd / "script.py").write_text(source)
-    return launch(cwd, *asked(arguments), *options)
+    return launch(cwd, *asked(arguments, "" if "torch" in source else "env "), *options)
 
 
-def asked(arguments: str = "") -> list[str]:
-    command = f"program.command={sys.executable} script.py {arguments}"
+def asked(arguments: str = "", before: str = "env ") -> list[str]:
+    """Words for launch.py. Of a command that begins with `env`, no PyTorch is imported for the fingerprint."""
+    command = f"program.command={before}{sys.executable} script.py {arguments}"
     return ["model=program", command, "gpus=0", "tracking.offline=true", "tracking.system_metrics_interval_sec=0"]
 
 

@@ -64,9 +64,9 @@ def fingerprint(config: RunConfig, python: str | None, environ: Mapping[str, str
         interpreter = probe(config.stack, python, needed=()) if python else None
     if interpreter is not None and interpreter.runs_us:
         with suppress(OSError, ValueError, subprocess.SubprocessError):
-            return taken_on(interpreter, config, environ)
+            return taken_on(interpreter, config, environ, "torch")
     ours = Interpreter(sys.executable, ".".join(map(str, sys.version_info[:3])), None, None, None)
-    facts = taken_on(ours, config, os.environ)
+    facts = taken_on(ours, config, os.environ, "")  # Its software is dropped, so its PyTorch need not be imported.
     software = {key: value for key, value in facts["software"].items() if key not in PYTHON_KEYS}
     if interpreter is not None:
         answer = {"python": interpreter.python, "torch": interpreter.torch, "cuda": interpreter.cuda}
@@ -74,11 +74,14 @@ def fingerprint(config: RunConfig, python: str | None, environ: Mapping[str, str
     return facts | {"software": software}
 
 
-def taken_on(python: Interpreter, config: RunConfig, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The fingerprint, taken by a process on this Python. Raises ValueError and OSError if it cannot."""
+def taken_on(python: Interpreter, config: RunConfig, environ: Mapping[str, str], imports: str) -> dict[str, Any]:
+    """The fingerprint, taken by a process on this Python that imports "torch" or, with "", no framework.
+
+    Raises ValueError and OSError if it cannot be taken.
+    """
     folders = os.pathsep.join(filter(None, [str(installation.SEARCH_FOLDER), environ.get("PYTHONPATH")]))
     done = subprocess.run(
-        [*run_module(python, STACK_FINGERPRINT), str(config.num_gpus()), config.program.cwd or "."],
+        [*run_module(python, STACK_FINGERPRINT), str(config.num_gpus()), config.program.cwd or ".", imports],
         env={**environ, "PYTHONPATH": folders},
         stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=True,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Takes the fingerprint of a program's Python, in a process that runs on it and imports its PyTorch, if any.
+"""Takes the fingerprint of a program's Python, in a process that runs on it and, if asked, imports its PyTorch.
 
 So the worker stays small, and nothing of ours computes on the machine when the program starts.
 """
@@ -18,12 +18,13 @@ from tracking.machine.environment import Collector, libraries
 FRAMEWORKS = {"jax": ("jax",), "tensorflow": ("tensorflow", "tensorflow-cpu", "tf-nightly")}
 
 
-def main(num_gpus: int, folder: str) -> None:
+def main(num_gpus: int, folder: str, imports_torch: bool) -> None:
     """Print the fingerprint; `folder` is the program's working directory, whose repository gives the commit."""
     collector = Collector(repository=Path(folder))
     torch: Any = None
-    with suppress(Exception):  # A stack may have no PyTorch, or one that cannot be loaded.
-        torch = importlib.import_module("torch")
+    if imports_torch:
+        with suppress(Exception):  # A stack may have no PyTorch, or one that cannot be loaded.
+            torch = importlib.import_module("torch")
     facts = collector.finish(torch, range(num_gpus))
     packages = facts["software"]["packages"]
     for key, names in FRAMEWORKS.items():
@@ -37,4 +38,4 @@ def main(num_gpus: int, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3] == "torch")

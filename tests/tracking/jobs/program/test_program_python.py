@@ -95,6 +95,16 @@ def test_nothing_is_said_of_a_python_that_is_not_known_and_of_a_bare_one_its_ver
 
 
 @pytest.mark.slow
+def test_pytorch_is_imported_by_the_programs_python_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    program_python.fingerprint(config("bash -c x"), None, os.environ)
+    assert not (tmp_path / "imported").exists()
+    program_python.fingerprint(config("x"), sys.executable, os.environ)
+    assert (tmp_path / "imported").exists()
+
+
+@pytest.mark.slow
 def test_frameworks_are_those_that_the_programs_python_holds(tmp_path: Path) -> None:
     venv.create(tmp_path / "jax", with_pip=False, symlinks=True)
     (packages,) = (tmp_path / "jax").glob("lib/python*/site-packages")
