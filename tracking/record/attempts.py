@@ -35,18 +35,18 @@ def surviving(events: Sequence[Record]) -> list[int]:
     has one start.
     """
     kept: list[int] = []
-    starting = False  # whether a later attempt is before its run_start
-    within = 0  # the epoch in which an attempt continues after a step
+    before_run_start = False  # whether a later attempt is before its run_start
+    continued_epoch = 0  # the epoch in which an attempt continues after a step
     for place, event in enumerate(events):
         if event.key == RESUME:
             first_later = _superseded(events, kept, event)
             kept = [i for i in kept if i < first_later]
-            starting, within = True, event.values["epoch_num"] + 1 if event.values.get("step") else 0
-        starting = starting and event.key != "run_start"
-        again = event.key == "epoch_start" and event.values.get("epoch_num") == within
-        if not starting and not again:
+            before_run_start, continued_epoch = True, event.values["epoch_num"] + 1 if event.values.get("step") else 0
+        before_run_start = before_run_start and event.key != "run_start"
+        restarts_epoch = event.key == "epoch_start" and event.values.get("epoch_num") == continued_epoch
+        if not before_run_start and not restarts_epoch:
             kept.append(place)
-        within = 0 if again else within
+        continued_epoch = 0 if restarts_epoch else continued_epoch
     return kept
 
 
@@ -115,7 +115,7 @@ def reached(metrics: Mapping[str, float], targets: Mapping[str, Target]) -> bool
     return bool(targets) and all(is_met(metrics.get(name, float("nan")), target) for name, target in targets.items())
 
 
-def given_up_sec(events: Sequence[Record], targets: Mapping[str, Target]) -> float | None:
+def censored_sec(events: Sequence[Record], targets: Mapping[str, Target]) -> float | None:
     """The censoring time of a run that missed its targets: seconds from `run_start` to `run_stop`, or the last event.
 
     None if it met its targets, has no targets, never started its clock, or was resumed (its time was interrupted).

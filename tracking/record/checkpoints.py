@@ -38,7 +38,7 @@ class Checkpoint:
         return self.path.parent.parent
 
     @property
-    def whole(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether the file is undamaged, by the checksums of its zip format, which PyTorch writes but does not check.
 
         PyTorch does not compress. A file that unpacks to more bytes than it has is not a checkpoint (a zip bomb).
@@ -56,7 +56,7 @@ def after(epoch_num: int, step: int) -> str:
     return f"step {step}, in epoch {epoch_num + 1}" if step else f"epoch {epoch_num}"
 
 
-def going_on(epoch_num: int, step: int) -> str:
+def after_and_next(epoch_num: int, step: int) -> str:
     """The text of `after`, and the step or epoch that comes next."""
     rest = f", with step {step + 1}" if step else f", with epoch {epoch_num + 1} from its start"
     return after(epoch_num, step) + rest
@@ -64,8 +64,8 @@ def going_on(epoch_num: int, step: int) -> str:
 
 def path_of(folder: Path, epoch_num: int, step: int = 0) -> Path:
     """The path of the checkpoint after `epoch_num` epochs, or after `step` in the next epoch."""
-    within = f"-step{step}" if step else ""
-    return folder / run_folder.CHECKPOINTS / f"epoch{epoch_num}{within}.ckpt"
+    suffix = f"-step{step}" if step else ""
+    return folder / run_folder.CHECKPOINTS / f"epoch{epoch_num}{suffix}.ckpt"
 
 
 def in_folder(folder: Path) -> list[Checkpoint]:
@@ -78,7 +78,7 @@ def in_folder(folder: Path) -> list[Checkpoint]:
 
 def newest(folder: Path) -> Checkpoint | None:
     """The newest undamaged checkpoint; None without one."""
-    return next((checkpoint for checkpoint in in_folder(folder) if checkpoint.whole), None)
+    return next((checkpoint for checkpoint in in_folder(folder) if checkpoint.is_intact), None)
 
 
 def newest_of(folders: Sequence[Path]) -> Checkpoint | None:

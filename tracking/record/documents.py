@@ -19,7 +19,7 @@ from tracking.base import secrets
 from tracking.record import files
 from tracking.record.typed_json import MAX_INT
 
-LEFT = re.compile(r"\..+\.(\d+)\.tmp", re.ASCII)  # temporary files of `replacing`, with the id of the writing process
+TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp", re.ASCII)  # files of `replacing`, with the id of the writing process
 
 
 @contextmanager
@@ -37,10 +37,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         files.remove(temporary)
 
 
-def remove_left(folder: Path) -> None:
+def remove_temporary(folder: Path) -> None:
     """Remove half-written files of dead processes from a folder that no process runs."""
     for name in files.names(folder):
-        if (match := LEFT.fullmatch(name)) and not Path("/proc", match[1]).exists():
+        if (match := TEMPORARY.fullmatch(name)) and not Path("/proc", match[1]).exists():
             files.remove(folder / name)
 
 

@@ -15,8 +15,8 @@ from tracking.record.typed_json import checked
 
 PROGRAM = "exported.pt2"  # written by torch.export
 EXAMPLE = "exported_example.json"  # nested lists: an input of one sample
-ABOUT = "exported.json"
-FILES = (PROGRAM, EXAMPLE, ABOUT)
+DESCRIPTION = "exported.json"
+FILES = (PROGRAM, EXAMPLE, DESCRIPTION)
 NAME = re.compile(r"[\w+-]{1,100}", re.ASCII)
 DTYPE = re.compile(r"(u?int|float)(8|16|32|64)|bool")
 
@@ -40,7 +40,7 @@ class ExportedModel:
 
 def read(folder: Path) -> ExportedModel | None:
     """The model that a run exported; None without one. Raises OSError, and ValueError for a malformed file."""
-    path = folder / ABOUT
+    path = folder / DESCRIPTION
     if not files.exists(path):
         return None
     model = checked(ExportedModel, documents.read_json(path), path)

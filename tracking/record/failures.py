@@ -27,9 +27,9 @@ class Ended(Protocol):
 
 LAST_WORDS_BYTES = 4000
 # Kinds of failure that one rank has by itself, independent of the others.
-OWN_FAILURES = ("oom", "nan", "bad_input", "disk_full")
+INDEPENDENT_FAILURES = ("oom", "nan", "bad_input", "disk_full")
 # Kinds of failure that the setting causes, and that would happen again.
-OWN_ENDS = ("search", "timeout", "nan", "oom", "bad_input", "error")
+REPEATABLE_FAILURES = ("search", "timeout", "nan", "oom", "bad_input", "error")
 # Kinds of failure of an interrupted run, which may continue later, with the cause in words.
 INTERRUPTED = {
     "preempted": "a preemption",
@@ -37,13 +37,13 @@ INTERRUPTED = {
     **{f"signal:{signum.value}": signum.name for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)},
 }
 # Kinds of failure that stop a run from outside: its time is censored there.
-STOPPED_BY = {"timeout": "a time limit", "search": "a search", **INTERRUPTED}
-NO_MEMORY = "the kernel had no main memory left for it"
+STOP_CAUSES = {"timeout": "a time limit", "search": "a search", **INTERRUPTED}
+KERNEL_OUT_OF_MEMORY = "the kernel had no main memory left for it"
 # torchrun prints its own error after those of its ranks.
 TORCHRUN, RANK_ERROR = "ChildFailedError", re.compile(r"^\[rank\d+\]: (\w[\w.]*(?:Error|Exception)\b.*)$", re.M)
-SIGNALLED = 128  # a container's exit code is 128 + N if its process died of signal N
+SIGNAL_EXIT_BASE = 128  # a container's exit code is 128 + N if its process died of signal N
 # Exit codes of docker, podman and tracking/jobs/worker_command/guard.py, which a worker does not use.
-OF_CONTAINERS = {
+CONTAINER_ERRORS = {
     78: "",
     125: "the engine could not start the container (exit code 125): ",
     126: "the container's command cannot be executed (exit code 126), as with an image of another architecture: ",
@@ -56,10 +56,11 @@ def unexplained(folder: Path, process: Ended, contained: bool = False) -> Failur
     code = process.returncode
     if run_folder.read_result(folder) is not None:
         return None
-    if contained and code in OF_CONTAINERS:
-        return Failure("bad_input", f"{OF_CONTAINERS[code]}{last_line(folder) or 'without a word'}", last_words(folder))
-    if contained and code is not None and SIGNALLED < code < SIGNALLED + signal.NSIG:
-        code = SIGNALLED - code
+    if contained and code in CONTAINER_ERRORS:
+        message = f"{CONTAINER_ERRORS[code]}{last_line(folder) or 'without a word'}"
+        return Failure("bad_input", message, last_words(folder))
+    if contained and code is not None and SIGNAL_EXIT_BASE < code < SIGNAL_EXIT_BASE + signal.NSIG:
+        code = SIGNAL_EXIT_BASE - code
     if code is None:
         return Failure("error", f"process {process.pid} hangs in the kernel and cannot be killed", last_words(folder))
     if code < 0:
@@ -78,11 +79,11 @@ def short_of_memory(folder: Path, failure: Failure | None) -> Failure | None:
     Without `failure`, that in the run's result is used. Other failures are returned as they are.
     """
     result = run_folder.read_result(folder)
-    known = failure or (result.failure if result else None)
-    if known is None or known.kind != f"signal:{signal.SIGKILL}":
+    current = failure or (result.failure if result else None)
+    if current is None or current.kind != f"signal:{signal.SIGKILL}":
         return failure
-    known = with_last_words(folder, known)
-    return dataclasses.replace(known, kind="oom", message=f"{known.message}: {NO_MEMORY}")
+    current = with_last_words(folder, current)
+    return dataclasses.replace(current, kind="oom", message=f"{current.message}: {KERNEL_OUT_OF_MEMORY}")
 
 
 def last_line(folder: Path) -> str:
@@ -91,8 +92,8 @@ def last_line(folder: Path) -> str:
     Libraries may print more after a traceback. If the worker never began, its container's engine printed the line.
     """
     words = last_words(folder).strip()
-    if TORCHRUN in words and (of_rank := RANK_ERROR.search(words)):
-        return of_rank[1]
+    if TORCHRUN in words and (rank_error := RANK_ERROR.search(words)):
+        return rank_error[1]
     _, heading, frames = words.rpartition("Traceback (most recent call last):\n")
     errors = [line for line in frames.splitlines() if line and not line.startswith(" ")] if heading else []
     return (errors[:1] or words.splitlines()[-1:] or [""])[0]
@@ -107,8 +108,8 @@ def killed(folder: Path, signum: int, message: str, time_ms: int | None = None) 
 
 def recorded(folder: Path) -> Failure | None:
     """The first failure in the ranks' files that is not a consequence of another process's end; None without one."""
-    own = [failure for failure in of_ranks(folder) if failure.kind in OWN_FAILURES]
-    return min(own, key=lambda failure: failure.time_ms, default=None)
+    independent = [failure for failure in of_ranks(folder) if failure.kind in INDEPENDENT_FAILURES]
+    return min(independent, key=lambda failure: failure.time_ms, default=None)
 
 
 def first_of_ranks(folder: Path, failure: Failure) -> Failure:
@@ -154,7 +155,7 @@ def is_crash(failure: Failure | None) -> bool:
     return failure is not None and failure.kind.startswith("signal:") and failure.kind not in INTERRUPTED
 
 
-def trouble(error: Exception) -> Failure:
+def of_launcher(error: Exception) -> Failure:
     """The failure of a job because of an error in the launcher."""
     kind = "disk_full" if run_folder.is_full(error) else "error"
     return Failure(kind, f"the launcher: {type(error).__name__}: {error}", traceback.format_exc())

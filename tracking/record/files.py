@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-MOST_BYTES = 134_217_728  # limit for a file that is read whole
+MAX_BYTES = 134_217_728  # limit for a file that is read whole
 FLAGS = {
     "r": os.O_RDONLY,
     "r+": os.O_RDWR,
@@ -28,7 +28,7 @@ FLAGS = {
 
 def descriptor(path: Path, flags: int, mode: int = 0o600) -> int:
     """An open descriptor of a regular file. Raises OSError that names the path, and says so if it is a link."""
-    with _folder(path.parent) as folder, _named(path):
+    with _open_folder(path.parent) as folder, _errors_with_path(path):
         # Without O_NONBLOCK, opening a pipe waits for its other end. Regular files ignore it.
         number = os.open(path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(number).st_mode):
@@ -44,11 +44,11 @@ def opened(path: Path, mode: str = "r", buffering: int = -1) -> IO[Any]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises OSError, also above MOST_BYTES: a sparse file may be huge on a small disk."""
+    """The text of a file. Raises OSError, also above MAX_BYTES: a sparse file may be huge on a small disk."""
     with opened(path) as file:
-        if os.fstat(file.fileno()).st_size > MOST_BYTES:
-            raise OSError(errno.EINVAL, f"is larger than {MOST_BYTES} bytes", str(path))
-        return str(file.read(MOST_BYTES))
+        if os.fstat(file.fileno()).st_size > MAX_BYTES:
+            raise OSError(errno.EINVAL, f"is larger than {MAX_BYTES} bytes", str(path))
+        return str(file.read(MAX_BYTES))
 
 
 def exists(path: Path) -> bool:
@@ -58,42 +58,42 @@ def exists(path: Path) -> bool:
 
 def names(folder: Path) -> list[str]:
     """The names of the regular files in a folder, sorted; empty if the folder is missing."""
-    with suppress(FileNotFoundError), _folder(folder) as number, os.scandir(number) as entries:
+    with suppress(FileNotFoundError), _open_folder(folder) as number, os.scandir(number) as entries:
         return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
     return []
 
 
 def folders(folder: Path, name: str) -> list[Path]:
     """The folders in a folder that contain this name, sorted, without links to folders."""
-    with _folder(folder) as number, os.scandir(number) as entries:
+    with _open_folder(folder) as number, os.scandir(number) as entries:
         inner_folders = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     return [folder / inner for inner in inner_folders if exists(folder / inner / name)]
 
 
 def remove(path: Path) -> None:
     """Delete a file or link if it exists."""
-    with suppress(FileNotFoundError), _folder(path.parent) as folder:
+    with suppress(FileNotFoundError), _open_folder(path.parent) as folder:
         os.unlink(path.name, dir_fd=folder)
 
 
 def replace(path: Path, name: str) -> None:
     """Rename a file within its folder."""
-    with _folder(path.parent) as folder:
+    with _open_folder(path.parent) as folder:
         os.replace(path.name, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 @contextmanager
-def lent(path: Path) -> Iterator[Path]:
+def pinned(path: Path) -> Iterator[Path]:
     """A path with the same file name by which other code reads exactly this file, even if its name is replaced."""
     with opened(path, "rb") as file, tempfile.TemporaryDirectory() as scratch:
-        shown = Path(scratch) / path.name
-        shown.symlink_to(f"/proc/self/fd/{file.fileno()}")
-        yield shown
+        link = Path(scratch) / path.name
+        link.symlink_to(f"/proc/self/fd/{file.fileno()}")
+        yield link
 
 
 @contextmanager
-def _folder(path: Path) -> Iterator[int]:
-    with _named(path):
+def _open_folder(path: Path) -> Iterator[int]:
+    with _errors_with_path(path):
         number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield number
@@ -102,7 +102,7 @@ def _folder(path: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _errors_with_path(path: Path) -> Iterator[None]:
     """Raise OSErrors again with the whole path, and with a message for a link."""
     try:
         yield

@@ -36,7 +36,7 @@ RECORD_START = re.compile(r'\{"kind": "')
 LINK_TAG = "script.mlflow_run"  # tag with the MLflow run that a script made itself of the same training
 NOTE_TAG = "mlflow.note.content"  # tag of a run's description, which MLflow shows
 EDGE_BYTES = 262_144  # at either end of a journal, enough for its first and its last records
-MOST_LINE_BYTES = 67_108_864  # An untrusted file may be one endless line.
+MAX_LINE_BYTES = 67_108_864  # An untrusted file may be one endless line.
 KINDS = ("event", "metrics", "params", "tags")
 
 
@@ -130,7 +130,7 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
         return
     with files.opened(path, "rb") as file:
         file.seek(offset)
-        while line := file.readline(MOST_LINE_BYTES):
+        while line := file.readline(MAX_LINE_BYTES):
             if not line.endswith(b"\n"):
                 return
             for record, end in _records_in(line):
@@ -138,7 +138,7 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
             offset += len(line)
 
 
-MOST_BEFORE = 16  # most records before a run's start
+MAX_RECORDS_BEFORE_START = 16  # most records before a run's start
 
 
 def span(path: Path) -> tuple[float, float]:
@@ -151,7 +151,7 @@ def span(path: Path) -> tuple[float, float]:
         return 0.0, 0.0
     records: list[Record] = []
     for record, end in read(path):
-        starts = record.kind == "event" and record.key == "init_start" and len(records) <= MOST_BEFORE
+        starts = record.kind == "event" and record.key == "init_start" and len(records) <= MAX_RECORDS_BEFORE_START
         records = [record] if starts else [*records, record]
         if end > EDGE_BYTES:
             records += [record for record, _ in read(path, max(end, path.lstat().st_size - EDGE_BYTES))]

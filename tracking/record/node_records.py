@@ -15,7 +15,7 @@ from tracking.record import files, run_folder
 
 # Variables in a worker's environment; NAME is also read by launchers.
 RANK, NAME, RENDEZVOUS = "TIMETRIAL_NODE_RANK", "TIMETRIAL_NODE_NAME", "TIMETRIAL_RENDEZVOUS"
-SPARED = "TIMETRIAL_SPARED"  # set for a worker that leaves SIGTERM to its supervisor
+LEAVES_SIGTERM = "TIMETRIAL_SPARED"  # set for a worker that leaves SIGTERM to its supervisor
 COMPANION_LOG = ".companion.log"
 OTHER_JOURNAL = re.compile(r"journal-([\w.-]+)\.jsonl", re.ASCII)
 

@@ -29,7 +29,7 @@ WORKER_LOG = "worker.log"
 RESULT = "result.json"
 FAILURE = "failure.rank{rank}.json"  # a file for each failed rank; the launcher folds the first into the result
 # Files of a failed rank, or of a non-head node (see node_records.file_of).
-OF_RANK_OR_NODE = re.compile(r"failure\.rank\d+\.json|(failure\.ranks|fingerprint|worker)-[\w-]+\.(json|log)", re.ASCII)
+RANK_OR_NODE = re.compile(r"failure\.rank\d+\.json|(failure\.ranks|fingerprint|worker)-[\w-]+\.(json|log)", re.ASCII)
 VIEW = "view.json"  # how MLflow's UI shows a sweep (see sweep_view); never an artifact
 MIRROR = "mirror.json"  # state of the mirror; never an artifact
 MODEL = "model.pt"  # the trained weights, with save_model; an artifact with tracking.upload_model
@@ -135,7 +135,7 @@ def keep_attempt(folder: Path, number: int) -> None:
     """Put a number into the names of an attempt's files, so that the next attempt does not overwrite them."""
     names = {RESULT, WORKER_LOG, FINGERPRINT, REQUIREMENTS}
     for name in files.names(folder):
-        if name in names or OF_RANK_OR_NODE.fullmatch(name):
+        if name in names or RANK_OR_NODE.fullmatch(name):
             files.replace(folder / name, name.replace(".", f".{number}.", 1))
 
 

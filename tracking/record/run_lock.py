@@ -29,7 +29,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # errors of a file system without locks
 
 
-_held: set[tuple[int, int]] = set()  # the locks that this process holds
+_held_locks: set[tuple[int, int]] = set()  # the locks that this process holds
 
 
 class Running(Exception):
@@ -46,7 +46,7 @@ class Owner:
     def __init__(self, folder: Path, file: IO[str], locked: bool) -> None:
         self.folder, self._file, self._locked = folder, file, locked
         self._key, self._pid = _key(file), os.getpid()
-        _held.add(self._key)
+        _held_locks.add(self._key)
 
     def __enter__(self) -> Owner:
         return self
@@ -60,7 +60,7 @@ class Owner:
 
     def let_go(self) -> None:
         """Close the descriptor. Processes that have inherited it keep the lock."""
-        _held.discard(self._key)
+        _held_locks.discard(self._key)
         self._file.close()
 
     def release(self) -> None:
@@ -147,15 +147,15 @@ def hold_abandoned(folder: Path, ended: bool = False) -> Iterator[None]:
         raise Running(f"its {run_folder.RUN_LOCK}, which names the process that runs it, is missing")
     with files.opened(path, "a+") as file:
         _lock(file)
-        _held.add(_key(file))
+        _held_locks.add(_key(file))
         try:
             _check_followed(folder)
-            doubt = _doubt(folder, file)
-            if doubt and not ended:
-                raise Running(doubt)
+            reason = _why_uncertain(folder, file)
+            if reason and not ended:
+                raise Running(reason)
             yield
         finally:
-            _held.discard(_key(file))
+            _held_locks.discard(_key(file))
 
 
 def _check_followed(folder: Path) -> None:
@@ -166,7 +166,7 @@ def _check_followed(folder: Path) -> None:
         locks += [parent / run_folder.RUN_LOCK] if parent else []
     for path in locks:
         with suppress(OSError), files.opened(path) as file:
-            if _key(file) not in _held:
+            if _key(file) not in _held_locks:
                 _lock(file, fcntl.LOCK_SH)
 
 
@@ -188,19 +188,19 @@ def _lock(file: IO[str], kind: int = fcntl.LOCK_EX) -> bool:
     return True
 
 
-def _doubt(folder: Path, file: IO[str]) -> str:
+def _why_uncertain(folder: Path, file: IO[str]) -> str:
     """Why the run may still go on although its lock is free; empty if it cannot."""
-    known = _read(file)
-    own = _identity(file)
-    if not known:
+    recorded = _read(file)
+    current = _identity(file)
+    if not recorded:
         return f"its {run_folder.RUN_LOCK} does not name the process that runs it"
-    if known["inode"] != own["inode"]:
-        return f"it is a copy of a folder that {_description(known)} ran"
-    if known["locks"] and known["boot_id"] and known["boot_id"] == own["boot_id"]:
+    if recorded["inode"] != current["inode"]:
+        return f"it is a copy of a folder that {_description(recorded)} ran"
+    if recorded["locks"] and recorded["boot_id"] and recorded["boot_id"] == current["boot_id"]:
         return ""
-    if known["host"] == own["host"] and known["boot_id"] != own["boot_id"] and _silent_since_boot(folder):
+    if recorded["host"] == current["host"] and recorded["boot_id"] != current["boot_id"] and _silent_since_boot(folder):
         return ""
-    return f"{_description(known)} ran it, and from here it cannot be seen whether it still does"
+    return f"{_description(recorded)} ran it, and from here it cannot be seen whether it still does"
 
 
 def _silent_since_boot(folder: Path) -> bool:
@@ -228,5 +228,5 @@ def _read(file: IO[str]) -> dict[str, Any]:
     return {}
 
 
-def _description(known: dict[str, Any]) -> str:
-    return f"process {known['pid']} on {known['host']}" if known else "another process"
+def _description(recorded: dict[str, Any]) -> str:
+    return f"process {recorded['pid']} on {recorded['host']}" if recorded else "another process"

@@ -17,18 +17,18 @@ from typing import Any
 KEY_BYTES = 32
 
 
-def of(value: Any) -> str | None:
+def sign(value: Any) -> str | None:
     """The signature of a plain value; None if this user cannot store a key."""
     key = _key()
     return hmac.digest(key, json.dumps(value, sort_keys=True).encode(), "sha256").hex() if key else None
 
 
-def is_own(value: Any, signature: str) -> bool:
+def verify(value: Any, signature: str) -> bool:
     """Whether the signature is this user's; False for values that JSON cannot represent."""
-    own = None
+    expected = None
     with suppress(TypeError):
-        own = of(value)
-    return own is not None and hmac.compare_digest(own.encode(), signature.encode(errors="replace"))
+        expected = sign(value)
+    return expected is not None and hmac.compare_digest(expected.encode(), signature.encode(errors="replace"))
 
 
 def _key() -> bytes | None:

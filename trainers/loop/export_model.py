@@ -71,7 +71,7 @@ def write(
         f"{config.model.name}-{config.dataset.name}".replace(".", "_"), "final" if best is None else "best", step,
         torch.__version__, platform.python_version(), described(images), described(outputs),
     )  # fmt: skip
-    documents.write_json(run_dir / exported_model.ABOUT, model)
+    documents.write_json(run_dir / exported_model.DESCRIPTION, model)
     return model
 
 

@@ -181,7 +181,7 @@ def test_so_is_a_sweep_s(followed: list[Path]) -> None:
 
 def test_what_an_earlier_version_signed_is_this_user_s(tmp_path: Path) -> None:
     folder = interrupted(tmp_path / "runs")
-    signed = signature.of(ownership._configurations([run_folder.read_config(folder)]))
+    signed = signature.sign(ownership._configurations([run_folder.read_config(folder)]))
     (folder / ".signature").write_text(str(signed))
     assert asked(folder).checkpoint
     (folder / ".signature").write_text("0" * 64)

@@ -120,7 +120,7 @@ def test_a_folder_of_runs_may_be_reached_by_a_link(folder: Path, tmp_path: Path)
 def test_a_file_that_is_lent_stays_the_same(folder: Path, outside: Path) -> None:
     path = folder / "note.txt"
     path.write_text("note")
-    with files.lent(path) as lent:
+    with files.pinned(path) as lent:
         path.unlink()
         path.symlink_to(outside)
         assert (lent.name, lent.read_text()) == ("note.txt", "note")

@@ -63,7 +63,7 @@ def stopped_words(runs: Sequence[Run]) -> str:
     for run in runs:
         by_kind.setdefault(run.failure or "", []).append(run)
     return ", ".join(
-        f"{len(members)} stopped by {failures.STOPPED_BY[kind]}{_when(members)}" for kind, members in by_kind.items()
+        f"{len(members)} stopped by {failures.STOP_CAUSES[kind]}{_when(members)}" for kind, members in by_kind.items()
     )
 
 

@@ -78,7 +78,7 @@ class Run:
         if self.failure == "nan":
             return End.DIVERGED
         if self.failure:
-            return End.STOPPED if self.failure in failures.STOPPED_BY else End.FAILED
+            return End.STOPPED if self.failure in failures.STOP_CAUSES else End.FAILED
         ends = {1.0: End.REACHED, 0.0: End.MISSED}
         return ends.get(self.metrics.get(quantities.TARGET_REACHED, math.nan), End.TRAINED)
 

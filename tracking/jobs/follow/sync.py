@@ -95,7 +95,7 @@ def _bring_up_to_date(mirror: Mirror, ended: bool) -> Outcome:
             hint = "" if error.certain else f". Next: if it has ended, sync --ended {folder}"
             return Outcome(folder, "running", f"{error}: uploaded as far as it is{hint}")
         mirror.finish()
-        documents.remove_left(folder)
+        documents.remove_temporary(folder)
     if mirror.state.refused:
         words.append(f"left in the journal, since MLflow cannot hold it: {'; '.join(mirror.state.refused)}")
     return Outcome(folder, "complete" if mirror.complete else "running", "; ".join(words))

@@ -115,7 +115,7 @@ def train(part: Part) -> Result:
     except worker_process.TimedOut as error:
         failure = Failure(error.kind, str(error))
     except Exception as error:  # a full disk, a bug of ours
-        failure = failures.trouble(error)
+        failure = failures.of_launcher(error)
     if processes.oom_kills() > kills:
         failure = failures.short_of_memory(folder, failure)
     with suppress(OSError):  # a full disk: comparisons do without it

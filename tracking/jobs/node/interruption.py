@@ -48,7 +48,7 @@ def prepared(folder: Path, config: RunConfig) -> dict[str, str]:
     """
     with suppress(OSError):
         (folder / run_folder.STOPPING).unlink()
-    return {node_records.SPARED: "1"} if config.cluster.kind == "slurm" and saves(config) else {}
+    return {node_records.LEAVES_SIGTERM: "1"} if config.cluster.kind == "slurm" and saves(config) else {}
 
 
 def let_save(process: Started, folder: Path, config: RunConfig, signum: int = 0, since: int | None = None) -> None:

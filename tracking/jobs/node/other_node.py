@@ -52,7 +52,7 @@ def train(part: Part) -> Failure | None:
         others.end(interruption.stopped(part.line, error))
         raise
     except Exception as error:
-        failure = failures.trouble(error)
+        failure = failures.of_launcher(error)
     others.end(failure)
     return failure
 

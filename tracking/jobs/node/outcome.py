@@ -14,7 +14,7 @@ from tracking.measure.bottleneck import account
 from tracking.measure.training import clock
 from tracking.record import Failure, Journal, Result, failures, journal, run_folder
 
-GIVEN_UP = ("nan", *failures.STOPPED_BY)  # failures that make a run censored: it had not reached its target by then
+GIVEN_UP = ("nan", *failures.STOP_CAUSES)  # failures that make a run censored: it had not reached its target by then
 
 
 def end(

@@ -42,8 +42,8 @@ def reopen(folder: Path, checkpoint: Checkpoint | None, unsaid: str = "unknown")
         {
             "resumed": number,
             "resumed.after": ",".join([*(event.values["after"] for event in before), after]),
-            NOTE_TAG: f"Interrupted ({after}) and resumed after {checkpoints.going_on(epoch_num, step)}: no time to"
-            " accuracy of an uninterrupted run.",
+            NOTE_TAG: f"Interrupted ({after}) and resumed after {checkpoints.after_and_next(epoch_num, step)}: no time"
+            " to accuracy of an uninterrupted run.",
         }
     )
     log.close()

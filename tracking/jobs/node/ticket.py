@@ -33,14 +33,14 @@ class Ticket:
 
 def issue(folder: Path, ticket: Ticket) -> Ticket:
     """Write and return the ticket of a job that this process has started. Raises OSError."""
-    signed = replace(ticket, signature=signature.of(_signed(folder, ticket)) or "")
+    signed = replace(ticket, signature=signature.sign(_signed(folder, ticket)) or "")
     write(folder, signed)
     return signed
 
 
 def check_own(folder: Path, ticket: Ticket) -> None:
     """Raise ConfigError unless this user issued the ticket: jobs named by others are left alone."""
-    if not signature.is_own(_signed(folder, ticket), ticket.signature):
+    if not signature.verify(_signed(folder, ticket), ticket.signature):
         raise ConfigError(
             f"{folder / FILE}: names job {ticket.job_id}, and was not written by you on this machine; nothing is done"
             " to that job. Next: if it is yours, use scancel and scontrol yourself"

@@ -48,7 +48,7 @@ class Job:
         failure = self.result.failure if self.result else None
         if self.finished or failure is None or not self.config.search.phase:
             return self.finished
-        return self.given_up or failure.kind in failures.OWN_ENDS
+        return self.given_up or failure.kind in failures.REPEATABLE_FAILURES
 
 
 def exit_code(jobs: Sequence[Job]) -> int:

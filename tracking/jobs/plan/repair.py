@@ -39,7 +39,7 @@ def _repair(folder: Path, ended: bool) -> bool:
     with run_lock.hold_abandoned(folder, ended or scheduled is not None):
         if run_folder.read_result(folder) is not None:  # another process wrote it first
             return False
-        documents.remove_left(folder)
+        documents.remove_temporary(folder)
         if run_folder.read_info(folder).kind == "sweep":
             end_sweep(folder, ended)
         else:

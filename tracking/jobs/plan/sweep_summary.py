@@ -188,7 +188,7 @@ def status(job: Job) -> str:
         return f"not run{uncounted_as}"
     if job.result.failure is not None:
         kind = job.result.failure.kind
-        return f"{'stopped' if kind in failures.STOPPED_BY else job.result.status}: {kind}{uncounted_as}"
+        return f"{'stopped' if kind in failures.STOP_CAUSES else job.result.status}: {kind}{uncounted_as}"
     missed = job.result.metrics.get(quantities.TARGET_REACHED) == 0.0
     resumed = ", resumed" if job.result.resumes else ""
     return ("target missed" if missed else "finished") + resumed + uncounted_as

@@ -84,7 +84,7 @@ def by_kind(sweep: Path) -> dict[str, Spent]:
             if config_hash in later:
                 spent[REPEATED].add(run)
             elif failure or result is None:
-                spent[STOPPED if failure and failure.kind in failures.STOPPED_BY else FAILED].add(run)
+                spent[STOPPED if failure and failure.kind in failures.STOP_CAUSES else FAILED].add(run)
             elif lost_sec and run.sec:
                 spent[REPEATED].add(part(run, min(1.0, lost_sec / run.sec)))
             later.add(config_hash)

@@ -79,7 +79,7 @@ class Following:
             self._refused(job, Failure("bad_input", str(error)))
             return True
         except OSError as error:  # the disk is full: it may have room again for the next job
-            self._refused(job, failures.trouble(error))
+            self._refused(job, failures.of_launcher(error))
             return True
         self._messages.submitted(job, made)
         job_events.started(self._events, job)

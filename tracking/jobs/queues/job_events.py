@@ -54,7 +54,7 @@ def ended(events: EventStream, job: Job) -> None:
         kind = "finished" if reached is None else "reached" if reached else "missed"
         events.tell(kind, **_run(job), metrics=metrics)
         return
-    kind = "stopped" if result.failure.kind in failures.STOPPED_BY else "failed"
+    kind = "stopped" if result.failure.kind in failures.STOP_CAUSES else "failed"
     events.tell(kind, **_run(job), because=sweep_summary.outcome(job), failure=result.failure.kind, metrics=metrics)
 
 

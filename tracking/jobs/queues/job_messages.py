@@ -52,7 +52,7 @@ class JobMessages:
         if job.config.cluster.kind == "none":
             return  # The launcher that resumed it here has said so.
         place = record.values["epoch_num"], record.values.get("step", 0)
-        goes_on = f"goes on after {checkpoints.going_on(*place)}"
+        goes_on = f"goes on after {checkpoints.after_and_next(*place)}"
         self._print(f"  {job.name}: {goes_on if any(place) else 'begins anew, since it has no checkpoint'}")
 
     def state(self, job: Job, state: JobState) -> None:

@@ -10,7 +10,7 @@ from tracking.jobs.follow import unfinished
 from tracking.jobs.plan import Job
 from tracking.record import failures, journal, run_folder
 
-ENDED = ("bad_input", *failures.STOPPED_BY)  # nodes that do not fit, or a signal
+ENDED = ("bad_input", *failures.STOP_CAUSES)  # nodes that do not fit, or a signal
 
 
 def is_unmet(job: Job) -> bool:

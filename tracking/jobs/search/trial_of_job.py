@@ -92,7 +92,7 @@ def _state(job: Job, result: Result) -> str:
         return "missed" if missed and _is_counted(job) else "failed"
     if result.failure.kind == "nan":
         return "missed"
-    return "stopped" if result.failure.kind in failures.STOPPED_BY else "failed"
+    return "stopped" if result.failure.kind in failures.STOP_CAUSES else "failed"
 
 
 def in_unit(job: Job, objective: str, cap_sec: float | None) -> float | None:

@@ -27,7 +27,7 @@ def sign(folder: Path, configs: Sequence[RunConfig], beside: Sequence[RunConfig]
     Without a place for a key, nothing is signed. Configurations to be replaced are signed `beside` the new ones: the
     process may be killed before or after it replaces them.
     """
-    lines = [signed for each in (configs, beside) if each and (signed := signature.of(_signed(folder, each)))]
+    lines = [signed for each in (configs, beside) if each and (signed := signature.sign(_signed(folder, each)))]
     if lines:
         documents.write_text(folder / SIGNATURE, "\n".join(lines))
 
@@ -43,7 +43,7 @@ def check(folder: Path, configs: Sequence[RunConfig], option: str, trust: bool, 
     with suppress(OSError, ValueError):
         signatures = files.read_text(folder / SIGNATURE)
     signed = (_signed(folder, configs), _configurations(configs))
-    if trust or any(signature.is_own(value, line) for value in signed for line in signatures.split()):
+    if trust or any(signature.verify(value, line) for value in signed for line in signatures.split()):
         return
     phrases = [phrase for config in configs for phrase in would_run(config)]
     with suppress(OSError, ValueError):

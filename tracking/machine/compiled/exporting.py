@@ -40,7 +40,7 @@ def export(target: Path, folders: Mapping[str, Path], identity: Mapping[str, str
         os.fchmod(file.fileno(), 0o600)
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
             archive.writestr(contents.MANIFEST, json.dumps(manifest))
-            archive.writestr(contents.SIGNATURE, signature.of(manifest) or "")
+            archive.writestr(contents.SIGNATURE, signature.sign(manifest) or "")
             for name, path in paths.items():
                 content = _content(name, path)
                 if hashlib.sha256(content).hexdigest() != listed[name].sha256:

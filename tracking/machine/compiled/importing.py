@@ -70,7 +70,7 @@ def _checked(
         raise ValueError(
             f"{source}: was compiled for another environment: {words}. Next: export it on a machine like this one"
         )
-    if not trust and not signature.is_own(manifest, signed):
+    if not trust and not signature.verify(manifest, signed):
         raise ValueError(
             f"{source}: was not exported by you with this home, or was changed since. Its content is executed. Next:"
             " add --trust if you trust its author"

@@ -50,8 +50,8 @@ def summarize(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[s
 
 
 def censored(events: Sequence[Record], targets: Mapping[str, Target]) -> dict[str, float]:
-    """The censored time of a run without its target, in seconds and evaluations; {} if `given_up_sec` is None."""
-    seconds = attempts.given_up_sec(events, targets)
+    """The censored time of a run without its target, in seconds and evaluations; {} if `censored_sec` is None."""
+    seconds = attempts.censored_sec(events, targets)
     if seconds is None:
         return {}
     place = _last_evaluation(events, targets)

@@ -31,7 +31,7 @@ class ArtifactUploads:
             if state.artifacts.get(name) == signature or self._refused.get(name, ([], ""))[0] == signature:
                 continue
             try:
-                with files.lent(self._folder / name) as path, self._client.request(signature[0]):
+                with files.pinned(self._folder / name) as path, self._client.request(signature[0]):
                     store.log_artifact(str(path))
             except TrackingRefused as error:  # not sent again, so that a large file does not block the others
                 self._refused[name] = signature, f"{name} ({signature[0]:,} bytes): {error}"

@@ -29,7 +29,7 @@ def prepared(folder: Path, exported: ExportedModel, logged: LoggedModel) -> Iter
         scratch = Path(held.enter_context(TemporaryDirectory()))
         (scratch / DATA).mkdir()
         for name, source in ((PROGRAM, exported_model.PROGRAM), (EXAMPLE, exported_model.EXAMPLE)):
-            (scratch / name).symlink_to(held.enter_context(files.lent(folder / source)))
+            (scratch / name).symlink_to(held.enter_context(files.pinned(folder / source)))
         (scratch / SERVING).write_text(f'{{"inputs": {(scratch / EXAMPLE).read_text()}}}')
         _write_environment(scratch, exported)
         _write_mlmodel(scratch, exported, logged)

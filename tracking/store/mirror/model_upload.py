@@ -37,7 +37,7 @@ class ModelUpload:
 
         Raises TrackingRefused if the server takes no models, TrackingUnavailable and OSError.
         """
-        signature = signature_of(self._folder, exported_model.ABOUT)
+        signature = signature_of(self._folder, exported_model.DESCRIPTION)
         if signature == state.model:
             return []
         try:

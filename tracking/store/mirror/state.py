@@ -73,7 +73,7 @@ def complete(folder: Path, state: MirrorState) -> bool:
         result is not None
         and state.compared
         and state.status == STATUS[result.status]
-        and signature_of(folder, exported_model.ABOUT) in (None, state.model)
+        and signature_of(folder, exported_model.DESCRIPTION) in (None, state.model)
         # A resumed run has more artifacts in MLflow, since the files of earlier attempts were renamed.
         and state.artifacts.items() >= signatures(folder).items()
         and next(journal.read(folder / run_folder.JOURNAL, state.offset), None) is None

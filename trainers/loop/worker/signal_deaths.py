@@ -20,7 +20,7 @@ def die_of_signals() -> None:
     A scheduler's warning (SIGUSR2) may reach all processes, but only the supervisor acts on it.
     """
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-    if node_records.SPARED in os.environ:
+    if node_records.LEAVES_SIGTERM in os.environ:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     for number in STOPPING:
         if signal.getsignal(number) is not signal.SIG_IGN:

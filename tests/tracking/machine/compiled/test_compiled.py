@@ -176,7 +176,7 @@ def remade(
     manifest = json.loads(all_parts[contents.MANIFEST])
     change(manifest)
     all_parts[contents.MANIFEST] = json.dumps(manifest).encode()
-    all_parts[contents.SIGNATURE] = (signature.of(manifest) or "").encode()
+    all_parts[contents.SIGNATURE] = (signature.sign(manifest) or "").encode()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in (all_parts | (parts or {})).items():
             archive.writestr(name, content)

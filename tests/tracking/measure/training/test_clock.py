@@ -67,13 +67,13 @@ def test_a_missed_target_has_no_time_to_accuracy() -> None:
 def test_when_a_run_was_given_up_is_known_of_one_that_has_a_target_and_was_not_resumed() -> None:
     missed = run([0.5, 0.8])
     target = {"accuracy": 0.9}
-    assert attempts.given_up_sec(missed, target) == 24.0
-    assert attempts.given_up_sec([*missed, event("eval_start", 130.0)], target) == 24.0  # on the test set, afterwards
-    assert attempts.given_up_sec(missed[:-3], target) == 22.0  # cut off within an evaluation
-    assert attempts.given_up_sec(missed[:3], target) is None  # before its clock began
-    assert attempts.given_up_sec(missed, {}) is None
-    assert attempts.given_up_sec(run([0.5, 0.95, 0.96]), target) is None
-    assert attempts.given_up_sec([*missed, event("resume", 130.0, epoch_num=1)], target) is None
+    assert attempts.censored_sec(missed, target) == 24.0
+    assert attempts.censored_sec([*missed, event("eval_start", 130.0)], target) == 24.0  # on the test set, afterwards
+    assert attempts.censored_sec(missed[:-3], target) == 22.0  # cut off within an evaluation
+    assert attempts.censored_sec(missed[:3], target) is None  # before its clock began
+    assert attempts.censored_sec(missed, {}) is None
+    assert attempts.censored_sec(run([0.5, 0.95, 0.96]), target) is None
+    assert attempts.censored_sec([*missed, event("resume", 130.0, epoch_num=1)], target) is None
 
 
 def evaluated(at: float, number: int | None = None, **metrics: float) -> Record:
