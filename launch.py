@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tracking.jobs.search import SearchJobs
 
 # Arguments that start a search.
-SEARCHES = re.compile(r"\+{0,2}search=.*|sweep\.until_decided=(?i:true|yes|on|1)")
+SEARCH_ARGUMENTS = re.compile(r"\+{0,2}search=.*|sweep\.until_decided=(?i:true|yes|on|1)")
 
 
 @dataclass
@@ -63,15 +63,15 @@ class Request:
         """Add one job. Hydra calls this with each composed config."""
         hydra_config = HydraConfig.get()
         self.multirun = hydra_config.mode == RunMode.MULTIRUN
-        swept, overrides = list(hydra_config.sweeper.get("params") or {}), list(hydra_config.overrides.task)
-        job = OmegaConf.to_object(config)
-        self.jobs.append((job, overrides, swept))  # type: ignore[arg-type]
+        swept_keys, overrides = list(hydra_config.sweeper.get("params") or {}), list(hydra_config.overrides.task)
+        run_config = OmegaConf.to_object(config)
+        self.jobs.append((run_config, overrides, swept_keys))  # type: ignore[arg-type]
         sources = hydra_config.runtime.config_sources
         folders = [f"file://{source.path}" for source in sources if source.provider == "command-line"]
         self.search_path = [f"hydra.searchpath=[{','.join(folders)}]"] if folders else []
         options = GlobalHydra.instance().config_loader().get_group_options
         choices = hydra_config.runtime.choices
-        if reason := refusal.added_option(job) or refusal.wrong_choice(choices, overrides, options):
+        if reason := refusal.added_option(run_config) or refusal.wrong_choice(choices, overrides, options):
             self.refusals.append(reason)
 
 
@@ -84,7 +84,7 @@ def main() -> int:
     events = EventStream.from_command_line(sys.argv)
     code = 1  # Python's exit code after a traceback
     try:
-        code, reason = launched(events)
+        code, reason = compose_and_launch(events)
         if reason:
             print(reason, file=sys.stderr)
             events.tell("refused" if code == 2 else "stopped", because=reason)
@@ -94,7 +94,7 @@ def main() -> int:
         gc.freeze()  # As it ends, Python would search everything imported for garbage, 0.05 s of a core.
 
 
-def launched(events: EventStream) -> tuple[int, str]:
+def compose_and_launch(events: EventStream) -> tuple[int, str]:
     """Compose the jobs and run them. Returns the exit code, and why the request was refused or stopped."""
     prepare_hydra()
     try:
@@ -146,13 +146,13 @@ def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
 
     check_cache()
     gpus = visible_gpus()
-    requested = [Job(checks.check_job(config, words, params, gpus), words) for config, words, params in request.jobs]
-    folder, jobs = planned(requested, request.multirun, gpus)
-    search = search_for(request, requested[0], folder, jobs, gpus)
-    config = requested[0].config if folder else jobs[0].config
+    checked = [Job(checks.check_job(config, words, keys, gpus), words) for config, words, keys in request.jobs]
+    folder, jobs = planned(checked, request.multirun, gpus)
+    search = search_for(request, checked[0], folder, jobs, gpus)
+    config = checked[0].config if folder else jobs[0].config
     configs = search.corners() if search else [job.config for job in jobs if not job.finished]
-    for each in configs:
-        check_workload(each)
+    for job_config in configs:
+        check_workload(job_config)
     verdicts = judge_all(configs, gpus) if config.cluster.kind == "none" else []
     if search and not folder:
         search.next_jobs()  # A sweep's folder is made with its first jobs.
@@ -174,15 +174,15 @@ def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
 
 
 def search_for(
-    request: Request, first: Job, folder: Path | None, jobs: list[Job], gpus: list[Any]
+    request: Request, first_job: Job, folder: Path | None, jobs: list[Job], gpus: list[Any]
 ) -> SearchJobs | None:  # fmt: skip
     """The requested search, new or continued in `folder`. None without a search. Raises ConfigError."""
     from tracking.jobs.search import search_of
 
-    def further(words: list[str]) -> RunConfig:
-        return checks.check_job(composed(request, words), words, [], gpus)
+    def compose_job(overrides: list[str]) -> RunConfig:
+        return checks.check_job(composed(request, overrides), overrides, [], gpus)
 
-    search = search_of(first, jobs if folder else [], folder, request.axes, parsed_axis, further, len(gpus))
+    search = search_of(first_job, jobs if folder else [], folder, request.axes, parsed_axis, compose_job, len(gpus))
     if request.axes and not search:
         axes = " ".join(request.axes)
         raise ConfigError(f"{axes}: axes of a search, but no search is requested. Next: add +search=quickest")
@@ -198,25 +198,25 @@ def visible_gpus() -> list[Any]:
     return list(nvml.visible_gpus())
 
 
-def composed(request: Request, words: list[str]) -> RunConfig:
+def composed(request: Request, overrides: list[str]) -> RunConfig:
     """The config of a job from its overrides. Raises the errors of Hydra and OmegaConf."""
     GlobalHydra.instance().clear()
     with hydra.initialize(version_base="1.3", config_path="conf"):
-        return OmegaConf.to_object(hydra.compose("config", [*request.search_path, *words]))  # type: ignore[return-value]
+        return OmegaConf.to_object(hydra.compose("config", [*request.search_path, *overrides]))  # type: ignore[return-value]
 
 
 def on_real_data(request: Request) -> Request:
     """The request with each job of study.data=real on the real dataset of its model."""
-    for index, (config, words, params) in enumerate(request.jobs):
-        if name := study_checks.real_dataset(config, words):
-            words_with_dataset = [*words, f"dataset={name}"]
-            request.jobs[index] = composed(request, words_with_dataset), words_with_dataset, params
+    for index, (config, overrides, swept_keys) in enumerate(request.jobs):
+        if name := study_checks.real_dataset(config, overrides):
+            overrides_with_dataset = [*overrides, f"dataset={name}"]
+            request.jobs[index] = composed(request, overrides_with_dataset), overrides_with_dataset, swept_keys
     return request
 
 
 def axes_of(words: list[str]) -> list[str]:
     """The arguments that are axes of a search; empty without a search."""
-    if not any(SEARCHES.fullmatch(word) for word in words):
+    if not any(SEARCH_ARGUMENTS.fullmatch(word) for word in words):
         return []
     parser = OverridesParser.create()
     options = [word for word in words if "=" in word and not word.startswith("-")]

@@ -102,7 +102,7 @@ def measure(case: Case, shard: Shard) -> None:
     config = config_of(case, shard.world_size)
     length = config.dataset.sequence_length or 1024
     name = f"{case.recipe} {case.precision} {case.strategy} on {shard.world_size}, sequence {length:,}"
-    predicted = gpu_memory.needed(config, case.strategy, shard.world_size)
+    predicted = gpu_memory.estimated_memory(config, case.strategy, shard.world_size)
     assert predicted is not None
     gc.collect()  # frees the module before: a sharded one refers to itself
     torch.cuda.empty_cache()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracking.cli import store_options
-from tracking.cli.command_type import WELL, WRONG, Answer, Command
+from tracking.cli.command_type import FAILURE, SUCCESS, Answer, Command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,8 +29,8 @@ def run(arguments: argparse.Namespace) -> Answer:
     """Exit code 0, or 1 if a value differs. Raises ValueError or OSError if the folder has no report on runs."""
     from tracking.base.console import make_console
 
-    checked = check(make_console(), arguments.report, [arguments.runs_dir, arguments.report])
-    return Answer(WRONG if checked["differences"] else WELL, checked)
+    document = check(make_console(), arguments.report, [arguments.runs_dir, arguments.report])
+    return Answer(FAILURE if document["differences"] else SUCCESS, document)
 
 
 def check(console: Console, folder: Path, roots: Sequence[Path]) -> dict[str, Any]:
@@ -41,19 +41,23 @@ def check(console: Console, folder: Path, roots: Sequence[Path]) -> dict[str, An
     from tracking.analysis.audit import audit_folder
     from tracking.analysis.statistics import counted, verb
 
-    audited = audit_folder(folder, roots)
-    for sentence in audited.differences:
+    audit_result = audit_folder(folder, roots)
+    for sentence in audit_result.differences:
         console.print(f"differs: {sentence}", markup=False, soft_wrap=True)
-    number = len(audited.differences)
-    end = f"{number} {verb('do', number)} not agree" if number else "all agree"
-    where = ", ".join(map(str, dict.fromkeys(roots)))
-    values, journals = counted(audited.num_figures, "value"), counted(audited.num_runs, "journal")
+    num_differences = len(audit_result.differences)
+    verdict = f"{num_differences} {verb('do', num_differences)} not agree" if num_differences else "all agree"
+    searched = ", ".join(map(str, dict.fromkeys(roots)))
+    values, journals = counted(audit_result.num_figures, "value"), counted(audit_result.num_runs, "journal")
     console.print(
-        f"recomputed {values} from {journals} below {where}: {end}; other sentences than the answer, and drawings, are "
-        "not checked",
+        f"recomputed {values} from {journals} below {searched}: {verdict}; other sentences than the answer, and "
+        "drawings, are not checked",
         markup=False, soft_wrap=True,
     )  # fmt: skip
-    return {"num_figures": audited.num_figures, "num_runs": audited.num_runs, "differences": audited.differences}
+    return {
+        "num_figures": audit_result.num_figures,
+        "num_runs": audit_result.num_runs,
+        "differences": audit_result.differences,
+    }
 
 
 AUDIT = Command("audit", "check a report's files against the run folders", add_arguments, run)

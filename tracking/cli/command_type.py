@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-WELL, WRONG, REFUSED = 0, 1, 2  # exit codes, explained in parser.EXIT_CODES
+SUCCESS, FAILURE, REFUSED = 0, 1, 2  # exit codes, explained in parser.EXIT_CODES
 
 
 class Refused(Exception):
@@ -16,8 +16,8 @@ class Refused(Exception):
     With the exit code 2 the sentence is printed after "refused: ". Other codes mean that the request was not the cause.
     """
 
-    def __init__(self, words: str, exit_code: int = REFUSED) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, exit_code: int = REFUSED) -> None:
+        super().__init__(message)
         self.exit_code = exit_code
 
 

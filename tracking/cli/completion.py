@@ -43,15 +43,15 @@ complete -o default -o filenames -F _timetrial timetrial
 """
 
 
-class Print(argparse.Action):
+class PrintCompletion(argparse.Action):
     """Prints the script and exits, like --help."""
 
     def __init__(
         self, option_strings: Sequence[str], dest: str,
         make_parser: Callable[..., argparse.ArgumentParser], program: str,
     ) -> None:  # fmt: skip
-        words = f"print a completion script for `{program}` in this shell"
-        super().__init__(option_strings, argparse.SUPPRESS, choices=SHELLS, help=words)
+        help_text = f"print a completion script for `{program}` in this shell"
+        super().__init__(option_strings, argparse.SUPPRESS, choices=SHELLS, help=help_text)
         self._make_parser = make_parser
         self._program = program
 
@@ -80,7 +80,7 @@ def complete_files(parser: argparse.ArgumentParser) -> None:
 
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for part in action.choices.values():
-                complete_files(part)
+            for subparser in action.choices.values():
+                complete_files(subparser)
         elif action.type is Path or action.metavar in ("RUN", "RUNS"):
             action.complete = shtab.FILE  # type: ignore[attr-defined]

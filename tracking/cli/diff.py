@@ -13,7 +13,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from tracking.cli import store_options
-from tracking.cli.command_type import WELL, Answer, Command, Refused
+from tracking.cli.command_type import SUCCESS, Answer, Command, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracking.analysis.compare import diff, kernel_diff
     from tracking.analysis.results import Run, Runs
 
-MOST_KERNELS = 20  # rows of a table
+MAX_KERNELS = 20  # rows of a table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,14 +39,14 @@ def run(arguments: argparse.Namespace) -> Answer:
         store = store_options.open_runs(arguments)
         runs = diff.chosen(store, arguments.runs)
         if arguments.kernels:
-            return of_kernels(store, runs)
+            return kernel_answer(store, runs)
         groups, notes = diff.differences(store, runs)
     except TrackingUnavailable as error:
-        raise Refused(f"{error}. {store_options.AGAIN}") from error
-    return Answer(WELL, plain(runs, groups, notes), lambda: show(runs, groups, notes))
+        raise Refused(f"{error}. {store_options.RETRY_ADVICE}") from error
+    return Answer(SUCCESS, json_document(runs, groups, notes), lambda: show(runs, groups, notes))
 
 
-def of_kernels(store: Runs, runs: Sequence[Run]) -> Answer:
+def kernel_answer(store: Runs, runs: Sequence[Run]) -> Answer:
     """The differences between the kernels of two runs. Raises ValueError if they were not traced."""
     from tracking.analysis.compare import kernel_diff
 
@@ -64,7 +64,7 @@ def of_kernels(store: Runs, runs: Sequence[Run]) -> Answer:
         "gaps": [{"host": row.name, "phase": row.kind, **row.values} for row in difference.gaps],
         "notes": notes,
     }
-    return Answer(WELL, document, lambda: show_kernels(runs, difference, notes))
+    return Answer(SUCCESS, document, lambda: show_kernels(runs, difference, notes))
 
 
 def show_kernels(runs: Sequence[Run], difference: kernel_diff.KernelDiff, notes: Sequence[str]) -> None:
@@ -74,9 +74,9 @@ def show_kernels(runs: Sequence[Run], difference: kernel_diff.KernelDiff, notes:
     console = make_console()
     for letter, name in zip("AB", diff.headings(runs), strict=True):
         console.print(f"{letter}: {name}", soft_wrap=True)
-    for words in (difference.pace(), difference.sentence()):
-        console.print(words, soft_wrap=True)
-    for table in difference.tables(MOST_KERNELS):
+    for sentence in (difference.pace(), difference.sentence()):
+        console.print(sentence, soft_wrap=True)
+    for table in difference.tables(MAX_KERNELS):
         console.print(table.rich())
     for note in notes:
         console.print(f"note: {note}", soft_wrap=True)
@@ -96,7 +96,7 @@ def show(runs: Sequence[Run], groups: Sequence[diff.Differences], notes: Sequenc
         console.print(f"note: {note}", soft_wrap=True)
 
 
-def plain(runs: Sequence[Run], groups: Sequence[diff.Differences], notes: Sequence[str]) -> dict[str, Any]:
+def json_document(runs: Sequence[Run], groups: Sequence[diff.Differences], notes: Sequence[str]) -> dict[str, Any]:
     from tracking.analysis.results import relative_change
 
     def row(key: str, values: Sequence[Any]) -> dict[str, Any]:

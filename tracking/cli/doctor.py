@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tracking.cli.command_type import WELL, WRONG, Answer, Command
+from tracking.cli.command_type import FAILURE, SUCCESS, Answer, Command
 from tracking.cli.stacks import add_config_dir
 
 
@@ -44,15 +44,18 @@ def run(arguments: argparse.Namespace) -> Answer:
         findings.append({"what": finding.what, "words": finding.safe_words, "ok": finding.ok})
     visible = nvml.visible_gpus()
     verdicts = [judge(stack, visible) for stack in stacks.values()]
-    rows = [{"stack": each.stack, "needs": each.needs, "found": each.facts, "error": each.error} for each in verdicts]
-    all_well = all(finding["ok"] for finding in findings)
+    rows = [
+        {"stack": verdict.stack, "needs": verdict.needs, "found": verdict.facts, "error": verdict.error}
+        for verdict in verdicts
+    ]
+    is_ok = all(finding["ok"] for finding in findings)
 
     def show() -> None:
         from tracking.base.console import make_console
 
         make_console().print(verdict_table(verdicts))
 
-    return Answer(WELL if all_well else WRONG, {"ok": all_well, "findings": findings, "stacks": rows}, show)
+    return Answer(SUCCESS if is_ok else FAILURE, {"ok": is_ok, "findings": findings, "stacks": rows}, show)
 
 
 DOCTOR = Command(

@@ -10,12 +10,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracking.cli.command_type import WELL, WRONG, Answer, Command, Refused
+from tracking.cli.command_type import FAILURE, SUCCESS, Answer, Command, Refused
 
 if TYPE_CHECKING:
     from tracking.jobs.watch import LiveRun
 
-ON_TERMINAL_SEC, LINES_SEC = 1.0, 10.0  # interval of watch
+TERMINAL_INTERVAL_SEC, PLAIN_INTERVAL_SEC = 1.0, 10.0  # of watch, on a terminal and elsewhere
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,16 +68,16 @@ def run_watch(arguments: argparse.Namespace) -> Answer:
 
     if arguments.every is not None and arguments.every <= 0:
         raise Refused(f"--every {arguments.every:g}: must be above 0")
-    folder = folder_of(arguments.folder, arguments.runs_dir)
+    folder = find_folder(arguments.folder, arguments.runs_dir)
     console = make_console()
-    every = arguments.every or (ON_TERMINAL_SEC if console.is_terminal else LINES_SEC)
-    runs = screen.watch(folder, console, every, arguments.once)
-    failed = any(each.has_failed for each in runs)
-    rows = [plain(each, run_folder.now_ms()) for each in runs]
-    return Answer(WRONG if failed else WELL, {"folder": str(folder), "runs": rows})
+    interval_sec = arguments.every or (TERMINAL_INTERVAL_SEC if console.is_terminal else PLAIN_INTERVAL_SEC)
+    runs = screen.watch(folder, console, interval_sec, arguments.once)
+    has_failed = any(live_run.has_failed for live_run in runs)
+    rows = [json_row(live_run, run_folder.now_ms()) for live_run in runs]
+    return Answer(FAILURE if has_failed else SUCCESS, {"folder": str(folder), "runs": rows})
 
 
-def folder_of(name: str | None, runs_dir: Path) -> Path:
+def find_folder(name: str | None, runs_dir: Path) -> Path:
     """The folder of a run or sweep, from a path or a name in `runs_dir`; None: the newest there. Raises Refused."""
     from tracking.record import files, run_folder
 
@@ -94,7 +94,7 @@ def folder_of(name: str | None, runs_dir: Path) -> Path:
     )
 
 
-def plain(run: LiveRun, now_ms: int) -> dict[str, Any]:
+def json_row(run: LiveRun, now_ms: int) -> dict[str, Any]:
     return {
         "run": run.name, "state": run.state, "epoch": run.epoch, "samples_per_sec": run.signs.last_rate,
         "loss": run.loss, "evaluated": run.evaluated, "warnings": run.warnings(now_ms),

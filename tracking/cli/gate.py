@@ -32,12 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metric", default=quantities.TIME_TO_ACCURACY_SEC,
         help="a time, a cost, a rate, or a metric with a declared direction (%(default)s)",
     )  # fmt: skip
-    parser.add_argument("--max-slowdown", type=share, required=True, metavar="3%", help="allowed slowdown")
+    parser.add_argument("--max-slowdown", type=parse_share, required=True, metavar="3%", help="allowed slowdown")
     parser.add_argument(
         "--confidence", type=float, default=0.95, help="confidence of passing and of failing (%(default)s)"
     )
     parser.add_argument(
-        "--where", nargs="+", default=[], type=pair, metavar="PARAM=VALUE", help="only runs with these params"
+        "--where", nargs="+", default=[], type=parse_pair, metavar="PARAM=VALUE", help="only runs with these params"
     )
     parser.add_argument("--with-neighbours", action="store_true", help="also count runs that shared their machine")
     parser.add_argument("--paired", action="store_true", help="compare runs of the same seed in pairs")
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     store_options.add_arguments(parser)
 
 
-def share(text: str) -> float:
+def parse_share(text: str) -> float:
     """A slowdown as a fraction, from `3%` or `0.03`."""
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -57,7 +57,7 @@ def share(text: str) -> float:
     return value
 
 
-def pair(text: str) -> tuple[str, str]:
+def parse_pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text}: has no `=`. Allowed: PARAM=VALUE, such as gpus=1")
@@ -67,10 +67,10 @@ def pair(text: str) -> tuple[str, str]:
 def run(arguments: argparse.Namespace) -> Answer:
     """The verdict. Writes the requested files also for a refusal, since a CI job shows them."""
     verdict = judge(arguments)
-    written = write(verdict, arguments)
+    is_written = write(verdict, arguments)
     if not verdict.sides:  # nothing was compared
         raise Refused(verdict.why.removeprefix("refused: "))
-    return Answer(verdict.code if written else REFUSED, plain(verdict), lambda: show(verdict))
+    return Answer(verdict.code if is_written else REFUSED, json_document(verdict), lambda: show(verdict))
 
 
 def judge(arguments: argparse.Namespace) -> gate.GateVerdict:
@@ -87,8 +87,8 @@ def judge(arguments: argparse.Namespace) -> gate.GateVerdict:
         question.check()
         return gate.judge(store_options.open_runs(arguments), question)
     except (ValueError, TrackingRefused, TrackingUnavailable) as error:
-        again = f". {store_options.AGAIN}" if isinstance(error, TrackingUnavailable) else ""
-        return gate.GateVerdict(gate.CANNOT_TELL, arguments.metric, f"refused: {error}{again}")
+        advice = f". {store_options.RETRY_ADVICE}" if isinstance(error, TrackingUnavailable) else ""
+        return gate.GateVerdict(gate.CANNOT_TELL, arguments.metric, f"refused: {error}{advice}")
 
 
 def write(verdict: gate.GateVerdict, arguments: argparse.Namespace) -> bool:
@@ -116,7 +116,7 @@ def show(verdict: gate.GateVerdict) -> None:
     console.print(verdict.sentence, soft_wrap=True)
 
 
-def plain(verdict: gate.GateVerdict) -> dict[str, Any]:
+def json_document(verdict: gate.GateVerdict) -> dict[str, Any]:
     slowdown = verdict.slowdown
     return {
         "exit_code": verdict.code,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from conf.target import parse
 from tracking.base.safe_text import printable
-from tracking.cli.command_type import WELL, Answer, Command
+from tracking.cli.command_type import SUCCESS, Answer, Command
 
 if TYPE_CHECKING:
     from tracking.jobs.importing import Imported
@@ -54,17 +54,17 @@ def run(arguments: argparse.Namespace) -> Answer:
             show(imported[-1])
     if refused:
         raise ValueError("; ".join(refused))
-    return Answer(WELL, {"imported": [plain(each) for each in imported]})
+    return Answer(SUCCESS, {"imported": [json_row(imported_log) for imported_log in imported]})
 
 
 def show(imported: Imported) -> None:
-    what = "imported" if imported.new else "was there"
-    print(printable(f"{what}: {imported.folder} {imported.note}".strip()), flush=True)
+    state = "imported" if imported.new else "was there"
+    print(printable(f"{state}: {imported.folder} {imported.note}".strip()), flush=True)
     if imported.not_understood:
         print(printable(f"  not understood: {imported.not_understood}"), flush=True)
 
 
-def plain(imported: Imported) -> dict[str, Any]:
+def json_row(imported: Imported) -> dict[str, Any]:
     return {
         "file": str(imported.file), "folder": str(imported.folder), "new": imported.new, "note": imported.note,
         "not_understood": imported.not_understood,

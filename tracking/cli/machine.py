@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracking.base import installation
-from tracking.cli.command_type import WELL, Answer, Command, Refused
+from tracking.cli.command_type import SUCCESS, Answer, Command, Refused
 
 if TYPE_CHECKING:
     from tracking.measure.bottleneck import Ceilings
 
-LONGEST_SEC = 300.0  # A pair of GPUs takes 1.6 s each way, so the 28 pairs of eight GPUs take 90 s.
+TIMEOUT_SEC = 300.0  # A pair of GPUs takes 1.6 s each way, so the 28 pairs of eight GPUs take 90 s.
 SCALES = {"FLOP/s": (1e12, "TFLOP/s"), "B/s": (1e9, "GB/s")}
 
 
@@ -39,8 +39,8 @@ def fingerprint(arguments: argparse.Namespace) -> Answer:
     collector = Collector()
     import torch  # It knows the libraries it has loaded. Meanwhile nvidia-smi runs, which takes as long.
 
-    taken = collector.finish(torch)
-    return Answer(WELL, taken, lambda: print(format_table(taken)))
+    facts = collector.finish(torch)
+    return Answer(SUCCESS, facts, lambda: print(format_table(facts)))
 
 
 def ceilings_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,22 +59,22 @@ def ceilings(arguments: argparse.Namespace) -> Answer:
     from tracking.machine.environment import Collector
     from tracking.machine.environment import fingerprint as fingerprints
     from tracking.measure.bottleneck import Ceilings
-    from tracking.measure.bottleneck import ceilings as kept
+    from tracking.measure.bottleneck import ceilings as stored_ceilings
 
     collector = Collector()
     if not arguments.disk.is_dir():
         raise Refused(f"--disk {arguments.disk}: no such folder. Next: give one on the disk to measure")
     tags = fingerprints.tags(collector.finish())
     if arguments.show:
-        known = kept.of_hardware(tags)
-        if known is None:
+        stored = stored_ceilings.of_hardware(tags)
+        if stored is None:
             raise Refused("--show: no ceilings were measured on this hardware. Next: leave it out, to measure them")
-        return Answer(WELL, dataclasses.asdict(known) | {"path": None}, lambda: show(known, None))
-    content = measured(arguments.disk)
+        return Answer(SUCCESS, dataclasses.asdict(stored) | {"path": None}, lambda: show(stored, None))
+    measurements = measured(arguments.disk)
     environment = {key: value for key, value in tags.items() if key.startswith("env.")}
-    new = Ceilings(environment=environment, time_ms=time.time_ns() // 1_000_000, **content)
-    path = kept.save(new)
-    return Answer(WELL, dataclasses.asdict(new) | {"path": str(path)}, lambda: show(new, path))
+    new = Ceilings(environment=environment, time_ms=time.time_ns() // 1_000_000, **measurements)
+    path = stored_ceilings.save(new)
+    return Answer(SUCCESS, dataclasses.asdict(new) | {"path": str(path)}, lambda: show(new, path))
 
 
 def measured(folder: Path) -> dict[str, Any]:
@@ -83,36 +83,36 @@ def measured(folder: Path) -> dict[str, Any]:
     # GPUs in NVML's order, which names their pairs.
     environment = os.environ | {"PYTHONPATH": str(installation.SEARCH_FOLDER), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=LONGEST_SEC, check=False
+        process = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SEC, check=False
         )
     except subprocess.TimeoutExpired:
         raise Refused(
-            f"the ceilings were not measured within {LONGEST_SEC:g} s. Next: check with nvidia-smi whether the GPU is"
+            f"the ceilings were not measured within {TIMEOUT_SEC:g} s. Next: check with nvidia-smi whether the GPU is"
             " busy, and try again"
         ) from None
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise Refused(f"the ceilings could not be measured: {last}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    if process.returncode:
+        last_line = (process.stderr.strip().splitlines() or ["no message"])[-1]
+        raise Refused(f"the ceilings could not be measured: {last_line}")
+    return dict(json.loads(process.stdout.splitlines()[-1]))
 
 
-def show(known: Ceilings, path: Path | None) -> None:
+def show(stored: Ceilings, path: Path | None) -> None:
     from rich.table import Table
 
     from tracking.base.console import make_console
 
-    parts = [known.environment.get(tag, "none") for tag in ("env.gpu", "env.cpu")]
+    parts = [stored.environment.get(tag, "none") for tag in ("env.gpu", "env.cpu")]
     table = Table(title=f"ceilings of {', '.join(part for part in parts if part != 'none')}")
     for column in ("ceiling", "median", "lowest to highest", "n"):
         table.add_column(column, justify="left" if column == "ceiling" else "right")
-    for name, row in known.ceilings.items():
+    for name, row in stored.ceilings.items():
         factor, unit = SCALES[row["unit"]]
-        low, middle, high = (row[key] / factor for key in ("lowest", "median", "highest"))
-        table.add_row(name, f"{middle:,.4g} {unit}", f"{low:,.4g} to {high:,.4g}", str(row["n"]))
+        low, median, high = (row[key] / factor for key in ("lowest", "median", "highest"))
+        table.add_row(name, f"{median:,.4g} {unit}", f"{low:,.4g} to {high:,.4g}", str(row["n"]))
     console = make_console()
     console.print(table)
-    for name, why in known.missing.items():
+    for name, why in stored.missing.items():
         console.print(f"missing: {name}: {why}", soft_wrap=True)
     if path is not None:
         console.print(f"kept in {path}", soft_wrap=True)
@@ -144,27 +144,27 @@ def cache(arguments: argparse.Namespace) -> Answer:
 
     identity = compiled.identity(fingerprint.tags(collector.finish(torch)))
     if arguments.export:
-        file, listed = arguments.export.absolute(), compiled.export(arguments.export.absolute(), folders, identity)
-        num_new = len(listed)
+        file, files = arguments.export.absolute(), compiled.export(arguments.export.absolute(), folders, identity)
+        num_new = len(files)
     else:
         file = arguments.source.absolute()
-        listed, num_new = compiled.import_file(file, folders, identity, arguments.trust)
-    size = sum(each.size for each in listed.values())
+        files, num_new = compiled.import_file(file, folders, identity, arguments.trust)
+    size = sum(entry.size for entry in files.values())
     where = " and ".join(map(str, folders.values()))
-    words = (
-        f"{file}: {len(listed)} files, {size / 1e6:.1f} MB, from {where}"
+    summary = (
+        f"{file}: {len(files)} files, {size / 1e6:.1f} MB, from {where}"
         if arguments.export
-        else f"{len(listed)} files, {size / 1e6:.1f} MB; new in {where}: {num_new}"
+        else f"{len(files)} files, {size / 1e6:.1f} MB; new in {where}: {num_new}"
     )
     document = {
         "file": str(file),
         "identity": identity,
         "folders": {name: str(folder) for name, folder in folders.items()},
-        "num_files": len(listed),
+        "num_files": len(files),
         "num_new": num_new,
         "size_bytes": size,
     }
-    return Answer(WELL, document, lambda: print(words))
+    return Answer(SUCCESS, document, lambda: print(summary))
 
 
 CACHE = Command(

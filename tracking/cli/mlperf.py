@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracking.cli import store_options
-from tracking.cli.command_type import WELL, WRONG, Answer, Command, Refused
+from tracking.cli.command_type import FAILURE, SUCCESS, Answer, Command, Refused
 
 if TYPE_CHECKING:
     from tracking.analysis.mlperf import Convergence, Score
@@ -37,72 +37,73 @@ def run(arguments: argparse.Namespace) -> Answer:
     from tracking.store.server import TrackingUnavailable
 
     logs: list[tuple[str, str, dict[str, str]]] = []
-    without: list[str] = []
+    without_log: list[str] = []
     try:
         store = store_options.open_runs(arguments)
-        for each in store.find(arguments.runs):
+        for selected in store.find(arguments.runs):
             try:
-                if not each.uncounted:
-                    logs.append((each.name, store.text(each, mlperf.LOG), unsaid_in_log(each)))
+                if not selected.uncounted:
+                    logs.append((selected.name, store.text(selected, mlperf.LOG), facts_outside_log(selected)))
             except FileNotFoundError:
-                without.append(each.name)
+                without_log.append(selected.name)
     except TrackingUnavailable as error:
-        raise Refused(f"{error}. {store_options.AGAIN}") from error
+        raise Refused(f"{error}. {store_options.RETRY_ADVICE}") from error
     if not logs:
         raise ValueError(
             f"{' '.join(arguments.runs)}: no run with a {mlperf.LOG} found. Next: give finished runs of resnet50, ssd,"
             " maskrcnn, transformer or gnmt that had a target and were not resumed"
         )
     scores = mlperf.scores(logs)
-    checked = [mlperf.convergence(score) for score in scores] if arguments.rcp else [None] * len(scores)
-    scored = all(score.seconds is not None for score in scores)
-    code = WELL if scored and all(each is None or each.good is not False for each in checked) else WRONG
-    rows = [*zip(scores, checked, strict=True)]
-    document = {"scores": [plain(*row) for row in rows], "without_log": without}
-    return Answer(code, document, lambda: show(rows, without))
+    convergences = [mlperf.convergence(score) for score in scores] if arguments.rcp else [None] * len(scores)
+    all_scored = all(score.seconds is not None for score in scores)
+    all_plausible = all(convergence is None or convergence.good is not False for convergence in convergences)
+    code = SUCCESS if all_scored and all_plausible else FAILURE
+    rows = [*zip(scores, convergences, strict=True)]
+    document = {"scores": [json_row(*row) for row in rows], "without_log": without_log}
+    return Answer(code, document, lambda: show(rows, without_log))
 
 
-def unsaid_in_log(run: Run) -> dict[str, str]:
+def facts_outside_log(run: Run) -> dict[str, str]:
     """Benchmark and number of devices of an imported run, which its log may lack; empty for other runs."""
     if "import.sha256" not in run.tags:
         return {}
     return {"submission_benchmark": run.tags.get("program.benchmark", ""), "gpus": str(run.params.get("gpus", ""))}
 
 
-def show(rows: Sequence[tuple[Score, Convergence | None]], without: Sequence[str]) -> None:
+def show(rows: Sequence[tuple[Score, Convergence | None]], without_log: Sequence[str]) -> None:
     from tracking.base.console import make_console
 
     console = make_console()
-    for score, checked in rows:
+    for score, convergence in rows:
         setting = score.setting
-        words = [setting["submission_benchmark"], setting.get("submission_division")]
+        parts = [setting["submission_benchmark"], setting.get("submission_division")]
         batch = setting.get("global_batch_size")
-        words += [
+        parts += [
             setting.get("submission_platform"),
             setting.get("precision"),
             f"global batch {batch}" if batch else None,
         ]
-        console.print(f"{', '.join(word for word in words if word)}: {score.verdict}", markup=False, soft_wrap=True)
-        for each in score.counted:
-            missed = "" if each.reached else ", target missed"
-            console.print(f"  {each.name}: {each.seconds:,.2f} s{missed}", markup=False, soft_wrap=True)
-        if checked:
-            console.print(f"  {checked.verdict}", markup=False, soft_wrap=True)
+        console.print(f"{', '.join(word for word in parts if word)}: {score.verdict}", markup=False, soft_wrap=True)
+        for scored_run in score.counted:
+            missed = "" if scored_run.reached else ", target missed"
+            console.print(f"  {scored_run.name}: {scored_run.seconds:,.2f} s{missed}", markup=False, soft_wrap=True)
+        if convergence:
+            console.print(f"  {convergence.verdict}", markup=False, soft_wrap=True)
         if score.left_out:
-            names = ", ".join(each.name for each in score.left_out)
+            names = ", ".join(scored_run.name for scored_run in score.left_out)
             console.print(f"  left out, since they started later: {names}", markup=False, soft_wrap=True)
-    if without:
-        console.print(f"no MLPerf log: {', '.join(without)}", markup=False, soft_wrap=True)
+    if without_log:
+        console.print(f"no MLPerf log: {', '.join(without_log)}", markup=False, soft_wrap=True)
 
 
-def plain(score: Score, checked: Convergence | None) -> dict[str, Any]:
+def json_row(score: Score, convergence: Convergence | None) -> dict[str, Any]:
     keys = ("epochs", "batch", "ruleset", "reference", "least", "good", "verdict")
     return {
         "setting": score.setting,
         "num_needed": score.num_needed,
         "num_missing": score.num_missing,
         "num_missed": score.num_missed,
-        "convergence": None if checked is None else {key: getattr(checked, key) for key in keys},
+        "convergence": None if convergence is None else {key: getattr(convergence, key) for key in keys},
         "seconds": score.seconds,
         "verdict": score.verdict,
         "runs": [{"name": each.name, "seconds": each.seconds, "reached": each.reached} for each in score.counted],

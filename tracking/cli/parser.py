@@ -16,7 +16,7 @@ from tracking.base.installation import LAUNCH, TRACKING
 from tracking.base.safe_text import printable
 from tracking.cli import completion
 from tracking.cli.audit import AUDIT
-from tracking.cli.command_type import REFUSED, WRONG, Answer, Command, Refused
+from tracking.cli.command_type import FAILURE, REFUSED, Answer, Command, Refused
 from tracking.cli.diff import DIFF
 from tracking.cli.doctor import DOCTOR
 from tracking.cli.follow import FOLLOW, WATCH
@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None, prog: str = TRACKING, others: Others = (
             return REFUSED
         except KeyboardInterrupt:
             print("stopped", file=sys.stderr)
-            return WRONG
+            return FAILURE
         finally:
             errors.flush()
 
@@ -67,15 +67,15 @@ def main(argv: list[str] | None = None, prog: str = TRACKING, others: Others = (
 def execute(words: list[str], prog: str = TRACKING, others: Others = ()) -> int:
     """Parse, run, and print the answer or the refusal. Returns the exit code."""
     if others and words and words[0].endswith((".py", ".sh")):
-        from tracking.request.refusal import of_a_program
+        from tracking.request.refusal import program_advice
 
-        print(printable(f"refused: {words[0]}: not a command. {of_a_program(words[0])}"), file=sys.stderr)
+        print(printable(f"refused: {words[0]}: not a command. {program_advice(words[0])}"), file=sys.stderr)
         return REFUSED
     arguments = make_parser(words, prog, others).parse_args(words)
     secrets.guard_tracebacks()
     command: Command = arguments.chosen
     try:
-        answer = ask(command, arguments)
+        answer = run_command(command, arguments)
     except Refused as error:
         sentence = f"refused: {error}" if error.exit_code == REFUSED else str(error)
         print(printable(sentence), file=sys.stderr)
@@ -87,7 +87,7 @@ def execute(words: list[str], prog: str = TRACKING, others: Others = ()) -> int:
     return answer.exit_code
 
 
-def ask(command: Command, arguments: argparse.Namespace) -> Answer:
+def run_command(command: Command, arguments: argparse.Namespace) -> Answer:
     """The command's answer. With --json, its prints go to stderr. Raises Refused."""
     try:
         with redirect_stdout(sys.stderr if arguments.json else sys.stdout):
@@ -111,7 +111,7 @@ def make_parser(words: Collection[str], prog: str = TRACKING, others: Others = (
     parser.add_argument("--version", action="version", version=f"timetrial {installation.version()}")
     parser.add_argument(
         "--print-completion",
-        action=completion.Print,
+        action=completion.PrintCompletion,
         make_parser=partial(make_parser, [each.name for each in COMMANDS], others=others),
         program="timetrial" if others else "tracking",
     )
@@ -119,14 +119,14 @@ def make_parser(words: Collection[str], prog: str = TRACKING, others: Others = (
     for name, summary in others:
         commands.add_parser(name, help=summary)
     for command in COMMANDS:
-        part = commands.add_parser(
+        subparser = commands.add_parser(
             command.name, help=command.summary, description=command.summary, epilog=EXIT_CODES,
             formatter_class=Formatter,
         )  # fmt: skip
-        part.set_defaults(chosen=command)
+        subparser.set_defaults(chosen=command)
         if command.name in words:
-            command.add_arguments(part)
-            part.add_argument("--json", action="store_true", help="one JSON document on standard output")
+            command.add_arguments(subparser)
+            subparser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     return parser
 
 

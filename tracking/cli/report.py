@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracking.cli import audit, store_options
-from tracking.cli.command_type import WELL, WRONG, Answer, Command, Refused
+from tracking.cli.command_type import FAILURE, SUCCESS, Answer, Command, Refused
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracking.analysis.results import Runs
 
 
-ASKED = ("within", "over", "beside", "published", "stacks", "missing")  # tables that an option asks for
+OPTION_TABLES = ("within", "over", "beside", "published", "stacks", "missing")  # tables that an option asks for
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,10 +81,10 @@ def run(arguments: argparse.Namespace) -> Answer:
     except (ValueError, TrackingRefused) as error:
         raise Refused(str(error)) from error
     except TrackingUnavailable as error:
-        raise Refused(f"{error}. No report was written. {store_options.AGAIN}", WRONG) from error
+        raise Refused(f"{error}. No report was written. {store_options.RETRY_ADVICE}", FAILURE) from error
     except OSError as error:
-        words = f"{error.filename}: {error.strerror}. Next: give --out a folder that you can write to"
-        raise Refused(words) from error
+        message = f"{error.filename}: {error.strerror}. Next: give --out a folder that you can write to"
+        raise Refused(message) from error
 
 
 def _reference_only(arguments: argparse.Namespace) -> Answer:
@@ -92,19 +92,19 @@ def _reference_only(arguments: argparse.Namespace) -> Answer:
     from tracking.analysis.report import page
     from tracking.base.console import make_console
 
-    made = reference_tables.reference_tables(arguments.reference_only)
+    tables = reference_tables.reference_tables(arguments.reference_only)
     title = f"Published figures: {', '.join(dict.fromkeys(arguments.reference_only))}"
-    written = page.write_tables(title, made, arguments.out) if arguments.out else []
+    written = page.write_tables(title, tables, arguments.out) if arguments.out else []
 
     def show_tables() -> None:
         console = make_console()
-        for table in made:
+        for table in tables:
             console.print(table.rich())
         if written:
             console.print(f"written: {', '.join(map(str, written))}", soft_wrap=True)
 
-    document = {"tables": [page.plain_table(table) for table in made], "written": list(map(str, written))}
-    return Answer(WELL, document, show_tables)
+    document = {"tables": [page.plain_table(table) for table in tables], "written": list(map(str, written))}
+    return Answer(SUCCESS, document, show_tables)
 
 
 def _report(arguments: argparse.Namespace) -> Answer:
@@ -142,7 +142,7 @@ def _report(arguments: argparse.Namespace) -> Answer:
         console.print(f"attached to the run {document['attached']}", soft_wrap=True)
     roots = [arguments.runs_dir, *(Path(selector) for selector in arguments.selectors if Path(selector).is_dir())]
     document["check"] = audit.check(console, folder, roots) if arguments.check else None
-    return Answer(WRONG if arguments.check and document["check"]["differences"] else WELL, document)
+    return Answer(FAILURE if arguments.check and document["check"]["differences"] else SUCCESS, document)
 
 
 def _make(store: Runs, arguments: argparse.Namespace) -> Report:
@@ -154,22 +154,22 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
     base = base_of(arguments.over) if arguments.over else {}
 
     with _progress() as progress:
-        reading = progress.add_task("reading runs", total=None)
-        runs = store.find(arguments.selectors, lambda number: progress.update(reading, completed=number))
-        progress.update(reading, total=len(runs), completed=len(runs))
-        rest = progress.add_task("files, histories and figures", total=None)
-        selected = runs
+        reading_task = progress.add_task("reading runs", total=None)
+        runs = store.find(arguments.selectors, lambda number: progress.update(reading_task, completed=number))
+        progress.update(reading_task, total=len(runs), completed=len(runs))
+        figures_task = progress.add_task("files, histories and figures", total=None)
+        all_runs = runs
         runs, left_out = (runs, "") if arguments.with_neighbours else confounding.comparable(runs)
         by = axes_with(base, arguments.by, runs) if base else arguments.by
         made = report.make(
             store, arguments.selectors, runs, by, arguments.metric, arguments.with_missed,
-            lambda: progress.advance(rest),
+            lambda: progress.advance(figures_task),
         )  # fmt: skip
     report.add_asked(made, arguments.within, base)
     made.warnings += [left_out] if left_out else []
-    kept = {run.id for run in runs}
+    counted_ids = {run.id for run in runs}
     made.with_neighbours = arguments.with_neighbours
-    made.left_out += [(run, report.SHARED_MACHINE) for run in selected if run.id not in kept]
+    made.left_out += [(run, report.SHARED_MACHINE) for run in all_runs if run.id not in counted_ids]
     return made
 
 
@@ -178,15 +178,15 @@ def show(console: Console, made: Report, folder: Path, details: bool = False) ->
 
     The tables that an option asks for follow, or with `details` all tables.
     """
-    for searched in made.searched:
-        console.print(searched, markup=False, soft_wrap=True, style="bold")
+    for search_answer in made.searched:
+        console.print(search_answer, markup=False, soft_wrap=True, style="bold")
     for answer in made.answers:
         console.print(answer.headline, markup=False, soft_wrap=True, style="bold")
         if answer.beside:
             console.print(answer.beside, markup=False, soft_wrap=True)
     for warning in made.warnings:
         console.print(f"careful: {made.short(warning)}", markup=False, soft_wrap=True)
-    for table in [*made.rankings, *(table for table in made.others if details or table.kind in ASKED)]:
+    for table in [*made.rankings, *(table for table in made.others if details or table.kind in OPTION_TABLES)]:
         console.print(replace(table, title=made.short(table.title)).rich() if table.rows else table.note)
     if not details:
         console.print(f"more: {folder / 'report.html'}; --details prints all tables", soft_wrap=True)

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracking.cli.command_type import WELL, WRONG, Answer, Command, Refused
+from tracking.cli.command_type import FAILURE, SUCCESS, Answer, Command, Refused
 
 if TYPE_CHECKING:
     from conf.schema import StackConfig
@@ -22,9 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "names", nargs="*", metavar="STACK", help="names of stacks (default: all; with --remove: unused ones)"
     )
     add_config_dir(parser)
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--build", action="store_true", help="make environments and fetch images now, before a sweep")
-    what.add_argument("--remove", action="store_true", help="remove their environments; without a name, unused ones")
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--build", action="store_true", help="make environments and fetch images now, before a sweep")
+    action.add_argument("--remove", action="store_true", help="remove their environments; without a name, unused ones")
 
 
 def add_config_dir(parser: argparse.ArgumentParser) -> None:
@@ -43,18 +43,18 @@ def run(arguments: argparse.Namespace) -> Answer:
     from tracking.machine.environment import nvml
     from tracking.machine.stacks import declared, judge, make_all, uv_environment, verdict_table
 
-    every = declared(arguments.config_dir)
-    if unknown := [name for name in arguments.names if name not in every]:
-        raise Refused(f"{unknown[0]}: no such stack. Allowed: {', '.join(every)}")
-    selected = {name: every[name] for name in arguments.names or every}
+    stacks = declared(arguments.config_dir)
+    if unknown := [name for name in arguments.names if name not in stacks]:
+        raise Refused(f"{unknown[0]}: no such stack. Allowed: {', '.join(stacks)}")
+    selected = {name: stacks[name] for name in arguments.names or stacks}
     if arguments.remove:
-        return removed(uv_environment.unused(every.values()) if not arguments.names else digests(selected))
+        return remove_environments(uv_environment.unused(stacks.values()) if not arguments.names else digests(selected))
     if arguments.build:
         make_all(list(selected.values()), lambda words: print(words, flush=True))
     verdicts = [judge(stack, nvml.visible_gpus(), resolve=False) for stack in selected.values()]
-    rows = [row(stack, verdict) for stack, verdict in zip(selected.values(), verdicts, strict=True)]
-    unused = uv_environment.unused(every.values())
-    wrong = bool(arguments.names) and any(verdict.error for verdict in verdicts)
+    rows = [json_row(stack, verdict) for stack, verdict in zip(selected.values(), verdicts, strict=True)]
+    unused = uv_environment.unused(stacks.values())
+    has_error = bool(arguments.names) and any(verdict.error for verdict in verdicts)
 
     def show() -> None:
         from tracking.base.console import make_console
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> Answer:
             number = f"{len(unused)} environment{'s' if len(unused) > 1 else ''}"
             print(f"unused by declared stacks: {number}. Next: --remove, to remove unused ones")
 
-    return Answer(WRONG if wrong else WELL, {"stacks": rows, "unused": unused, "removed": []}, show)
+    return Answer(FAILURE if has_error else SUCCESS, {"stacks": rows, "unused": unused, "removed": []}, show)
 
 
 def digests(stacks: dict[str, StackConfig]) -> list[str]:
@@ -75,28 +75,28 @@ def digests(stacks: dict[str, StackConfig]) -> list[str]:
     return [environment.digest for environment in environments if environment]
 
 
-def removed(digests: list[str]) -> Answer:
+def remove_environments(digests: list[str]) -> Answer:
     """Remove the environments with these digests."""
     from tracking.machine.stacks import uv_environment
 
     for digest in digests:
         uv_environment.remove(digest)
         print(f"removed {uv_environment.root() / digest}")
-    return Answer(WELL, {"stacks": [], "unused": [], "removed": digests}, lambda: print(f"{len(digests)} removed"))
+    return Answer(SUCCESS, {"stacks": [], "unused": [], "removed": digests}, lambda: print(f"{len(digests)} removed"))
 
 
-def row(stack: StackConfig, verdict: Any) -> dict[str, Any]:
+def json_row(stack: StackConfig, verdict: Any) -> dict[str, Any]:
     from tracking.machine.stacks import container_images, uv_environment
 
     facts = {"stack": stack.name, "kind": stack.kind, "needs": verdict.needs, "found": verdict.facts}
     if stack.kind == "container" and not verdict.error:
         image = container_images.find(stack)
-        here = {"made": image is not None, "size_bytes": image.size_bytes if image else None}
-        return {**facts, "error": "", **here, "folder": str(container_images.store(stack))}
-    made = uv_environment.find(stack) if stack.kind == "uv" else None
-    size = made.size_bytes if made else None
-    folder = str(made.python.parents[2]) if made else None
-    return {**facts, "error": verdict.error, "made": made is not None, "size_bytes": size, "folder": folder}
+        image_facts = {"made": image is not None, "size_bytes": image.size_bytes if image else None}
+        return {**facts, "error": "", **image_facts, "folder": str(container_images.store(stack))}
+    environment = uv_environment.find(stack) if stack.kind == "uv" else None
+    size = environment.size_bytes if environment else None
+    folder = str(environment.python.parents[2]) if environment else None
+    return {**facts, "error": verdict.error, "made": environment is not None, "size_bytes": size, "folder": folder}
 
 
 STACKS = Command(

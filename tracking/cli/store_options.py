@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 RUNS_DIR = Path("runs")
-AGAIN = "Next: try again, or give --from-folders with --runs-dir"  # if a server does not answer
+RETRY_ADVICE = "Next: try again, or give --from-folders with --runs-dir"  # if a server does not answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,9 +34,9 @@ def open_runs(arguments: argparse.Namespace) -> Runs:
         return MlflowRuns(arguments.uri, arguments.runs_dir)
     if not arguments.runs_dir.is_dir() and arguments.runs_dir != RUNS_DIR:
         raise ValueError(f"--runs-dir {arguments.runs_dir}: no such folder. Next: give the one with the run folders")
-    return FolderRuns([arguments.runs_dir], _tell)
+    return FolderRuns([arguments.runs_dir], _print_note)
 
 
-def _tell(words: str) -> None:
+def _print_note(note: str) -> None:
     """Print a note on stderr, since standard output is for the answer, which may be JSON."""
-    print(printable(words), file=sys.stderr)
+    print(printable(note), file=sys.stderr)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tracking.base import secrets
 from tracking.base.safe_text import one_line
-from tracking.cli.command_type import WELL, WRONG, Answer, Command, Refused
+from tracking.cli.command_type import FAILURE, SUCCESS, Answer, Command, Refused
 from tracking.request.name_checks import check_uri
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ def run(arguments: argparse.Namespace) -> Answer:
         raise Refused(f"{roots}: no run found. Next: give your runs_dir")
     outcomes = sync.sync(folders, uri if arguments.to else None, show, ended=arguments.ended, again=arguments.again)
     complete = all(outcome.state == "complete" for outcome in outcomes)
-    return Answer(WELL if complete else WRONG, {"outcomes": [plain(outcome) for outcome in outcomes]})
+    return Answer(SUCCESS if complete else FAILURE, {"outcomes": [json_row(outcome) for outcome in outcomes]})
 
 
 def show(outcome: Outcome) -> None:
     print(one_line(f"{outcome.state}: {outcome.folder} {outcome.message}".strip()), flush=True)
 
 
-def plain(outcome: Outcome) -> dict[str, str]:
+def json_row(outcome: Outcome) -> dict[str, str]:
     return {
         "folder": str(outcome.folder),
         "state": outcome.state,

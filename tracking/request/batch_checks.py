@@ -19,11 +19,11 @@ def with_batch(config: RunConfig) -> RunConfig:
 def resolve_batch(config: RunConfig) -> int | None:
     """A device's batch size, from that of all devices if given; groups and sequences stay whole. Raises ConfigError."""
     key, size, devices = "global_batch_size", config.global_batch_size, config.world_size()
-    of_study = batch_of_study(config)
+    study_batch = batch_of_study(config)
     if size is None:
         if config.batch_size is not None or not config.model.global_batch:
-            return config.batch_size if of_study is None else of_study
-        key, size = "model.batch_size", config.model.batch_size if of_study is None else of_study
+            return config.batch_size if study_batch is None else study_batch
+        key, size = "model.batch_size", config.model.batch_size if study_batch is None else study_batch
     elif config.batch_size is not None:
         raise ConfigError(
             f"global_batch_size={size}: batch_size={config.batch_size} is given too. Next: give one of them"
@@ -32,8 +32,8 @@ def resolve_batch(config: RunConfig) -> int | None:
     if size < 1 or size % (devices * group * sequence):
         factors = f"{devices} devices" + (f" x groups of {group}" if group > 1 else "")
         factors += f" x sequences of {sequence}" if sequence > 1 else ""
-        near = devices * below(size // devices, group * sequence, config)
-        raise ConfigError(f"{key}={size}: not a multiple of {factors}. Next: give one, such as {near}")
+        suggestion = devices * largest_multiple(size // devices, group * sequence, config)
+        raise ConfigError(f"{key}={size}: not a multiple of {factors}. Next: give one, such as {suggestion}")
     return size // devices
 
 
@@ -61,18 +61,18 @@ def batch_of_study(config: RunConfig) -> int | None:
                 f"study.batch_factor={study.batch_factor:g}: times batch_size={config.model.batch_size} is below 1."
                 " Next: give a larger factor"
             )
-        return below(int(size), group * length_of_sequences(config), config)
-    by_model = any(isinstance(table, dict) for table in study.batch_size.values())
-    table = study.batch_size.get(config.model.name, {}) if by_model else study.batch_size
+        return largest_multiple(int(size), group * length_of_sequences(config), config)
+    is_by_model = any(isinstance(table, dict) for table in study.batch_size.values())
+    table = study.batch_size.get(config.model.name, {}) if is_by_model else study.batch_size
     if not table:
         return None
-    listed = {str(number): batch for number, batch in table.items()}.get(str(devices))
-    if not isinstance(listed, int) or isinstance(listed, bool) or listed < 1:
+    batch = {str(number): value for number, value in table.items()}.get(str(devices))
+    if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
         raise ConfigError(
             f"study.batch_size: has no batch size of model={config.model.name} for {devices} devices, only for"
             f" {', '.join(map(str, table))}. Next: add it, or leave these devices out"
         )
-    return listed
+    return batch
 
 
 def length_of_sequences(config: RunConfig) -> int:
@@ -80,15 +80,15 @@ def length_of_sequences(config: RunConfig) -> int:
     return max(1, config.dataset.sequence_length or 1) if config.model.global_batch else 1
 
 
-def below(size: int, whole: int, config: RunConfig) -> int:
-    """The largest multiple of `whole` (and of the micro-batch) up to `size`; at least one `whole`."""
+def largest_multiple(size: int, factor: int, config: RunConfig) -> int:
+    """The largest multiple of `factor` (and of the micro-batch) up to `size`; at least `factor`."""
     micro = config.model.hparams.get("micro_batch_size")
-    if config.model.global_batch and isinstance(micro, int) and 0 < micro <= size and micro % whole == 0:
-        whole = micro
-    return max(1, size // whole) * whole
+    if config.model.global_batch and isinstance(micro, int) and 0 < micro <= size and micro % factor == 0:
+        factor = micro
+    return max(1, size // factor) * factor
 
 
-def check_whose_batch(config: RunConfig) -> None:
+def check_device_batch(config: RunConfig) -> None:
     """Raise ConfigError for batch_size= of a `global_batch` model, whose batch size is that of all devices."""
     if config.model.global_batch and config.batch_size is not None:
         raise ConfigError(
@@ -101,8 +101,8 @@ def check_groups(batch_size: int, group_size: int) -> None:
     if group_size < 1:
         raise ConfigError(f"model.group_size={group_size}: must be above 0")
     if batch_size % group_size:
-        near = max(group_size, batch_size - batch_size % group_size)
+        suggestion = max(group_size, batch_size - batch_size % group_size)
         raise ConfigError(
             f"batch_size={batch_size}: not a multiple of model.group_size={group_size}, the samples that must stay"
-            f" together. Next: give a multiple of {group_size}, such as batch_size={near}"
+            f" together. Next: give a multiple of {group_size}, such as batch_size={suggestion}"
         )

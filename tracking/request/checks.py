@@ -11,13 +11,13 @@ from conf import instance_prices
 from conf.launch_options import InstanceConfig
 from conf.schema import LR_SCALING, ConfigError, RunConfig
 from tracking.base.installation import LAUNCH
-from tracking.request.batch_checks import check_groups, check_whose_batch, with_batch
+from tracking.request.batch_checks import check_device_batch, check_groups, with_batch
 from tracking.request.closed_rules import check_target_set
 from tracking.request.evaluation_checks import check_evaluation
 from tracking.request.gpu_memory import check_memory
 from tracking.request.metric_checks import check_best, check_directions, check_target
 from tracking.request.name_checks import check_names, check_secrets, check_text
-from tracking.request.node_options import VisibleGpu, check_nodes, resolve_at_once, resolve_gpus
+from tracking.request.node_options import VisibleGpu, check_nodes, resolve_gpus, resolve_jobs_at_once
 from tracking.request.output_checks import check_alert, check_profile, check_save_model
 from tracking.request.program_command import check_program, check_seed
 from tracking.request.search_options import check_search
@@ -72,11 +72,11 @@ def resolve_price(config: RunConfig) -> InstanceConfig:
 
     price_per_gpu_hour charges only for the GPUs that the run uses. Raises ConfigError.
     """
-    most = instance_prices.num_gpus(config.instance.name)
-    if most is not None and config.num_gpus() > most:
+    max_gpus = instance_prices.num_gpus(config.instance.name)
+    if max_gpus is not None and config.num_gpus() > max_gpus:
         raise ConfigError(
-            f"gpus={config.num_gpus()}: instance={config.instance.name} has {most} GPUs. Next: give gpus={most}, or"
-            " another instance"
+            f"gpus={config.num_gpus()}: instance={config.instance.name} has {max_gpus} GPUs. Next: give"
+            f" gpus={max_gpus}, or another instance"
         )
     price, key, per_gpu = config.price_per_hour, "price_per_hour", config.price_per_gpu_hour
     if per_gpu is not None:
@@ -94,19 +94,19 @@ def resolve_price(config: RunConfig) -> InstanceConfig:
 
 def resolve_checkpoints(config: RunConfig) -> int | None:
     """checkpoint_every_epochs; default with cluster.max_requeues: 1, so that a run can continue when queued again."""
-    every = config.checkpoint_every_epochs
+    epochs = config.checkpoint_every_epochs
     by_steps = config.checkpoint_every_steps is not None
-    if every is not None or by_steps or not config.cluster.max_requeues or config.is_program():
-        return every
+    if epochs is not None or by_steps or not config.cluster.max_requeues or config.is_program():
+        return epochs
     return None if config.max_epochs == 1 else 1
 
 
 def check_counts(config: RunConfig) -> None:
-    above_zero = (
+    positive = (
         "cpu_processes", "batch_size", "max_epochs", "limit_train_batches", "log_every_n_steps",
         "checkpoint_every_epochs", "checkpoint_every_steps", "timeout_sec",
     )  # fmt: skip
-    for key in above_zero:
+    for key in positive:
         value = getattr(config, key)
         if value is not None and value <= 0:
             raise ConfigError(f"{key}={value}: must be above 0")
@@ -160,10 +160,11 @@ def check_optimizer(config: RunConfig) -> None:
 
 
 def check_dataset(config: RunConfig) -> None:
-    known = sorted(config.model.targets)
-    if config.dataset.name not in known:
+    allowed = sorted(config.model.targets)
+    if config.dataset.name not in allowed:
         raise ConfigError(
-            f"dataset={config.dataset.name}: model={config.model.name} cannot train on it. Allowed: {', '.join(known)}"
+            f"dataset={config.dataset.name}: model={config.model.name} cannot train on it. Allowed:"
+            f" {', '.join(allowed)}"
         )
     if config.dataset.max_image_pixels is not None and config.dataset.max_image_pixels <= 0:
         raise ConfigError(f"dataset.max_image_pixels={config.dataset.max_image_pixels}: must be above 0")
@@ -172,8 +173,8 @@ def check_dataset(config: RunConfig) -> None:
 def check_surroundings(config: RunConfig) -> None:
     if config.instance.price_per_hour is not None and config.instance.price_per_hour < 0:
         raise ConfigError(f"price_per_hour={config.instance.price_per_hour}: must not be negative")
-    if (grams := config.instance.carbon_g_per_kwh) is not None and grams < 0:
-        raise ConfigError(f"instance.carbon_g_per_kwh={grams:g}: must not be negative")
+    if (carbon := config.instance.carbon_g_per_kwh) is not None and carbon < 0:
+        raise ConfigError(f"instance.carbon_g_per_kwh={carbon:g}: must not be negative")
     if config.instance.currency != "USD":
         raise ConfigError(
             f"instance.currency={config.instance.currency}: costs are reported in USD. Next: convert price_per_hour,"
@@ -200,11 +201,11 @@ def check_job(
     check_study(config.study, overrides, params)
     check_data(config)
     try:
-        check_whose_batch(config)
+        check_device_batch(config)
         checked = check_run(config, gpus)
         check_seed(config, overrides)
         check_search(checked, overrides, gpus)
-        checked.sweep.jobs_at_once = resolve_at_once(checked, overrides, gpus)
+        checked.sweep.jobs_at_once = resolve_jobs_at_once(checked, overrides, gpus)
         return checked
     except ConfigError as error:
         if not config.study.smaller:

@@ -10,7 +10,7 @@ from conf.schema import ConfigError, RunConfig
 
 # Dataset of the targets by model, and the number that the learning rate must be a multiple of (None: any rate).
 # Source: github.com/mlcommons/logging, mlperf_logging/compliance_checker/training_0.7.0.
-CLOSED: Mapping[str, tuple[str, float | None]] = {
+CLOSED_DATA: Mapping[str, tuple[str, float | None]] = {
     "resnet50": ("imagenet", 0.001),
     "ssd": ("coco", None),
     "maskrcnn": ("coco", 0.02),
@@ -35,21 +35,21 @@ def check_target_set(config: RunConfig) -> None:
     if not config.target_set:
         return
     name = f"target_set={config.target_set}"
-    if config.model.name not in CLOSED:
-        raise ConfigError(f"{name}: has no targets for model={config.model.name}. Allowed: {', '.join(CLOSED)}")
-    dataset, multiple = CLOSED[config.model.name]
+    if config.model.name not in CLOSED_DATA:
+        raise ConfigError(f"{name}: has no targets for model={config.model.name}. Allowed: {', '.join(CLOSED_DATA)}")
+    dataset, lr_multiple = CLOSED_DATA[config.model.name]
     if config.dataset.name != dataset:
         raise ConfigError(
             f"{name}: the targets of model={config.model.name} are on {dataset}, not {config.dataset.name}. Next: give"
             f" dataset={dataset}, or leave the target set out"
         )
-    if multiple is not None and not is_whole(config.learning_rate() / multiple):
+    if lr_multiple is not None and not is_whole(config.learning_rate() / lr_multiple):
         raise ConfigError(
             f"{name}: the learning rate after scaling is {config.learning_rate():g}. Allowed: a multiple of"
-            f" {multiple:g}. Next: give another batch_size or model.optimizer.lr"
+            f" {lr_multiple:g}. Next: give another batch_size or model.optimizer.lr"
         )
-    for key, value, holds, allowed in rules(config):
-        if not holds:
+    for key, value, is_allowed, allowed in rules(config):
+        if not is_allowed:
             raise ConfigError(
                 f"{key}={value}: breaks the rules of {name}. Allowed: {allowed}. Next: give that, or leave the target"
                 " set out"
@@ -58,36 +58,36 @@ def check_target_set(config: RunConfig) -> None:
 
 def rules(config: RunConfig) -> list[tuple[str, Any, bool, str]]:
     """Key, value, whether it is allowed, and what is allowed, for each hyperparameter that the rules limit."""
-    hparams, hparam = config.model.hparams, "model.hparams."
+    hparams, prefix = config.model.hparams, "model.hparams."
     network = NETWORKS[config.model.name]
-    limits = [(hparam + key, hparams.get(key), hparams.get(key) == value, str(value)) for key, value in network.items()]
+    limits = [(prefix + key, hparams.get(key), hparams.get(key) == value, str(value)) for key, value in network.items()]
     if config.model.name in ("transformer", "gnmt"):
         return limits
     if config.model.name == "resnet50":
         decay, end = config.model.optimizer.weight_decay, hparams.get("end_learning_rate")
         power = hparams.get("decay_power")
-        doubled = decay > 0 and is_whole(math.log2(decay / BASE_WEIGHT_DECAY))
+        is_power_of_2 = decay > 0 and is_whole(math.log2(decay / BASE_WEIGHT_DECAY))
         return [
             *limits,
-            ("model.optimizer.weight_decay", decay, doubled, f"{BASE_WEIGHT_DECAY} times a power of 2"),
-            (f"{hparam}end_learning_rate", end, end == END_LEARNING_RATE, str(END_LEARNING_RATE)),
-            (f"{hparam}decay_power", power, power is not None, "a number"),
+            ("model.optimizer.weight_decay", decay, is_power_of_2, f"{BASE_WEIGHT_DECAY} times a power of 2"),
+            (f"{prefix}end_learning_rate", end, end == END_LEARNING_RATE, str(END_LEARNING_RATE)),
+            (f"{prefix}decay_power", power, power is not None, "a number"),
         ]
     if config.model.name == "ssd":
         epochs, steps = hparams["decay_epochs"], hparams["warmup_steps"]
-        tenths = len(epochs) == 2 and all(
-            is_whole(epoch / whole * 10) for epoch, whole in zip(epochs, (40, 50), strict=True)
+        are_multiples = len(epochs) == 2 and all(
+            is_whole(epoch / published * 10) for epoch, published in zip(epochs, (40, 50), strict=True)
         )
         return [
             *limits,
-            (f"{hparam}decay_epochs", epochs, tenths, "two epochs: multiples of 4 and of 5"),
-            (f"{hparam}warmup_steps", steps, steps >= 1, "1 or more"),
+            (f"{prefix}decay_epochs", epochs, are_multiples, "two epochs: multiples of 4 and of 5"),
+            (f"{prefix}warmup_steps", steps, steps >= 1, "1 or more"),
         ]
     epochs, proposals = hparams["decay_epochs"], hparams["num_proposals"]
     return [
         *limits,
-        (f"{hparam}decay_epochs", epochs, len(epochs) == 2, "two epochs"),
-        (f"{hparam}num_proposals", proposals, is_whole(proposals / PROPOSALS), f"a multiple of {PROPOSALS:,}"),
+        (f"{prefix}decay_epochs", epochs, len(epochs) == 2, "two epochs"),
+        (f"{prefix}num_proposals", proposals, is_whole(proposals / PROPOSALS), f"a multiple of {PROPOSALS:,}"),
     ]
 
 

@@ -15,15 +15,15 @@ from conf.schema import ConfigError, RunConfig
 from tracking.request.node_options import VisibleGpu
 from tracking.request.strategy_checks import STRATEGIES
 
-MODULE = "trainers.models.gpt:"  # prefix of the workloads with known shapes
-FLOAT, HALF = 4, 2  # bytes
-MOST_LOGITS = 2**30  # in a chunk: trainers.models.gpt.cross_entropy
-MOST_GPUS = 4096
+WORKLOAD_PREFIX = "trainers.models.gpt:"  # prefix of the workloads with known shapes
+FP32_SIZE, FP16_SIZE = 4, 2  # bytes
+MAX_LOGITS = 2**30  # in a chunk: trainers.models.gpt.cross_entropy
+MAX_GPUS = 4096
 SEQUENCE_LENGTH = 1024  # default of dataset.sequence_length
-FREE = 0.95  # usable share of a GPU's memory; CUDA and the allocator's fragmentation take the rest
+USABLE_SHARE = 0.95  # usable share of a GPU's memory; CUDA and the allocator's fragmentation take the rest
 
 
-class Kept(NamedTuple):
+class SavedValues(NamedTuple):
     """Values that a layer keeps for a token, as multiples of its width, its shared (key and value) width and its
     hidden units."""
 
@@ -32,9 +32,9 @@ class Kept(NamedTuple):
     hidden: float
 
 
-COMPILED = {"gpt": Kept(10, 0, 2), "llama": Kept(6, 3, 3)}
-EAGER = {"gpt": Kept(20, 0, 2), "llama": Kept(12, 3, 4)}
-SPARED = 0.5  # saved multiples of width and hidden units: in fp8 a product keeps its inputs in half the bytes
+SAVED_COMPILED = {"gpt": SavedValues(10, 0, 2), "llama": SavedValues(6, 3, 3)}
+SAVED_EAGER = {"gpt": SavedValues(20, 0, 2), "llama": SavedValues(12, 3, 4)}
+FP8_SAVING = 0.5  # saved multiples of width and hidden units: in fp8 a product keeps its inputs in half the bytes
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Shapes:
 
 
 @dataclass(frozen=True)
-class Needed:
+class Memory:
     """Bytes on a GPU, by purpose."""
 
     parameters: float
@@ -81,7 +81,7 @@ def shapes_of(hparams: Mapping[str, Any], vocabulary: int) -> Shapes:
     return Shapes(hparams["layers"], width, layer, vocabulary * width, hidden, shared, vocabulary, architecture)
 
 
-def needed(config: RunConfig, strategy: str, num_gpus: int, tokens: int | None = None) -> Needed | None:
+def estimated_memory(config: RunConfig, strategy: str, num_gpus: int, tokens: int | None = None) -> Memory | None:
     """Bytes of a GPU at the peak of a step; None if the model's shapes are not known or an option is missing.
 
     `tokens` are those of a GPU in a step; default: its share of the batch.
@@ -91,60 +91,65 @@ def needed(config: RunConfig, strategy: str, num_gpus: int, tokens: int | None =
     try:
         shapes = shapes_of(hparams, vocabulary)
         tokens = tokens or config.samples_per_step() // num_gpus
-        kept = (COMPILED if config.compiled() else EAGER)[shapes.architecture]
+        saved = (SAVED_COMPILED if config.compiled() else SAVED_EAGER)[shapes.architecture]
         if config.precision.name == "fp8":
-            kept = Kept(kept.width - SPARED, kept.shared, kept.hidden - SPARED)
-        unit = FLOAT if config.precision.name in ("fp32", "tf32") else HALF
-        return _needed(shapes, hparams, tokens, strategy, num_gpus, unit, kept)
+            saved = SavedValues(saved.width - FP8_SAVING, saved.shared, saved.hidden - FP8_SAVING)
+        itemsize = FP32_SIZE if config.precision.name in ("fp32", "tf32") else FP16_SIZE
+        return _estimated(shapes, hparams, tokens, strategy, num_gpus, itemsize, saved)
     except (KeyError, TypeError, ZeroDivisionError):
         return None
 
 
-def _needed(
-    shapes: Shapes, hparams: Mapping[str, Any], tokens: int, strategy: str, num_gpus: int, unit: int, of_layer: Kept
-) -> Needed:
+def _estimated(
+    shapes: Shapes,
+    hparams: Mapping[str, Any],
+    tokens: int,
+    strategy: str,
+    num_gpus: int,
+    itemsize: int,
+    saved: SavedValues,
+) -> Memory:
     parts = num_gpus if strategy == "fsdp" else 1
     weights = shapes.matrices + 2 * shapes.table
-    kept = FLOAT * weights / parts
-    optimizer = FLOAT * (shapes.matrices + 4 * shapes.table) / parts
-    micro = max(1, min(hparams["micro_batch_size"], tokens))
-    accumulates = tokens > micro  # Gradients of earlier micro-batches exist beside the next one's activations.
-    again = hparams["activation_checkpointing"]
-    activations = _activations(shapes, micro, again, unit, of_layer)
-    copies = _gathered(shapes, parts, unit) if parts > 1 else _copied(shapes, num_gpus, again, unit)
-    in_loss = activations + _loss(shapes, micro, unit)
-    in_step = _orthogonalising(shapes, num_gpus, parts)
+    parameters = FP32_SIZE * weights / parts
+    optimizer = FP32_SIZE * (shapes.matrices + 4 * shapes.table) / parts
+    micro_batch = max(1, min(hparams["micro_batch_size"], tokens))
+    # At the loss, gradients exist only of earlier micro-batches.
+    gradients_at_loss = parameters if tokens > micro_batch else 0.0
+    checkpointing = hparams["activation_checkpointing"]
+    activations = _activations(shapes, micro_batch, checkpointing, itemsize, saved)
+    copies = _gathered(shapes, parts, itemsize) if parts > 1 else _copied(shapes, num_gpus, checkpointing, itemsize)
+    loss_bytes = activations + _loss(shapes, micro_batch, itemsize)
+    step_bytes = _orthogonalising(shapes, num_gpus, parts)
     # Two candidates for the peak: the loss, with all activations, and the end of a step, with all gradients.
-    at_loss = (kept if accumulates else 0.0) + in_loss
-    at_end = kept + in_step
-    if at_loss >= at_end:
-        return Needed(kept, kept if accumulates else 0.0, optimizer, in_loss, copies)
-    return Needed(kept, kept, optimizer, in_step, copies)
+    if gradients_at_loss + loss_bytes >= parameters + step_bytes:
+        return Memory(parameters, gradients_at_loss, optimizer, loss_bytes, copies)
+    return Memory(parameters, parameters, optimizer, step_bytes, copies)
 
 
-def _activations(shapes: Shapes, tokens: int, again: bool, unit: int, kept: Kept) -> float:
-    """Bytes of activations of all layers; with `again` (checkpointing): their inputs, and one whole layer."""
-    of_layer = (kept.width + kept.shared * shapes.shared) * shapes.width + kept.hidden * shapes.hidden_units
-    between = 2 * shapes.width
-    of_all = shapes.layers * between + of_layer if again else shapes.layers * of_layer
-    return unit * tokens * of_all
+def _activations(shapes: Shapes, tokens: int, checkpointing: bool, itemsize: int, saved: SavedValues) -> float:
+    """Bytes of activations of all layers; with `checkpointing`: their inputs, and one whole layer."""
+    layer_values = (saved.width + saved.shared * shapes.shared) * shapes.width + saved.hidden * shapes.hidden_units
+    layer_inputs = 2 * shapes.width
+    all_values = shapes.layers * layer_inputs + layer_values if checkpointing else shapes.layers * layer_values
+    return itemsize * tokens * all_values
 
 
-def _loss(shapes: Shapes, tokens: int, unit: int) -> float:
+def _loss(shapes: Shapes, tokens: int, itemsize: int) -> float:
     """Bytes of a chunk of logits and their gradients, and of the head's gradient with the product added to it."""
-    logits = min(tokens * shapes.vocabulary, MOST_LOGITS)
-    return 2 * unit * logits + (2 * FLOAT + unit) * shapes.table + 2 * unit * tokens * shapes.width
+    logits = min(tokens * shapes.vocabulary, MAX_LOGITS)
+    return 2 * itemsize * logits + (2 * FP32_SIZE + itemsize) * shapes.table + 2 * itemsize * tokens * shapes.width
 
 
-def _gathered(shapes: Shapes, parts: int, unit: int) -> float:
+def _gathered(shapes: Shapes, parts: int, itemsize: int) -> float:
     """Bytes of gathered weights: embedding, head, and three layers (one computing, one arriving, one leaving)."""
-    return unit * (2 * shapes.table + 3 * shapes.layer) + FLOAT * shapes.layer * (1 + 1 / parts)
+    return itemsize * (2 * shapes.table + 3 * shapes.layer) + FP32_SIZE * shapes.layer * (1 + 1 / parts)
 
 
-def _copied(shapes: Shapes, num_gpus: int, again: bool, unit: int) -> float:
+def _copied(shapes: Shapes, num_gpus: int, checkpointing: bool, itemsize: int) -> float:
     """Bytes of weights in 16 bits, which stay for the backward pass, and of the exchange's buffer."""
-    narrow = 0.0 if unit == FLOAT else unit * (shapes.layer if again else shapes.matrices)
-    return narrow + (FLOAT * (shapes.matrices + 2 * shapes.table) if num_gpus > 1 else 0.0)
+    narrow_copies = 0.0 if itemsize == FP32_SIZE else itemsize * (shapes.layer if checkpointing else shapes.matrices)
+    return narrow_copies + (FP32_SIZE * (shapes.matrices + 2 * shapes.table) if num_gpus > 1 else 0.0)
 
 
 def _orthogonalising(shapes: Shapes, num_gpus: int, parts: int) -> float:
@@ -154,24 +159,24 @@ def _orthogonalising(shapes: Shapes, num_gpus: int, parts: int) -> float:
         return 10.0 * 2 * matrix
     hidden = (3 if shapes.architecture == "llama" else 2) * matrix  # They have the same shape and are stacked.
     largest = max(hidden, shapes.layer - hidden) * shapes.layers / num_gpus
-    return 10.0 * largest + HALF * shapes.matrices
+    return 10.0 * largest + FP16_SIZE * shapes.matrices
 
 
-def fewest(config: RunConfig, memory: float) -> int | None:
+def fewest_gpus(config: RunConfig, memory: float) -> int | None:
     """The fewest GPUs that divide the batch's sequences and that a sharded training fits on; None if it never fits."""
     sequences = config.samples_per_step() // sequence_length(config)
-    for number in range(2, MOST_GPUS + 1):
-        need = needed(config, "fsdp", number) if sequences % number == 0 else None
-        if need is not None and need.total <= FREE * memory:
+    for number in range(2, MAX_GPUS + 1):
+        estimate = estimated_memory(config, "fsdp", number) if sequences % number == 0 else None
+        if estimate is not None and estimate.total <= USABLE_SHARE * memory:
             return number
     return None
 
 
-def fewest_of_another_batch(config: RunConfig, memory: float) -> int | None:
+def fewest_gpus_of_a_sequence(config: RunConfig, memory: float) -> int | None:
     """The fewest GPUs that a sharded training fits on with one sequence on each; None if it never fits."""
-    for number in range(2, MOST_GPUS + 1):
-        need = needed(config, "fsdp", number, sequence_length(config))
-        if need is not None and need.total <= FREE * memory:
+    for number in range(2, MAX_GPUS + 1):
+        estimate = estimated_memory(config, "fsdp", number, sequence_length(config))
+        if estimate is not None and estimate.total <= USABLE_SHARE * memory:
             return number
     return None
 
@@ -180,36 +185,36 @@ def sequence_length(config: RunConfig) -> int:
     return config.dataset.sequence_length or SEQUENCE_LENGTH
 
 
-def words(config: RunConfig) -> str:
+def memory_words(config: RunConfig) -> str:
     """The estimated memory as text, for the run's strategy and the other one; empty if it is not known."""
-    if not known(config):
+    if not is_known(config):
         return ""
-    number, estimate = config.world_size(), needed(config, config.strategy, config.world_size())
+    number, estimate = config.world_size(), estimated_memory(config, config.strategy, config.world_size())
     if estimate is None:
         return ""
     others = [strategy for strategy in STRATEGIES if strategy != config.strategy and number > 1]
-    alternatives = "".join(f"; {strategy}: {needed(config, strategy, number)}" for strategy in others)
+    alternatives = "".join(f"; {strategy}: {estimated_memory(config, strategy, number)}" for strategy in others)
     return f"{estimate} by strategy={config.strategy}{alternatives}"
 
 
-def known(config: RunConfig) -> bool:
-    return config.model.workload.startswith(MODULE) and config.on_gpu()
+def is_known(config: RunConfig) -> bool:
+    return config.model.workload.startswith(WORKLOAD_PREFIX) and config.on_gpu()
 
 
 def check_memory(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
     """Raise ConfigError if the training does not fit on the chosen GPUs. It names the fewest that it fits on."""
     sizes = [size for gpu in config.chosen(gpus) if (size := getattr(gpu, "memory_bytes", None))]
-    estimate = needed(config, config.strategy, config.world_size()) if known(config) and sizes else None
+    estimate = estimated_memory(config, config.strategy, config.world_size()) if is_known(config) and sizes else None
     if estimate is None or estimate.total <= min(sizes):
         return
     memory = min(sizes)
-    sharded = needed(config, "fsdp", config.world_size()) if config.world_size() > 1 else None
+    sharded = estimated_memory(config, "fsdp", config.world_size()) if config.world_size() > 1 else None
     hparams = config.model.hparams
-    if config.strategy != "fsdp" and sharded is not None and sharded.total <= FREE * memory:
+    if config.strategy != "fsdp" and sharded is not None and sharded.total <= USABLE_SHARE * memory:
         advice = f"give strategy=fsdp, which takes {sharded.total / 1e9:,.1f} GB"
-    elif number := fewest(config, memory):
+    elif number := fewest_gpus(config, memory):
         advice = f"give strategy=fsdp on {number} such GPUs, the fewest that it fits on"
-    elif number := fewest_of_another_batch(config, memory):
+    elif number := fewest_gpus_of_a_sequence(config, memory):
         batch = number * sequence_length(config)
         advice = f"give strategy=fsdp on {number} such GPUs, the fewest that it fits on, with global_batch_size={batch}"
     elif not hparams["activation_checkpointing"]:

@@ -17,12 +17,12 @@ def check_directions(config: RunConfig) -> None:
         declared = config.declared()
     except ValueError as error:
         raise ConfigError(f"model.metrics.{error}") from None
-    for name, way in directions_of(targets).items():
-        if declared.get(name, way) != way:
-            form = "a number" if way == LOWER else "<=NUMBER"
+    for name, direction in directions_of(targets).items():
+        if declared.get(name, direction) != direction:
+            suggestion = "a number" if direction == LOWER else "<=NUMBER"
             raise ConfigError(
-                f"target={text(targets[name])}: implies that {way} is better of {name}, but {declared[name]} is"
-                f" declared. Next: give {form}, or declare {way}"
+                f"target={text(targets[name])}: implies that {direction} is better of {name}, but {declared[name]} is"
+                f" declared. Next: give {suggestion}, or declare {direction}"
             )
 
 
@@ -55,11 +55,11 @@ def check_target(config: RunConfig) -> None:
 
 def check_best(config: RunConfig) -> None:
     """Raise ConfigError for save_model=best if neither a target nor a declaration says which evaluation is better."""
-    first = next(iter(config.model.metrics), "")
-    if config.save_model == "best" and not config.targets() and first not in config.directions():
-        how = f"metrics: {{{first or 'METRIC'}: lower}} or {{{first or 'METRIC'}: higher}}"
+    first_metric = next(iter(config.model.metrics), "")
+    if config.save_model == "best" and not config.targets() and first_metric not in config.directions():
+        declaration = f"metrics: {{{first_metric or 'METRIC'}: lower}} or {{{first_metric or 'METRIC'}: higher}}"
         raise ConfigError(
             f"save_model=best: dataset={config.dataset.name} has no target, and nothing says whether lower or higher is"
-            f" better of {first or 'any metric'}. Next: declare it in the model's YAML ({how}), or give"
+            f" better of {first_metric or 'any metric'}. Next: declare it in the model's YAML ({declaration}), or give"
             " save_model=final"
         )

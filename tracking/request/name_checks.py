@@ -13,26 +13,26 @@ from tracking.base.safe_text import breaks_a_line, one_line
 from tracking.base.secrets import MIN_CHARS, REDACTED, URL_PASSWORD, is_secret_name, redact, strip_credentials
 
 MAX_NAME = 40  # characters: a folder's name, of 255 bytes, has four such parts, a time, and the swept values
-NAME = rf"[\w+-][\w.+-]{{0,{MAX_NAME - 1}}}"
-MAX_SHOWN = 200  # characters of a refused value in its message
+NAME_PATTERN = rf"[\w+-][\w.+-]{{0,{MAX_NAME - 1}}}"
+MAX_SHOWN_CHARS = 200  # characters of a refused value in its message
 MAX_EXPERIMENT = 500  # characters, MLflow's limit
-REGISTERED = r"[A-Za-z0-9][\w. -]{0,249}"  # stricter than MLflow: quotes would break the filter of a search
+MODEL_NAME_PATTERN = r"[A-Za-z0-9][\w. -]{0,249}"  # stricter than MLflow: quotes would break the filter of a search
 # Metrics of scripts, programs and logs may not have these names.
-MEASURED_NAMES = (quantities.TARGET_REACHED, quantities.WORLD_SIZE)
+RESERVED_NAMES = (quantities.TARGET_REACHED, quantities.WORLD_SIZE)
 URI_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql")
 
 
-def is_measured(metric: str) -> bool:
+def is_reserved(metric: str) -> bool:
     """Whether a metric of this name is timetrial's own."""
-    return metric.startswith(quantities.RESERVED) or metric in MEASURED_NAMES
+    return metric.startswith(quantities.RESERVED) or metric in RESERVED_NAMES
 
 
 def check_names(config: RunConfig) -> None:
     """Raise ConfigError for wrong names, and for options that an empty shell variable left empty."""
     for key, value in {"resume": config.resume, "sweep.resume": config.sweep.resume}.items():
         if value is not None and not value.strip():
-            what = "folder of the interrupted run" if key == "resume" else "id of the sweep"
-            raise ConfigError(f"{key}=: is empty. Next: give the {what}, or leave {key} out for a new run")
+            expected = "folder of the interrupted run" if key == "resume" else "id of the sweep"
+            raise ConfigError(f"{key}=: is empty. Next: give the {expected}, or leave {key} out for a new run")
     if config.trust and not (config.resume or config.sweep.resume):
         raise ConfigError(
             "trust=true: has no effect without resume= or sweep.resume=. Next: give one of them, or leave it out"
@@ -51,7 +51,7 @@ def check_names(config: RunConfig) -> None:
 
 
 def check_name(key: str, name: str) -> None:
-    if not re.fullmatch(NAME, name, re.ASCII):
+    if not re.fullmatch(NAME_PATTERN, name, re.ASCII):
         raise ConfigError(
             f"{key}={one_line(name)}: cannot name folders and runs. Allowed: 1 to {MAX_NAME} ASCII letters, digits,"
             " dots, dashes and underscores, the first not a dot"
@@ -75,7 +75,7 @@ def check_runs_dir(runs_dir: str) -> None:
 
 def check_registered_name(config: RunConfig) -> None:
     name = config.register_model
-    if name is not None and not (re.fullmatch(REGISTERED, name, re.ASCII) and name == name.strip()):
+    if name is not None and not (re.fullmatch(MODEL_NAME_PATTERN, name, re.ASCII) and name == name.strip()):
         raise ConfigError(
             f"register_model={name}: cannot name a model in MLflow. Allowed: 1 to 250 ASCII letters, digits, dots,"
             " dashes, underscores and spaces, the first a letter or a digit"
@@ -85,21 +85,21 @@ def check_registered_name(config: RunConfig) -> None:
 def check_text(key: str, value: Any) -> None:
     """Raise ConfigError for a control character in a key or a value: options become lines of scripts and tables."""
     if isinstance(value, dict | list):
-        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
             check_text(f"a key of {key}", name)
-            check_text(f"{key}.{name}" if key else str(name), inner)
-    elif isinstance(value, str) and (control := breaks_a_line(value)):
-        shown = repr(value if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]}...")
+            check_text(f"{key}.{name}" if key else str(name), item)
+    elif isinstance(value, str) and (character := breaks_a_line(value)):
+        excerpt = repr(value if len(value) <= MAX_SHOWN_CHARS else f"{value[:MAX_SHOWN_CHARS]}...")
         raise ConfigError(
-            f"{key}={shown}: contains a control character ({control!r}). Next: give one line of text without any"
+            f"{key}={excerpt}: contains a control character ({character!r}). Next: give one line of text without any"
         )
 
 
 def check_secrets(key: str, value: Any) -> None:
     """Raise ConfigError for a secret in an option: run folders, MLflow and the terminal show options to everybody."""
     if isinstance(value, dict | list):
-        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            check_secrets(f"{key}.{name}" if key else str(name), inner)
+        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+            check_secrets(f"{key}.{name}" if key else str(name), item)
     if not isinstance(value, str):
         return
     name = key.rpartition(".")[2]
@@ -119,21 +119,21 @@ def check_secrets(key: str, value: Any) -> None:
 
 def check_uri(uri: str, option: str = "tracking.uri") -> None:
     """Raise ConfigError for an address that MLflow cannot use, or one with a password; `option` names it."""
-    bare = strip_credentials(uri)
-    in_query = any(is_secret_name(name) for name, _ in parse_qsl(urlsplit(uri).query))
-    if URL_PASSWORD.search(uri) or in_query or (bare != uri and bare.startswith("http")):
+    public_uri = strip_credentials(uri)
+    has_secret_in_query = any(is_secret_name(name) for name, _ in parse_qsl(urlsplit(uri).query))
+    if URL_PASSWORD.search(uri) or has_secret_in_query or (public_uri != uri and public_uri.startswith("http")):
         raise ConfigError(
             f"{option}={REDACTED}: contains a password, which run folders would keep. Next: give it in"
             " MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or the whole address in MLFLOW_TRACKING_URI"
         )
     if urlsplit(uri).scheme.split("+")[0] not in URI_SCHEMES:
         raise ConfigError(
-            f"{option}={bare}: not a tracking server (MLflow no longer keeps runs in plain folders). Allowed:"
+            f"{option}={public_uri}: not a tracking server (MLflow no longer keeps runs in plain folders). Allowed:"
             " sqlite:///FILE, http(s)://HOST:PORT or a database's address"
         )
     if folder := database_folder(uri):
         raise ConfigError(
-            f"{option}={bare}: {folder} is a folder. Next: give the database's file, as in {bare}/mlflow.db"
+            f"{option}={public_uri}: {folder} is a folder. Next: give the database's file, as in {public_uri}/mlflow.db"
         )
 
 

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from conf.launch_options import KINDS, MIRRORS, ClusterConfig
 from conf.schema import ConfigError, RunConfig
 
-TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)|(\d+)")  # days, hours, minutes, seconds; or minutes alone
-SHARED = "sweep.jobs_at_once="  # prefix of the tag `neighbours` of a run beside other jobs of its sweep
-THREADS_A_JOB = 2  # at least, which is one core
-ADDRESS = re.compile(r"(?P<host>[^:\s/]+):(?P<port>\d{1,5})")
+TIME_PATTERN = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)|(\d+)")  # days, hours, minutes, seconds; or minutes alone
+JOBS_AT_ONCE = "sweep.jobs_at_once="  # prefix of the tag `neighbours` of a run beside other jobs of its sweep
+MIN_THREADS_PER_JOB = 2  # one core
+ADDRESS_PATTERN = re.compile(r"(?P<host>[^:\s/]+):(?P<port>\d{1,5})")
 
 
 class VisibleGpu(Protocol):
@@ -29,7 +29,7 @@ class VisibleGpu(Protocol):
 
 def address(rendezvous: str) -> tuple[str, int]:
     """Host and port of HOST:PORT. Raises ConfigError."""
-    match = ADDRESS.fullmatch(rendezvous)
+    match = ADDRESS_PATTERN.fullmatch(rendezvous)
     if not match or not 1024 <= int(match["port"]) < 65536:
         raise ConfigError(
             f"rendezvous={rendezvous}: not an address. Allowed: HOST:PORT of node_rank=0, as the other nodes reach it,"
@@ -39,14 +39,14 @@ def address(rendezvous: str) -> tuple[str, int]:
 
 
 def resolve_gpus(
-    requested: Any, gpus: Sequence[VisibleGpu], cpu_processes: int, elsewhere: bool = False
+    requested: Any, gpus: Sequence[VisibleGpu], cpu_processes: int, on_cluster: bool = False
 ) -> int | list[int]:
     """The number of GPUs of a node, or the requested indices. Raises ConfigError.
 
-    With `elsewhere` the nodes are a cluster's, whose GPUs are not known here.
+    With `on_cluster` the nodes are a cluster's, whose GPUs are not known here.
     """
     is_count = isinstance(requested, int) and not isinstance(requested, bool) and requested >= 0
-    if elsewhere:
+    if on_cluster:
         if not is_count:
             raise ConfigError(
                 f"gpus={requested}: the GPUs of a cluster's nodes are not known here. Next: give a number, 0 for CPUs"
@@ -55,35 +55,35 @@ def resolve_gpus(
     if requested == "auto":
         return min(1, len(gpus)) if cpu_processes == 1 else 0
     visible = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in gpus) or "none"
-    counted = f"{len(gpus)} visible on this machine ({visible})"
-    check = "Next: check nvidia-smi and CUDA_VISIBLE_DEVICES"
+    visible_gpus = f"{len(gpus)} visible on this machine ({visible})"
+    next_step = "Next: check nvidia-smi and CUDA_VISIBLE_DEVICES"
     if isinstance(requested, list):
         option = f"gpus=[{','.join(map(str, requested))}]"
         if not requested or len(set(map(str, requested))) < len(requested):
             raise ConfigError(
-                f"{option}: names no GPU, or one twice; {counted}. Next: give each index once, as in gpus=[0,1]"
+                f"{option}: names no GPU, or one twice; {visible_gpus}. Next: give each index once, as in gpus=[0,1]"
             )
         if unknown := [index for index in requested if str(index) not in {str(gpu.index) for gpu in gpus}]:
-            raise ConfigError(f"{option}: no GPU {unknown[0]}; {counted}. Allowed: their indices. {check}")
+            raise ConfigError(f"{option}: no GPU {unknown[0]}; {visible_gpus}. Allowed: their indices. {next_step}")
         return [int(index) for index in requested]
     allowed = f"auto, 0 for the CPU, or up to {len(gpus)}" if gpus else "auto, or 0 for the CPU"
     if not is_count or requested > len(gpus):
-        raise ConfigError(f"gpus={requested}: {counted}. Allowed: {allowed}. {check}")
+        raise ConfigError(f"gpus={requested}: {visible_gpus}. Allowed: {allowed}. {next_step}")
     return int(requested)
 
 
-def resolve_at_once(config: RunConfig, overrides: Sequence[str], gpus: Sequence[VisibleGpu]) -> int:
+def resolve_jobs_at_once(config: RunConfig, overrides: Sequence[str], gpus: Sequence[VisibleGpu]) -> int:
     """How many jobs run at once: sweep.jobs_at_once; default of a search: one for each GPU, if each has a core."""
-    is_given = any(word.startswith("sweep.jobs_at_once=") for word in overrides)
-    here = config.cluster.kind == "none" and config.nodes == 1 and not isinstance(config.gpus, list)
-    if is_given or not (config.search.name and here and config.on_gpu()):
+    is_set = any(word.startswith("sweep.jobs_at_once=") for word in overrides)
+    is_this_machine = config.cluster.kind == "none" and config.nodes == 1 and not isinstance(config.gpus, list)
+    if is_set or not (config.search.name and is_this_machine and config.on_gpu()):
         return config.sweep.jobs_at_once
-    return len(gpus) if len(os.sched_getaffinity(0)) >= THREADS_A_JOB * len(gpus) else 1
+    return len(gpus) if len(os.sched_getaffinity(0)) >= MIN_THREADS_PER_JOB * len(gpus) else 1
 
 
 def jobs_on_the_same_machine(config: RunConfig) -> str:
     """The tag `neighbours` of a run beside other jobs of its sweep; empty without such jobs."""
-    return f"{SHARED}{config.sweep.jobs_at_once}" if config.sweep.jobs_at_once > 1 else ""
+    return f"{JOBS_AT_ONCE}{config.sweep.jobs_at_once}" if config.sweep.jobs_at_once > 1 else ""
 
 
 def check_nodes(config: RunConfig) -> None:
@@ -131,7 +131,7 @@ def check_cluster(config: RunConfig) -> None:
         raise ConfigError(
             f"detach=true: has no effect with {option}, whose nodes end with their launcher. Next: leave it out"
         )
-    for key, lowest in (
+    for key, minimum in (
         ("jobs_at_once", 1),
         ("max_requeues", 0),
         ("warn_sec", 1),
@@ -139,8 +139,8 @@ def check_cluster(config: RunConfig) -> None:
         ("cpus_per_node", 1),
     ):
         value = getattr(cluster, key)
-        if value is not None and value < lowest:
-            raise ConfigError(f"cluster.{key}={value}: must be {lowest} or more")
+        if value is not None and value < minimum:
+            raise ConfigError(f"cluster.{key}={value}: must be {minimum} or more")
     for line in cluster.lines:
         if not line.startswith("-"):
             raise ConfigError(f"cluster.lines={line}: not an option of sbatch. Allowed: --name=value")
@@ -151,7 +151,7 @@ def check_time(cluster: ClusterConfig) -> None:
     """Raise ConfigError for a time limit that Slurm cannot parse, or that is not longer than cluster.warn_sec."""
     if cluster.time is None:
         return
-    match = TIME.fullmatch(cluster.time)
+    match = TIME_PATTERN.fullmatch(cluster.time)
     if not match:
         raise ConfigError(f"cluster.time={cluster.time}: not a time. Allowed: MINUTES, H:MM:SS or DAYS-H:MM:SS")
     parts = [int(part or 0) for part in match.groups()]
@@ -162,7 +162,7 @@ def check_time(cluster: ClusterConfig) -> None:
         )
 
 
-def check_single(config: RunConfig, multirun: bool) -> None:
+def check_single_machine(config: RunConfig, multirun: bool) -> None:
     """Raise ConfigError for sweeps and resumes on several machines without a cluster, and for one job at once."""
     at_once = config.sweep.jobs_at_once
     if at_once < 1:

@@ -38,11 +38,11 @@ def check_profile(config: RunConfig) -> None:
     for key in ("trace_megabytes", "seconds", "after_sec"):
         if (number := getattr(profile, key)) <= 0:
             raise ConfigError(f"profile.{key}={number:g}: must be above 0")
-    cupti = profile.steps and config.is_program()
-    for key, read in {"seed": True, "trace_megabytes": True, "seconds": cupti, "after_sec": cupti}.items():
-        value, needed = getattr(profile, key), "profile=true" + ("" if read is True else " of a program")
-        if not (read and (profile.steps or profile.file)) and value != getattr(ProfileConfig, key):
-            raise ConfigError(f"profile.{key}={value}: has no effect without {needed}. Next: give both, or neither")
+    uses_cupti = profile.steps and config.is_program()
+    for key, is_used in {"seed": True, "trace_megabytes": True, "seconds": uses_cupti, "after_sec": uses_cupti}.items():
+        value, condition = getattr(profile, key), "profile=true" + ("" if is_used is True else " of a program")
+        if not (is_used and (profile.steps or profile.file)) and value != getattr(ProfileConfig, key):
+            raise ConfigError(f"profile.{key}={value}: has no effect without {condition}. Next: give both, or neither")
     if profile.nvtx and (config.is_program() or not config.on_gpu()):
         raise ConfigError(
             "profile.nvtx=true: marks a workload's training on GPUs only. Next: give gpus=1, or leave it out"
@@ -61,7 +61,7 @@ def check_trace_file(config: RunConfig, file: str) -> None:
         )
     if config.profile.steps:
         raise ConfigError(f"profile.file={file}: has no effect with profile=true. Next: leave one out")
-    program_command.filled(file, "profile.file", dict.fromkeys(program_command.PLACEHOLDERS, ""))
+    program_command.with_values(file, "profile.file", dict.fromkeys(program_command.PLACEHOLDERS, ""))
 
 
 def check_cupti(config: RunConfig) -> None:

@@ -16,13 +16,13 @@ from tracking.base.safe_text import printable
 from tracking.request.stored_config import type_name
 
 QUOTES = "'\""
-OPTIONAL = ("recipe", "closed")  # the optional groups of conf/config.yaml
+OPTIONAL_GROUPS = ("recipe", "closed")  # the optional groups of conf/config.yaml
 
 HELP = f"See {LAUNCH} --help." if PREFIX else f"See {LAUNCH} --help, or docs/configuration.md."  # A wheel has no docs/.
 
 
 # Hydra's messages and ours, which say what to type. {0} is the group of the pattern.
-OUR_MESSAGES = {
+HYDRA_MESSAGES = {
     r"Could not override '(\w+)'": f"{{0}}: needs a plus. Next: {LAUNCH} -m +{{0}}=NAME.",
     r"Ambiguous value for argument '(.+)'$": "{0}: has several values. Next: -m {0} for a sweep, or [...] for a list.",
     r"Error parsing override '(.+)'$\s+missing EQUAL": "{0}: not an option. Allowed: NAME=VALUE, without spaces.",
@@ -58,21 +58,21 @@ def _explain(error: Exception) -> str:
         return f"refused: {key}: {reason.rstrip('.')}. Allowed: {type_name(known[key])}. {HELP}"
     if key:
         return f"refused: {unknown_option(key, known)}"
-    if "/" in (choice := getattr(error, "missing_cfg_file", None) or ""):
-        group, _, name = choice.rpartition("/")
+    if "/" in (missing_choice := getattr(error, "missing_cfg_file", None) or ""):
+        group, _, name = missing_choice.rpartition("/")
         return f"refused: {unknown_choice(group, name, getattr(error, 'options', None) or [])}"
     # Hydra's search path does not help the user.
     text = str(error).partition("Config search path:")[0]
-    for theirs, ours in OUR_MESSAGES.items():
-        if match := re.match(theirs, text, re.MULTILINE):
-            return f"refused: {ours.format(match[1])} {of_a_program(match[1])}{HELP}"
-    if (override := getattr(error, "override", None)) and (line := in_quotes(override)):
+    for pattern, message in HYDRA_MESSAGES.items():
+        if match := re.match(pattern, text, re.MULTILINE):
+            return f"refused: {message.format(match[1])} {program_advice(match[1])}{HELP}"
+    if (override := getattr(error, "override", None)) and (line := quoted_override(override)):
         return f"refused: {override}: Hydra cannot parse this without quotes. Next: {line} {HELP}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"refused: {' '.join(lines)} {HELP}"
 
 
-def in_quotes(override: str) -> str:
+def quoted_override(override: str) -> str:
     """What to type in a shell for a value that Hydra's grammar cannot parse; empty if quotes do not help."""
     key, _, value = override.partition("=")
     if (metric := re.fullmatch(r"\+?program\.metrics\.(\w+/.+)", key)) and value:  # not an option: slash
@@ -84,7 +84,7 @@ def in_quotes(override: str) -> str:
     return shlex.quote(f"{key}={quoted}")
 
 
-def of_a_program(word: str) -> str:
+def program_advice(word: str) -> str:
     """What to type if an argument is a script or an interpreter; empty for other arguments."""
     if not word.endswith((".py", ".sh")) and not re.fullmatch(r"(.*/)?(python[\d.]*|torchrun|bash)", word):
         return ""
@@ -103,13 +103,13 @@ def escaped(value: str) -> str:
 
 def unknown_option(key: str, known: dict[str, Any]) -> str:
     """The message for a dotted key that is not in `known`."""
-    near = difflib.get_close_matches(key, {*known, *groups(known)}, n=2, cutoff=0.6)
+    matches = difflib.get_close_matches(key, {*known, *groups(known)}, n=2, cutoff=0.6)
     parent = key.rpartition(".")[0]
     siblings = [name for name in known if name.rpartition(".")[0] == parent] or list(groups(known))
     allowed = f"Allowed: the keys of {parent} in the YAML" if parent in known else f"Allowed: {', '.join(siblings)}"
     if known.get(parent) == dict[str, str]:  # Users choose its keys.
         return f"{key}: a new key of {parent} needs a plus. Next: +{key}=VALUE. {HELP}"
-    return f"{key}: no such option{did_you_mean(near)} {allowed}. {HELP}"
+    return f"{key}: no such option{did_you_mean(matches)} {allowed}. {HELP}"
 
 
 def added_option(config: Any, prefix: str = "") -> str | None:
@@ -135,9 +135,9 @@ def wrong_choice(
     `${model}_${dataset}`, may be missing, and always belongs to the model.
     """
     model = str(choices["model"])
-    for group in OPTIONAL:
+    for group in OPTIONAL_GROUPS:
         known = ["none", *options(group)]
-        for name in chosen(group, choices, overrides):
+        for name in chosen_names(group, choices, overrides):
             if name not in known:
                 return unknown_choice(group, name, known)
             if name == f"{model}_{choices['dataset']}":
@@ -147,23 +147,23 @@ def wrong_choice(
     return None
 
 
-def chosen(group: str, choices: Mapping[str, str | None], overrides: Sequence[str]) -> list[str]:
+def chosen_names(group: str, choices: Mapping[str, str | None], overrides: Sequence[str]) -> list[str]:
     """The names that the command line chooses in a group. Hydra's choices lack those of a list, `recipe=[a,b]`."""
     if not any(word.startswith(f"{group}=") for word in overrides):
         return []
-    lists = [word.partition("[")[2].rstrip("]") for word in overrides if word.startswith(f"{group}=[")]
-    names = ",".join(lists) or choices.get(group) or ""
+    listed = [word.partition("[")[2].rstrip("]") for word in overrides if word.startswith(f"{group}=[")]
+    names = ",".join(listed) or choices.get(group) or ""
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def unknown_choice(group: str, name: str, options: Sequence[str]) -> str:
     """The message for a choice such as `model=vg` that is not among the options of its config group."""
-    near = difflib.get_close_matches(name, options, n=2, cutoff=0.6)
-    return f"{group}={name}: no such choice{did_you_mean(near)} Allowed: {', '.join(options)}. {HELP}"
+    matches = difflib.get_close_matches(name, options, n=2, cutoff=0.6)
+    return f"{group}={name}: no such choice{did_you_mean(matches)} Allowed: {', '.join(options)}. {HELP}"
 
 
-def did_you_mean(near: Sequence[str]) -> str:
-    return f"; did you mean {' or '.join(near)}?" if near else "."
+def did_you_mean(matches: Sequence[str]) -> str:
+    return f"; did you mean {' or '.join(matches)}?" if matches else "."
 
 
 def choice_of_another_model(
@@ -173,9 +173,9 @@ def choice_of_another_model(
     owner = named_after(group, name, models)
     if owner in (None, model):
         return None
-    fitting = (option for option in options if named_after(group, option, models) in (None, model))
+    allowed = (option for option in options if named_after(group, option, models) in (None, model))
     return (
-        f"{group}={name}: belongs to model={owner}, not to model={model}. Allowed: {', '.join(['none', *fitting])}."
+        f"{group}={name}: belongs to model={owner}, not to model={model}. Allowed: {', '.join(['none', *allowed])}."
         f" Next: choose one of these, or give model={owner} {group}={name}. {HELP}"
     )
 
@@ -190,5 +190,5 @@ def named_after(group: str, name: str, models: Sequence[str]) -> str | None:
 
 
 def groups(known: dict[str, Any]) -> dict[str, None]:
-    """The first parts of the dotted keys, as keys of a dict: unique and in order."""
+    """The first parts of the dotted keys, unique and in order, as keys of a dict."""
     return dict.fromkeys(key.partition(".")[0] for key in known)

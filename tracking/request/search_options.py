@@ -11,27 +11,27 @@ from typing import Any
 from conf.launch_options import OBJECTIVES, SearchConfig
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
 from tracking.request.node_options import VisibleGpu
-from tracking.request.program_command import used
+from tracking.request.program_command import used_placeholders
 from tracking.request.refusal import escaped
 
-ASK = "-m +search=quickest batch_size=16,32,64 'model.optimizer.lr=interval(0.01,0.1)'"
+EXAMPLE = "-m +search=quickest batch_size=16,32,64 'model.optimizer.lr=interval(0.01,0.1)'"
 # Options that a search decides itself, or that would change the question it answers.
-NO_AXES = (
+NON_AXES = (
     "seed", "recipe", "closed", "target", "max_epochs", "stop_at_target", "limit_train_batches",
     "instance", "price_per_hour", "price_per_gpu_hour", "warm_up", "model.targets", "model.metrics", "program.metrics",
     "hydra",
     "checkpoint_every_steps", "checkpoint_every_epochs", "save_model",
     "eval_every_steps", "eval_every_samples", "eval_at_epochs", "eval_after_steps", *NOT_MEASURED,
 )  # fmt: skip
-OTHER_TASKS = ("model", "dataset")  # the choices themselves, not the options below them
-CONTINUING = ("checkpoint_every_", "cluster.max_requeues")  # with these, a run may continue after an interruption
-WORD = re.compile(r"[A-Za-z_][\w.+-]*", re.ASCII)  # needs no quotes for Hydra, except these:
-KEYWORDS = ("true", "false", "null", "none", "nan", "inf", "yes", "no", "on", "off")
-BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h|gpu-hours|usd|runs)")
-WHOLE_ENDS = re.compile(r"interval\(\s*-?\d+\s*,\s*-?\d+\s*\)")
+TASK_OPTIONS = ("model", "dataset")  # the choices themselves, not the options below them
+RESUMING_OPTIONS = ("checkpoint_every_", "cluster.max_requeues")  # with these, a run may continue after an interruption
+WORD_PATTERN = re.compile(r"[A-Za-z_][\w.+-]*", re.ASCII)  # needs no quotes for Hydra, except these:
+HYDRA_KEYWORDS = ("true", "false", "null", "none", "nan", "inf", "yes", "no", "on", "off")
+BUDGET_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h|gpu-hours|usd|runs)")
+INTEGER_INTERVAL = re.compile(r"interval\(\s*-?\d+\s*,\s*-?\d+\s*\)")
 SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
-AROUND = (0.25, 0.5, 1.0, 2.0)  # default axis: factors of the model's batch size
-LR_AROUND = 4.0  # default axis: the model's learning rate, divided and multiplied by this
+BATCH_FACTORS = (0.25, 0.5, 1.0, 2.0)  # default axis: factors of the model's batch size
+LR_FACTOR = 4.0  # default axis: the model's learning rate, divided and multiplied by this
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Budget:
     amount: float
     unit: str
 
-    def of(self, config: RunConfig, seconds: float) -> float:
+    def used_by(self, config: RunConfig, seconds: float) -> float:
         """The part of the budget that a run of `seconds`, its start included, uses."""
         if self.unit == "runs":
             return 1.0
@@ -78,7 +78,7 @@ def objectives_of(search: SearchConfig) -> tuple[str, ...]:
 
 def budget_of(search: SearchConfig) -> Budget:
     """The budget of a search. Raises ConfigError if it cannot be parsed."""
-    match = BUDGET.fullmatch(search.budget.strip())
+    match = BUDGET_PATTERN.fullmatch(search.budget.strip())
     if not match or float(match[1]) <= 0:
         raise ConfigError(
             f"search.budget={search.budget}: not a budget. Allowed: a positive number with its unit: 90s, 30min, 2h,"
@@ -98,7 +98,7 @@ def axis_of(word: str, key: str, sweep: Any, choices: Sequence[Any]) -> dict[str
     `sweep` is its value as parsed by Hydra, `choices` are its listed values; empty for an interval. Raises ConfigError.
     """
     name = key.lstrip("+")
-    if name in OTHER_TASKS or any(name == known or name.startswith(f"{known}.") for known in NO_AXES):
+    if name in TASK_OPTIONS or any(name == option or name.startswith(f"{option}.") for option in NON_AXES):
         raise ConfigError(
             f"{word}: {key} cannot be an axis of a search. Allowed: options that change the speed of training, such as"
             " batch_size or precision"
@@ -119,7 +119,7 @@ def _plain(value: Any) -> Any:
 
 def _interval(word: str, key: str, sweep: Any) -> dict[str, Any]:
     low, high = sweep.start, sweep.end
-    log, integer = "log" in sweep.tags, bool(WHOLE_ENDS.search(word))  # Hydra makes floats of both ends.
+    log, integer = "log" in sweep.tags, bool(INTEGER_INTERVAL.search(word))  # Hydra makes floats of both ends.
     if not all(isinstance(end, int | float) and math.isfinite(end) for end in (low, high)) or not low < high:
         raise ConfigError(f"{word}: the interval begins at {low} and ends at {high}. Next: give the lower end first")
     if log and low <= 0:
@@ -134,13 +134,13 @@ def default_axes(config: RunConfig, overrides: Sequence[str] = ()) -> list[str]:
     ConfigError for a program.
     """
     if config.is_program():
-        raise ConfigError(f"{search_name(config)}: a program has no default axes. Next: name them: {ASK}")
+        raise ConfigError(f"{search_name(config)}: a program has no default axes. Next: name them: {EXAMPLE}")
     group, size, key = config.model.group_size, config.device_batch_size(), "batch_size"
     if config.model.global_batch:  # It stays the same for any number of devices.
         group, size, key = group * config.world_size(), config.samples_per_step(), "global_batch_size"
-    sizes = dict.fromkeys(max(1, round(size * part / group)) * group for part in AROUND)
+    sizes = dict.fromkeys(max(1, round(size * factor / group)) * group for factor in BATCH_FACTORS)
     lr = config.model.optimizer.lr
-    rates = f"model.optimizer.lr=tag(log,interval({lr / LR_AROUND:.3g},{lr * LR_AROUND:.3g}))"
+    rates = f"model.optimizer.lr=tag(log,interval({lr / LR_FACTOR:.3g},{lr * LR_FACTOR:.3g}))"
     fixed = {word.partition("=")[0] for word in overrides}
     axes = [] if fixed & {"batch_size", "global_batch_size"} else [f"{key}={','.join(map(str, sizes))}"]
     return [*axes, *([] if "model.optimizer.lr" in fixed else [rates])]
@@ -203,9 +203,9 @@ def check_energy_counter(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
     """Raise ConfigError if energy is an objective and a GPU of this machine has no counter; others' are not known."""
     if "energy" not in objectives_of(config.search) or config.cluster.kind != "none":
         return
-    if without := [gpu for gpu in config.chosen(gpus) if gpu.energy_counter is False]:
+    if uncounted := [gpu for gpu in config.chosen(gpus) if gpu.energy_counter is False]:
         raise ConfigError(
-            f"search.objective={config.search.objective}: GPU {without[0].index} ({without[0].name}) has no energy"
+            f"search.objective={config.search.objective}: GPU {uncounted[0].index} ({uncounted[0].name}) has no energy"
             " counter; MIG devices and GPUs before Volta have none. Next: give gpus=[INDEX] of a whole GPU, or"
             " search.objective=time"
         )
@@ -214,12 +214,12 @@ def check_energy_counter(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
 def check_compatible(config: RunConfig, overrides: Sequence[str]) -> None:
     """Raise ConfigError for options that do not fit a search."""
     name = search_name(config)
-    for key, unset in (("warm_up", False), ("shuffle", None), ("paired", False)):
-        if getattr(config.sweep, key) != unset:
+    for key, default in (("warm_up", False), ("shuffle", None), ("paired", False)):
+        if getattr(config.sweep, key) != default:
             raise ConfigError(f"sweep.{key}: has no effect on {name}, which orders its runs itself. Next: leave it out")
-    if word := next((word for word in overrides if word.lstrip("+").startswith(CONTINUING)), ""):
+    if word := next((word for word in overrides if word.lstrip("+").startswith(RESUMING_OPTIONS)), ""):
         raise ConfigError(f"{word}: {name} times whole runs, not continued ones. Next: leave it out")
-    if config.is_program() and "seed" not in used(config.program):
+    if config.is_program() and "seed" not in used_placeholders(config.program):
         raise ConfigError(
             f"program.command: {name} repeats runs with other seeds, but the command has no {{seed}}. Next: put it"
             " there"
@@ -239,7 +239,7 @@ def check_compatible(config: RunConfig, overrides: Sequence[str]) -> None:
         raise ConfigError(f"+study={config.study.name}: cannot be combined with {name}. Next: leave one of them out")
 
 
-def setting_words(setting: Mapping[str, Any]) -> list[str]:
+def setting_overrides(setting: Mapping[str, Any]) -> list[str]:
     """The overrides of a setting, as arguments."""
     return [f"{key}={_text(value)}" for key, value in setting.items()]
 
@@ -247,6 +247,6 @@ def setting_words(setting: Mapping[str, Any]) -> list[str]:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int | float) or (WORD.fullmatch(value) and value.lower() not in KEYWORDS):
+    if isinstance(value, int | float) or (WORD_PATTERN.fullmatch(value) and value.lower() not in HYDRA_KEYWORDS):
         return str(value)
     return f'"{escaped(value)}"'

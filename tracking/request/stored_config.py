@@ -19,15 +19,15 @@ def _loaders() -> tuple[Any, Any]:
     """PyYAML's safe loader, and a subclass that loads integers of more than 63 bits as floats."""
     import yaml  # In these functions only: a program's image may lack it.
 
-    fast = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if PyYAML was built with it
+    loader_class = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if PyYAML was built with it
 
-    class Bounded(fast):  # type: ignore[valid-type, misc]
-        def whole(self, node: yaml.ScalarNode) -> int | float:
+    class BoundedLoader(loader_class):  # type: ignore[valid-type, misc]
+        def construct_integer(self, node: yaml.ScalarNode) -> int | float:
             value = self.construct_yaml_int(node)
             return value if -(2**63) <= value < 2**63 else float(str(value))
 
-    Bounded.add_constructor("tag:yaml.org,2002:int", Bounded.whole)
-    return fast, Bounded
+    BoundedLoader.add_constructor("tag:yaml.org,2002:int", BoundedLoader.construct_integer)
+    return loader_class, BoundedLoader
 
 
 def loaded(text: str) -> Any:
@@ -39,7 +39,7 @@ def loaded(text: str) -> Any:
 
     if len(text) > MAX_CHARS:
         raise ValueError(f"has {len(text)} characters. Allowed in a run's YAML: {MAX_CHARS}")
-    loader, bounded = _loaders()
+    loader, integer_loader = _loaders()
     try:
         depth = 0
         for event in yaml.parse(text, loader):
@@ -48,7 +48,7 @@ def loaded(text: str) -> Any:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
                 raise ValueError(f"is nested too deep. Allowed in a run's YAML: {MAX_DEPTH} levels")
-        return yaml.load(text, bounded)
+        return yaml.load(text, integer_loader)
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"is not YAML ({' '.join(str(error).split())[:200]})") from None
 

@@ -23,6 +23,6 @@ def check_strategy(config: RunConfig) -> None:
         "log_model=true": (config.log_model, "save_model=final"),
         f"overlap_grad_reduce={config.overlap_grad_reduce}": (config.overlap_grad_reduce is not None, "neither"),
     }
-    for option, (is_given, instead) in unsupported.items():
+    for option, (is_given, alternative) in unsupported.items():
         if is_given:
-            raise ConfigError(f"{option}: strategy=fsdp does not support it. Next: give {instead}, or strategy=ddp")
+            raise ConfigError(f"{option}: strategy=fsdp does not support it. Next: give {alternative}, or strategy=ddp")

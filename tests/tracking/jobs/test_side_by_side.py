@@ -21,7 +21,7 @@ from tracking.jobs.queues import this_machine as machine_module
 from tracking.jobs.queues.this_machine import Machine
 from tracking.machine.environment import nvml
 from tracking.record import run_lock
-from tracking.request.node_options import resolve_at_once
+from tracking.request.node_options import resolve_jobs_at_once
 
 FOUR_GPUS = EIGHT_GPUS[:4]
 CORES = [Core(number // 4, (number,)) for number in range(8)]  # of two sockets, as the GPUs are
@@ -127,13 +127,13 @@ def test_a_run_that_decides_waits_for_all_others_and_has_the_machine_for_itself(
 def test_a_search_explores_on_all_gpus_unless_it_is_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
     search, sweep = of_search(1), dataclasses.replace(composed(["gpus=0"]), gpus=1)
-    assert resolve_at_once(search, ["search=quickest"], EIGHT_GPUS) == 8
-    assert resolve_at_once(search, ["sweep.jobs_at_once=1"], EIGHT_GPUS) == 1
-    assert resolve_at_once(sweep, [], EIGHT_GPUS) == 1
+    assert resolve_jobs_at_once(search, ["search=quickest"], EIGHT_GPUS) == 8
+    assert resolve_jobs_at_once(search, ["sweep.jobs_at_once=1"], EIGHT_GPUS) == 1
+    assert resolve_jobs_at_once(sweep, [], EIGHT_GPUS) == 1
     for other in ({"gpus": 0}, {"gpus": [0, 1]}, {"nodes": 2}):
-        assert resolve_at_once(dataclasses.replace(search, **other), [], EIGHT_GPUS) == 1
+        assert resolve_jobs_at_once(dataclasses.replace(search, **other), [], EIGHT_GPUS) == 1
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    assert resolve_at_once(search, [], EIGHT_GPUS) == 1, "a job has a core of its own"
+    assert resolve_jobs_at_once(search, [], EIGHT_GPUS) == 1, "a job has a core of its own"
 
 
 def test_an_ordinary_sweep_has_equal_shares_as_before(machine: FourGpus) -> None:

@@ -39,7 +39,7 @@ def test_weights_are_counted_as_the_network_has_them(recipe: str) -> None:
 
 def test_a_sharded_training_takes_a_part_of_what_is_kept_and_the_same_activations() -> None:
     config = dataclasses.replace(asked("model=gpt", "recipe=gpt_1.5b", "gpus=4"), batch_size=131_072)
-    whole, sharded = (gpu_memory.needed(config, way, 4) for way in ("ddp", "fsdp"))
+    whole, sharded = (gpu_memory.estimated_memory(config, way, 4) for way in ("ddp", "fsdp"))
     assert whole is not None
     assert sharded is not None
     for part in ("parameters", "gradients", "optimizer"):
@@ -47,18 +47,18 @@ def test_a_sharded_training_takes_a_part_of_what_is_kept_and_the_same_activation
     assert whole.activations == sharded.activations
     assert sharded.total < whole.total
     again = dataclasses.replace(config.model, hparams=config.model.hparams | {"activation_checkpointing": True})
-    less = gpu_memory.needed(dataclasses.replace(config, model=again), "fsdp", 4)
+    less = gpu_memory.estimated_memory(dataclasses.replace(config, model=again), "fsdp", 4)
     assert less is not None
     assert less.activations < sharded.activations / 2
 
 
 def test_a_size_that_fits_is_let_through_and_says_what_it_takes_by_either_strategy() -> None:
     config = checked("model=gpt", "recipe=gpt_124m", "gpus=2")
-    words = gpu_memory.words(config)
+    words = gpu_memory.memory_words(config)
     assert "GB a GPU (parameters 0.6, gradients 0.6, optimizer " in words
     assert "by strategy=ddp; fsdp: " in words
-    assert gpu_memory.words(checks.check_run(composed(["model=vgg", "gpus=1"]), EIGHT_GPUS)) == ""
-    assert gpu_memory.words(checks.check_run(composed(["model=gpt", "recipe=gpt_cpu", "gpus=0"]), [])) == ""
+    assert gpu_memory.memory_words(checks.check_run(composed(["model=vgg", "gpus=1"]), EIGHT_GPUS)) == ""
+    assert gpu_memory.memory_words(checks.check_run(composed(["model=gpt", "recipe=gpt_cpu", "gpus=0"]), [])) == ""
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_all_matrices_of_a_layers_hidden_units_are_stacked(model: str, recipe: s
     hparams = asked(f"model={model}", f"recipe={recipe}", "gpus=2").model.hparams
     shapes = gpu_memory.shapes_of(hparams, hparams["vocabulary"])
     stacked = 10.0 * number * shapes.hidden_units * shapes.width * shapes.layers / 2
-    assert gpu_memory._orthogonalising(shapes, 2, 1) == stacked + gpu_memory.HALF * shapes.matrices
+    assert gpu_memory._orthogonalising(shapes, 2, 1) == stacked + gpu_memory.FP16_SIZE * shapes.matrices
 
 
 def test_a_gpu_that_tells_no_memory_refuses_nothing() -> None:

@@ -9,7 +9,7 @@ from conf.schema import ConfigError, RunConfig
 from tests.support.composing import EIGHT_GPUS, composed
 from tracking.jobs.plan.run_setup import params
 from tracking.request import checks
-from tracking.request.program_command import quoted, words
+from tracking.request.program_command import command_words, quoted
 
 RUN = ["model=program", "program.command='python train.py'"]
 
@@ -24,7 +24,7 @@ def command(text: str) -> RunConfig:
 
 def test_a_value_stays_one_word_and_doubled_braces_are_braces() -> None:
     program = ProgramConfig(command="python t.py --seed={seed} '{run_dir}/a b' '{{\"x\": {{}}}}' $HOME")
-    argv = words(program, {"seed": 3, "run_dir": "/r u; n"})
+    argv = command_words(program, {"seed": 3, "run_dir": "/r u; n"})
     assert argv == ["python", "t.py", "--seed=3", "/r u; n/a b", '{"x": {}}', "$HOME"]
 
 

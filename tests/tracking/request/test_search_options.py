@@ -17,7 +17,7 @@ from tests.support.composing import EIGHT_GPUS, composed
 from tracking.analysis.search import Axis
 from tracking.machine.environment.nvml import Gpu
 from tracking.request import checks
-from tracking.request.search_options import axis_of, budget_of, default_axes, objectives_of, setting_words
+from tracking.request.search_options import axis_of, budget_of, default_axes, objectives_of, setting_overrides
 
 SEARCH = ("search=quickest", "model=vgg", "dataset=digits")
 
@@ -74,7 +74,7 @@ VALUES = st.one_of(st.booleans(), st.integers(), st.floats(allow_nan=False, allo
 @given(st.dictionaries(st.sampled_from(["a", "b.c", "d"]), VALUES, min_size=1))  # fmt: skip
 def test_a_setting_is_typed_as_hydra_reads_it(setting: dict[str, Any]) -> None:
     parser = OverridesParser.create()
-    read = [parser.parse_override(word) for word in setting_words(setting)]
+    read = [parser.parse_override(word) for word in setting_overrides(setting)]
     values = {override.key_or_group: getattr(override.value(), "text", override.value()) for override in read}
     assert values == setting
 
@@ -95,7 +95,7 @@ def test_a_run_takes_of_a_budget_what_it_uses() -> None:
     config = dataclasses.replace(RunConfig(), gpus=4, nodes=2)
     config.instance.price_per_hour = 3.0
     budgets = [budget_of(SearchConfig(budget=text)) for text in ("1h", "1gpu-hours", "1usd", "1runs")]
-    assert [budget.of(config, 1800) for budget in budgets] == [1800, 4.0, 3.0, 1.0]
+    assert [budget.used_by(config, 1800) for budget in budgets] == [1800, 4.0, 3.0, 1.0]
 
 
 @pytest.mark.parametrize("word", ["time,cost", "[time,cost]", "time", '"time,cost"'])
@@ -277,7 +277,7 @@ def test_what_changes_the_question_or_nothing_measured_is_no_axis(key: str) -> N
 
 def test_a_quoted_word_stays_a_word_and_a_plus_stays() -> None:
     assert axis("stack.torch='2.10','2.11'")["choices"] == ("2.10", "2.11")
-    assert setting_words({"stack.torch": "2.10", "a": "true", "b": "1e3"}) == [
+    assert setting_overrides({"stack.torch": "2.10", "a": "true", "b": "1e3"}) == [
         'stack.torch="2.10"',
         'a="true"',
         'b="1e3"',

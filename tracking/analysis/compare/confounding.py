@@ -13,7 +13,7 @@ from tracking.analysis.compare.grouping import DEVICES, Task
 from tracking.analysis.results import NONE, REPEATS, TASK, Run, Runs, words
 from tracking.analysis.statistics import counted, verb
 from tracking.base.installation import TRACKING
-from tracking.request.node_options import SHARED
+from tracking.request.node_options import JOBS_AT_ONCE
 
 WITH_NEIGHBOURS = "--with-neighbours"  # compares runs that shared a machine with runs that did not
 MOST_FILES = 60  # runs whose config.yaml and fingerprint.json are read, by one request each
@@ -200,7 +200,7 @@ def _abridged(names: Sequence[str], between: str = ", ") -> str:
 
 def shared(run: Run) -> bool:
     """Whether the run was one of several jobs that ran at once on purpose (sweep.jobs_at_once)."""
-    return run.tags.get("neighbours", "").startswith(SHARED)
+    return run.tags.get("neighbours", "").startswith(JOBS_AT_ONCE)
 
 
 def comparable(runs: Sequence[Run]) -> tuple[list[Run], str]:

@@ -26,7 +26,7 @@ def planned(requested: Sequence[Job], multirun: bool, gpus: Sequence[Any]) -> tu
         jobs = [resume.resumed_job(jobs[0], multirun)]
         checks.check_run(jobs[0].config, gpus)
         config = jobs[0].config
-    node_options.check_single(config, multirun or is_search(config))
+    node_options.check_single_machine(config, multirun or is_search(config))
     if not config.sweep.resume:
         ordering.check_profiled(jobs)
         ordering.check_paired(jobs)

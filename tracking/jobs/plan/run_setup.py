@@ -17,7 +17,7 @@ from tracking.analysis.results import BETTER_TAG, EXPLORING, PAIRED_TAG, UNCOUNT
 from tracking.jobs.trust import ownership
 from tracking.record import Journal, RunInfo, documents, journal, run_folder, run_lock
 from tracking.request import gpu_memory
-from tracking.request.program_command import used
+from tracking.request.program_command import used_placeholders
 
 # Config keys whose values are in every run's name.
 IN_RUN_NAME = ("model", "dataset", "precision", "gpus", "cpu_processes", "seed")
@@ -83,7 +83,7 @@ def compared(config: RunConfig) -> dict[str, str]:
         tags[UNCOUNTED_TAG] = "its kernels were traced while it trained"
     tags |= {UNCOUNTED_TAG: EXPLORING} if config.search.phase == "explore" else {}
     tags |= {PAIRED_TAG: "seed"} if config.sweep.paired else {}
-    tags |= {MEMORY_TAG: words} if (words := gpu_memory.words(config)) else {}
+    tags |= {MEMORY_TAG: words} if (words := gpu_memory.memory_words(config)) else {}
     return tags | ({BETTER_TAG: metric.written(directions)} if (directions := config.directions()) else {})
 
 
@@ -121,7 +121,7 @@ def params(config: RunConfig) -> dict[str, journal.Scalar]:
 
 def of_program(config: RunConfig, values: dict[str, journal.Scalar]) -> dict[str, journal.Scalar]:
     """Params of a program: its command, without values that timetrial does not control."""
-    names = used(config.program)
+    names = used_placeholders(config.program)
     unknown = {"compile", "global_batch_size"} | ({"batch_size"} if "batch_size" not in names else set())
     unknown |= {"optimizer/lr_scaling", "optimizer/weight_decay"} | ({"optimizer/lr"} if "lr" not in names else set())
     kept = {key: value for key, value in values.items() if key not in unknown}

@@ -33,7 +33,7 @@ WORKER_VARIABLES = ("TIMETRIAL_LAUNCHER", "PYTHONPATH")
 
 def words(config: RunConfig, run_dir: Path) -> list[str]:
     """The words of the program's command."""
-    return program_command.words(config.program, values(config, run_dir))
+    return program_command.command_words(config.program, values(config, run_dir))
 
 
 def values(config: RunConfig, run_dir: Path) -> dict[str, object]:

@@ -43,7 +43,7 @@ def written(config: RunConfig, run_dir: Path, began: Moment) -> list[Path]:
     """The files of profile.file, in order, that the program wrote. Raises ValueError without one."""
     template = config.profile.file or ""
     names = process.values(config, run_dir) | {"run_dir": glob.escape(str(run_dir.absolute()))}
-    pattern = str(Path(config.program.cwd or ".") / program_command.filled(template, "profile.file", names))
+    pattern = str(Path(config.program.cwd or ".") / program_command.with_values(template, "profile.file", names))
     matches = glob.glob(pattern, recursive=True)  # noqa: PTH207  (Path.glob takes no pattern that is absolute)
     paths = sorted(path for path in map(Path, matches) if path.is_file())
     if not paths:

@@ -29,7 +29,7 @@ def show(
     for number, job in enumerate(jobs, 1):
         console.print(f"job {number} of {len(jobs)}: {' '.join(job.overrides) or 'defaults'}", style="bold")
         console.print(preview(job, refused), soft_wrap=True, markup=False)
-        if memory := gpu_memory.words(job.config):
+        if memory := gpu_memory.memory_words(job.config):
             console.print(f"  memory: {memory}", soft_wrap=True)
         if estimates:
             console.print(f"  {price_words.of_job(job, estimates[number - 1])}", soft_wrap=True)

@@ -20,7 +20,7 @@ from tracking.jobs.search import answer_words, fronts, trace_file
 from tracking.jobs.search.search_rules import rules_of
 from tracking.jobs.search.trial_of_job import cap_sec, points, rates, seconds_of, trial_of, trials_of
 from tracking.record import Result, documents, failures
-from tracking.request.search_options import Budget, budget_of, objectives_of, setting_words
+from tracking.request.search_options import Budget, budget_of, objectives_of, setting_overrides
 
 MOST_TRIES = 2  # further tries of a lost run, within one launch
 SPENT = "The budget is spent: lost runs are not repeated; give a larger search.budget with sweep.resume."
@@ -75,7 +75,7 @@ class SearchJobs:
     def corners(self) -> list[RunConfig]:
         """A config for each value of each axis, with defaults elsewhere. Raises ConfigError for one that cannot run."""
         values = [{axis.key: value} for axis in self._rules.axes for value in axis.ends]
-        return [self._make([*self._words, *setting_words(value)]) for value in values]
+        return [self._make([*self._words, *setting_overrides(value)]) for value in values]
 
     @property
     def runs_to_first_look(self) -> int:
@@ -86,7 +86,7 @@ class SearchJobs:
 
         Raises ConfigError for a setting that cannot be run.
         """
-        words = [[*self._words, *setting_words(setting)] for setting in self._rules.finalists]
+        words = [[*self._words, *setting_overrides(setting)] for setting in self._rules.finalists]
         jobs = [Job(self._make(each), each) for each in words]
         for job in jobs:
             job.config.sweep.jobs_at_once = 1  # Deciding runs have the machine to themselves.
@@ -228,7 +228,7 @@ class SearchJobs:
             console.print(f"crashed each time: {setting}: {sweep_summary.outcome(job)}", soft_wrap=True)
 
     def _job(self, trial: SearchTrial) -> Job | None:
-        words = [*self._words, *setting_words(trial.setting), f"seed={trial.seed}"]
+        words = [*self._words, *setting_overrides(trial.setting), f"seed={trial.seed}"]
         try:
             config = self._make(words)
         except ConfigError as error:
@@ -254,4 +254,4 @@ class SearchJobs:
     def _refuse(self, trial: SearchTrial, why: str) -> None:
         """Note that a trial cannot be run."""
         self._refused.append((len(self.jobs), dataclasses.replace(trial, state="failed")))
-        self.why[" ".join(setting_words(trial.setting))] = why
+        self.why[" ".join(setting_overrides(trial.setting))] = why

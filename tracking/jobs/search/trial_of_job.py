@@ -47,9 +47,9 @@ def trial_of(job: Job, budget: Budget, parts_sec: Sequence[float] | None = None)
     runs; without them, each run was alone.
     """
     search, result = job.config.search, job.result
-    alone = [budget.of(job.config, length) for _, length in spans(job)]
+    alone = [budget.used_by(job.config, length) for _, length in spans(job)]
     shared = budget.unit == "seconds" or (budget.unit == "usd" and sweep_cost.shares_node(job.config))
-    costs = [budget.of(job.config, part) for part in parts_sec] if shared and parts_sec is not None else alone
+    costs = [budget.used_by(job.config, part) for part in parts_sec] if shared and parts_sec is not None else alone
     objectives = objectives_of(search)
     caps = [in_unit(job, objective, search.cap_sec) for objective in objectives]
     trial = SearchTrial(

@@ -13,7 +13,7 @@ from typing import Any
 from tracking.base import quantities
 from tracking.measure.programs import checked_values
 from tracking.record import Record, journal
-from tracking.request.name_checks import is_measured
+from tracking.request.name_checks import is_reserved
 
 INTERVALS = ("init", "warmup", "epoch", "eval", "checkpoint", "run")
 EVENTS = {f"{name}_{edge}" for name in INTERVALS for edge in ("start", "stop")} - {"init_start"}
@@ -80,6 +80,6 @@ def _metrics(values: dict[str, Any], prefix: str = "") -> dict[str, float]:
     for key in values:
         if not journal.is_key(prefix + key):
             raise ValueError(f"{checked_values.shown(key)}: MLflow accepts {journal.KEY_RULE}")
-        if is_measured(prefix + key):
+        if is_reserved(prefix + key):
             raise ValueError(f"{key}: timetrial uses this name for its own measurements. Next: give another one")
     return {key: checked_values.number(value, key) for key, value in values.items()}

@@ -24,7 +24,7 @@ from tracking.record import journal
 from tracking.request import name_checks
 
 OURS = tuple(sorted((quantities.EVAL, *quantities.RESERVED)))
-OUR_NAMES = tuple(sorted((quantities.EPOCH, quantities.TRAIN_LOSS, *name_checks.MEASURED_NAMES)))
+OUR_NAMES = tuple(sorted((quantities.EPOCH, quantities.TRAIN_LOSS, *name_checks.RESERVED_NAMES)))
 REDUCTIONS = ("mean", "sum", "min", "max")
 NUM_SLOTS = 1024  # values in a block of pinned memory
 
