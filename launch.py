@@ -251,7 +251,7 @@ def prepare_hydra() -> None:
     # Hydra refuses a plus before these groups, since the defaults list has them.
     for group in ("target_set=", "search="):
         sys.argv[1:] = [re.sub(rf"^\+{{1,2}}{group}", group, argument) for argument in sys.argv[1:]]
-    sys.argv[1:] = launch_options.recipes_of_sizes([launch_options.spelled_out(word) for word in sys.argv[1:]])
+    sys.argv[1:] = launch_options.recipes_of_sizes([launch_options.hydra_argument(word) for word in sys.argv[1:]])
     # Hydra refuses options on both sides of a flag, as in `gpus=1 -m seed=1,2`. So flags go first.
     sys.argv[1:] = sorted(map(program_command.quoted, sys.argv[1:]), key=lambda word: word not in ("-m", "--multirun"))
 

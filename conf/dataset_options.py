@@ -7,7 +7,7 @@ from typing import Any
 
 REQUIRED = "???"  # OmegaConf's mark of a value that must be given
 # Older runs were recorded without these keys.
-OF_LANGUAGE = (
+LANGUAGE_OPTIONS = (
     "sequence_length", "validation_tokens", "train_tokens", "vocabulary", "order", "branches", "tokenizer",
 )  # fmt: skip
 
@@ -37,8 +37,8 @@ class DatasetConfig:
     tokenizer: str | None = None
 
 
-def without_unset(content: dict[str, Any]) -> None:
+def remove_unset_dataset(content: dict[str, Any]) -> None:
     """Remove newer options without a value, so that the hashes of older runs stay as they are."""
-    for key in OF_LANGUAGE:
+    for key in LANGUAGE_OPTIONS:
         if content[key] is None:
             del content[key]

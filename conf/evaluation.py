@@ -28,16 +28,16 @@ class Intervals:
     after_steps: int | None = None
 
 
-def of_config(run: Options, model: Options) -> Intervals:
+def intervals_of_run(run: Options, model: Options) -> Intervals:
     """The intervals of a run; if it sets none, those of its model."""
-    of_run = of_options(run)
-    if replace(of_run, after_steps=None) != Intervals():
-        return of_run
-    of_model = of_options(model)
-    return of_model if of_run.after_steps is None else replace(of_model, after_steps=of_run.after_steps)
+    run_intervals = intervals_of(run)
+    if replace(run_intervals, after_steps=None) != Intervals():
+        return run_intervals
+    after_steps, model_intervals = run_intervals.after_steps, intervals_of(model)
+    return model_intervals if after_steps is None else replace(model_intervals, after_steps=after_steps)
 
 
-def of_options(options: Options) -> Intervals:
+def intervals_of(options: Options) -> Intervals:
     """The intervals in the options of a run alone, or of a model alone."""
     return Intervals(*_interval(options), options.eval_after_steps)
 
@@ -46,9 +46,9 @@ def _interval(options: Options) -> tuple[int | None, int | None, Sequence[int]]:
     return options.eval_every_steps, options.eval_every_samples, tuple(options.eval_at_epochs)
 
 
-def without_defaults(*options: dict[str, Any]) -> None:
+def remove_unset(*options: dict[str, Any]) -> None:
     """Remove unset options, so that the hashes of older runs stay as they are."""
-    for content in options:
+    for option_values in options:
         for key in (*KEYS, "checkpoint_every_steps"):
-            if content.get(key) in (None, []):
-                content.pop(key, None)
+            if option_values.get(key) in (None, []):
+                option_values.pop(key, None)

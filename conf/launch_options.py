@@ -8,7 +8,7 @@ from typing import Any
 
 from conf import metric
 
-KINDS = ("none", "here", "slurm")
+CLUSTER_KINDS = ("none", "here", "slurm")
 MIRRORS = ("launcher", "node")
 EVALUATED = "eval/"  # prefix of a program's evaluation metrics
 PROFILE_STEPS = {"true": "20", "false": "0"}
@@ -155,7 +155,7 @@ class SearchConfig:
     trial: int = 0  # the trial's number, from 1
 
 
-def spelled_out(argument: str) -> str:
+def hydra_argument(argument: str) -> str:
     """An argument of launch.py as Hydra takes it: `profile=true` becomes `profile.steps=20`.
 
     `search.from` becomes `search.source`, since `from` cannot name a field in Python. `study.batch_size` gets a plus,
@@ -177,7 +177,7 @@ def recipes_of_sizes(arguments: list[str]) -> list[str]:
     if len(models) != 1 or "," in models[0]:
         return arguments
     sizes = {word: word.removeprefix("size=").split(",") for word in arguments if word.startswith("size=")}
-    recipes = {word: ",".join(f"{models[0]}_{size}" for size in of_word) for word, of_word in sizes.items()}
+    recipes = {word: ",".join(f"{models[0]}_{size}" for size in sizes_of_word) for word, sizes_of_word in sizes.items()}
     return [f"recipe={recipes[word]}" if word in recipes else word for word in arguments]
 
 

@@ -57,12 +57,12 @@ def parse(value: Any) -> Declared:
     return Declared((float(parts[0]), float(parts[1])), better)
 
 
-def written(declared: Mapping[str, str]) -> str:
+def to_tag(declared: Mapping[str, str]) -> str:
     """Directions as one tag of a run: `accuracy=higher,loss=lower`."""
     return ",".join(f"{name}={word}" for name, word in declared.items())
 
 
-def read(text: str) -> dict[str, str]:
-    """The directions in the tag that `written` makes; parts without a direction are skipped."""
+def from_tag(text: str) -> dict[str, str]:
+    """The directions in the tag that `to_tag` makes; parts without a direction are skipped."""
     pairs = (part.rpartition("=") for part in text.split(","))
     return {name: word for name, _, word in pairs if name and word in DIRECTIONS}

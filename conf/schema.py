@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from conf import metric, target
 from conf.dataset_options import DatasetConfig
-from conf.evaluation import Intervals, of_config
+from conf.evaluation import Intervals, intervals_of_run
 from conf.launch_options import (
     AlertConfig,
     ClusterConfig,
@@ -28,7 +28,7 @@ from conf.launch_options import (
     SweepConfig,
     TrackingConfig,
 )  # fmt: skip
-from conf.newer_options import without_newer
+from conf.newer_options import remove_newer
 from conf.target import Target
 
 REQUIRED = "???"  # OmegaConf's mark of a mandatory value
@@ -50,7 +50,7 @@ class Indexed(Protocol):
     def index(self) -> int: ...
 
 
-G = TypeVar("G", bound=Indexed)
+Gpu = TypeVar("Gpu", bound=Indexed)
 
 
 class ConfigError(ValueError):
@@ -172,7 +172,7 @@ class RunConfig:
 
     def evaluated(self) -> Intervals:
         """When to evaluate, by the root's options, else by the model's."""
-        return of_config(self, self.model)
+        return intervals_of_run(self, self.model)
 
     def is_program(self) -> bool:
         """Whether a user's program trains, in place of a workload."""
@@ -185,7 +185,7 @@ class RunConfig:
         """The number of GPUs of a node. `gpus` must be resolved."""
         return len(self.gpus) if isinstance(self.gpus, list) else int(self.gpus)
 
-    def chosen(self, visible: Sequence[G]) -> list[G]:
+    def chosen(self, visible: Sequence[Gpu]) -> list[Gpu]:
         """The visible GPUs that a node uses, in the order of its ranks."""
         if isinstance(self.gpus, list):
             by_index = {gpu.index: gpu for gpu in visible}
@@ -220,9 +220,9 @@ class RunConfig:
 
     def profiled(self) -> bool:
         """Whether steps of this run are traced when it has ended."""
-        right_seed = self.profile.seed in (None, self.seed)
-        requested = self.profile.steps > 0 or self.profile.file is not None
-        return requested and right_seed and not self.warm_up
+        is_seed_traced = self.profile.seed in (None, self.seed)
+        is_requested = self.profile.steps > 0 or self.profile.file is not None
+        return is_requested and is_seed_traced and not self.warm_up
 
     def targets(self) -> dict[str, Target]:
         """The targets by metric; empty if the dataset has none. Raises ConfigError."""
@@ -252,7 +252,7 @@ class RunConfig:
         content = dataclasses.asdict(self)
         for key in (*NOT_MEASURED, "global_batch_size"):  # The checks turn global_batch_size into batch_size.
             del content[key]
-        without_newer(content)
+        remove_newer(content)
         content["model"]["metrics"] = metric.bounds(self.model.metrics)  # A direction does not change the measurement.
         content["program"]["metrics"] = self.program.patterns()
         if content.pop("program") and self.is_program():

@@ -12,16 +12,16 @@ from conf.metric import HIGHER, LOWER
 Target = float | str  # A number is reached from below. A string is "<=" and a number.
 FORMS = "a number, >=NUMBER, or <=NUMBER if lower is better"
 AT_LEAST, AT_MOST = ">=", "<="
-WRITTEN = re.compile(r"\s*(>=|<=)?\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
+TARGET_PATTERN = re.compile(r"\s*(>=|<=)?\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
 
 
 def parse(value: Any) -> Target:
     """The target in its normal form. Raises ValueError for anything else."""
-    written = WRITTEN.fullmatch(str(value)) if isinstance(value, int | float | str) else None
-    if written is None or isinstance(value, bool):
+    match = TARGET_PATTERN.fullmatch(str(value)) if isinstance(value, int | float | str) else None
+    if match is None or isinstance(value, bool):
         raise ValueError(f"not a target. Allowed: {FORMS}")
-    number = float(written[2])
-    return f"{AT_MOST}{number:g}" if written[1] == AT_MOST else number
+    number = float(match[2])
+    return f"{AT_MOST}{number:g}" if match[1] == AT_MOST else number
 
 
 def is_at_most(target: Target) -> bool:
@@ -48,7 +48,7 @@ def margin(value: float, target: Target) -> float:
     return limit(target) - value if is_at_most(target) else value - limit(target)
 
 
-def is_met(value: float, target: Target) -> bool:
+def meets_target(value: float, target: Target) -> bool:
     """Whether a value meets the target. NaN does not, nor does infinity, which comes from an overflow."""
     return math.isfinite(value) and margin(value, target) >= 0
 

@@ -33,10 +33,10 @@ def test_what_is_no_target_is_refused(written: object) -> None:
 @given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6))
 def test_at_most_is_at_least_turned_round(value: float, number: float) -> None:
     at_most = target.parse(f"<={number!r}")
-    assert target.is_met(value, at_most) == (value <= target.limit(at_most))
-    assert target.is_met(-value, -target.limit(at_most)) == target.is_met(value, at_most)
-    assert not any(target.is_met(none, at_most) for none in (math.nan, math.inf, -math.inf))
-    assert not any(target.is_met(none, 0.9) for none in (math.nan, math.inf, -math.inf))
+    assert target.meets_target(value, at_most) == (value <= target.limit(at_most))
+    assert target.meets_target(-value, -target.limit(at_most)) == target.meets_target(value, at_most)
+    assert not any(target.meets_target(none, at_most) for none in (math.nan, math.inf, -math.inf))
+    assert not any(target.meets_target(none, 0.9) for none in (math.nan, math.inf, -math.inf))
 
 
 def test_all_targets_are_to_be_met_each_in_its_direction() -> None:

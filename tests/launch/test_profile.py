@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from conf.launch_options import spelled_out
+from conf.launch_options import hydra_argument
 from conf.schema import RunConfig
 from tests.support.commands import TINY, Launched, launch
 from tracking.__main__ import main
@@ -35,7 +35,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
     ],
 )
 def test_true_is_a_number_of_steps(given: str, spelled: str) -> None:
-    assert spelled_out(given) == spelled
+    assert hydra_argument(given) == spelled
 
 
 def test_what_is_traced_does_not_make_another_run_of_it() -> None:

@@ -20,7 +20,7 @@ import yaml
 
 from benchmarks.steps import in_calls, scaling, why
 from conf.instance_prices import prices
-from conf.launch_options import spelled_out
+from conf.launch_options import hydra_argument
 from conf.schema import ConfigError, RunConfig
 from tests.support.commands import Launched, environment, launch
 from tests.support.composing import EIGHT_GPUS, ROOT, composed, jobs
@@ -76,7 +76,7 @@ def asked_by(commands: Iterable[in_calls.Command]) -> dict[str, list[RunConfig]]
     """Of each command that launches runs, these, as composed and checked on a machine of eight GPUs."""
     words = {command.name: shlex.split(command.words)[2:] for command in commands if "launch.py" in command.words}
     return {
-        name: [checks.check_run(composed(job), EIGHT_GPUS) for job in jobs([*map(spelled_out, every)])]
+        name: [checks.check_run(composed(job), EIGHT_GPUS) for job in jobs([*map(hydra_argument, every)])]
         for name, every in words.items()
     }
 
@@ -241,7 +241,7 @@ DGX1 = "study.batch_size={resnet50:{1:512,4:416,8:208},ssd:{1:152,4:38,8:19}}"
 
 def test_the_batch_goes_with_the_gpus_by_a_table() -> None:
     def batch(*words: str) -> tuple[int, int]:
-        config = checks.check_run(composed(["gpus=4", *map(spelled_out, words)]), EIGHT_GPUS)
+        config = checks.check_run(composed(["gpus=4", *map(hydra_argument, words)]), EIGHT_GPUS)
         return config.device_batch_size(), config.samples_per_step()
 
     assert batch("model=resnet50", DGX1) == (416, 1664)
@@ -250,7 +250,7 @@ def test_the_batch_goes_with_the_gpus_by_a_table() -> None:
     assert batch("model=vgg", "study.batch_size={4:16}") == (16, 64)
     assert batch("model=vgg", "study.batch_factor=0.5") == (32, 128)
     for words in (DGX1, "study.batch_factor=0.5"):  # A resumed run is checked once more, from its config.
-        once = checks.check_run(composed(["gpus=4", "model=ssd", spelled_out(words)]), EIGHT_GPUS)
+        once = checks.check_run(composed(["gpus=4", "model=ssd", hydra_argument(words)]), EIGHT_GPUS)
         assert checks.check_run(once, EIGHT_GPUS) == once
     with pytest.raises(ConfigError, match=r"study\.batch_size: .* model=vgg for 4 devices, only for 1, 8"):
         batch("model=vgg", "study.batch_size={1:16,8:2}")

@@ -13,7 +13,7 @@ import pytest
 import deploy.native.__main__
 import launch
 import tracking.__main__
-from conf.launch_options import recipes_of_sizes, spelled_out
+from conf.launch_options import hydra_argument, recipes_of_sizes
 from docs import diagrams, generate_configuration
 from tests.project.test_imports import FILES, ROOMS, module, room, rooms_used
 from tests.support.composing import EIGHT_GPUS, ROOT, composed, jobs
@@ -126,7 +126,7 @@ def test_launch_commands_compose_and_pass_the_checks(file: str, words: list[str]
         elif word in ("-m", "--multirun"):
             multirun = True
         elif word != "--help":
-            overrides.append(program_command.quoted(spelled_out(word)).replace("+search=", "search="))
+            overrides.append(program_command.quoted(hydra_argument(word)).replace("+search=", "search="))
     overrides = recipes_of_sizes(overrides)
     axes = launch.axes_of(overrides)
     for axis in axes:

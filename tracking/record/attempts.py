@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from conf.target import Target, is_met
+from conf.target import Target, meets_target
 from tracking.record.journal import Record
 
 RESUME = "resume"
@@ -112,7 +112,9 @@ def trained_sec(events: Sequence[Record]) -> float:
 
 def reached(metrics: Mapping[str, float], targets: Mapping[str, Target]) -> bool:
     """Whether every target is met. A metric that is missing or not finite meets no target."""
-    return bool(targets) and all(is_met(metrics.get(name, float("nan")), target) for name, target in targets.items())
+    return bool(targets) and all(
+        meets_target(metrics.get(name, float("nan")), target) for name, target in targets.items()
+    )
 
 
 def censored_sec(events: Sequence[Record], targets: Mapping[str, Target]) -> float | None:

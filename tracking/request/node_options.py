@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from conf.launch_options import KINDS, MIRRORS, ClusterConfig
+from conf.launch_options import CLUSTER_KINDS, MIRRORS, ClusterConfig
 from conf.schema import ConfigError, RunConfig
 
 TIME_PATTERN = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)|(\d+)")  # days, hours, minutes, seconds; or minutes alone
@@ -123,8 +123,8 @@ def check_cluster(config: RunConfig) -> None:
     if config.rendezvous is not None or config.node_rank:
         key = f"rendezvous={config.rendezvous}" if config.rendezvous else f"node_rank={config.node_rank}"
         raise ConfigError(f"{key}: has no effect with {option}, which sets it itself. Next: leave it out")
-    if cluster.kind not in KINDS:
-        raise ConfigError(f"cluster.kind={cluster.kind}: no such kind. Allowed: {', '.join(KINDS)}")
+    if cluster.kind not in CLUSTER_KINDS:
+        raise ConfigError(f"cluster.kind={cluster.kind}: no such kind. Allowed: {', '.join(CLUSTER_KINDS)}")
     if cluster.mirror not in MIRRORS:
         raise ConfigError(f"cluster.mirror={cluster.mirror}: no such value. Allowed: {', '.join(MIRRORS)}")
     if config.detach and cluster.kind != "slurm":

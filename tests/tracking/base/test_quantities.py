@@ -204,8 +204,8 @@ def test_a_value_is_shown_with_its_unit_and_digits() -> None:
 
 def test_directions_are_read_as_they_were_written() -> None:
     declared = {"accuracy": HIGHER, "val loss/x": LOWER}
-    assert metric.read(metric.written(declared)) == declared
-    assert metric.read("") == metric.read("fid=sideways,,=lower") == {}
+    assert metric.from_tag(metric.to_tag(declared)) == declared
+    assert metric.from_tag("") == metric.from_tag("fid=sideways,,=lower") == {}
 
 
 def documented() -> dict[str, tuple[str, str]]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import launch
-from conf.launch_options import SearchConfig, spelled_out
+from conf.launch_options import SearchConfig, hydra_argument
 from conf.schema import ConfigError, RunConfig
 from tests.support.composing import EIGHT_GPUS, composed
 from tracking.analysis.search import Axis
@@ -100,7 +100,7 @@ def test_a_run_takes_of_a_budget_what_it_uses() -> None:
 
 @pytest.mark.parametrize("word", ["time,cost", "[time,cost]", "time", '"time,cost"'])
 def test_objectives_are_typed_with_a_comma(word: str) -> None:
-    spelled = spelled_out(f"search.objective={word}")
+    spelled = hydra_argument(f"search.objective={word}")
     assert not launch.axes_of(["search=quickest", spelled]), "no sweep"
     config = composed([*SEARCH, spelled])
     assert objectives_of(config.search) == (("time",) if word == "time" else ("time", "cost"))

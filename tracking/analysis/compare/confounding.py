@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from conf.dataset_options import OF_LANGUAGE
+from conf.dataset_options import LANGUAGE_OPTIONS
 from tracking.analysis.compare.axis_values import Values
 from tracking.analysis.compare.eval_intervals import PARAMS, uneven
 from tracking.analysis.compare.grouping import DEVICES, Task
@@ -44,7 +44,7 @@ BY_DEVICES = {
 }  # fmt: skip
 # By axis, the keys that change with it. They do not confound.
 FOLLOWS = {
-    **{f"dataset.{key}": {"data.version"} for key in ("path", "size", "year", *OF_LANGUAGE)},
+    **{f"dataset.{key}": {"data.version"} for key in ("path", "size", "year", *LANGUAGE_OPTIONS)},
     "gpus": BY_DEVICES,
     "nodes": BY_DEVICES,
     "cpu_processes": BY_DEVICES,

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from conf.target import Target, is_met, limit
+from conf.target import Target, limit, meets_target
 from tracking.analysis.mlperf.score import Score
 from tracking.analysis.statistics import counted, olympic_mean
 from tracking.measure.programs import Benchmark
@@ -119,7 +119,9 @@ def _lower(target_text: str, targets: Mapping[str, Target]) -> str:
         return ""
     if not isinstance(logged, dict):
         return ""
-    lower = [key for key, target in targets.items() if key not in logged or not is_met(limit(logged[key]), target)]
+    lower = [
+        key for key, target in targets.items() if key not in logged or not meets_target(limit(logged[key]), target)
+    ]
     return ", ".join(f"{key} {logged.get(key, 'none')} instead of {limit(targets[key]):g}" for key in lower)
 
 

@@ -91,7 +91,7 @@ class Run:
         """Which way each metric is better (conf.metric), by name; older runs say it by their targets alone."""
         names, values = (self.params.get(f"target_{what}", "").split(",") for what in ("metric", "value"))
         of_targets = directions_of({name: value for name, value in zip(names, values, strict=False) if name and value})
-        return metric.read(self.tags.get(BETTER_TAG, "")) | of_targets
+        return metric.from_tag(self.tags.get(BETTER_TAG, "")) | of_targets
 
     @property
     def sweep(self) -> str | None:

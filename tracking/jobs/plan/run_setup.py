@@ -84,7 +84,7 @@ def compared(config: RunConfig) -> dict[str, str]:
     tags |= {UNCOUNTED_TAG: EXPLORING} if config.search.phase == "explore" else {}
     tags |= {PAIRED_TAG: "seed"} if config.sweep.paired else {}
     tags |= {MEMORY_TAG: words} if (words := gpu_memory.memory_words(config)) else {}
-    return tags | ({BETTER_TAG: metric.written(directions)} if (directions := config.directions()) else {})
+    return tags | ({BETTER_TAG: metric.to_tag(directions)} if (directions := config.directions()) else {})
 
 
 def params(config: RunConfig) -> dict[str, journal.Scalar]:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from conf.newer_options import without_newer
+from conf.newer_options import remove_newer
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.search import Axis
 from tracking.jobs.plan import Job
@@ -82,7 +82,7 @@ def check_unchanged(first: Job, make: Callable[[list[str]], RunConfig]) -> None:
     """
     again, began = dataclasses.asdict(make(first.overrides)), dataclasses.asdict(first.config)
     for content in (again, began):
-        without_newer(content)
+        remove_newer(content)
     keys = [key for key in {**again, **began} if key not in OF_A_LAUNCH]
     differing = [key for key in keys if again.get(key) != began.get(key)]
     if differing:

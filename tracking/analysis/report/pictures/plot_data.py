@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from conf.target import Target, is_met, parse
+from conf.target import Target, meets_target, parse
 from tracking.analysis.compare import Estimate, Setting, Task, censoring, estimate, grouping, is_stack
 from tracking.analysis.report.pictures.drawing import MOST_BARS, MOST_LINES, Point
 from tracking.analysis.results import NONE, Run, Runs
@@ -110,7 +110,7 @@ def clock_start_ms(run: Run, targets: Mapping[str, Target | None], store: Runs) 
     if targets_by_key and TIME in run.metrics:
         history = store.history(run, targets_by_key)
         reaching = [
-            {(step, time_ms) for step, time_ms, value in history.get(key, []) if is_met(value, target)}
+            {(step, time_ms) for step, time_ms, value in history.get(key, []) if meets_target(value, target)}
             for key, target in targets_by_key.items()
         ]
         if hits := set.intersection(*reaching):
