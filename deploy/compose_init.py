@@ -10,7 +10,7 @@ import secrets
 import sys
 from pathlib import Path
 
-from deploy.native.certificate import sign_itself
+from deploy.native.certificate import self_sign
 from deploy.native.settings import ServerError, private_folder, write_private
 
 FOLDER = Path(__file__).parent
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None, folder: Path = FOLDER) -> int:
     tls = private_folder(folder / "compose/tls")
     try:
         if not (tls / "certificate.pem").exists():
-            sign_itself([arguments.host_name, "localhost"], tls)
+            self_sign([arguments.host_name, "localhost"], tls)
     except ServerError as error:
         print(error, file=sys.stderr)
         return 1

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deploy.guard.failures import Failures
-from deploy.guard.routes import ADMIN, SELF, needed
+from deploy.guard.routes import ADMIN, SELF, requirement
 
 if TYPE_CHECKING:
     from flask import Response
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["answer", "authenticate", "identify"]
 
 # The service has its own folder for temporary files, which all its processes share.
-_failures = Failures(Path(os.environ.get("TMPDIR", tempfile.gettempdir())) / "wrong-passwords.sqlite")
+_wrong_passwords = Failures(Path(os.environ.get("TMPDIR", tempfile.gettempdir())) / "wrong-passwords.sqlite")
 # Attempts for a user are tried one after another. Otherwise each thread could try one before the first is counted. A
 # right password is compared slowly once a minute, and then cached.
-_in_turn = [threading.Lock() for _ in range(64)]
+_attempt_locks = [threading.Lock() for _ in range(64)]
 
 
 def authenticate() -> Authorization | Response:
@@ -43,7 +43,7 @@ def authenticate() -> Authorization | Response:
     if "guarded" not in g:  # MLflow calls this several times
         g.guarded = identify()
         if not isinstance(g.guarded, Response):
-            g.guarded = _refuse_place(g.guarded.username or "") or g.guarded
+            g.guarded = _route_refusal(g.guarded.username or "") or g.guarded
     return g.guarded  # type: ignore[no-any-return]
 
 
@@ -52,32 +52,34 @@ def identify() -> Authorization | Response:
     from flask import Response, request
     from mlflow.server.auth import authenticate_request_basic_auth
 
-    sent = request.authorization
-    user, password = (sent.username, sent.password) if sent and sent.type == "basic" else (None, None)
+    credentials = request.authorization
+    user, password = (
+        (credentials.username, credentials.password) if credentials and credentials.type == "basic" else (None, None)
+    )
     if not user or password is None or "\0" in user + password:
         return answer(401, "UNAUTHENTICATED", "give a user and a password (HTTP Basic); tokens are not supported")
     # Set by the proxy. Only the server's own user can bypass it; the operator's commands do.
     address = request.headers.get("X-Forwarded-For", "")
-    with _in_turn[hash((user, address)) % len(_in_turn)]:
-        if address and (wait := _failures.wait_sec(user, address)):
-            message = f"too many wrong passwords for {user} from {address}. Next: try again in {wait} s"
-            return answer(429, "REQUEST_LIMIT_EXCEEDED", message, {"Retry-After": str(wait)})
+    with _attempt_locks[hash((user, address)) % len(_attempt_locks)]:
+        if address and (wait_sec := _wrong_passwords.wait_sec(user, address)):
+            message = f"too many wrong passwords for {user} from {address}. Next: try again in {wait_sec} s"
+            return answer(429, "REQUEST_LIMIT_EXCEEDED", message, {"Retry-After": str(wait_sec)})
         sender = authenticate_request_basic_auth()
         if isinstance(sender, Response) and address:
-            _failures.add(user, address)
+            _wrong_passwords.add(user, address)
     return sender
 
 
-def _refuse_place(sender: str) -> Response | None:
+def _route_refusal(sender: str) -> Response | None:
     """The refusal of a closed route, of another user's account, and of a place that clients may not name; else None."""
     from flask import request
 
     rule = request.url_rule.rule if request.url_rule else ""
-    kind = needed(request.method, rule)
-    if kind is None:
+    required = requirement(request.method, rule)
+    if required is None:
         reason = "switched off: this server only keeps runs (docs/server.md, Users and teams)"
         return answer(403, "PERMISSION_DENIED", f"{request.method} {request.path}: {reason}")
-    if (kind == ADMIN or (kind == SELF and not _names(sender))) and not _is_administrator(sender):
+    if (required == ADMIN or (required == SELF and not _names_sender(sender))) and not _is_administrator(sender):
         return answer(403, "PERMISSION_DENIED", f"{request.method} {request.path}: only an administrator may do this")
     if rule.endswith("/mlflow/experiments/create") and _chooses_location():
         message = "artifact_location: this server chooses where artifacts are kept. Next: leave it out"
@@ -88,7 +90,7 @@ def _refuse_place(sender: str) -> Response | None:
     return None
 
 
-def _names(sender: str) -> bool:
+def _names_sender(sender: str) -> bool:
     """Whether the request names the sender's own account."""
     from mlflow.exceptions import MlflowException
     from mlflow.server.auth import _get_request_param
@@ -121,9 +123,11 @@ def _in_an_experiment() -> bool:
     from mlflow.exceptions import MlflowException
     from mlflow.utils.uri import validate_path_is_safe
 
-    sent = (request.view_args or {}).get("artifact_path", request.args.get("path", ""))
+    artifact_path = (request.view_args or {}).get("artifact_path", request.args.get("path", ""))
     try:  # Also as sent: permissions may not recognise an id in another spelling (%201, 01).
-        return all(re.match(r"(0|[1-9][0-9]*)(/|$)", path) for path in (sent, validate_path_is_safe(sent)))
+        return all(
+            re.match(r"(0|[1-9][0-9]*)(/|$)", path) for path in (artifact_path, validate_path_is_safe(artifact_path))
+        )
     except MlflowException:
         return False
 

@@ -27,20 +27,20 @@ class Failures:
 
     def add(self, user: str, address: str) -> None:
         now = time.time()
-        self._ask("DELETE FROM failures WHERE at < ?", now - WINDOW_SEC)
-        self._ask("INSERT INTO failures VALUES (?, ?, ?)", now, user, network(address))
+        self._execute("DELETE FROM failures WHERE at < ?", now - WINDOW_SEC)
+        self._execute("INSERT INTO failures VALUES (?, ?, ?)", now, user, network(address))
 
     def wait_sec(self, user: str, address: str) -> int:
         """Seconds until the next attempt for this user from this address is allowed; 0 if it is allowed now."""
-        now, place = time.time(), network(address)
-        rows = self._ask("SELECT at, user FROM failures WHERE place = ? AND at > ?", place, now - WINDOW_SEC)
-        mine = sorted(at for at, name in rows if name == user)
-        everyones = sorted(at for at, _ in rows)
-        counted = ((mine, MAX_PER_USER), (everyones, MAX_PER_ADDRESS))
-        ends = [times[-most] + WINDOW_SEC for times, most in counted if len(times) >= most]
-        return max((math.ceil(end - now) for end in ends), default=0)
+        now, subnet = time.time(), network(address)
+        rows = self._execute("SELECT at, user FROM failures WHERE place = ? AND at > ?", subnet, now - WINDOW_SEC)
+        user_times = sorted(at for at, name in rows if name == user)
+        address_times = sorted(at for at, _ in rows)
+        limits = ((user_times, MAX_PER_USER), (address_times, MAX_PER_ADDRESS))
+        allowed_at = [times[-limit] + WINDOW_SEC for times, limit in limits if len(times) >= limit]
+        return max((math.ceil(end - now) for end in allowed_at), default=0)
 
-    def _ask(self, statement: str, *values: object) -> list[tuple[float, str]]:
+    def _execute(self, statement: str, *values: object) -> list[tuple[float, str]]:
         with self._lock:
             try:
                 if self._connection is None:

@@ -45,7 +45,7 @@ def checked(app: App) -> App:
         if refusal is None:
             await app(scope, receive, send)
         else:
-            await _refuse(refusal, receive, send)
+            await _send_refusal(refusal, receive, send)
 
     return gate
 
@@ -83,7 +83,7 @@ def _refusal(scope: Message) -> Response | None:
     return None
 
 
-async def _refuse(response: Response, receive: Receive, send: Send) -> None:
+async def _send_refusal(response: Response, receive: Receive, send: Send) -> None:
     """Answer at once and end the connection. The body is discarded.
 
     If the socket were closed with unread data, the proxy would lose the answer. So the proxy closes it, or a timeout.

@@ -17,7 +17,7 @@ SELF = "oneself"  # the user named in the request, or an administrator
 ADMIN = "administrator"
 
 # `/ajax-api/` (pages) and `/api/` (clients) have the same rules, and are written `api/` here.
-OPEN = {
+OPEN_ROUTES = {
     ANYBODY: """
         GET  /health
         GET  /static-files/<path:path>
@@ -113,7 +113,7 @@ OPEN = {
 # Switched off for everybody. Each could make the server read or write a chosen place, call an address, store a user's
 # secret, or run something; or it belongs to MLflow's features for models and language models, which runs do not need
 # and whose permissions are not tested here. An entry closes all routes with this prefix.
-CLOSED = (
+CLOSED_PREFIXES = (
     "api/2.0/mlflow/registered-models/",
     "api/2.0/mlflow/model-versions/",
     "/model-versions/get-artifact",
@@ -154,24 +154,26 @@ CLOSED = (
 
 
 def _table() -> dict[tuple[str, str], str]:
-    lines = ((kind, *line.split()) for kind, text in OPEN.items() for line in text.split("\n") if line.strip())
-    return {(method, rule): kind for kind, method, rule in lines}
+    lines = (
+        (required, *line.split()) for required, text in OPEN_ROUTES.items() for line in text.split("\n") if line.strip()
+    )
+    return {(method, rule): required for required, method, rule in lines}
 
 
-NEEDED = _table()
+REQUIREMENTS = _table()
 
 
-def written(rule: str) -> str:
+def normalized(rule: str) -> str:
     """An MLflow rule in the form of these tables; FastAPI's `{name:path}` becomes Flask's `<path:name>`."""
     rule = re.sub(r"\{(\w+):path\}", r"<path:\1>", rule)
     return re.sub(r"^/(ajax-)?api/", "api/", rule)
 
 
-def needed(method: str, rule: str) -> str | None:
+def requirement(method: str, rule: str) -> str | None:
     """The requirement of a route; None if it is closed. HEAD counts as GET."""
-    return NEEDED.get(("GET" if method == "HEAD" else method, written(rule)))
+    return REQUIREMENTS.get(("GET" if method == "HEAD" else method, normalized(rule)))
 
 
-def closed(rule: str) -> bool:
+def is_closed(rule: str) -> bool:
     """Whether a route is in CLOSED, rather than unlisted."""
-    return written(rule).startswith(tuple(CLOSED))
+    return normalized(rule).startswith(tuple(CLOSED_PREFIXES))

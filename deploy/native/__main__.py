@@ -45,21 +45,23 @@ def parser() -> argparse.ArgumentParser:
 
     account_commands.add(commands)
 
-    save = add("backup", help="save databases, artifacts on disk and secrets to a folder, while the server runs")
-    save.add_argument("folder", nargs="?", type=Path, help="(HOME/backups/<time>)")
-    save.add_argument("--without-artifacts", action="store_true")
-    load = add("restore", help="make a server from a backup, and start it")
-    load.add_argument("folder", type=Path)
-    load.add_argument("--overwrite", action="store_true", help="replace an existing server")
-    load.add_argument("--run-as", metavar="USER", help="for root: user of the server")
-    load.add_argument("--python", help="interpreter with MLflow (the current one)")
+    backup_parser = add(
+        "backup", help="save databases, artifacts on disk and secrets to a folder, while the server runs"
+    )
+    backup_parser.add_argument("folder", nargs="?", type=Path, help="(HOME/backups/<time>)")
+    backup_parser.add_argument("--without-artifacts", action="store_true")
+    restore_parser = add("restore", help="make a server from a backup, and start it")
+    restore_parser.add_argument("folder", type=Path)
+    restore_parser.add_argument("--overwrite", action="store_true", help="replace an existing server")
+    restore_parser.add_argument("--run-as", metavar="USER", help="for root: user of the server")
+    restore_parser.add_argument("--python", help="interpreter with MLflow (the current one)")
     add("upgrade", help="make a backup, then migrate the databases to the installed MLflow's schema")
     return top
 
 
 def main(argv: list[str] | None = None) -> int:
-    words = sys.argv[1:] if argv is None else argv
-    arguments = parser().parse_args(words)
+    argv = sys.argv[1:] if argv is None else argv
+    arguments = parser().parse_args(argv)
     arguments.home = arguments.home.expanduser().absolute()
     os.umask(0o077)
     try:
@@ -68,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.command == "init":
             certificate.install(arguments.home, arguments.certificate, arguments.key)
         if not arguments.uri:
-            settings.become_owner(arguments.home, interpreter(arguments), arguments.command, words)
+            settings.become_owner(arguments.home, interpreter(arguments), arguments.command, argv)
         return run(arguments)
     except (ServerError, OSError) as error:  # OSError: such as a folder that this user may not read
         print(error, file=sys.stderr)
@@ -78,8 +80,8 @@ def main(argv: list[str] | None = None) -> int:
 def interpreter(arguments: argparse.Namespace) -> str:
     if arguments.command in ("init", "restore") and arguments.python:
         return str(arguments.python)
-    known = (arguments.home / "settings.json").exists()
-    return settings.load(arguments.home).python if known else sys.executable
+    exists = (arguments.home / "settings.json").exists()
+    return settings.load(arguments.home).python if exists else sys.executable
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -109,8 +111,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def init(arguments: argparse.Namespace) -> int:
     home = arguments.home
-    known = (home / "settings.json").exists()
-    config = settings.load(home) if known else Settings(home)
+    exists = (home / "settings.json").exists()
+    config = settings.load(home) if exists else Settings(home)
     for name in ("names", "listen", "artifacts", "default_permission", "workers", "python"):
         if getattr(arguments, name) is not None:
             setattr(config, name, getattr(arguments, name))

@@ -14,8 +14,8 @@ from deploy.native.settings import ServerError, load_secrets, write_private
 
 def add(commands: Any) -> None:
     """Add the commands to a parser's subparsers (argparse's class for these is not public)."""
-    for name, text in (("add-user", "make a user"), ("set-password", "change a user's password")):
-        command = commands.add_parser(name, help=f"{text}, and print the password once")
+    for name, help_text in (("add-user", "make a user"), ("set-password", "change a user's password")):
+        command = commands.add_parser(name, help=f"{help_text}, and print the password once")
         command.add_argument("user")
         command.add_argument(
             "--password-stdin", action="store_true", help="read the password instead of generating one"
@@ -24,15 +24,15 @@ def add(commands: Any) -> None:
     commands.add_parser("remove-user", help="delete a user; their runs stay").add_argument("user")
     commands.add_parser("add-team", help="make a team").add_argument("team")
     commands.add_parser("remove-team", help="delete a team; its members stay users").add_argument("team")
-    for name, text in (("join", "add users to a team"), ("leave", "remove users from a team")):
-        command = commands.add_parser(name, help=text)
+    for name, help_text in (("join", "add users to a team"), ("leave", "remove users from a team")):
+        command = commands.add_parser(name, help=help_text)
         command.add_argument("team")
         command.add_argument("users", nargs="+", metavar="user")
-    for name, text in (("grant", "give a permission on an experiment"), ("revoke", "remove a permission")):
-        command = commands.add_parser(name, help=text)
-        who = command.add_mutually_exclusive_group(required=True)
-        who.add_argument("--team")
-        who.add_argument("--user")
+    for name, help_text in (("grant", "give a permission on an experiment"), ("revoke", "remove a permission")):
+        command = commands.add_parser(name, help=help_text)
+        grantee = command.add_mutually_exclusive_group(required=True)
+        grantee.add_argument("--team")
+        grantee.add_argument("--user")
         if name == "grant":
             command.add_argument("permission", choices=GRANTABLE)
         command.add_argument("experiment", help="name, created if missing; '*' = all")
@@ -42,10 +42,10 @@ def add(commands: Any) -> None:
 def run(accounts: Accounts, arguments: argparse.Namespace) -> int:
     command = arguments.command
     if command in ("add-user", "set-password"):
-        typed = sys.stdin.readline().rstrip("\n") if arguments.password_stdin else None
-        admin = {"admin": arguments.admin} if command == "add-user" else {}
-        password = getattr(accounts, command.replace("-", "_"))(arguments.user, typed, **admin)
-        print("" if typed else password, end="" if typed else "\n")
+        typed_password = sys.stdin.readline().rstrip("\n") if arguments.password_stdin else None
+        options = {"admin": arguments.admin} if command == "add-user" else {}
+        password = getattr(accounts, command.replace("-", "_"))(arguments.user, typed_password, **options)
+        print("" if typed_password else password, end="" if typed_password else "\n")
         if command == "set-password" and arguments.user == "admin" and not arguments.uri:
             keep_admin_password(arguments.home, password)
     elif command == "remove-user":

@@ -139,35 +139,37 @@ class Accounts:
     def grant(self, permission: str, experiment: str, *, team: str | None = None, user: str | None = None) -> None:
         """Give a team or a user a permission on an experiment (* = all), in place of the former one."""
         pattern = "*" if experiment == "*" else self.experiment_id(experiment)
-        what = {"resource_type": "experiment", "permission": permission}
+        resource = {"resource_type": "experiment", "permission": permission}
         if user is not None:
-            if any(name == user and pattern in patterns for name, patterns in self._own_patterns()):
+            if any(name == user and pattern in patterns for name, patterns in self._direct_grants()):
                 self.revoke(experiment, user=user)
-            self.call("POST", "users/permissions/grant", "3.0", username=user, resource_id=pattern, **what)
+            self.call("POST", "users/permissions/grant", "3.0", username=user, resource_id=pattern, **resource)
             return
         assert team is not None
         role = self._team(team)
         for row in role["permissions"]:
             if (row["resource_type"], row["resource_pattern"]) == ("experiment", pattern):
                 self.call("DELETE", "roles/permissions/remove", "3.0", role_permission_id=row["id"])
-        self.call("POST", "roles/permissions/add", "3.0", role_id=role["id"], resource_pattern=pattern, **what)
+        self.call("POST", "roles/permissions/add", "3.0", role_id=role["id"], resource_pattern=pattern, **resource)
 
     def revoke(self, experiment: str, *, team: str | None = None, user: str | None = None) -> None:
         pattern = "*" if experiment == "*" else self.experiment_id(experiment)
         if user is not None:
-            what = {"resource_type": "experiment", "resource_id": pattern}
-            self.call("POST", "users/permissions/revoke", "3.0", username=user, **what)
+            resource = {"resource_type": "experiment", "resource_id": pattern}
+            self.call("POST", "users/permissions/revoke", "3.0", username=user, **resource)
             return
         assert team is not None
         for row in self._team(team)["permissions"]:
             if (row["resource_type"], row["resource_pattern"]) == ("experiment", pattern):
                 self.call("DELETE", "roles/permissions/remove", "3.0", role_permission_id=row["id"])
 
-    def _own_patterns(self) -> Iterator[tuple[str, set[str]]]:
+    def _direct_grants(self) -> Iterator[tuple[str, set[str]]]:
         """The users, each with the experiments on which a permission was granted to this user directly."""
         for user in self.users():
-            own = [role for role in user["roles"] if role["name"].startswith("__")]
-            rows = [row for role in own for row in role.get("permissions", []) if row["resource_type"] == "experiment"]
+            own_roles = [role for role in user["roles"] if role["name"].startswith("__")]
+            rows = [
+                row for role in own_roles for row in role.get("permissions", []) if row["resource_type"] == "experiment"
+            ]
             yield user["username"], {row["resource_pattern"] for row in rows}
 
     def experiment_id(self, name: str) -> str:
@@ -181,9 +183,9 @@ class Accounts:
     def experiments(self) -> Iterator[dict[str, Any]]:
         token = ""
         while True:
-            page = self.call("POST", "experiments/search", max_results=1000, page_token=token)
-            yield from page.get("experiments", [])
-            token = page.get("next_page_token", "")
+            response = self.call("POST", "experiments/search", max_results=1000, page_token=token)
+            yield from response.get("experiments", [])
+            token = response.get("next_page_token", "")
             if not token:
                 return
 
@@ -194,10 +196,14 @@ class Accounts:
         lines = []
         for user in users:
             roles = {role["name"]: role for role in user["roles"]}
-            own = [grant for name, role in roles.items() if name.startswith("__") for grant in _grants(role, names)]
+            own_grants = [
+                grant for name, role in roles.items() if name.startswith("__") for grant in _grants(role, names)
+            ]
             teams = sorted(name for name in roles if not name.startswith("__"))
-            shown = [f"teams: {', '.join(teams)}"] if teams else []
-            lines.append("; ".join([f"user {user['username']}{' (admin)' if user['is_admin'] else ''}", *shown, *own]))
+            team_list = [f"teams: {', '.join(teams)}"] if teams else []
+            lines.append(
+                "; ".join([f"user {user['username']}{' (admin)' if user['is_admin'] else ''}", *team_list, *own_grants])
+            )
         for name, role in sorted(self.teams().items()):
             members = sorted(user["username"] for user in users if name in {role["name"] for role in user["roles"]})
             lines.append("; ".join([f"team {name}: {', '.join(members) or 'nobody'}", *_grants(role, names)]))

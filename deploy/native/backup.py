@@ -34,8 +34,8 @@ def back_up(server: Server, target: Path | None = None, with_artifacts: bool = T
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True, mode=0o700)
     for database in DATABASES:
-        dump = str(partial / f"{database}.dump")
-        server.database.client("pg_dump", "-U", ROLE, "-Fc", "-f", dump, database)
+        dump_path = str(partial / f"{database}.dump")
+        server.database.client("pg_dump", "-U", ROLE, "-Fc", "-f", dump_path, database)
     with tarfile.open(partial / "identity.tar", "w") as archive:
         for name in IDENTITY:
             if (settings.home / name).exists():
@@ -43,9 +43,9 @@ def back_up(server: Server, target: Path | None = None, with_artifacts: bool = T
     folder = settings.artifact_folder
     if with_artifacts and folder is not None and folder.exists():
         # The program tar, since it continues if a file grows or vanishes, with exit code 1.
-        done = subprocess.run(["tar", "-cf", partial / ARTIFACTS, "-C", folder, "."], capture_output=True, text=True)
-        if done.returncode > 1:
-            raise ServerError(f"tar: {done.stderr.strip()[-1000:]}")
+        process = subprocess.run(["tar", "-cf", partial / ARTIFACTS, "-C", folder, "."], capture_output=True, text=True)
+        if process.returncode > 1:
+            raise ServerError(f"tar: {process.stderr.strip()[-1000:]}")
     files = sorted(path for path in partial.iterdir())
     manifest = {
         "made": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -79,16 +79,16 @@ def restore_identity(home: Path, backup: Path, overwrite: bool, python: str | No
     there is a server already, unless `overwrite`.
     """
     verify(backup)
-    here = load(home) if (home / "settings.json").exists() else None
-    if here is not None and not overwrite:
+    former = load(home) if (home / "settings.json").exists() else None
+    if former is not None and not overwrite:
         raise ServerError(f"{home}: has a server already. Next: --overwrite, to replace it by the backup")
-    if here is not None:
-        Server(here).stop()
+    if former is not None:
+        Server(former).stop()
     # The program tar: Python's tarfile requires a filter since 3.12, which Debian's 3.11.2 lacks.
     subprocess.run(["tar", "--no-same-owner", "-xf", backup / "identity.tar", "-C", home], check=True)
     settings = load(home)
     # These settings belong to this machine, not to the data.
-    settings.python = python or (here.python if here else sys.executable)
+    settings.python = python or (former.python if former else sys.executable)
     settings.postgresql_bin = find_postgresql()
     settings.save()
     return settings
@@ -101,19 +101,19 @@ def restore(server: Server, backup: Path) -> list[Path]:
     """
     folder = server.settings.artifact_folder
     with_artifacts = (backup / ARTIFACTS).exists() and folder is not None
-    moved = [moved_aside(server.database.data), *([moved_aside(folder)] if with_artifacts and folder else [])]
+    moved_paths = [move_aside(server.database.data), *([move_aside(folder)] if with_artifacts and folder else [])]
     server.database.initialise()
     server.database.start()
     for database in DATABASES:
-        dump = str(backup / f"{database}.dump")
-        server.database.client("pg_restore", "-U", ROLE, "--no-owner", "--exit-on-error", "-d", database, dump)
+        dump_path = str(backup / f"{database}.dump")
+        server.database.client("pg_restore", "-U", ROLE, "--no-owner", "--exit-on-error", "-d", database, dump_path)
     if with_artifacts and folder:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         subprocess.run(["tar", "-xf", backup / ARTIFACTS, "-C", folder], check=True)
-    return [path for path in moved if path is not None]
+    return [path for path in moved_paths if path is not None]
 
 
-def moved_aside(path: Path) -> Path | None:
+def move_aside(path: Path) -> Path | None:
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return None
     return path.rename(path.with_name(f"{path.name}.before-{time.strftime('%Y%m%d-%H%M%S')}"))
@@ -133,10 +133,12 @@ def upgrade(server: Server) -> Path:
     environ = {**os.environ, **server.database.environment}
     for command in commands:
         argv = [settings.python, "-m", *command]
-        done = subprocess.run(argv, env=environ, capture_output=True, text=True, cwd=settings.home)
-        if done.returncode:
-            words = done.stderr.strip()[-2000:]
-            raise ServerError(f"{' '.join(command[:3])} failed. Next: restore {backup}, the former databases:\n{words}")
+        process = subprocess.run(argv, env=environ, capture_output=True, text=True, cwd=settings.home)
+        if process.returncode:
+            stderr = process.stderr.strip()[-2000:]
+            raise ServerError(
+                f"{' '.join(command[:3])} failed. Next: restore {backup}, the former databases:\n{stderr}"
+            )
     server.start()
     return backup
 

@@ -32,36 +32,38 @@ def ensure(settings: Settings) -> bool:
     """
     folder = private_folder(settings.home / "tls")
     path = folder / "certificate.pem"
-    known = path.exists()
-    if known and (OUR_SUBJECT not in shown(path, "-subject") or all(is_for(path, name) for name in settings.names)):
+    exists = path.exists()
+    if exists and (
+        OUR_SUBJECT not in openssl_output(path, "-subject") or all(covers_name(path, name) for name in settings.names)
+    ):
         return False
-    sign_itself(settings.names, folder)
-    return known
+    self_sign(settings.names, folder)
+    return exists
 
 
-def is_for(certificate: Path, name: str) -> bool:
+def covers_name(certificate: Path, name: str) -> bool:
     check = "-checkip" if is_address(name) else "-checkhost"
-    return "does match certificate" in shown(certificate, check, name)
+    return "does match certificate" in openssl_output(certificate, check, name)
 
 
-def shown(certificate: Path, *options: str) -> str:
+def openssl_output(certificate: Path, *options: str) -> str:
     """openssl's output about a certificate."""
     command = ["openssl", "x509", "-noout", *options, "-in", str(certificate)]
     return subprocess.run(command, capture_output=True, text=True).stdout
 
 
-def sign_itself(names: list[str], folder: Path) -> None:
+def self_sign(names: list[str], folder: Path) -> None:
     """Make a self-signed certificate for these names and the loopback address. Clients trust it by its file."""
     subjects = ["IP:127.0.0.1", *(f"{'IP' if is_address(name) else 'DNS'}:{name}" for name in names)]
     (folder / "key.pem").touch(mode=0o600)
-    done = subprocess.run(
+    process = subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
          "-days", str(DAYS), "-subj", f"/CN={OUR_SUBJECT}", "-addext", f"subjectAltName={','.join(subjects)}",
          "-keyout", str(folder / "key.pem"), "-out", str(folder / "certificate.pem")],
         capture_output=True, text=True,
     )  # fmt: skip
-    if done.returncode:
-        raise ServerError(f"openssl: {done.stderr.strip()[-500:]}")
+    if process.returncode:
+        raise ServerError(f"openssl: {process.stderr.strip()[-500:]}")
 
 
 def is_address(name: str) -> bool:

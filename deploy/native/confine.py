@@ -40,16 +40,16 @@ def version() -> int:
 
 def write_only_in(folders: list[Path]) -> None:
     """Confine this process. Raises OSError if a folder is missing, or if the kernel has no Landlock."""
-    known = version()
-    rights = WRITE_FILE | CHANGES | (REFER if known >= 2 else 0) | (TRUNCATE if known >= 3 else 0)
+    landlock_version = version()
+    rights = WRITE_FILE | CHANGES | (REFER if landlock_version >= 2 else 0) | (TRUNCATE if landlock_version >= 3 else 0)
     rules = _Ruleset(rights)
     ruleset = _checked(_libc.syscall(CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(ctypes.sizeof(rules)), 0))
     for path in [*folders, *(Path(name) for name in DEVICES if Path(name).exists())]:
-        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        allowed = rights if stat.S_ISDIR(os.fstat(opened).st_mode) else rights & (WRITE_FILE | TRUNCATE)
-        rule = _PathBeneath(allowed, opened)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        allowed = rights if stat.S_ISDIR(os.fstat(descriptor).st_mode) else rights & (WRITE_FILE | TRUNCATE)
+        rule = _PathBeneath(allowed, descriptor)
         _checked(_libc.syscall(ADD_RULE, ruleset, PATH_BENEATH, ctypes.byref(rule), 0))
-        os.close(opened)
+        os.close(descriptor)
     _checked(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _checked(_libc.syscall(RESTRICT_SELF, ruleset, 0))
     os.close(ruleset)
@@ -62,13 +62,13 @@ def _checked(result: int) -> int:
     return int(result)
 
 
-def main(words: list[str]) -> None:
-    end = words.index("--")
+def main(argv: list[str]) -> None:
+    end = argv.index("--")
     if version():
-        write_only_in([Path(word) for word in words[:end]])
+        write_only_in([Path(word) for word in argv[:end]])
     else:
         print("this kernel has no Landlock: MLflow can write wherever its user can", file=sys.stderr, flush=True)
-    os.execvp(words[end + 1], words[end + 1 :])
+    os.execvp(argv[end + 1], argv[end + 1 :])
 
 
 if __name__ == "__main__":

@@ -67,11 +67,11 @@ class PostgreSQL:
         """Run a PostgreSQL client program and return its output. Raises ServerError with its error."""
         command = [self._program(program), "-h", str(self.socket), "-w", *arguments]
         environ = {**os.environ, **self.environment}
-        done: subprocess.CompletedProcess[str] = subprocess.run(
+        process: subprocess.CompletedProcess[str] = subprocess.run(
             command, env=environ, capture_output=True, text=True, **options
         )
-        self._checked(done)
-        return done.stdout
+        self._checked(process)
+        return process.stdout
 
     def recreate(self, database: str) -> None:
         self.sql(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
@@ -89,15 +89,15 @@ class PostgreSQL:
         passwords = self.folder / "superuser-password"
         write_private(passwords, self._secrets["superuser_password"])
         options = ("-E", "UTF8", "--locale=C", "-k", "--auth-local=scram-sha-256", "--auth-host=reject")
-        login = ("-U", SUPERUSER, f"--pwfile={passwords}")
-        self._checked(self._server("initdb", "-D", str(unfinished), *login, *options))
+        superuser_options = ("-U", SUPERUSER, f"--pwfile={passwords}")
+        self._checked(self._server("initdb", "-D", str(unfinished), *superuser_options, *options))
         passwords.unlink()
         # SQLAlchemy may open 15 connections for each worker to either database, and keeps some in reserve.
         text = CONFIGURATION.format(socket=self.socket, connections=40 * self._settings.workers + 20)
         with (unfinished / "postgresql.conf").open("a") as file:
             file.write(text)
-        secret = {SUPERUSER: "superuser_password", ROLE: "database_password"}
-        lines = [f"*:*:*:{role}:{self._secrets[name]}\n" for role, name in secret.items()]
+        secret_names = {SUPERUSER: "superuser_password", ROLE: "database_password"}
+        lines = [f"*:*:*:{role}:{self._secrets[name]}\n" for role, name in secret_names.items()]
         write_private(self._settings.home / "pgpass", "".join(lines))
         self._start(unfinished)
         self.sql(f"CREATE ROLE {ROLE} LOGIN PASSWORD '{self._secrets['database_password']}'")
@@ -119,11 +119,11 @@ class PostgreSQL:
             options = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         # A file, not pipes, since the server keeps the output of its starter open as long as it lives.
         with (self.folder / "pg_ctl.log").open("w+") as output:
-            done = subprocess.run(
+            process = subprocess.run(
                 [self._program(program), *arguments], stdout=output, stderr=output, cwd="/", umask=0o077, **options
             )
             output.seek(0)
-            return subprocess.CompletedProcess(done.args, done.returncode, "", output.read())
+            return subprocess.CompletedProcess(process.args, process.returncode, "", output.read())
 
     def _user(self) -> pwd.struct_passwd:
         """The user of the server programs: this one; for root, whom PostgreSQL refuses, that of Debian's package."""
@@ -147,7 +147,7 @@ class PostgreSQL:
         return str(path)
 
     @staticmethod
-    def _checked(done: subprocess.CompletedProcess[str], log: str = "") -> None:
-        if done.returncode:
-            words = done.stderr.strip()[-2000:]
-            raise ServerError(f"{Path(done.args[0]).name} failed: {words}{f'. Next: see {log}' if log else ''}")
+    def _checked(process: subprocess.CompletedProcess[str], log: str = "") -> None:
+        if process.returncode:
+            stderr = process.stderr.strip()[-2000:]
+            raise ServerError(f"{Path(process.args[0]).name} failed: {stderr}{f'. Next: see {log}' if log else ''}")

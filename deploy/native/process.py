@@ -31,7 +31,7 @@ class ProcessGroup:
         write_private(self._file, f"{process.pid} {start_time(process.pid)}")
         return process
 
-    def first(self) -> int:
+    def leader_pid(self) -> int:
         """The pid of the first process; 0 if it has ended."""
         group, started = self._read()
         with suppress(OSError):
@@ -64,8 +64,8 @@ def members(group: int, started: int) -> Iterator[int]:
             pid = int(path.name)
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)  # else a child of this process would stay a zombie
-            ours = path.stat().st_uid == os.geteuid() and int(stat(pid)[2]) == group
-            if ours and start_time(pid) >= started:
+            is_ours = path.stat().st_uid == os.geteuid() and int(stat_fields(pid)[2]) == group
+            if is_ours and start_time(pid) >= started:
                 yield pid
 
 
@@ -74,13 +74,13 @@ def start_time(pid: int) -> int:
 
     Raises OSError if the process has ended, also for a zombie.
     """
-    fields = stat(pid)
+    fields = stat_fields(pid)
     if fields[0] == "Z":
         raise ProcessLookupError(pid)
     return int(fields[19])
 
 
-def stat(pid: int) -> list[str]:
+def stat_fields(pid: int) -> list[str]:
     """The fields of /proc/PID/stat from the third on: state, parent, group, session, ..."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 

@@ -99,9 +99,9 @@ class MLflow:
         process = self._group.start(self.confined(), self.environment(ini), self._settings.home)
         wait_until(lambda: self.running() or process.poll() is not None, START_TIMEOUT_SEC)
         if not self.running():
-            words = self._group.log.read_text(errors="replace")[-1500:]
+            log_tail = self._group.log.read_text(errors="replace")[-1500:]
             self.stop()
-            raise ServerError(f"MLflow did not start:\n{words}\nNext: see {self._group.log}")
+            raise ServerError(f"MLflow did not start:\n{log_tail}\nNext: see {self._group.log}")
 
     def stop(self) -> None:
         self._group.stop()
@@ -114,7 +114,7 @@ class MLflow:
 
     def command(self) -> list[str]:
         settings = self._settings
-        hosts = {name for own in settings.names for name in (own, f"{own}:{settings.port}")} | {"localhost"}
+        hosts = {host for name in settings.names for host in (name, f"{name}:{settings.port}")} | {"localhost"}
         origins = [f"https://{name}:{settings.port}" for name in settings.names]
         return [
             settings.python, "-m", "mlflow", "server", "--app-name", "basic-auth",
@@ -149,25 +149,25 @@ class Nginx:
 
     def running(self) -> bool:
         """Whether its first process runs. Workers would go on without it, but with an old configuration."""
-        return bool(self._group.first())
+        return bool(self._group.leader_pid())
 
     def start(self) -> None:
         """Start nginx, or let it reload its configuration and certificate."""
         self._configure()
         command = self._command()
-        tried = subprocess.run([*command, "-t"], capture_output=True, text=True, cwd="/", umask=0o077)
-        if tried.returncode:
-            raise ServerError(f"nginx: {tried.stderr.strip()[-1500:]}")
+        config_test = subprocess.run([*command, "-t"], capture_output=True, text=True, cwd="/", umask=0o077)
+        if config_test.returncode:
+            raise ServerError(f"nginx: {config_test.stderr.strip()[-1500:]}")
         if self.running():
-            os.kill(self._group.first(), signal.SIGHUP)
+            os.kill(self._group.leader_pid(), signal.SIGHUP)
             return
         self._group.stop()  # workers that outlived their first process
         process = self._group.start(command, os.environ, Path("/"))
         wait_until(lambda: self._listens() or process.poll() is not None, START_TIMEOUT_SEC)
         if not self._listens() or process.poll() is not None:
-            words = self._group.log.read_text(errors="replace")[-1500:]
+            log_tail = self._group.log.read_text(errors="replace")[-1500:]
             self.stop()
-            raise ServerError(f"nginx did not start:\n{words}")
+            raise ServerError(f"nginx did not start:\n{log_tail}")
 
     def stop(self) -> None:
         self._group.stop()

@@ -86,8 +86,8 @@ def load(home: Path) -> Settings:
 
 def check_settings(settings: Settings) -> None:
     """Raise ServerError for settings that cannot work."""
-    longest = settings.home / "database/socket/.s.PGSQL.5432"
-    if len(os.fsencode(longest)) > SOCKET_PATH_MAX:
+    socket_path = settings.home / "database/socket/.s.PGSQL.5432"
+    if len(os.fsencode(socket_path)) > SOCKET_PATH_MAX:
         raise ServerError(f"--home {settings.home}: too long for a Unix socket. Allowed: up to 70 characters")
     if settings.default_permission not in PERMISSIONS:
         raise ServerError(
@@ -101,10 +101,10 @@ def check_settings(settings: Settings) -> None:
     if shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None:
         raise ServerError("nginx is not installed. Next, on Debian: apt-get install nginx")
     program = "import importlib.util as u, sys; sys.exit(' '.join(m for m in sys.argv[1:] if not u.find_spec(m)) or 0)"
-    answer = subprocess.run([settings.python, "-c", program, *MODULES], capture_output=True, text=True)
-    if answer.returncode:
+    process = subprocess.run([settings.python, "-c", program, *MODULES], capture_output=True, text=True)
+    if process.returncode:
         raise ServerError(
-            f"{settings.python} lacks {answer.stderr.strip()}. Next: {settings.python} -m pip install -r"
+            f"{settings.python} lacks {process.stderr.strip()}. Next: {settings.python} -m pip install -r"
             " deploy/requirements.txt"
         )
 
@@ -123,22 +123,22 @@ def write_private(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.touch(mode=0o600)
     temporary.write_text(text, encoding="utf-8")
-    belong(temporary)
+    give_to_owner(temporary)
     temporary.replace(path)
 
 
 def private_folder(path: Path) -> Path:
     if not path.exists():
         path.mkdir(mode=0o700)
-        belong(path)
+        give_to_owner(path)
     return path
 
 
-def belong(path: Path) -> None:
+def give_to_owner(path: Path) -> None:
     """Give a file that root has made to the owner of its folder."""
     if os.geteuid() == 0:
-        around = path.parent.stat()
-        os.chown(path, around.st_uid, around.st_gid)
+        folder_stat = path.parent.stat()
+        os.chown(path, folder_stat.st_uid, folder_stat.st_gid)
 
 
 def load_secrets(home: Path) -> dict[str, str]:
@@ -172,16 +172,16 @@ def make_home(home: Path, user: str | None) -> None:
             subprocess.run(["useradd", "--system", "--user-group", "--home-dir", str(home), user], check=True)
     elif user not in (None, pwd.getpwuid(os.geteuid()).pw_name):
         raise ServerError(f"--run-as {user}: only root can choose another user. Next: leave it out")
-    wanted = pwd.getpwnam(user) if user else pwd.getpwuid(os.geteuid())
+    service_user = pwd.getpwnam(user) if user else pwd.getpwuid(os.geteuid())
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if home.stat().st_uid != wanted.pw_uid and any(home.iterdir()):
+    if home.stat().st_uid != service_user.pw_uid and any(home.iterdir()):
         raise ServerError(
-            f"{home}: belongs to {owner(home).pw_name}, not to {wanted.pw_name}. Next: give another --home"
+            f"{home}: belongs to {owner(home).pw_name}, not to {service_user.pw_name}. Next: give another --home"
         )
     if os.geteuid() == 0:
-        os.chown(home, wanted.pw_uid, wanted.pw_gid)
+        os.chown(home, service_user.pw_uid, service_user.pw_gid)
     # If the server runs as root, PostgreSQL's own user must be able to enter the folder.
-    home.chmod(0o711 if wanted.pw_uid == 0 else 0o700)
+    home.chmod(0o711 if service_user.pw_uid == 0 else 0o700)
 
 
 def owner(home: Path) -> pwd.struct_passwd:
@@ -203,8 +203,8 @@ def become_owner(home: Path, python: str, command: str, arguments: list[str]) ->
     try:
         os.execve(python, [python, "-m", "deploy.native", *arguments], environ)
     except OSError as error:
-        makes = command in ("init", "restore")
+        is_new = command in ("init", "restore")
         raise ServerError(
-            f"{user.pw_name} cannot run {python} ({error.strerror}). Next: give {'' if makes else 'init '}--python an"
-            f" interpreter outside of other users' home folders{', or --run-as a user who can run this one' * makes}"
+            f"{user.pw_name} cannot run {python} ({error.strerror}). Next: give {'' if is_new else 'init '}--python an"
+            f" interpreter outside of other users' home folders{', or --run-as a user who can run this one' * is_new}"
         ) from None

@@ -19,7 +19,7 @@ def test_it_is_made_once_and_anew_for_a_name_that_it_lacks(tmp_path: Path) -> No
     assert not certificate.ensure(settings)
     first = path.read_text()
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    assert [certificate.is_for(path, name) for name in (*settings.names, "127.0.0.1", "localhost")] == [
+    assert [certificate.covers_name(path, name) for name in (*settings.names, "127.0.0.1", "localhost")] == [
         True, True, True, False,
     ]  # fmt: skip
     assert not certificate.ensure(settings)
@@ -27,14 +27,14 @@ def test_it_is_made_once_and_anew_for_a_name_that_it_lacks(tmp_path: Path) -> No
     settings.names.append("localhost")
     assert certificate.ensure(settings)
     assert path.read_text() != first
-    assert certificate.is_for(path, "localhost")
+    assert certificate.covers_name(path, "localhost")
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
 
 def test_one_of_the_operators_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "theirs").mkdir()
     monkeypatch.setattr(certificate, "OUR_SUBJECT", "somebody else")
-    certificate.sign_itself(["other.example.org"], tmp_path / "theirs")
+    certificate.self_sign(["other.example.org"], tmp_path / "theirs")
     monkeypatch.undo()
     certificate.install(tmp_path, tmp_path / "theirs/certificate.pem", tmp_path / "theirs/key.pem")
     assert not certificate.ensure(Settings(tmp_path, names=["mlflow.example.org"]))

@@ -45,11 +45,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]
 
 
 def test_every_route_of_the_installed_mlflow_was_decided_on(installed: list[tuple[str, str]]) -> None:
-    new = [f"{method} {rule}" for method, rule in installed if not (routes.needed(method, rule) or routes.closed(rule))]
+    new = [
+        f"{method} {rule}"
+        for method, rule in installed
+        if not (routes.requirement(method, rule) or routes.is_closed(rule))
+    ]
     assert not new, "MLflow has routes that deploy/guard/routes.py does not know: put each under OPEN or CLOSED there"
-    served = {(method, routes.written(rule)) for method, rule in installed}
-    assert not set(routes.NEEDED) - served, "deploy/guard/routes.py has routes that MLflow lacks"
-    for prefix in routes.CLOSED:
+    served = {(method, routes.normalized(rule)) for method, rule in installed}
+    assert not set(routes.REQUIREMENTS) - served, "deploy/guard/routes.py has routes that MLflow lacks"
+    for prefix in routes.CLOSED_PREFIXES:
         assert any(rule.startswith(prefix) for _, rule in served), f"{prefix}: MLflow lacks it"
     assert len(installed) > 400
 
@@ -152,7 +156,7 @@ def shared(team_server: TeamServer, installed: list[tuple[str, str]]) -> Shared:
 
 
 def of_kind(kind: str) -> list[tuple[str, str]]:
-    return [(method, rule) for (method, rule), needed in routes.NEEDED.items() if needed == kind]
+    return [(method, rule) for (method, rule), needed in routes.REQUIREMENTS.items() if needed == kind]
 
 
 # An empty answer is the right one here: a listing over experiments, which shows what the user may see.
@@ -249,7 +253,7 @@ def test_graphql_answers_no_field_to_who_is_denied(shared: Shared) -> None:
 
 
 def test_closed_routes_are_closed_to_everybody(shared: Shared, installed: list[tuple[str, str]]) -> None:
-    closed = [(method, rule) for method, rule in installed if routes.needed(method, rule) is None]
+    closed = [(method, rule) for method, rule in installed if routes.requirement(method, rule) is None]
     assert len(closed) > 200
     for method, rule in closed:
         path = re.sub(r"[<{][^>}]+[>}]", "1", rule)

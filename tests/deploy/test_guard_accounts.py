@@ -83,7 +83,9 @@ def spellings(rule: str) -> Iterator[str]:
 
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-ACCOUNTS = [(method, rule) for (method, rule), kind in routes.NEEDED.items() if kind in (routes.ADMIN, routes.SELF)]
+ACCOUNTS = [
+    (method, rule) for (method, rule), kind in routes.REQUIREMENTS.items() if kind in (routes.ADMIN, routes.SELF)
+]
 
 
 @pytest.mark.parametrize(("method", "rule"), ACCOUNTS)
@@ -111,7 +113,7 @@ def test_no_spelling_opens_others_accounts(cast: Cast, method: str, rule: str) -
 
 @pytest.mark.parametrize("rule", [rule for method, rule in ACCOUNTS if method == "GET" and "users/" in rule])
 def test_everybody_sees_the_own_account(cast: Cast, rule: str) -> None:
-    kind = routes.needed("GET", rule)
+    kind = routes.requirement("GET", rule)
     name = "ordinary-read"
     values = {"username": name, "resource_type": "experiment", "resource_id": cast.experiment}
     status, text = cast.users[name].as_written("GET", f"/{rule}?{urlencode(values)}")
