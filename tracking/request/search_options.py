@@ -14,7 +14,7 @@ from tracking.request.node_options import VisibleGpu
 from tracking.request.program_command import used_placeholders
 from tracking.request.refusal import escaped
 
-EXAMPLE = "-m +search=quickest batch_size=16,32,64 'model.optimizer.lr=interval(0.01,0.1)'"
+SEARCH_EXAMPLE = "-m +search=quickest batch_size=16,32,64 'model.optimizer.lr=interval(0.01,0.1)'"
 # Options that a search decides itself, or that would change the question it answers.
 NON_AXES = (
     "seed", "recipe", "closed", "target", "max_epochs", "stop_at_target", "limit_train_batches",
@@ -134,7 +134,7 @@ def default_axes(config: RunConfig, overrides: Sequence[str] = ()) -> list[str]:
     ConfigError for a program.
     """
     if config.is_program():
-        raise ConfigError(f"{search_name(config)}: a program has no default axes. Next: name them: {EXAMPLE}")
+        raise ConfigError(f"{search_name(config)}: a program has no default axes. Next: name them: {SEARCH_EXAMPLE}")
     group, size, key = config.model.group_size, config.device_batch_size(), "batch_size"
     if config.model.global_batch:  # It stays the same for any number of devices.
         group, size, key = group * config.world_size(), config.samples_per_step(), "global_batch_size"

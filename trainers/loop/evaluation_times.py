@@ -7,7 +7,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from conf.evaluation import Intervals, of_options
+from conf.evaluation import Intervals, intervals_of
 from conf.schema import ConfigError, RunConfig
 from tracking.measure.training import EvaluationPlan, planned
 from tracking.record import Journal
@@ -42,7 +42,7 @@ def plan_of(
 ) -> EvaluationPlan:
     """Return when a run ends and when it evaluates. Raises ConfigError for an interval that it cannot keep."""
     # Without data to evaluate on, the model's default interval does not apply, and one set by the user is refused.
-    intervals = config.evaluated() if evaluates else of_options(config)
+    intervals = config.evaluated() if evaluates else intervals_of(config)
     if not evaluates and intervals != Intervals():
         raise ConfigError(
             f"dataset={config.dataset.name}: has nothing to evaluate on, so intervals between evaluations have no"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conf.evaluation import Intervals, without_defaults
+from conf.evaluation import Intervals, remove_unset
 from conf.schema import ConfigError, RunConfig
 from tests.support.composing import composed
 from tracking.request import checks
@@ -60,7 +60,7 @@ def test_the_run_is_asked_before_its_model(overrides: str, expected: Intervals) 
 def test_a_run_that_asks_for_nothing_has_the_hash_that_it_had_before_there_were_intervals() -> None:
     content = {"seed": 1, "eval_every_steps": None, "eval_every_samples": None, "eval_at_epochs": []}
     content["eval_after_steps"] = None
-    without_defaults(content)
+    remove_unset(content)
     assert content == {"seed": 1}
     assert RunConfig(eval_every_steps=50).config_hash() != RunConfig().config_hash()
     assert RunConfig(eval_at_epochs=[2]).config_hash() != RunConfig().config_hash()

@@ -85,7 +85,7 @@ def _blocks_within(budget: Budget, num: int, known: Sequence[tuple[RunConfig, pr
         return [budget.amount // num] * 2
     if len(known) < num:
         return [math.inf] * 2
-    costs = [math.fsum(budget.of(config, each.seconds[end]) for config, each in known) for end in (0, 2)]
+    costs = [math.fsum(budget.used_by(config, each.seconds[end]) for config, each in known) for end in (0, 2)]
     return [budget.amount / cost if cost else math.inf for cost in costs]
 
 

@@ -24,7 +24,7 @@ def check_budget(search: SearchJobs, gpus: Sequence[Any]) -> None:
     [estimate] = _estimates([first.config], gpus, imports=True)
     if estimate is None or estimate.of:
         return
-    cost = budget.of(first.config, estimate.seconds.middle)
+    cost = budget.used_by(first.config, estimate.seconds.middle)
     if cost <= budget.amount:
         return
     num = search.runs_to_first_look
@@ -85,7 +85,7 @@ def _runs_within(budget: Budget, known: Sequence[tuple[RunConfig, price.Estimate
     """Runs that a budget holds, at the high end, middle and low end of the estimates."""
     if budget.unit == "runs":
         return price.Range(budget.amount, budget.amount, budget.amount)
-    costs = [sum(budget.of(config, each.seconds[end]) for config, each in known) / len(known) for end in (2, 1, 0)]
+    costs = [sum(budget.used_by(config, each.seconds[end]) for config, each in known) / len(known) for end in (2, 1, 0)]
     return price.Range(*(budget.amount / cost for cost in costs))
 
 

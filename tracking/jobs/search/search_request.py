@@ -15,7 +15,7 @@ from tracking.jobs.plan import Job
 from tracking.jobs.search import trace_file
 from tracking.jobs.search.search_jobs import SearchJobs
 from tracking.jobs.search.search_rules import GROUPS, value_of
-from tracking.request.search_options import ASK, axis_of, default_axes, is_search, search_name
+from tracking.request.search_options import SEARCH_EXAMPLE, axis_of, default_axes, is_search, search_name
 
 # Options that each launch gives anew, or that a search decides by itself.
 OF_A_LAUNCH = ("search", "sweep", "trust", "detach", "timeout_sec", "resume", "tracking", "cluster", "alert")
@@ -103,7 +103,7 @@ def check_several(name: str, words: Sequence[str], axes: Sequence[Axis]) -> None
     if not axes:
         raise ConfigError(
             f"{name}: batch size and learning rate are given, so there is nothing to search. Next: leave one out, or"
-            f" name an axis: {ASK}"
+            f" name an axis: {SEARCH_EXAMPLE}"
         )
     if all(len(axis.choices) == 1 for axis in axes):
         raise ConfigError(
