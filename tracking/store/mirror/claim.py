@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
 
 MAX_TRIES = 6
-MAX_PAUSE_SEC = 0.5  # the first one; it doubles with each try
+FIRST_PAUSE_SEC = 0.5  # the longest pause after the first try; it doubles with each
 
 
 def is_ours(client: PatientClient, run_id: str, experiment_id: str | None, uid: str) -> bool:
     """Whether a run has the uid and is the one to continue; a deleted run is, unless another run has the uid."""
     with client.request() as mlflow:
         run = mlflow.get_run(run_id)
-    mlflow_run.answered(run.info.run_id, f"the run {run_id}")
+    mlflow_run.checked_id(run.info.run_id, f"the run {run_id}")
     if run.data.tags.get(UID_TAG) != uid:
         return False
     return run.info.lifecycle_stage == "active" or not (experiment_id and runs_of(client, experiment_id, uid))
@@ -43,7 +43,7 @@ def claim(client: PatientClient, experiment_id: str, uid: str, create: Callable[
             return run_id
         with client.request() as mlflow:
             mlflow.delete_run(run_id)
-        time.sleep(random.uniform(0, MAX_PAUSE_SEC * 2**attempt))
+        time.sleep(random.uniform(0, FIRST_PAUSE_SEC * 2**attempt))
     raise TrackingUnavailable(f"copies of this folder (uid {uid}) keep creating runs. Next: upload one copy at a time")
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LAST_WORDS_CHARS = 4000
 # mllog's keys for the samples of a dataset's parts, with MLflow's context and the suffix of the dataset's name.
-PARTS = {"train_samples": ("training", ""), "eval_samples": ("eval", "-eval")}
+DATASET_PARTS = {"train_samples": ("training", ""), "eval_samples": ("eval", "-eval")}
 GENERATED = "generated"  # the digest of a dataset that is generated on use and so has no digest
 
 
@@ -27,7 +27,7 @@ def recorded(folder: Path) -> dict[str, str]:
     for record, _ in journal.read(folder / run_folder.JOURNAL):
         if record.kind in ("params", "tags"):
             values |= {key: str(value) for key, value in record.values.items()}
-        elif record.key in PARTS:
+        elif record.key in DATASET_PARTS:
             values[record.key] = f"{record.value:.0f}"
     return values
 
@@ -61,10 +61,10 @@ def _hardware(values: Mapping[str, str]) -> str:
     gpu, precision = values.get("env.gpu", ""), values.get("precision", "")
     if gpu in ("", "none"):
         device, number = values.get("env.cpu", "the CPU"), values.get("cpu_processes", "1")
-        where = f"{number} processes on {device}" if number != "1" else device
+        device_text = f"{number} processes on {device}" if number != "1" else device
     else:
-        where = f"{values.get('env.gpu_count', '1')} x {gpu}"
-    return f" on {where}" + (f", {precision}" if precision else "")
+        device_text = f"{values.get('env.gpu_count', '1')} x {gpu}"
+    return f" on {device_text}" + (f", {precision}" if precision else "")
 
 
 def dataset_inputs(values: Mapping[str, str]) -> list[DatasetInput]:
@@ -78,7 +78,7 @@ def dataset_inputs(values: Mapping[str, str]) -> list[DatasetInput]:
     name, digest = values.get("dataset"), values.get("data.version", GENERATED)
     source = json.dumps({"tags": mlflow_run.SOURCE})
     inputs = []
-    for key, (context, suffix) in PARTS.items():
+    for key, (context, suffix) in DATASET_PARTS.items():
         number = values.get(key, "")
         if name and number.isdecimal() and int(number):
             dataset = Dataset(name + suffix, digest, "code", source, profile=json.dumps({"num_rows": int(number)}))

@@ -32,7 +32,7 @@ class LogBatch:
     tags: dict[str, str] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)  # messages on values that MLflow cannot hold
     num_bytes: int = 0
-    known: dict[str, str] = field(default_factory=dict)  # the params of earlier batches
+    earlier_params: dict[str, str] = field(default_factory=dict)  # the params of earlier batches
 
     def __len__(self) -> int:
         return len(self.metrics) + len(self.params) + len(self.tags)
@@ -52,22 +52,22 @@ class LogBatch:
         if not -(2**63) <= step < 2**63:
             raise ValueError(f"metrics: {key!r} has step {step}, which is not a 64-bit number")
         # The request's JSON has a line for every field. Non-ASCII characters of a key are escaped, six bytes each.
-        if not self._take(160 + len(key) * (1 if key.isascii() else 6), len(self.metrics) < MAX_METRICS):
+        if not self._reserve(160 + len(key) * (1 if key.isascii() else 6), len(self.metrics) < MAX_METRICS):
             return False
         self.metrics.append((key, float(value), time_ms, step))
         return True
 
     def _add_text(self, texts: dict[str, str], limit: int, key: str, text: str) -> bool:
-        before = (self.known | texts).get(key, text) if texts is self.params else text
-        if before != text:
-            raise ValueError(f"params: {key!r} is {text!r} after {before!r}; MLflow's params cannot change")
-        if not self._take(60 + len(json.dumps(key)) + len(json.dumps(text)), len(texts) < limit):
+        earlier = (self.earlier_params | texts).get(key, text) if texts is self.params else text
+        if earlier != text:
+            raise ValueError(f"params: {key!r} is {text!r} after {earlier!r}; MLflow's params cannot change")
+        if not self._reserve(60 + len(json.dumps(key)) + len(json.dumps(text)), len(texts) < limit):
             return False
         texts[key] = text
         return True
 
-    def _take(self, num_bytes: int, below_own_limit: bool) -> bool:
-        if not below_own_limit or len(self) >= MAX_ENTITIES or self.num_bytes + num_bytes > MAX_BYTES:
+    def _reserve(self, num_bytes: int, below_limit: bool) -> bool:
+        if not below_limit or len(self) >= MAX_ENTITIES or self.num_bytes + num_bytes > MAX_BYTES:
             return False
         self.num_bytes += num_bytes
         return True
@@ -82,8 +82,8 @@ def log_batches(path: Path, offset: int, params: Mapping[str, str] | None = None
     A record may be split over two batches. The first then carries the offset before the record; after a crash in
     between, its part is sent again, which changes nothing.
     """
-    known = dict(params or {})
-    batch, shipped = LogBatch(offset, known=known), offset
+    earlier_params = dict(params or {})
+    batch, shipped = LogBatch(offset, earlier_params=earlier_params), offset
     for record, end in journal.read(path, offset):
         if record.key == RUN_START:
             record = _as_tag(record, path)
@@ -93,10 +93,10 @@ def log_batches(path: Path, offset: int, params: Mapping[str, str] | None = None
                     if not batch.add(record.kind, key, value, record.time_ms, record.step):
                         yield batch
                         shipped = batch.offset
-                        known |= batch.params
-                        batch = LogBatch(batch.offset, known=known)
-                        fitted = batch.add(record.kind, key, value, record.time_ms, record.step)
-                        assert fitted, f"{key}: too large for an empty batch"
+                        earlier_params |= batch.params
+                        batch = LogBatch(batch.offset, earlier_params=earlier_params)
+                        fits = batch.add(record.kind, key, value, record.time_ms, record.step)
+                        assert fits, f"{key}: too large for an empty batch"
                 except ValueError as error:  # it stays in the journal; the rest of the run is sent
                     batch.refused.append(str(error))
         batch.offset, batch.time_ms = end, max(batch.time_ms, record.time_ms)

@@ -81,13 +81,13 @@ class Mirror:
             if result is None or self.complete:  # without a result, the run was resumed meanwhile
                 return
             self.state.compared = False
-            self._until_held(lambda: self._send_rows(result))
-            self._until_held(lambda: self._uploads.send(self._ensure_run(), self.state, self._save))
-            self._until_held(lambda: self._model.send(self._ensure_run(), self.state, self._save))
+            self._send_until_complete(lambda: self._send_rows(result))
+            self._send_until_complete(lambda: self._uploads.send(self._ensure_run(), self.state, self._save))
+            self._send_until_complete(lambda: self._model.send(self._ensure_run(), self.state, self._save))
             self.state.compared = True
             self._save()
 
-    def _until_held(self, send: Callable[[], list[str]]) -> None:
+    def _send_until_complete(self, send: Callable[[], list[str]]) -> None:
         """Call `send`, which returns what the server still misses, and once more if anything is missing."""
         if send() and (missing := send()):
             words = f"the server has acknowledged but does not hold {server_check.in_words(missing)}"
@@ -164,9 +164,9 @@ class Mirror:
         if tags:
             with self._client.request() as client:
                 client.log_batch(run_id, tags=[RunTag(*tag) for tag in tags.items()])
-        if others_id := values.get(journal.LINK_TAG):
+        if script_run_id := values.get(journal.LINK_TAG):
             with suppress(TrackingRefused):  # the run may be on another server, or deleted
-                claim.add_tags(self._client, others_id, {BACK_TAG: run_id})
+                claim.add_tags(self._client, script_run_id, {BACK_TAG: run_id})
         if datasets := description.dataset_inputs(values):
             with suppress(TrackingRefused), self._client.request() as client:  # a store may not keep datasets
                 client.log_inputs(run_id, datasets)
@@ -224,7 +224,7 @@ class Mirror:
             self._save()
             with self._client.request() as client:
                 run = client.create_run(experiment_id, self.info.created_ms, tags, self.info.name)
-            return mlflow_run.answered(run.info.run_id, "a new run")
+            return mlflow_run.checked_id(run.info.run_id, "a new run")
 
         self.state.run_id = claim.claim(self._client, experiment_id, self.info.uid, create)
         if parent and self.state.num_creations == num_creations:  # a copy outside of the sweep may have created the run

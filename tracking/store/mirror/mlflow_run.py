@@ -23,11 +23,11 @@ UNKNOWN_KINDS = (None, "", "no_inferred_type")
 SOURCE = {"mlflow.source.name": LAUNCH.removeprefix("python "), "mlflow.source.type": "LOCAL"}
 
 
-def answered(answer_id: str, what: str) -> str:
+def checked_id(answer_id: str, description: str) -> str:
     """The id in an answer. Raises TrackingUnavailable for an answer without an id, such as a proxy's."""
     if not answer_id:
         raise TrackingUnavailable(
-            f"the server has answered without {what}. Next: check that MLflow answers, not a proxy"
+            f"the server has answered without {description}. Next: check that MLflow answers, not a proxy"
         )
     return answer_id
 
@@ -38,13 +38,13 @@ def ensure_experiment(client: MlflowClient, uri: str, name: str) -> str:
     if experiment is None:
         try:
             created = client.create_experiment(name, artifact_root(uri), tags={KIND_TAG: KIND})
-            return answered(str(created), f"the experiment {name!r}")
+            return checked_id(str(created), f"the experiment {name!r}")
         except Exception as error:  # narrowed at once: MLflow's classes are not importable at the top
             if getattr(error, "error_code", "") != "RESOURCE_ALREADY_EXISTS":
                 raise
             experiment = client.get_experiment_by_name(name)  # another process was faster
     assert experiment is not None
-    answered(experiment.experiment_id, f"the experiment {name!r}")
+    checked_id(experiment.experiment_id, f"the experiment {name!r}")
     if experiment.lifecycle_stage != "active":
         raise TrackingRefused(
             f"{strip_credentials(uri)}: the experiment {name!r} is deleted. Next: give another tracking.experiment, or "

@@ -25,11 +25,11 @@ FILES = (PROGRAM, EXAMPLE, SERVING, REQUIREMENTS, PYTHON_ENV, CONDA, MLMODEL)
 @contextmanager
 def prepared(folder: Path, exported: ExportedModel, logged: LoggedModel) -> Iterator[dict[str, Path]]:
     """The model's files by their path in the model, with the path to read each from. Raises OSError."""
-    with ExitStack() as held:
-        scratch = Path(held.enter_context(TemporaryDirectory()))
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(TemporaryDirectory()))
         (scratch / DATA).mkdir()
         for name, source in ((PROGRAM, exported_model.PROGRAM), (EXAMPLE, exported_model.EXAMPLE)):
-            (scratch / name).symlink_to(held.enter_context(files.pinned(folder / source)))
+            (scratch / name).symlink_to(stack.enter_context(files.pinned(folder / source)))
         (scratch / SERVING).write_text(f'{{"inputs": {(scratch / EXAMPLE).read_text()}}}')
         _write_environment(scratch, exported)
         _write_mlmodel(scratch, exported, logged)

@@ -54,8 +54,8 @@ class ModelUpload:
             raise TrackingRefused(f"the trained model: {error}") from None
 
     def _log(self, run_id: str, state: MirrorState, exported: ExportedModel) -> list[str]:
-        model = self._logged(run_id, state, exported.name) or self._create(run_id, state, exported)
-        state.model_id = mlflow_run.answered(model.model_id, "a logged model")
+        model = self._find_logged(run_id, state, exported.name) or self._create(run_id, state, exported)
+        state.model_id = mlflow_run.checked_id(model.model_id, "a logged model")
         store = artifact_store(self._client.uri, model.artifact_location)
         with model_files.prepared(self._folder, exported, model) as paths:
             wanted = model_files.sizes(paths)
@@ -71,7 +71,7 @@ class ModelUpload:
         self._link(run_id, state.model_id, exported.step)
         return []
 
-    def _logged(self, run_id: str, state: MirrorState, name: str) -> LoggedModel | None:
+    def _find_logged(self, run_id: str, state: MirrorState, name: str) -> LoggedModel | None:
         """The model that was already logged for this run, by any mirror; else None."""
         assert state.experiment_id
         with self._client.request() as client:
@@ -87,9 +87,9 @@ class ModelUpload:
     def _missing_files(self, store: ArtifactRepository, wanted: dict[str, int]) -> list[str]:
         """The files that the server does not hold in the wanted size; some stores report no sizes."""
         stored: dict[str, int | None] = {}
-        for inner in (None, model_files.DATA):
+        for folder in (None, model_files.DATA):
             with self._client.request():
-                stored |= {file.path: file.file_size for file in store.list_artifacts(inner)}
+                stored |= {file.path: file.file_size for file in store.list_artifacts(folder)}
         return [name for name, size in wanted.items() if stored.get(name, -1) not in (size, None)]
 
     def _link(self, run_id: str, model_id: str, step: int) -> None:
@@ -120,7 +120,7 @@ class ModelUpload:
             source = self._source(model_id)
             with self._client.request() as client:
                 created = client.create_model_version(name, source, run_id, model_id=model_id, await_creation_for=0)
-            version = mlflow_run.answered(str(created.version), f"a version of {name}")
+            version = mlflow_run.checked_id(str(created.version), f"a version of {name}")
         state.registered = f"{name}/{version}"
         with self._client.request() as client:
             client.set_logged_model_tags(

@@ -12,7 +12,7 @@ from tracking.store.server import PatientClient, TrackingRefused
 if TYPE_CHECKING:
     from mlflow.entities import Metric
 
-MAX_WORDS_CHARS = 300
+MAX_MESSAGE_CHARS = 300
 
 
 def send(client: PatientClient, run_id: str, uid: str, batch: LogBatch) -> list[str]:
@@ -31,9 +31,9 @@ def send(client: PatientClient, run_id: str, uid: str, batch: LogBatch) -> list[
         if not batch.params and not batch.tags:
             raise
         _send(client, run_id, metrics, tags={UID_TAG: uid})  # it has this tag: a refusal means of all
-        params = _send_apart(client, run_id, batch.params, "params")
-        tags = _send_apart(client, run_id, batch.tags, "tags")
-        batch.refused += [f"params: {words}" for words in _explained(client, run_id, batch.params, params)]
+        params = _send_in_halves(client, run_id, batch.params, "params")
+        tags = _send_in_halves(client, run_id, batch.tags, "tags")
+        batch.refused += [f"params: {words}" for words in _param_refusals(client, run_id, batch.params, params)]
         batch.refused += [f"tags: the server refuses {key!r}: {words}" for key, words in tags.items()]
         batch.params = {key: value for key, value in batch.params.items() if key not in params}
         batch.tags = {key: value for key, value in batch.tags.items() if key not in tags}
@@ -59,7 +59,7 @@ def _send(
         )
 
 
-def _send_apart(client: PatientClient, run_id: str, texts: Mapping[str, str], kind: str) -> dict[str, str]:
+def _send_in_halves(client: PatientClient, run_id: str, texts: Mapping[str, str], kind: str) -> dict[str, str]:
     """Send params or tags in ever smaller parts; return those that are refused alone, with the server's message."""
     if not texts:
         return {}
@@ -67,15 +67,18 @@ def _send_apart(client: PatientClient, run_id: str, texts: Mapping[str, str], ki
         _send(client, run_id, [], **{kind: texts})
     except TrackingRefused as error:
         if len(texts) == 1:
-            return dict.fromkeys(texts, shortened(str(error), MAX_WORDS_CHARS))
+            return dict.fromkeys(texts, shortened(str(error), MAX_MESSAGE_CHARS))
     else:
         return {}
     items = list(texts.items())
     halves = dict(items[: len(items) // 2]), dict(items[len(items) // 2 :])
-    return _send_apart(client, run_id, halves[0], kind) | _send_apart(client, run_id, halves[1], kind)
+    return _send_in_halves(client, run_id, halves[0], kind) | _send_in_halves(client, run_id, halves[1], kind)
 
 
-def _explained(client: PatientClient, run_id: str, values: Mapping[str, str], refused: Mapping[str, str]) -> list[str]:
+def _param_refusals(
+    client: PatientClient, run_id: str, values: Mapping[str, str], refused: Mapping[str, str]
+) -> list[str]:
+    """The messages on params that the server refuses; each says so if somebody else has set another value."""
     if not refused:
         return []
     with client.request() as mlflow:

@@ -63,7 +63,7 @@ def missing(client: PatientClient, run_id: str, wanted: Expected, status: str) -
     """What the server is missing of the wanted content and the status, in words."""
     with client.request() as mlflow:
         run = mlflow.get_run(run_id)
-        mlflow_run.answered(run.info.run_id, f"the run {run_id}")
+        mlflow_run.checked_id(run.info.run_id, f"the run {run_id}")
     words = [_missing_rows(client, run, key, wanted) for key in wanted.rows]
     words += [f"the param {key}" for key in sorted(wanted.params) if key not in run.data.params]
     words += [f"the tag {key}" for key in sorted(wanted.tags) if key not in run.data.tags]
@@ -88,7 +88,7 @@ def in_words(missing_words: list[str]) -> str:
 def _missing_rows(client: PatientClient, run: MlflowRun, key: str, wanted: Expected) -> str:
     rows, run_id = wanted.rows[key], run.info.run_id
     latest = next((_row(metric) for metric in run.data._metric_objs if metric.key == key), None)
-    if latest == wanted.latest[key] and (len(rows) == 1 or _num_rows_is(client, run_id, key, len(rows))):
+    if latest == wanted.latest[key] and (len(rows) == 1 or _has_num_rows(client, run_id, key, len(rows))):
         return ""
     stored = set()
     if latest is not None:
@@ -102,7 +102,7 @@ def _row(metric: Metric) -> Row:
     return (metric.step, metric.timestamp, as_stored(metric.value))
 
 
-def _num_rows_is(client: PatientClient, run_id: str, key: str, number: int) -> bool:
+def _has_num_rows(client: PatientClient, run_id: str, key: str, number: int) -> bool:
     """Whether a key has exactly `number` rows: the page that begins at the last of them holds one row and is the last.
 
     False for an older server without pages.

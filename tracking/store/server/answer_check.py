@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from requests import Response
 
 FILES = "/mlflow-artifacts/artifacts/"  # in the address of an upload (PUT) and of a download (GET)
-WHOLE_ANSWER = 4  # times a request's timeout, the limit for its whole answer
+ANSWER_TIMEOUTS = 4  # times a request's timeout, the limit for its whole answer
 NEXT_STEP = "give the address of the server itself, or log in to the proxy in front of it"
 
 
@@ -30,16 +30,16 @@ class FalseAnswer(OSError):
 
 def check_answer(response: Response, method: str) -> None:
     """Raise FalseAnswer for a successful answer to this method that is not from MLflow."""
-    file = FILES in str(response.url)
-    if not 200 <= response.status_code < 300 or (file and method == "GET"):
+    is_file = FILES in str(response.url)
+    if not 200 <= response.status_code < 300 or (is_file and method == "GET"):
         return
     if response.request is not None and response.request.method != method:  # a redirect turns a POST into a GET
         raise FalseAnswer(f"the {method} was redirected and became a {response.request.method}. Next: {NEXT_STEP}")
     kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if (kind.endswith("json") and _is_object(response.content)) or (file and not response.content):
+    if (kind.endswith("json") and _is_object(response.content)) or (is_file and not response.content):
         return
-    what = f"{len(response.content):,} bytes of {kind or 'no type'}" if response.content else "an empty answer"
-    raise FalseAnswer(f"HTTP {response.status_code} with {what} in place of MLflow's JSON object. Next: {NEXT_STEP}")
+    answer = f"{len(response.content):,} bytes of {kind or 'no type'}" if response.content else "an empty answer"
+    raise FalseAnswer(f"HTTP {response.status_code} with {answer} in place of MLflow's JSON object. Next: {NEXT_STEP}")
 
 
 def _is_object(content: bytes) -> bool:
@@ -49,7 +49,7 @@ def _is_object(content: bytes) -> bool:
         return False
 
 
-def have_mlflow_check() -> None:
+def patch_mlflow_client() -> None:
     """Patch MLflow's client in this process, which has no hook for these checks.
 
     It then checks each answer of a tracking server, sends the user's credentials only to the user's servers (see
@@ -78,7 +78,7 @@ def have_mlflow_check() -> None:
         if FILES in url or retries or not isinstance(limit_sec, int | float):  # a file may take any time
             response = ask()
         else:
-            response = connection.within(WHOLE_ANSWER * limit_sec, ask)
+            response = connection.within(ANSWER_TIMEOUTS * limit_sec, ask)
         check_answer(response, method)
         return response
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from requests import Response
 
-MOST_BYTES = 134_217_728  # five times MLflow's largest answer, a page of 1,000 runs with hundreds of metrics each
+MAX_BYTES = 134_217_728  # five times MLflow's largest answer, a page of 1,000 runs with hundreds of metrics each
 CHUNK_BYTES = 16_384  # before unpacking, which may multiply it by a thousand
 
 
@@ -20,10 +20,10 @@ def bounded(response: Response) -> Response:
     content = bytearray()
     for chunk in response.iter_content(CHUNK_BYTES):
         content += chunk
-        if len(content) > MOST_BYTES:
+        if len(content) > MAX_BYTES:
             response.close()
             raise TooLargeAnswer(
-                f"HTTP {response.status_code} with more than {MOST_BYTES:,} bytes, unpacked, more than any answer of"
+                f"HTTP {response.status_code} with more than {MAX_BYTES:,} bytes, unpacked, more than any answer of"
                 " MLflow's. Next: check that this is the address of an MLflow server"
             )
     response._content = bytes(content)  # as `Response.content` would have read it

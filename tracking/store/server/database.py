@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 QUIET_SEC = 20.0  # without writes for this long, a database is not being created; each step takes under a second
 MLFLOW_TABLES = {"experiments", "alembic_version"}  # tables that MLflow creates first
-FILLED = {"alembic_version", "workspaces"}  # tables that have rows in a new database
+NEVER_EMPTY = {"alembic_version", "workspaces"}  # tables that have rows in a new database
 LOCK_SEC = 15.0  # the longest wait for another process's transaction
 SIDE_FILES = ("", "-journal", "-wal", "-shm")  # suffixes of a database and SQLite's files beside it
 
@@ -41,7 +41,7 @@ def open_client(uri: str) -> MlflowClient:
 
         path = sqlite_path(uri)
         if path is not None and not str(path).startswith("file:") and not _in_use(path.expanduser()):
-            _make_whole(path.expanduser())
+            _ensure_complete(path.expanduser())
         return MlflowClient(uri)
 
 
@@ -54,16 +54,16 @@ def _in_use(path: Path) -> bool:
         return False
 
 
-def _make_whole(path: Path) -> None:
+def _ensure_complete(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path) as alone:
-        if alone:  # files left by processes that were killed while creating a database
-            for left in path.parent.glob(f".{glob.escape(path.name)}.making-*"):
-                left.unlink(missing_ok=True)
+    with _locked(path) as exclusive:
+        if exclusive:  # files left by processes that were killed while creating a database
+            for leftover in path.parent.glob(f".{glob.escape(path.name)}.making-*"):
+                leftover.unlink(missing_ok=True)
         while path.exists():
-            if not _is_half_made(path):
+            if not _is_incomplete(path):
                 return
-            if not _being_made(path):
+            if not _is_being_created(path):
                 _move_aside(path)
             else:
                 time.sleep(0.2)
@@ -74,14 +74,14 @@ def _make_whole(path: Path) -> None:
 def _locked(path: Path) -> Iterator[bool]:
     """Hold the lock for creating this database; yields False if the file system has no locks."""
     with (path.parent / f".{path.name}.lock").open("a") as file:
-        locks = True
+        has_locks = True
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:
             if error.errno not in run_lock.NO_LOCKS:
                 raise
-            locks = False
-        yield locks
+            has_locks = False
+        yield has_locks
 
 
 def _make(path: Path) -> None:
@@ -102,7 +102,7 @@ def _make(path: Path) -> None:
             Path(f"{new}{suffix}").unlink(missing_ok=True)
 
 
-def _is_half_made(path: Path) -> bool:
+def _is_incomplete(path: Path) -> bool:
     """Whether MLflow began to create a database and did not finish: its schema version is missing or another one.
 
     A complete database of an older MLflow has another version too, but it has rows. Any database with rows is kept. A
@@ -121,7 +121,8 @@ def _is_half_made(path: Path) -> bool:
             versions = database.execute(version).fetchall() if "alembic_version" in tables else []
             if versions == [(_get_latest_schema_revision(),)]:
                 return False
-            return not any(database.execute(f'select 1 from "{table}" limit 1').fetchone() for table in tables - FILLED)
+            queries = (f'select 1 from "{table}" limit 1' for table in tables - NEVER_EMPTY)
+            return not any(database.execute(query).fetchone() for query in queries)
     except sqlite3.Error:
         return False
 
@@ -131,20 +132,20 @@ def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=LOCK_SEC)
 
 
-def _being_made(path: Path) -> bool:
+def _is_being_created(path: Path) -> bool:
     """Whether another process without our lock, such as a new MLflow server, may still be creating the database."""
     written = [Path(f"{path}{suffix}").stat().st_mtime for suffix in SIDE_FILES if Path(f"{path}{suffix}").exists()]
     return time.time() - max(written, default=0.0) < QUIET_SEC
 
 
 def _move_aside(path: Path) -> None:
-    aside = path.with_name(f"{path.name}.half-made-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}")
+    new_path = path.with_name(f"{path.name}.half-made-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}")
     for suffix in SIDE_FILES:
         with suppress(FileNotFoundError):
-            Path(f"{path}{suffix}").rename(f"{aside}{suffix}")
+            Path(f"{path}{suffix}").rename(f"{new_path}{suffix}")
     with suppress(OSError):  # stderr may be closed
         print(
             f"note: {path} is incomplete, since the process that created it ended early, and holds no run: moved to"
-            f" {aside}; a new one is created",
+            f" {new_path}; a new one is created",
             file=sys.stderr, flush=True,
         )  # fmt: skip

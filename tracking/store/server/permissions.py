@@ -25,16 +25,16 @@ def ask(uri: str, route: str, **query: str) -> tuple[int, dict[str, Any]]:
 
 def problem(uri: str, experiment: str) -> str | None:
     """Why this user cannot write to the experiment, with the next step; None if no reason is known."""
-    status, me = ask(uri, "2.0/mlflow/users/current")
-    if status != 200 or "user" not in me or me["user"]["is_admin"]:
+    status, current = ask(uri, "2.0/mlflow/users/current")
+    if status != 200 or "user" not in current or current["user"]["is_admin"]:
         return None
-    user = me["user"]["username"]
-    status, known = ask(uri, "2.0/mlflow/experiments/get-by-name", experiment_name=experiment)
+    user = current["user"]["username"]
+    status, answer = ask(uri, "2.0/mlflow/experiments/get-by-name", experiment_name=experiment)
     if status == 403:
         return _sentence(uri, user, "no permission", experiment)
     if status != 200:  # the experiment will be made
         return None
-    experiment_id = str(known["experiment"]["experiment_id"])
+    experiment_id = str(answer["experiment"]["experiment_id"])
     query = {"username": user, "resource_type": "experiment", "resource_id": experiment_id}
     status, answer = ask(uri, "3.0/mlflow/users/permissions/get", **query)
     if status != 200 or answer.get("permission") in MAY_WRITE:

@@ -112,7 +112,7 @@ def answers(uri: str, hint: str) -> Iterator[None]:
     with importing_mlflow:
         from mlflow.exceptions import MlflowException
 
-        answer_check.have_mlflow_check()
+        answer_check.patch_mlflow_client()
     try:
         yield
     except (TrackingUnavailable, TrackingRefused):
@@ -128,8 +128,8 @@ def answers(uri: str, hint: str) -> Iterator[None]:
         # For a lost database connection, MLflow answers BAD_REQUEST with status 400 (mlflow/store/db/utils.py).
         if status in (400, 404) and error.error_code != "BAD_REQUEST":
             raise TrackingRefused(f"{_message(uri, error)}. {hint}") from None
-        not_of_mlflow = "error_code" not in getattr(error, "json", {"error_code": ""})
-        if not_of_mlflow or re.search(r"too many (429|503) error responses", str(error)):
+        is_foreign = "error_code" not in getattr(error, "json", {"error_code": ""})
+        if is_foreign or re.search(r"too many (429|503) error responses", str(error)):
             check_server(uri)  # asks for a proxy's HTTP status and Retry-After, which MLflow drops
         timed_out = "Read timed out" in str(error)
         why = error if timed_out or status != 500 else connection.outage(error)  # it did not wait `TIMEOUT_SEC`
@@ -162,10 +162,10 @@ def _refusal(uri: str, error: object) -> str:
     if why := connection.has_credentials(uri) and recipients.withheld(uri):
         return f"{_message(uri, error)}: it asks for credentials, and {why}"
     user, password = connection.credentials()
-    who = urlsplit(uri).username or (user if password else None)
-    denied = (
-        f"the password of {who} is wrong, or this user does not exist" if who else "it asks for a user and a password"
-    )
+    user_name = urlsplit(uri).username or (user if password else None)
+    denied = "it asks for a user and a password"
+    if user_name:
+        denied = f"the password of {user_name} is wrong, or this user does not exist"
     why = denied if "401" in str(error) or "not authenticated" in str(error) else "it does not allow this"
     return (
         f"{_message(uri, error)}: {why}. Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or "
