@@ -25,7 +25,7 @@ class HuggingFaceTimeTrial(TrainerCallback):  # type: ignore[misc, unused-ignore
     """Makes a run of every `trainer.train`. `options` are those of `time_trial`.
 
     Metrics, also in `target`, have the names of `compute_metrics`: `accuracy`. A step is an optimizer step. Samples are
-    those with which the network is called in training.
+    counted where the network is called in training.
     """
 
     def __init__(

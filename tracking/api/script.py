@@ -27,8 +27,7 @@ def arguments() -> list[str]:
 
 
 def folder() -> Path:
-    """A folder of the run's repository: that of the script; for a notebook or an installed command, such as
-    `lightning`, the current folder."""
+    """The script's folder, to find its repository; for a notebook or an installed command, the current folder."""
     path = Path(sys.argv[0]).resolve()
     installed = path.is_relative_to(Path(sys.prefix).resolve())
     return Path.cwd() if in_notebook() or installed or not path.is_file() else path.parent

@@ -44,16 +44,16 @@ def run(arguments: argparse.Namespace) -> Answer:
     except ValueError as error:
         raise ValueError(f"--target {arguments.target}: {error}") from None
     options = LogOptions(arguments.runs_dir, uri, arguments.gpus, arguments.precision, target, arguments.name)
-    imported, refused = [], []
+    imported, refusals = [], []
     for file in arguments.files:
         try:
             imported.append(import_log(file, options))
         except ValueError as error:
-            refused.append(str(error))
+            refusals.append(str(error))
         else:
             show(imported[-1])
-    if refused:
-        raise ValueError("; ".join(refused))
+    if refusals:
+        raise ValueError("; ".join(refusals))
     return Answer(SUCCESS, {"imported": [json_row(imported_log) for imported_log in imported]})
 
 

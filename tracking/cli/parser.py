@@ -45,12 +45,12 @@ def main(argv: list[str] | None = None, prog: str = TRACKING, others: Others = (
 
     `prog` precedes a command's name in messages. `others` are commands of the program that are only listed here.
     """
-    words = sys.argv[1:] if argv is None else argv
+    argv = sys.argv[1:] if argv is None else argv
     output, errors = (LastingStream(stream, BrokenPipeError) for stream in (sys.stdout, sys.stderr))
     with redirect_stdout(output), redirect_stderr(errors):
         try:
             try:
-                return execute(words, prog, others)
+                return execute(argv, prog, others)
             finally:
                 output.flush()
         except OSError as error:  # from the output: `execute` handles those of the command
@@ -64,14 +64,14 @@ def main(argv: list[str] | None = None, prog: str = TRACKING, others: Others = (
             errors.flush()
 
 
-def execute(words: list[str], prog: str = TRACKING, others: Others = ()) -> int:
+def execute(argv: list[str], prog: str = TRACKING, others: Others = ()) -> int:
     """Parse, run, and print the answer or the refusal. Returns the exit code."""
-    if others and words and words[0].endswith((".py", ".sh")):
+    if others and argv and argv[0].endswith((".py", ".sh")):
         from tracking.request.refusal import program_advice
 
-        print(printable(f"refused: {words[0]}: not a command. {program_advice(words[0])}"), file=sys.stderr)
+        print(printable(f"refused: {argv[0]}: not a command. {program_advice(argv[0])}"), file=sys.stderr)
         return REFUSED
-    arguments = make_parser(words, prog, others).parse_args(words)
+    arguments = make_parser(argv, prog, others).parse_args(argv)
     secrets.guard_tracebacks()
     command: Command = arguments.chosen
     try:
@@ -104,8 +104,8 @@ def run_command(command: Command, arguments: argparse.Namespace) -> Answer:
         raise
 
 
-def make_parser(words: Collection[str], prog: str = TRACKING, others: Others = ()) -> argparse.ArgumentParser:
-    """The parser. Only the commands among `words` get their options, since some are slow to build."""
+def make_parser(argv: Collection[str], prog: str = TRACKING, others: Others = ()) -> argparse.ArgumentParser:
+    """The parser. Only the commands among `argv` get their options, since some are slow to build."""
     description = "Measures the time to accuracy of trainings." if others else f"The commands beside {LAUNCH}."
     parser = argparse.ArgumentParser(prog=prog, description=description, epilog=EXIT_CODES, formatter_class=Formatter)
     parser.add_argument("--version", action="version", version=f"timetrial {installation.version()}")
@@ -124,7 +124,7 @@ def make_parser(words: Collection[str], prog: str = TRACKING, others: Others = (
             formatter_class=Formatter,
         )  # fmt: skip
         subparser.set_defaults(chosen=command)
-        if command.name in words:
+        if command.name in argv:
             command.add_arguments(subparser)
             subparser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     return parser

@@ -159,18 +159,18 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
         progress.update(reading_task, total=len(runs), completed=len(runs))
         figures_task = progress.add_task("files, histories and figures", total=None)
         all_runs = runs
-        runs, left_out = (runs, "") if arguments.with_neighbours else confounding.comparable(runs)
-        by = axes_with(base, arguments.by, runs) if base else arguments.by
-        made = report.make(
-            store, arguments.selectors, runs, by, arguments.metric, arguments.with_missed,
+        runs, left_out_note = (runs, "") if arguments.with_neighbours else confounding.comparable(runs)
+        axes = axes_with(base, arguments.by, runs) if base else arguments.by
+        new_report = report.make(
+            store, arguments.selectors, runs, axes, arguments.metric, arguments.with_missed,
             lambda: progress.advance(figures_task),
         )  # fmt: skip
-    report.add_asked(made, arguments.within, base)
-    made.warnings += [left_out] if left_out else []
+    report.add_asked(new_report, arguments.within, base)
+    new_report.warnings += [left_out_note] if left_out_note else []
     counted_ids = {run.id for run in runs}
-    made.with_neighbours = arguments.with_neighbours
-    made.left_out += [(run, report.SHARED_MACHINE) for run in all_runs if run.id not in counted_ids]
-    return made
+    new_report.with_neighbours = arguments.with_neighbours
+    new_report.left_out += [(run, report.SHARED_MACHINE) for run in all_runs if run.id not in counted_ids]
+    return new_report
 
 
 def show(console: Console, made: Report, folder: Path, details: bool = False) -> None:

@@ -76,7 +76,7 @@ def batch_of_study(config: RunConfig) -> int | None:
 
 
 def length_of_sequences(config: RunConfig) -> int:
-    """The sequence length of a `global_batch` model, of which its batch size is a multiple; 1 if it is not given."""
+    """The sequence length that divides the batch size of a `global_batch` model; 1 for other models, or by default."""
     return max(1, config.dataset.sequence_length or 1) if config.model.global_batch else 1
 
 

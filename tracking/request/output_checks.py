@@ -88,8 +88,8 @@ def check_alert(alert: AlertConfig) -> None:
             )
         return
     try:
-        words = shlex.split(alert.command)
+        command = shlex.split(alert.command)
     except ValueError as error:
         raise ConfigError(f"alert.command={alert.command}: {error}. Next: close the quotes") from None
-    if not words or shutil.which(words[0]) is None:
+    if not command or shutil.which(command[0]) is None:
         raise ConfigError(f"alert.command={alert.command}: no such program. Next: give one on the PATH, or its path")

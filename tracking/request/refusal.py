@@ -52,12 +52,12 @@ def _explain(error: Exception) -> str:
         return f"refused: {error}"
     cause = error.__cause__ if error.__cause__ is not None else error
     key = getattr(cause, "full_key", None)
-    known = options()
-    if key in known:
+    types = options()
+    if key in types:
         reason = str(cause).splitlines()[0]
-        return f"refused: {key}: {reason.rstrip('.')}. Allowed: {type_name(known[key])}. {HELP}"
+        return f"refused: {key}: {reason.rstrip('.')}. Allowed: {type_name(types[key])}. {HELP}"
     if key:
-        return f"refused: {unknown_option(key, known)}"
+        return f"refused: {unknown_option(key, types)}"
     if "/" in (missing_choice := getattr(error, "missing_cfg_file", None) or ""):
         group, _, name = missing_choice.rpartition("/")
         return f"refused: {unknown_choice(group, name, getattr(error, 'options', None) or [])}"
@@ -101,13 +101,13 @@ def escaped(value: str) -> str:
     return re.sub(r'(\\*)("|$)', lambda match: 2 * match[1] + ('\\"' if match[2] else ""), value)
 
 
-def unknown_option(key: str, known: dict[str, Any]) -> str:
-    """The message for a dotted key that is not in `known`."""
-    matches = difflib.get_close_matches(key, {*known, *groups(known)}, n=2, cutoff=0.6)
+def unknown_option(key: str, types: dict[str, Any]) -> str:
+    """The message for a dotted key that is not in `types`."""
+    matches = difflib.get_close_matches(key, {*types, *groups(types)}, n=2, cutoff=0.6)
     parent = key.rpartition(".")[0]
-    siblings = [name for name in known if name.rpartition(".")[0] == parent] or list(groups(known))
-    allowed = f"Allowed: the keys of {parent} in the YAML" if parent in known else f"Allowed: {', '.join(siblings)}"
-    if known.get(parent) == dict[str, str]:  # Users choose its keys.
+    siblings = [name for name in types if name.rpartition(".")[0] == parent] or list(groups(types))
+    allowed = f"Allowed: the keys of {parent} in the YAML" if parent in types else f"Allowed: {', '.join(siblings)}"
+    if types.get(parent) == dict[str, str]:  # Users choose its keys.
         return f"{key}: a new key of {parent} needs a plus. Next: +{key}=VALUE. {HELP}"
     return f"{key}: no such option{did_you_mean(matches)} {allowed}. {HELP}"
 
@@ -136,13 +136,13 @@ def wrong_choice(
     """
     model = str(choices["model"])
     for group in OPTIONAL_GROUPS:
-        known = ["none", *options(group)]
+        allowed = ["none", *options(group)]
         for name in chosen_names(group, choices, overrides):
-            if name not in known:
-                return unknown_choice(group, name, known)
+            if name not in allowed:
+                return unknown_choice(group, name, allowed)
             if name == f"{model}_{choices['dataset']}":
                 continue
-            if message := choice_of_another_model(group, name, model, known[1:], options("model")):
+            if message := choice_of_another_model(group, name, model, allowed[1:], options("model")):
                 return message
     return None
 
@@ -189,6 +189,6 @@ def named_after(group: str, name: str, models: Sequence[str]) -> str | None:
     return max(matches, key=len, default=None)
 
 
-def groups(known: dict[str, Any]) -> dict[str, None]:
+def groups(types: dict[str, Any]) -> dict[str, None]:
     """The first parts of the dotted keys, unique and in order, as keys of a dict."""
-    return dict.fromkeys(key.partition(".")[0] for key in known)
+    return dict.fromkeys(key.partition(".")[0] for key in types)
