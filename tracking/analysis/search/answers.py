@@ -116,7 +116,7 @@ def answer(rules: Rules, trials: Sequence[SearchTrial]) -> Answer:
         only_explored=_only_explored(exploring, settings),
         leading=settings[named] if named else _leading(rules, trials),
         tolerance=_tolerance(whole, named, standing) if named and rivals else None,
-        unbiased=_unbiased(figures[named], whole, standing.candidates) if named else None,
+        unbiased=_unbiased(figures[named], standing.blocks, named) if named else None,
         figures=tuple(figures.values()),
         best_by_group={group: figures[key] for group, key in best.items()},
         ratios=_ratios(rules, standing, named, best) if named else {},
@@ -188,8 +188,8 @@ def _figure(rules: Rules, setting: Mapping[str, Scalar], standing: Standing, bes
     return Figure(setting, times.n, mean, low, mean + half, times.num_short, best)
 
 
-def _unbiased(figure: Figure, blocks: Blocks, candidates: Sequence[Key]) -> float | None:
-    return None if figure.mean is None else figure.mean + blocks.optimism(candidates)
+def _unbiased(figure: Figure, blocks: Blocks, named: Key) -> float | None:
+    return None if figure.mean is None else figure.mean * math.exp(blocks.optimism(named))
 
 
 def _tolerance(blocks: Blocks, named: Key, standing: Standing) -> float:

@@ -25,6 +25,7 @@ ENDS = {
     "failed": "failed",
 }
 NOTHING_COMPARED = "nothing compared"
+LEAST_LUCK = 0.001  # share of the mean from which its correction is said
 Rates = Mapping[Key, tuple[float | None, float | None]]  # a setting's samples/s and epochs
 
 
@@ -143,8 +144,8 @@ def _verdict(answer: Answer, objective: str) -> list[str]:
         others = "; ".join(setting_text(setting) for setting in answer.alike)
         within = "" if answer.tolerance is None else f" The best of them is at most {answer.tolerance:.1%} better."
         sentences.append(f"It cannot be told from {others}.{within}")
-    if answer.alike and answer.unbiased is not None:
-        sentences.append(f"Corrected for having been chosen among them: {answer.unbiased:.4g} {UNITS[objective]}.")
+    if figure.mean and answer.unbiased is not None and answer.unbiased > (1 + LEAST_LUCK) * figure.mean:
+        sentences.append(f"Corrected for the luck of the chosen one: {answer.unbiased:.4g} {UNITS[objective]}.")
     return [*sentences, *_compared(answer, objective)]
 
 

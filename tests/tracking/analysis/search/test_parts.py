@@ -172,16 +172,29 @@ def test_equal_settings_lose_the_best_no_more_often_than_the_level() -> None:
     assert lost / 400 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
 
 
-def test_the_lowest_of_equal_means_is_put_right_on_average() -> None:
+@pytest.mark.parametrize("true", [(10.0, 10.0, 10.0, 10.0), (10.0, 10.2, 10.4, 10.6), (10.0, 20.0)])
+def test_a_mean_that_was_chosen_as_the_lowest_is_put_right_on_average(true: tuple[float, ...]) -> None:
     draw = random.Random(2)
     raw, corrected = [], []
-    for _ in range(2000):
-        blocks, keys = table([[10 + draw.gauss(0, 1) for _ in range(5)] for _ in range(4)])
-        lowest = min(sum(run.value or 0 for run in runs) / 5 for runs in blocks.runs.values())
-        raw.append(lowest - 10)
-        corrected.append(lowest - 10 + blocks.optimism(keys))
-    assert np.mean(raw) < -0.4
-    assert abs(np.mean(corrected)) < 0.06
+    for _ in range(1000):
+        blocks, keys = table([[mean * math.exp(draw.gauss(0, 0.1)) for _ in range(5)] for mean in true])
+        chosen = min(keys, key=blocks.order)
+        error = math.log(blocks.order(chosen)[1] / true[keys.index(chosen)]) - 0.1**2 / 2
+        raw.append(error)
+        corrected.append(error + blocks.optimism(chosen))
+    assert abs(np.mean(corrected)) < 0.007
+    assert (abs(np.mean(raw)) > 0.03) == (len(true) == 4)
+    assert np.std(corrected) ** 2 + np.mean(corrected) ** 2 < 1.02 * (np.std(raw) ** 2 + np.mean(raw) ** 2)
+
+
+def test_nothing_is_put_right_where_nothing_was_chosen_or_a_run_missed() -> None:
+    alone, keys = table([[1.0, 2.0, 3.0]])
+    assert alone.optimism(keys[0]) == 0
+    two, keys = table([[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]])
+    assert two.optimism(keys[0]) > 0
+    two.runs[keys[0]][1] = replace(two.runs[keys[0]][1], value=None, state="missed", censored_at=9.0)
+    again = Blocks(two.runs, two.num)
+    assert [again.optimism(key) for key in keys] == [0, 0]
 
 
 def test_finalists_are_those_near_the_best_and_the_best_of_each_group() -> None:
