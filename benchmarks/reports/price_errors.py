@@ -2,15 +2,14 @@
 
     python -m benchmarks.reports.price_errors FOLDER --settings limit_train_batches=5 max_epochs=3
 
-Runs a first sweep of each model, then second sweeps of several kinds, each beside a copy of the first sweep's runs.
-Prints a row for each second sweep (estimate and time, as the launch says them), and the median of the errors. Sweeps
-whose folder is there are not run again, so a later version prices the same runs.
+Runs pairs of sweeps of one model, the second one of several kinds. Both follow each other at once, so the machine is as
+busy for both. Prints a row for each pair (time and estimate, as the launch says them), and the median of the errors.
+Pairs whose folder is there are not run again, so a later version prices the same runs.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import statistics
 import subprocess
 import sys
@@ -33,7 +32,7 @@ print("epoch 9 accuracy 0.9")
 """
 FIRST: dict[str, Words] = {
     "vgg": ("model=vgg", "batch_size=32,64"),
-    "ncf": ("model=ncf", "batch_size=1048575,524285"),
+    "ncf": ("model=ncf", "recipe=ncf_cpu", "dataset.size=100000", "batch_size=10000,20000"),
     "program": (
         "model=program", "program.command={python} {folder}/program.py {{lr}} {{batch_size}} {{seed}}", "target=0.9",
         '+program.metrics={{eval/accuracy: "accuracy ([0-9.]+)"}}', 'program.epoch="epoch ([0-9]+)"',
@@ -50,9 +49,9 @@ SECOND: dict[str, dict[str, Words]] = {
         "a search": ("+search=quickest", "batch_size=32,64", "search.budget=6runs"),
     },
     "ncf": {
-        "other seeds": ("batch_size=1048575,524285", "seed=2"),
-        "other learning rates": ("batch_size=1048575", "model.optimizer.lr=0.002,0.003,0.006"),
-        "other batch sizes": ("batch_size=262140,131070",),
+        "other seeds": ("batch_size=10000,20000", "seed=2"),
+        "other learning rates": ("batch_size=10000", "model.optimizer.lr=0.002,0.003,0.006"),
+        "other batch sizes": ("batch_size=5000,40000",),
     },
     "program": {
         "other seeds": ("batch_size=16,32", "seed=2,3"),
@@ -75,10 +74,6 @@ def launched(model: str, words: Words, settings: Words, runs_dir: Path) -> None:
     print(f"# {' '.join(words)}: exit code {done.returncode}", *done.stdout.splitlines()[-2:], sep="\n# ", flush=True)
 
 
-def folders(runs_dir: Path) -> list[Path]:
-    return sorted(path.parent for path in runs_dir.glob(f"*/{run_folder.RUN}"))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the runs are kept")
@@ -90,15 +85,12 @@ def main() -> int:
     (root / "program.py").write_text(PROGRAM)
     rows, errors = list[str](), list[float]()
     for model in options.models:
-        first = root / model
-        if not first.exists():
-            launched(model, (), tuple(options.settings), first)
         for kind, words in SECOND[model].items():
-            second = root / f"{model} {kind}".replace(" ", "-")
-            if not second.exists():
-                shutil.copytree(first, second)
-                launched(model, words, tuple(options.settings), second)
-            said, error = priced(folders(second)[-1])
+            runs_dir = root / f"{model} {kind}".replace(" ", "-")
+            if not runs_dir.exists():
+                launched(model, (), tuple(options.settings), runs_dir)
+                launched(model, words, tuple(options.settings), runs_dir)
+            said, error = priced(max(path.parent for path in runs_dir.glob(f"*/{run_folder.RUN}")))
             rows.append(f"| {model} | {kind} | {said} |")
             errors += [] if error is None else [abs(error)]
     print("| model | second sweep | time and estimate |\n|---|---|---|", *rows, sep="\n")

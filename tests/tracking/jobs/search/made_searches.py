@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from conf.dataset_options import DatasetConfig
@@ -69,13 +69,15 @@ def result(job: Job) -> Result:
     return Result("finished", metrics=metrics, targets=config.targets())
 
 
-def search(jobs: Sequence[Job] = (), folder: Path | None = None) -> SearchJobs:
+def search(
+    jobs: Sequence[Job] = (), folder: Path | None = None, make: Callable[[list[str]], RunConfig] = make
+) -> SearchJobs:
     base = Job(make([]), ["model=m", "seed=1"])
     base.config.search.axes = ["gpus=1,2"]
     return SearchJobs(base, AXES, make, jobs, trace_file.refused(folder, AXES) if folder else ())
 
 
-def run(made: SearchJobs, most: int = 1000) -> list[Job]:
+def run(made: SearchJobs, most: int = 1000, result: Callable[[Job], Result] = result) -> list[Job]:
     """Run its jobs one after the other; those that were run."""
     ran: list[Job] = []
     while len(ran) < most and (jobs := made.next_jobs()):
@@ -105,9 +107,7 @@ def on_slurm(exclusive: bool, jobs: Sequence[Job] = ()) -> SearchJobs:
         config.cluster = ClusterConfig("slurm", "slurm", exclusive=exclusive, jobs_at_once=5)
         return config
 
-    base = Job(on_nodes([]), ["model=m", "seed=1"])
-    base.config.search.axes = ["gpus=1,2"]
-    return SearchJobs(base, AXES, on_nodes, jobs)
+    return search(jobs, make=on_nodes)
 
 
 def parsed(word: str) -> tuple[str, object, list[int]]:

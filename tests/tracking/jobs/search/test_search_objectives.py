@@ -11,7 +11,7 @@ from rich.console import Console
 
 from conf.launch_options import SearchConfig
 from conf.schema import RunConfig
-from tests.tracking.jobs.search.made_searches import AXES, lose, make, result, search, took
+from tests.tracking.jobs.search.made_searches import AXES, lose, make, result, run, search, took
 from tracking.analysis.search import Answer, Figure, SearchTrial, Second
 from tracking.jobs.plan import Job
 from tracking.jobs.search import SearchJobs, answer_words, fronts, trace_file, words_of
@@ -125,27 +125,23 @@ def by_time_and_cost(objective: str = "time,cost") -> SearchJobs:
         config.instance.price_per_hour = 36.0 * config.num_gpus()
         return config
 
-    base = Job(priced([]), ["model=m", "seed=1"])
-    base.config.search.axes = ["gpus=1,2"]
-    return SearchJobs(base, AXES, priced)
+    return search(make=priced)
 
 
-def run_priced(made: SearchJobs) -> None:
-    while jobs := made.next_jobs():
-        for job in jobs:
-            job.result = result(job)
-            price = (job.config.instance.price_per_hour or 0.0) / 3600
-            metrics = job.result.metrics
-            if "time/to_accuracy_sec" in metrics:
-                metrics["cost/to_accuracy_usd"] = metrics["time/to_accuracy_sec"] * price
-            else:
-                metrics["cost/usd"] = metrics["time/censored_sec"] * price
+def paid(job: Job) -> Result:
+    """How a run of these settings ends, with the cost of its time."""
+    ended, price = result(job), (job.config.instance.price_per_hour or 0.0) / 3600
+    if "time/to_accuracy_sec" in ended.metrics:
+        ended.metrics["cost/to_accuracy_usd"] = ended.metrics["time/to_accuracy_sec"] * price
+    else:
+        ended.metrics["cost/usd"] = ended.metrics["time/censored_sec"] * price
+    return ended
 
 
 def test_a_search_by_time_and_cost_says_both_wherever_it_says_one(tmp_path: Path) -> None:
     made = by_time_and_cost()
     assert "a search for the least time and the least cost over gpus=1,2" in made.begins()
-    run_priced(made)
+    run(made, result=paid)
     quickest, cheapest = made.answers()
     assert quickest.named is not None
     assert cheapest.named is not None
