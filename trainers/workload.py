@@ -131,7 +131,8 @@ class TrialModule(pl.LightningModule):
     def flops_per_sample(self) -> float | None:
         """Return the model FLOPs of a training step (forward and backward) per sample, or None to have them counted.
 
-        They are counted on a small batch, which is exact only if all samples have one size.
+        They are counted on a small batch, which is exact only if all samples have one size. 0 leaves the FLOP rates
+        out, for a model whose steps also wait for other work on the GPU.
         """
         return None
 

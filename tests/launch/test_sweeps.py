@@ -220,6 +220,21 @@ def test_names_tell_what_no_name_tells_anyway_and_what_jobs_share_is_left_out() 
     assert jobs[0].name == f"{start}{jobs[0].config.seed}"
 
 
+def test_of_commands_names_tell_the_words_that_differ() -> None:
+    common = ["gpus=0"]
+    command = "/opt/torch/bin/python my_long_script_of_training.py --size full --epochs 4 --compile"
+    commands = [f"program.command='{command} {compiled} --seed 1'" for compiled in ("true", "false")]
+    jobs = [Job(composed([*common, "model=program", word]), [word]) for word in commands]
+    sweep.name_jobs(jobs)
+    assert [job.name.partition("command=")[2] for job in jobs] == ["compile_true", "compile_false"]
+    words = [f"program.command='{words}'" for words in ("python a/b.py", "python a/b.py --fast", "python c.py")]
+    jobs = [Job(composed([*common, "model=program", word]), [word]) for word in words]
+    sweep.name_jobs(jobs[:2])
+    assert [job.name.partition("command=")[2] for job in jobs[:2]] == ["b.py", "b.py_fast"]
+    sweep.name_jobs(jobs)
+    assert [job.name.partition("command=")[2] for job in jobs] == ["b.py", "b.py_fast", "c.py"]
+
+
 @pytest.mark.slow
 def test_the_report_on_real_runs_follows_from_their_journals(scaling: Launched, tmp_path: Path) -> None:
     assert (scaling.folders[0].parent / "report.html").exists()

@@ -8,6 +8,8 @@ GOODPUT_PARTS = {
     "start": "start",
     "compile": "compiling and warming up",
     "data": "waiting for data",
+    "selfplay": "self-play",
+    "gate": "matches of the gate",
     "evaluation": "evaluation",
     "checkpoint": "checkpoints",
     "lost": "lost to interruptions",

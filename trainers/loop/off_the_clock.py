@@ -45,7 +45,7 @@ class OffTheClock:
     best: BestWeights | None
     test_loader: Loader | None
     evaluate: bool  # whether the data have something to evaluate on
-    flops_per_sample: float | None = None  # model FLOPs; None on a CPU
+    flops_per_sample: float | None = None  # model FLOPs; None on a CPU, and if the model has no FLOP rates
     test_metrics: dict[str, float] = field(default_factory=dict)
     optimizer_bytes: int = 0  # size of the optimizer's state after a step
 
@@ -58,8 +58,9 @@ class OffTheClock:
         precision.check_steps(trainer, config.precision, device)
         precision.start_momentum(trainer)
         if config.on_gpu():
-            self.flops_per_sample = flops_per_sample(trainer, module, self.data.example_batches(8, device)[0])
-            self._note("model_flops", per_sample=self.flops_per_sample, num_devices=config.world_size())
+            self.flops_per_sample = flops_per_sample(trainer, module, self.data.example_batches(8, device)[0]) or None
+            if self.flops_per_sample is not None:
+                self._note("model_flops", per_sample=self.flops_per_sample, num_devices=config.world_size())
         compiler = compile_times.so_far()
         if config.compiled():
             self._note("compiling", num_cached=compile_times.num_cached_graphs())

@@ -9,11 +9,8 @@ from typing import Any
 from tracking.analysis.results import Cell, Run, Runs, Table
 from tracking.measure import kernels
 
-COLUMNS = {"kernel": "", "class": "", "A: ms a step": "{:,.4g}", "B: ms a step": "{:,.4g}", "A: share": "{:.1%}",
-           "B: share": "{:.1%}", "A: calls": "{:,.4g}", "B: calls": "{:,.4g}"}  # fmt: skip
-GAP_COLUMNS = {"host": "", "phase": ""} | {
-    key: form for key, form in COLUMNS.items() if key.endswith(("ms a step", "share"))
-}
+SHARES = {"A: share": "{:.1%}", "B: share": "{:.1%}"}
+CALLS = {"A: calls": "{:,.4g}", "B: calls": "{:,.4g}"}
 NUMBERS = ("ms", "share", "calls")
 LONGEST = 100  # characters of a kernel's name in a table; C++ names hold all template types
 
@@ -39,6 +36,7 @@ class KernelDiff:
     classes: Sequence[KernelRow]
     gaps: Sequence[KernelRow]  # time without a kernel, by the host's activity and the phase; shares are of a step
     steps: Sequence[tuple[float, float]]  # for A and B: milliseconds of a step, and those in which any kernel ran
+    marked: tuple[bool, bool] = (True, True)  # for A and B: False if a "step" is the whole trace
 
     def shares(self, shared: bool) -> tuple[float, float]:
         """For A and B, the share of the kernels in both runs (`shared`), or of those in one run alone."""
@@ -53,19 +51,26 @@ class KernelDiff:
 
     def pace(self) -> str:
         first, second = (
-            f"{step_ms:,.4g} ms in {run}, with kernels for {busy_ms / step_ms:.0%} of it"
-            for run, (step_ms, busy_ms) in zip("AB", self.steps, strict=True)
+            f"{'a traced step' if marked else 'the whole trace'} takes {step_ms:,.4g} ms in {run},"
+            f" with kernels for {busy_ms / step_ms:.0%} of it"
+            for run, marked, (step_ms, busy_ms) in zip("AB", self.marked, self.steps, strict=True)
         )
-        return f"a traced step takes {first}, and {second}"
+        return f"{first}, and {second}"
 
     def tables(self, most: int) -> list[Table]:
         """Classes, then kernels in both, in A alone and in B alone, then gaps; the first `most` rows of each."""
-        tables = [_table("by class", self.classes, most)]
+        times = {
+            f"{run}: ms {'a step' if marked else 'in all'}": "{:,.4g}"
+            for run, marked in zip("AB", self.marked, strict=True)
+        }
+        columns = {"kernel": "", "class": ""} | times | SHARES | CALLS
+        tables = [_table("by class", self.classes, most, columns)]
         for title, place in (("in both", None), ("only in A", 0), ("only in B", 1)):
             rows = [row for row in self.rows if _alone(row) == place]
-            tables += [_table(f"kernels {title}", rows, most)] if rows else []
+            tables += [_table(f"kernels {title}", rows, most, columns)] if rows else []
         if self.gaps:
-            tables.append(_table("no kernel ran, while the host did", self.gaps, most, GAP_COLUMNS))
+            of_gaps = {"host": "", "phase": ""} | times | SHARES
+            tables.append(_table("no kernel ran, while the host did", self.gaps, most, of_gaps))
         return tables
 
 
@@ -87,6 +92,7 @@ def kernel_diff(store: Runs, runs: Sequence[Run]) -> tuple[KernelDiff, list[str]
             [KernelRow("", kind, _values(*(side.get(kind) for side in kinds))) for kind in {**kinds[0], **kinds[1]}],
             _gaps(first, second),
             [(summary["step_ms"], summary["busy_ms"]) for summary in (first, second)],
+            (profiles[0].marks_steps, profiles[1].marks_steps),
         ),
         notes,
     )
@@ -142,13 +148,13 @@ def _alone(row: KernelRow) -> int | None:
     return 1 if row.values["ms"][0] is None else 0
 
 
-def _table(title: str, rows: Sequence[KernelRow], most: int, columns: Mapping[str, str] = COLUMNS) -> Table:
+def _table(title: str, rows: Sequence[KernelRow], most: int, columns: Mapping[str, str]) -> Table:
     cells: list[list[Cell]] = [
         [_short(row.name), row.kind, *(value for pair in row.values.values() for value in pair)] for row in rows[:most]
     ]
     left = len(rows) - len(cells)
-    if columns is COLUMNS and not any(row.name for row in rows):
-        cells, columns = [row[1:] for row in cells], {key: form for key, form in COLUMNS.items() if key != "kernel"}
+    if not any(row.name for row in rows):
+        cells, columns = [row[1:] for row in cells], dict([*columns.items()][1:])
     return Table(title, dict(columns), cells, f"{left} more; all are in {kernels.PROFILE}" if left else "")
 
 

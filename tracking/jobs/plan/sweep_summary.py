@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,34 @@ def _given_by(override: str, keys: Sequence[str]) -> list[str]:
 
 def varied(jobs: Sequence[Job]) -> list[str]:
     """Each job's values of the axes that are not in IN_RUN_NAME: `batch_size=64`."""
-    keys = [key for key in grid(jobs) if key not in IN_RUN_NAME]
-    return [",".join(f"{key.rpartition('.')[2]}={value_of(job, key)}" for key in keys) for job in jobs]
+    axes = {key: told_apart(values) for key, values in grid(jobs).items() if key not in IN_RUN_NAME}
+    return [
+        ",".join(f"{key.rpartition('.')[2]}={short.get(value_of(job, key), '')}" for key, short in axes.items())
+        for job in jobs
+    ]
+
+
+def told_apart(values: Sequence[str]) -> dict[str, str]:
+    """Each value, and the words of it that other values do not share: `compile true` of a command.
+
+    The option before such a word stays, and of a path the file's name. Values that share no word stay as they are.
+    """
+    rows = [value.split() for value in values]
+    before = _num_alike(rows)
+    behind = _num_alike([row[before:][::-1] for row in rows])
+    if not before and not behind:
+        return {value: value for value in values}
+    if before and (rows[0][before - 1].startswith("-") or min(map(len, rows)) == before + behind):
+        before -= 1
+    return {
+        value: " ".join(word.lstrip("-").rpartition("/")[2] for word in row[before : len(row) - behind])
+        for value, row in zip(values, rows, strict=True)
+    }
+
+
+def _num_alike(rows: Sequence[Sequence[str]]) -> int:
+    """The number of words with which all rows begin."""
+    return sum(1 for _ in takewhile(lambda words: len(set(words)) == 1, zip(*rows, strict=False)))
 
 
 def value_of(job: Job, key: str) -> str:

@@ -17,6 +17,7 @@ from tracking.measure.training import clock, spans, start_times
 from tracking.record import Journal, Record, attempts, files, journal, run_folder
 
 TRAIN = "train"  # the part that is goodput
+PHASES = {"selfplay": "selfplay/sec", "gate": "gate/sec"}  # parts that a model logs once an epoch, and their metrics
 
 
 def account(folder: Path, finished: bool) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def account(folder: Path, finished: bool) -> dict[str, Any]:
     """
     try:
         records = [record for record, _ in journal.read(folder / run_folder.JOURNAL)]
-        events = [record for record in records if record.kind == "event"]
+        events = [record for record in records if record.kind == "event" or _is_phase(record)]
         created_ms = run_folder.read_info(folder).created_ms
         parts = seconds(events, created_ms, records[-1].time_ms if records else 0, finished)
         divided = {name: round(share, 4) for name, share in shares(parts).items()}
@@ -54,7 +55,8 @@ def job_parts(sweep: Path) -> list[dict[str, float]]:
 def seconds(events: Sequence[Record], created_ms: int, ended_ms: int, finished: bool) -> dict[str, float]:
     """Seconds by part (quantities.GOODPUT_PARTS), which add up to the time from submission to the end.
 
-    If a run did not finish, all its time after the queue is lost. {} if nothing began, or the wall clock went back.
+    `events` also hold the metrics of PHASES, in the order of the journal; other runs have no such parts. If a run did
+    not finish, all its time after the queue is lost. {} if nothing began, or the wall clock went back.
     """
     init = clock.first(events, "init_start")
     if init is None:
@@ -82,7 +84,9 @@ def _training_parts(
     begun = start_times.summarize(history)
     compiling = begun.get(quantities.TIME_COMPILE_SEC, 0.0)
     training = sum(end - begin for begin, end in spans.training(history))
-    waited = _waited(history)
+    # The first step of a generation waits for its positions: that is self-play. The gate follows the last step.
+    phases = _phases(history)
+    waited = min(training, max(0.0, _waited(history) - phases.get("selfplay", 0.0)))
     begins = next(place for place, event in enumerate(events) if event.key in ("run_start", attempts.RESUME))
     if events[begins].key == attempts.RESUME:  # an attempt ended before its training began
         begins = max(0, begins - 1)
@@ -91,8 +95,9 @@ def _training_parts(
     return {
         "start": begun.get(quantities.TIME_INIT_SEC, 0.0) - compiling,
         "compile": compiling,
-        "data": min(training, waited),
-        TRAIN: max(0.0, training - waited),
+        "data": waited,
+        **phases,
+        TRAIN: max(0.0, training - waited - sum(phases.values())),
         "evaluation": spans.total(clock.intervals(history, "eval")),
         "checkpoint": spans.total(clock.intervals(history, "checkpoint")),
         "lost": trained - kept + elapsed[-1] - elapsed[begins] - trained,
@@ -105,6 +110,20 @@ def _waited(history: Sequence[Record]) -> float:
     waits = [event.values.get("rank_wait_ms") for event in history if event.key == "throughput_window"]
     sums = [sum(row) for row in zip(*filter(None, waits), strict=False)]
     return max(sums, default=0.0) / 1e3
+
+
+def _is_phase(record: Record) -> bool:
+    return record.kind == "metrics" and not record.values.keys().isdisjoint(PHASES.values())
+
+
+def _phases(history: Sequence[Record]) -> dict[str, float]:
+    """Seconds of the logged phases; a part that no epoch logged is absent."""
+    logged = [record.values for record in history if _is_phase(record)]
+    return {
+        part: sum(float(values.get(key, 0.0)) for values in logged)
+        for part, key in PHASES.items()
+        if any(key in values for values in logged)
+    }
 
 
 def start_parts(events: Sequence[Record]) -> dict[str, float]:

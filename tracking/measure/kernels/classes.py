@@ -30,7 +30,7 @@ RULES = [
         (COLLECTIVE, r"nccl|^gloo:|c10d::|all_?reduce|reduce_scatter|all_?gather"),
         (
             "copy",
-            r"memcpy|memset|nchwToNhwc|nhwcToNchw|direct_copy|CatArray|copy_kernel|transpose(?!d)"
+            r"memcpy|memset|nchwToNhwc|nhwcToNchw|AddPadding|direct_copy|CatArray|copy_kernel|transpose(?!d)"
             r"|^aten::(copy_|_to_copy|to|clone|contiguous|cat|stack|fill_|zero_)$",
         ),
         ("attention", r"flash|fmha|attention|sdpa"),

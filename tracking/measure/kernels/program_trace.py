@@ -2,7 +2,8 @@
 
 All hold Chrome's trace events. Kineto marks kernels by a category. XLA puts them on the threads "Stream #N" of the
 processes "/device:GPU:N", beside derived threads such as "XLA Ops" that repeat the same time. A host launches kernels
-long before they run, so all kernels of a trace count, from the first one's start to the last one's end.
+long before they run, so all kernels of a trace count, from the first one's start to the last one's end. Only those of
+an earlier step are left out, which still run as the trace begins: Kineto's traces hold no launch of them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tracking.measure.kernels.trace import DEVICE, STEP, Kernel, Span, Trace, parse
+from tracking.measure.kernels.profile import UNMARKED
+from tracking.measure.kernels.trace import DEVICE, LAUNCHES, STEP, Kernel, Span, Trace, parse
 from tracking.measure.kernels.trace_summary import Summary, summarize
 
 GZIP = b"\x1f\x8b"
@@ -64,7 +66,7 @@ def summary_of(document: Mapping[str, Any]) -> tuple[Summary, list[str]]:
 
 def _summary_of(events: Sequence[Mapping[str, Any]]) -> tuple[Summary, list[str]]:
     complete = [event for event in events if event.get("ph") == "X" and "dur" in event]
-    devices = _devices(events, complete)
+    devices = _devices(events, _launched(complete))
     if not devices:
         if any(str(event.get("name")).startswith(STEP) for event in complete):
             return summarize(parse({"traceEvents": complete})), [
@@ -79,13 +81,30 @@ def _summary_of(events: Sequence[Mapping[str, Any]]) -> tuple[Summary, list[str]
     num_steps = _num_steps(complete)
     trace = Trace(True, window, num_steps or 1, kernels, phases=[], main=[])
     length = f"{(window.end - window.begin) / 1e3:,.4g} ms"
-    notes = [] if num_steps else [f"the trace marks no steps: the whole trace, {length}, counts as one step"]
+    notes = [] if num_steps else [f"{UNMARKED}: times and calls are of the whole trace, {length}"]
     notes += [f"only the first of {len(devices)} GPUs is shown"] if len(devices) > 1 else []
     if len(complete) >= XLA_EVENTS:
         notes.append(
             "the trace has a million events, the most that XLA writes: kernels may be missing; trace fewer steps"
         )
     return replace(summarize(trace), gaps=[]), notes  # XLA's traces do not show the host's activity
+
+
+def _launched(complete: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The events without those kernels that the host launched before the trace began; all, if no launch is known."""
+    launches = {_correlation(event) for event in complete if event.get("cat") in LAUNCHES} - {None}
+    known = launches.intersection(_correlation(event) for event in complete if event.get("cat") in DEVICE)
+    if not known:
+        return list(complete)
+    return [
+        event
+        for event in complete
+        if event.get("cat") not in DEVICE or _correlation(event) is None or _correlation(event) in launches
+    ]
+
+
+def _correlation(event: Mapping[str, Any]) -> Any:
+    return event.get("args", {}).get("correlation")
 
 
 def _devices(

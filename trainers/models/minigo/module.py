@@ -19,7 +19,7 @@ from trainers.data.selfplay import PlayView, SelfPlayData
 from trainers.models.minigo import elo
 from trainers.models.minigo.arena import Arena, Place, rank, sections_of, world_size
 from trainers.models.minigo.frozen import digest_of, load_frozen
-from trainers.models.minigo.network import GoNet, Predictor, Sizes, training_flops
+from trainers.models.minigo.network import GoNet, Predictor, Sizes
 from trainers.models.minigo.play_options import Options, check_counts, check_rules, check_schedule, checked_opponents
 from trainers.models.minigo.positions import Window
 from trainers.models.minigo.pro_moves import ProMoves, pro_games
@@ -203,8 +203,8 @@ class MiniGo(TrialModule):
         return sums.reduce()
 
     def flops_per_sample(self) -> float:
-        """Return the FLOPs of training on a position, without those of playing."""
-        return float(training_flops(self.net.sizes))
+        """Return 0: the rate of positions includes self-play, so that the training's FLOPs over it mean nothing."""
+        return 0.0
 
     def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:
         return Predictor(self.champion), batch["planes"]

@@ -119,8 +119,3 @@ def flops(sizes: Sizes) -> int:
     heads = filters * (POLICY_FILTERS + VALUE_FILTERS)
     dense = POLICY_FILTERS * points * sizes.num_moves + VALUE_FILTERS * points * sizes.dense + sizes.dense
     return 2 * (points * (tower + heads) + dense)
-
-
-def training_flops(sizes: Sizes) -> int:
-    """Return the FLOPs of a training step per position: three times the forward pass, less the planes' gradient."""
-    return 3 * flops(sizes) - 2 * sizes.board**2 * 9 * sizes.filters * PLANES

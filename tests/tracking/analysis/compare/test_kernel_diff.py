@@ -78,6 +78,24 @@ def test_a_kernel_is_shared_though_a_program_cannot_tell_the_optimizers(
     assert {row["class"] for row in answer["kernels"] if row["name"] == UPDATE} == {"optimizer"}
 
 
+def test_times_of_a_trace_without_steps_are_not_called_those_of_a_step(
+    pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    summary = kernels.summarize(kernels.parse(of_gpu())).plain()
+    for note in ("times and calls are of the whole trace, 3 ms", "the whole trace, 3 ms, counts as one step"):
+        notes = [f"the trace marks no steps: {note}"]  # The second is of an earlier version.
+        kernels.write(pair[1], kernels.Profile(asked_steps=1, num_steps=1, summaries={"0": summary}, notes=notes))
+        code, output = asked(capsys, *pair)
+        assert code == 0, output
+        assert "and the whole trace takes 1 ms in B" in output
+        assert "A: ms a step" in output
+        assert "B: ms in all" in output
+        assert "B: ms a step" not in output
+        profile = kernels.read((pair[1] / kernels.PROFILE).read_text())
+        assert profile.words().endswith("of the trace")
+
+
 def test_it_is_shown_in_tables(
     pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,27 @@ def test_each_second_is_counted_once() -> None:
     parts = goodput.seconds(RUN, created_ms=1_000_000, ended_ms=1_067_000, finished=True)
     assert parts == pytest.approx(SPENT)
     assert sum(goodput.shares(parts).values()) == pytest.approx(1.0)
-    assert parts.keys() == quantities.GOODPUT_PARTS.keys()
+    assert parts.keys() == quantities.GOODPUT_PARTS.keys() - {"selfplay", "gate"}
     assert goodput.words(parts).startswith("34 % of 67.0 s trained; ")
     assert "queue 15 %, evaluation 15 %, compiling and warming up 12 %" in goodput.words(parts)
+
+
+def phases(at: float, selfplay: float, gate: float) -> Record:
+    return Record("metrics", int(1e3 * (1000 + at)), at, values={"selfplay/sec": selfplay, "gate/sec": gate})
+
+
+def test_self_play_is_no_wait_for_data_and_an_epoch_that_is_played_again_counts_once() -> None:
+    records = [*RUN[:8], phases(40, 2.5, 4.0), *RUN[8:]]
+    parts = goodput.seconds(records, 1_000_000, 1_067_000, finished=True)
+    assert parts == pytest.approx(SPENT | {"selfplay": 2.5, "gate": 4.0, "data": 0.5, "train": 19})
+    assert "self-play 4 %" in goodput.words(parts)
+    assert goodput.together([parts, SPENT])["selfplay"] == pytest.approx(2.5)
+    played_again = [
+        replace(record, clock_sec=record.clock_sec + 100, time_ms=record.time_ms + 100_000) for record in records[3:]
+    ]
+    again = [*records[:9], event(120, "resume", epoch_num=0), *played_again]
+    parts = goodput.seconds(again, 1_000_000, 1_167_000, finished=True)
+    assert (parts["selfplay"], parts["gate"]) == pytest.approx((2.5, 4.0))
 
 
 def test_an_interruption_loses_what_is_done_again_and_the_time_between() -> None:
@@ -102,11 +121,11 @@ def test_a_sweep_adds_up_the_seconds_of_its_jobs_and_failed_ones_too() -> None:
 def test_the_result_and_mlflow_have_it(tmp_path: Path) -> None:
     documents.write_json(tmp_path / run_folder.RUN, RunInfo("run", "experiment", "uri", created_ms=1_000_000))
     log = Journal(tmp_path / run_folder.JOURNAL)
-    for record in RUN:
+    for record in [*RUN[:8], phases(40, 2.5, 4.0), *RUN[8:]]:
         log.append(record)
     log.close()
     told = account(tmp_path, finished=True)
-    assert told["seconds"] == pytest.approx(SPENT)
+    assert told["seconds"] == pytest.approx(SPENT | {"selfplay": 2.5, "gate": 4.0, "data": 0.5, "train": 19})
     assert sum(told["shares"].values()) == pytest.approx(1.0, abs=1e-3)
     last = [record for record, _ in journal.read(tmp_path / run_folder.JOURNAL)][-1]
     assert last.values["goodput/train_fraction"] == told["shares"]["train"]

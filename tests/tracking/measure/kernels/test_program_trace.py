@@ -12,6 +12,7 @@ import torch
 
 from tests.tracking.measure.kernels.traces import FORWARD, PRODUCT, event, of_gpu
 from tracking.measure.kernels import program_trace
+from tracking.measure.kernels.classes import class_of
 
 MEGABYTE = 1e6
 
@@ -70,13 +71,20 @@ def test_of_several_gpus_it_is_the_first_and_without_steps_the_whole() -> None:
     assert by_name({"traceEvents": events})[FORWARD]["calls"] == 2
 
 
-def test_of_kinetos_trace_all_kernels_count_however_late_they_run() -> None:
-    document = of_gpu()
-    document["traceEvents"].append(event("kernel", PRODUCT, 12_500, 100, 7, 42) | {"pid": 0})
-    document["traceEvents"] = [each | {"pid": 0} for each in document["traceEvents"]]
+def test_of_kinetos_trace_all_kernels_count_however_late_they_run_but_those_of_an_earlier_step() -> None:
+    launch = event("cuda_runtime", "cudaLaunchKernel", 11_990, 5, correlation=42)
+    late = [launch, event("kernel", PRODUCT, 12_500, 100, 7, 42)]
+    document = of_gpu()  # Its first product is of the step before: its launch is not in the trace.
+    document["traceEvents"] = [each | {"pid": 0} for each in [*document["traceEvents"], *late]]
     rows = by_name(document)
-    assert rows[PRODUCT]["calls"] == 2  # one before the marked steps, two in them, one behind them
-    assert rows[PRODUCT]["ms"] == pytest.approx((500 + 300 + 300 + 100) / 2 / 1e3)
+    assert rows[PRODUCT]["calls"] == 3 / 2  # two in the marked steps, one behind them
+    assert rows[PRODUCT]["ms"] == pytest.approx((300 + 300 + 100) / 2 / 1e3)
+    kernels_alone = [each for each in document["traceEvents"] if each.get("cat") == "kernel"]
+    assert by_name({"traceEvents": kernels_alone})[PRODUCT]["calls"] == 4
+
+
+def test_padding_of_layouts_is_a_copy_though_its_arguments_are_named_after_reductions() -> None:
+    assert class_of("void nhwcAddPaddingKernel<float>(cudnn::reduced_divisor)", "") == "copy"
 
 
 def test_names_of_the_linker_are_those_of_cpp() -> None:
