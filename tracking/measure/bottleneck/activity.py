@@ -17,7 +17,7 @@ SYSTEM = quantities.SYSTEM
 GPU = re.compile(r"gpu_\d+_(\w+)")
 GPU_INDEX = re.compile(r"gpu_(\d+)_")
 RATE = re.compile(r"(?:gpu_\d+_)?(\w+)_megabytes_per_sec")
-LEAST_COVERED = 0.5  # the share of a sample's time that has to be training for the sample to count
+MIN_COVERED_SHARE = 0.5  # the share of a sample's time that has to be training for the sample to count
 
 
 def samples(records: Sequence[Record], node: str = "") -> Iterator[tuple[Span, Mapping[str, float]]]:
@@ -26,12 +26,12 @@ def samples(records: Sequence[Record], node: str = "") -> Iterator[tuple[Span, M
     The first sample is skipped: its start is unknown.
     """
     prefix = f"{SYSTEM}{node}/" if node else SYSTEM
-    named = [(record, _named(record, prefix)) for record in records if record.kind == "metrics"]
-    for (before, _), (record, values) in pairwise((record, values) for record, values in named if values):
+    readings = [(record, _sensor_values(record, prefix)) for record in records if record.kind == "metrics"]
+    for (before, _), (record, values) in pairwise((record, values) for record, values in readings if values):
         yield (before.clock_sec, record.clock_sec), values
 
 
-def _named(record: Record, prefix: str) -> dict[str, float]:
+def _sensor_values(record: Record, prefix: str) -> dict[str, float]:
     values = {key.removeprefix(prefix): value for key, value in record.values.items() if key.startswith(prefix)}
     return {name: value for name, value in values.items() if "/" not in name}
 
@@ -64,7 +64,7 @@ def _within(records: Sequence[Record], spans: Sequence[Span], node: str) -> Iter
     """Each sample that counts, with its seconds within the spans."""
     for span, values in samples(records, node):
         covered = sum(_overlap(span, other) for other in spans)
-        if covered and covered >= LEAST_COVERED * (span[1] - span[0]):
+        if covered and covered >= MIN_COVERED_SHARE * (span[1] - span[0]):
             yield covered, values
 
 
@@ -83,28 +83,28 @@ def traffic(records: Sequence[Record], span: Span, node: str = "") -> dict[str, 
 
     The keys of a non-head node begin with `traffic/NODE/`.
     """
-    place = f"{quantities.TRAFFIC}{node}/" if node else quantities.TRAFFIC
+    prefix = f"{quantities.TRAFFIC}{node}/" if node else quantities.TRAFFIC
     figures: dict[str, float] = {}
-    for sampled, values in samples(records, node):
-        seconds = _overlap(sampled, span)
+    for span_of_sample, values in samples(records, node):
+        seconds = _overlap(span_of_sample, span)
         rates: dict[str, float] = {}
         for key, value in values.items():
             if match := RATE.fullmatch(key):
                 rates[match[1]] = rates.get(match[1], 0.0) + value
         for name, rate in rates.items():
             if seconds and rate:
-                total, peak = f"{place}{name}_total_megabytes", f"{place}{name}_peak_megabytes_per_sec"
+                total, peak = f"{prefix}{name}_total_megabytes", f"{prefix}{name}_peak_megabytes_per_sec"
                 figures[total] = figures.get(total, 0.0) + rate * seconds
                 figures[peak] = max(figures.get(peak, 0.0), rate)
     return figures
 
 
 def _over_gpus(values: Mapping[str, float]) -> dict[str, float]:
-    gathered: dict[str, list[float]] = {}
+    by_name: dict[str, list[float]] = {}
     for key, value in values.items():
         match = GPU.fullmatch(key)
-        gathered.setdefault(f"gpu_{match[1]}" if match else key, []).append(value)
-    return {key: sum(row) / len(row) for key, row in gathered.items()}
+        by_name.setdefault(f"gpu_{match[1]}" if match else key, []).append(value)
+    return {key: sum(row) / len(row) for key, row in by_name.items()}
 
 
 def _overlap(span: Span, other: Span) -> float:

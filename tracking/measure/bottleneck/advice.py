@@ -12,11 +12,11 @@ from typing import Any
 
 from tracking.measure.bottleneck.time_shares import Clock
 
-TWO_BYTES = ("bf16", "fp16", "fp8")
-LARGE_PERCENT = 10.0  # a share of the cores from which co-tenants are named, as by the tag `neighbours`
+HALF_PRECISIONS = ("bf16", "fp16", "fp8")
+LARGE_CO_TENANT_PERCENT = 10.0  # a share of the cores from which co-tenants are named, as by the tag `neighbours`
 ALONE = "run it again on cores of its own"  # what comes before any advice after a shared machine
 NO_MEANS: Mapping[str, float] = MappingProxyType({})
-DECODED = ("shapes", "imagenet", "coco")  # datasets decoded by `dataset.num_threads` threads
+DECODED_DATASETS = ("shapes", "imagenet", "coco")  # datasets decoded by `dataset.num_threads` threads
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def first_try(cause: str, options: RunOptions) -> str:
 
 def shared_cores(neighbours: str, means: Mapping[str, float] = NO_MEANS) -> bool:
     """Whether co-tenants had a large share of the run's cores, by the tag `neighbours` or the samples' means."""
-    return "cpu: " in neighbours or means.get("neighbours_cpu_percentage", 0.0) > LARGE_PERCENT
+    return "cpu: " in neighbours or means.get("neighbours_cpu_percentage", 0.0) > LARGE_CO_TENANT_PERCENT
 
 
 def alone_first(cause: str, suggestion: str, shared: bool) -> str:
@@ -107,19 +107,19 @@ def alone_first(cause: str, suggestion: str, shared: bool) -> str:
 def _against_waiting(options: RunOptions) -> str:
     if not options.ours:
         return "more loading processes: DataLoader(num_workers=...), or data that is quicker to read"
-    if options.dataset in DECODED:
+    if options.dataset in DECODED_DATASETS:
         return "more decoding threads: a larger dataset.num_threads, as far as there are cores"
     return "more cores, or a larger batch_size, so that there are fewer batches to make"
 
 
 def _against_traffic(options: RunOptions) -> str:
-    if options.precision not in TWO_BYTES:
+    if options.precision not in HALF_PRECISIONS:
         return _narrower(options, "")
     return "a GPU with quicker memory" if options.compiled else _compile(options)
 
 
 def _narrower(options: RunOptions, otherwise: str) -> str:
-    if options.precision in TWO_BYTES:
+    if options.precision in HALF_PRECISIONS:
         return otherwise
     return "precision=bf16" if options.ours else "a narrower precision: bf16"
 
@@ -161,5 +161,5 @@ def lines(
         suggestion = AGAINST_SLOW_RANK.get(slow["cause"], suggestion) if cause != "data" else suggestion
     shared = shared_cores(neighbours, means)
     suggestion = alone_first(cause, suggestion, shared)
-    told = {"cause": cause, "words": words, "why": evidence, "next": suggestion}
-    return told | ({"shared_cores": True} if shared else {})
+    verdict = {"cause": cause, "words": words, "why": evidence, "next": suggestion}
+    return verdict | ({"shared_cores": True} if shared else {})

@@ -16,7 +16,7 @@ from tracking.record import Record, attempts, journal, node_records, run_folder
 
 JOULES_PER_KWH = 3.6e6
 HOST = "host_joules"
-LEAST_COVERED = 0.9  # the share of the window that samples have to cover
+MIN_COVERED_SHARE = 0.9  # the share of the window that samples have to cover
 
 
 def figures(folder: Path, records: Sequence[Record], start: Record, stop: Record) -> dict[str, float]:
@@ -36,11 +36,11 @@ def figures(folder: Path, records: Sequence[Record], start: Record, stop: Record
     for name, sec in spans.items():
         host = None if sec is None or not counted else total(counted, sec)
         gpus = measured.get(f"{quantities.ENERGY}{name}joules")
-        known = [part for part in (gpus, host) if part is not None]
-        if sec is None or not known or (config.on_gpu() and gpus is None):
+        joules = [part for part in (gpus, host) if part is not None]
+        if sec is None or not joules or (config.on_gpu() and gpus is None):
             continue
         values |= {} if host is None or name else {quantities.ENERGY_HOST_JOULES: host}
-        kwh = sum(known) / JOULES_PER_KWH
+        kwh = sum(joules) / JOULES_PER_KWH
         values[f"{quantities.ENERGY}{name}kwh"] = kwh
         if (grams := config.instance.carbon_g_per_kwh) is not None:
             values[f"{quantities.ENERGY}{name}co2_grams"] = kwh * grams
@@ -54,8 +54,8 @@ def counters(folder: Path, records: Sequence[Record], start: Record) -> list[lis
     """
     read = {"": [replace(record, clock_sec=record.clock_sec - start.clock_sec) for record in records]}
     for file in node_records.other_journals(folder):
-        others = (record for record, _ in journal.read(folder / file))
-        shifted = [replace(record, clock_sec=(record.time_ms - start.time_ms) / 1e3) for record in others]
+        other_records = (record for record, _ in journal.read(folder / file))
+        shifted = [replace(record, clock_sec=(record.time_ms - start.time_ms) / 1e3) for record in other_records]
         read[node_records.node_of(file)] = shifted
     keys = {node: f"{quantities.SYSTEM}{node}/{HOST}" if node else quantities.SYSTEM + HOST for node in read}
     rows = [
@@ -74,7 +74,7 @@ def total(nodes: Sequence[Sequence[tuple[float, float]]], sec: float) -> float |
 def between(row: Sequence[tuple[float, float]], sec: float) -> float | None:
     """Joules of one node in the first `sec` seconds; None if samples cover too little, or the counter fell."""
     first, last = max(0.0, row[0][0]), min(sec, row[-1][0])
-    if last - first < LEAST_COVERED * sec or any(after < before for (_, before), (_, after) in pairwise(row)):
+    if last - first < MIN_COVERED_SHARE * sec or any(after < before for (_, before), (_, after) in pairwise(row)):
         return None
     return at(row, sec) - at(row, 0.0)
 

@@ -30,16 +30,16 @@ def account(folder: Path, finished: bool) -> dict[str, Any]:
         events = [record for record in records if record.kind == "event" or _is_phase(record)]
         created_ms = run_folder.read_info(folder).created_ms
         parts = seconds(events, created_ms, records[-1].time_ms if records else 0, finished)
-        divided = {name: round(share, 4) for name, share in shares(parts).items()}
-        if divided:
+        part_shares = {name: round(share, 4) for name, share in shares(parts).items()}
+        if part_shares:
             log = Journal(folder / run_folder.JOURNAL)
-            log.metrics({quantities.goodput(name): share for name, share in divided.items()})
+            log.metrics({quantities.goodput(name): share for name, share in part_shares.items()})
             log.close()
     except Exception as error:  # the run keeps its result in any case
         logging.getLogger(__name__).warning("no goodput for this run: %s: %s", type(error).__name__, error)
         return {}
     rounded = {name: round(sec, 4) for name, sec in parts.items()}
-    return {"seconds": rounded, "shares": divided, "start": start_parts(events)} if divided else {}
+    return {"seconds": rounded, "shares": part_shares, "start": start_parts(events)} if part_shares else {}
 
 
 def job_parts(sweep: Path) -> list[dict[str, float]]:
@@ -61,46 +61,46 @@ def seconds(events: Sequence[Record], created_ms: int, ended_ms: int, finished: 
     init = clock.first(events, "init_start")
     if init is None:
         return {}
-    begun_ms = init.time_ms - 1e3 * float(init.values.get("since_command_sec", 0.0))
-    whole = (ended_ms - min(created_ms, begun_ms)) / 1e3
-    parts = {"queue": max(0.0, (begun_ms - created_ms) / 1e3)}
+    command_ms = init.time_ms - 1e3 * float(init.values.get("since_command_sec", 0.0))
+    total_sec = (ended_ms - min(created_ms, command_ms)) / 1e3
+    parts = {"queue": max(0.0, (command_ms - created_ms) / 1e3)}
     elapsed = attempts.elapsed(events)
-    if whole <= 0 or elapsed is None:
+    if total_sec <= 0 or elapsed is None:
         return {}
     history = attempts.history(events)
     trained = clock.first(events, "run_start") and clock.first(history, "run_stop")
     if not finished or trained is None:
-        return parts | {"lost": max(0.0, whole - parts["queue"])}
+        return parts | {"lost": max(0.0, total_sec - parts["queue"])}
     parts |= _training_parts(events, history, elapsed, ended_ms)
     spent = sum(parts.values())
-    scale = min(1.0, whole / spent) if spent else 1.0  # a machine's two clocks differ by some milliseconds
+    scale = min(1.0, total_sec / spent) if spent else 1.0  # a machine's two clocks differ by some milliseconds
     parts = {name: max(0.0, scale * sec) for name, sec in parts.items()}
-    return parts | {"idle": max(0.0, whole - sum(parts.values()))}
+    return parts | {"idle": max(0.0, total_sec - sum(parts.values()))}
 
 
 def _training_parts(
     events: Sequence[Record], history: Sequence[Record], elapsed: Sequence[float], ended_ms: int
 ) -> dict[str, float]:
-    begun = start_times.summarize(history)
-    compiling = begun.get(quantities.TIME_COMPILE_SEC, 0.0)
+    start_figures = start_times.summarize(history)
+    compiling = start_figures.get(quantities.TIME_COMPILE_SEC, 0.0)
     training = sum(end - begin for begin, end in spans.training(history))
     # The first step of a generation waits for its positions: that is self-play. The gate follows the last step.
     phases = _phases(history)
     waited = min(training, max(0.0, _waited(history) - phases.get("selfplay", 0.0)))
-    begins = next(place for place, event in enumerate(events) if event.key in ("run_start", attempts.RESUME))
-    if events[begins].key == attempts.RESUME:  # an attempt ended before its training began
-        begins = max(0, begins - 1)
+    begin_place = next(place for place, event in enumerate(events) if event.key in ("run_start", attempts.RESUME))
+    if events[begin_place].key == attempts.RESUME:  # an attempt ended before its training began
+        begin_place = max(0, begin_place - 1)
     trained, kept = attempts.trained_sec(events), attempts.trained_sec(history)
     stop = next(event for event in reversed(history) if event.key == "run_stop")
     return {
-        "start": begun.get(quantities.TIME_INIT_SEC, 0.0) - compiling,
+        "start": start_figures.get(quantities.TIME_INIT_SEC, 0.0) - compiling,
         "compile": compiling,
         "data": waited,
         **phases,
         TRAIN: max(0.0, training - waited - sum(phases.values())),
         "evaluation": spans.total(clock.intervals(history, "eval")),
         "checkpoint": spans.total(clock.intervals(history, "checkpoint")),
-        "lost": trained - kept + elapsed[-1] - elapsed[begins] - trained,
+        "lost": trained - kept + elapsed[-1] - elapsed[begin_place] - trained,
         "end": (ended_ms - stop.time_ms) / 1e3,
     }
 
@@ -128,15 +128,15 @@ def _phases(history: Sequence[Record]) -> dict[str, float]:
 
 def start_parts(events: Sequence[Record]) -> dict[str, float]:
     """Seconds of the known parts of the start, without compiling."""
-    begun = start_times.summarize(attempts.history(events)) if events else {}
+    start_figures = start_times.summarize(attempts.history(events)) if events else {}
     keys = {part: quantities.init_part(part) for part in INIT_PARTS}
-    return {part: round(begun[key], 4) for part, key in keys.items() if key in begun}
+    return {part: round(start_figures[key], 4) for part, key in keys.items() if key in start_figures}
 
 
 def shares(parts: Mapping[str, float]) -> dict[str, float]:
     """The parts as shares of their sum."""
-    whole = sum(parts.values())
-    return {name: sec / whole for name, sec in parts.items()} if whole else {}
+    total_sec = sum(parts.values())
+    return {name: sec / total_sec for name, sec in parts.items()} if total_sec else {}
 
 
 def together(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -150,10 +150,11 @@ def together(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def words(parts: Mapping[str, float]) -> str:
     """The parts in words: `63 % of 41.2 s trained; start 21 %, compile 9 %, evaluation 5 %`; "" without parts."""
-    divided = shares(parts)
-    if not divided:
+    part_shares = shares(parts)
+    if not part_shares:
         return ""
-    rest = sorted(((share, name) for name, share in divided.items() if name != TRAIN and share >= 0.005), reverse=True)
+    shown = ((share, name) for name, share in part_shares.items() if name != TRAIN and share >= 0.005)
+    rest = sorted(shown, reverse=True)
     others = ", ".join(f"{quantities.GOODPUT_PARTS[name]} {100 * share:.0f} %" for share, name in rest)
-    trained = f"{100 * divided.get(TRAIN, 0.0):.0f} % of {sum(parts.values()):.1f} s trained"
+    trained = f"{100 * part_shares.get(TRAIN, 0.0):.0f} % of {sum(parts.values()):.1f} s trained"
     return f"{trained}; {others}" if others else trained

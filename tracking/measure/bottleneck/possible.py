@@ -13,7 +13,7 @@ from typing import Any
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.bottleneck.utilization import PAIR
 
-LEAST_SHARE = 0.01  # limits with a smaller share of the time get no row
+MIN_SHARE = 0.01  # limits with a smaller share of the time get no row
 SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
@@ -43,7 +43,7 @@ def rows(
         "processor": _by_percentage(means, "run_cpu_percentage", "% of the cores"),
         "power": _by_percentage(means, "gpu_sm_clock_percentage", "% of the highest clock"),
     }
-    named = {cause: share for cause, share in shares.items() if cause != "unknown" and share >= LEAST_SHARE}
+    named = {cause: share for cause, share in shares.items() if cause != "unknown" and share >= MIN_SHARE}
     return [
         {"cause": cause, "share": round(share, 4), "at_least_sec": round(total_sec * (1 - share), 4)}
         | _plain(ceilings.get(cause))
@@ -71,9 +71,9 @@ def _by_counter(measured: Ceilings | None, means: Mapping[str, float], work: str
 
 def _by_links(means: Mapping[str, float], figures: Mapping[str, float]) -> Reached | None:
     """A GPU's outgoing traffic over NVLink, else PCIe, relative to a copy between the slowest pair."""
-    sent = means.get("gpu_nvlink_transmit_megabytes_per_sec") or means.get("gpu_pcie_transmit_megabytes_per_sec")
-    pair = figures.get(PAIR)
-    return Reached(pair * 1e6, "B/s", sent / pair) if sent is not None and pair else None
+    sent_mb = means.get("gpu_nvlink_transmit_megabytes_per_sec") or means.get("gpu_pcie_transmit_megabytes_per_sec")
+    pair_mb = figures.get(PAIR)
+    return Reached(pair_mb * 1e6, "B/s", sent_mb / pair_mb) if sent_mb is not None and pair_mb else None
 
 
 def _by_percentage(means: Mapping[str, float], key: str, unit: str) -> Reached | None:

@@ -66,9 +66,9 @@ def _other_node_by_gpu(
     path = folder / node_records.file_of(run_folder.JOURNAL, node)
     if start is None or not path.exists():
         return {}
-    ahead = start.time_ms / 1e3 - start.clock_sec
-    theirs = [replace(record, clock_sec=record.time_ms / 1e3) for record, _ in journal.read(path)]
-    return activity.by_gpu(theirs, [(begin + ahead, end + ahead) for begin, end in spans], node)
+    offset_sec = start.time_ms / 1e3 - start.clock_sec
+    records_of_node = [replace(record, clock_sec=record.time_ms / 1e3) for record, _ in journal.read(path)]
+    return activity.by_gpu(records_of_node, [(begin + offset_sec, end + offset_sec) for begin, end in spans], node)
 
 
 def _used(folder: Path) -> dict[str, int]:

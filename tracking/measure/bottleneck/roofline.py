@@ -46,8 +46,8 @@ def point(events: Sequence[Record], means: Mapping[str, float], measured: Ceilin
     if flops is not None:
         rate = _samples_per_sec(events) * float(flops.values["per_sample"]) / int(flops.values["num_devices"])
     per_percent = measured.dram_bytes_per_percent() if measured else None
-    moved = means.get(f"gpu_{DRAM}")
-    bytes_per_sec = moved * per_percent if moved is not None and per_percent is not None else None
+    dram_percent = means.get(f"gpu_{DRAM}")
+    bytes_per_sec = dram_percent * per_percent if dram_percent is not None and per_percent is not None else None
     return RooflinePoint(rate or None, bytes_per_sec)
 
 

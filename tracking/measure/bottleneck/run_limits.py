@@ -84,29 +84,29 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
         return Findings()
     tags, params = _latest(records, "tags"), _latest(records, "params")
     measured = ceilings.kept_in(folder)
-    sampled = _newest_attempt(records)
-    spent = _with_phases(_clock(events, start, stop), sampled)
-    means = activity.means(sampled, spans.training(events))
-    divided = time_shares.divide(spent, means, _ceiling_shares(measured, params.get("precision", "")))
-    words = time_shares.words(divided)
-    metrics = {quantities.bottleneck(name): round(share, 4) for name, share in divided.items()}
-    metrics |= activity.traffic(sampled, (start.clock_sec, stop.clock_sec))
+    newest_records = _newest_attempt(records)
+    times = _with_phases(_clock(events, start, stop), newest_records)
+    means = activity.means(newest_records, spans.training(events))
+    shares = time_shares.divide(times, means, _ceiling_shares(measured, params.get("precision", "")))
+    words = time_shares.words(shares)
+    metrics = {quantities.bottleneck(name): round(share, 4) for name, share in shares.items()}
+    metrics |= activity.traffic(newest_records, (start.clock_sec, stop.clock_sec))
     metrics |= _traffic_of_other_nodes(folder, start, stop)
-    metrics |= energy_figures.figures(folder, sampled, start, stop)
+    metrics |= energy_figures.figures(folder, newest_records, start, stop)
     metrics |= utilization.figures(means, measured, _indices(folder))
     place = roofline.point(events, means, measured)
     metrics |= roofline.metrics(place)
     metrics |= roofline.of_ceiling(place, measured, tags.get("env.gpu", ""), params.get("precision", ""))
-    slow = rank_limits.of_run(folder, sampled, events, spans.training(events), neighbours)
-    options, cause = RunOptions.of(params), time_shares.limit(divided)
+    slow = rank_limits.of_run(folder, newest_records, events, spans.training(events), neighbours)
+    options, cause = RunOptions.of(params), time_shares.limit(shares)
     why = {
-        **advice.lines(cause, words, spent, means, options, slow.get("slow_rank", {}), neighbours),
+        **advice.lines(cause, words, times, means, options, slow.get("slow_rank", {}), neighbours),
         **slow,
-        "shares": {name: round(share, 4) for name, share in divided.items()},
+        "shares": {name: round(share, 4) for name, share in shares.items()},
         "evidence": _evidence(means),
-        "total_sec": round(spent.total, 4),
-        "possible": possible.rows(divided, spent.total, means, measured, params.get("precision", ""), metrics),
-        "missing": _missing(tags, params, means, spent, measured) + _no_place(tags, metrics),
+        "total_sec": round(times.total, 4),
+        "possible": possible.rows(shares, times.total, means, measured, params.get("precision", ""), metrics),
+        "missing": _missing(tags, params, means, times, measured) + _no_place(tags, metrics),
     }
     return Findings(metrics, why)
 
@@ -149,7 +149,7 @@ def _clock(events: Sequence[Record], start: Record, stop: Record) -> time_shares
     )
 
 
-def _with_phases(spent: time_shares.Clock, records: Sequence[Record]) -> time_shares.Clock:
+def _with_phases(times: time_shares.Clock, records: Sequence[Record]) -> time_shares.Clock:
     """Add the seconds of self-play and of the gate, which MiniGo logs once a generation.
 
     The first step of a generation waits for its positions, and that is self-play, not data.
@@ -160,8 +160,8 @@ def _with_phases(spent: time_shares.Clock, records: Sequence[Record]) -> time_sh
         for cause in ("selfplay", "gate")
         if any(f"{cause}/sec" in values for values in logged)
     }
-    data = None if spent.data is None else max(0.0, spent.data - phases.get("selfplay", 0.0))
-    return replace(spent, phases=phases, data=data)
+    data = None if times.data is None else max(0.0, times.data - phases.get("selfplay", 0.0))
+    return replace(times, phases=phases, data=data)
 
 
 def _exchange(events: Sequence[Record], windows: slow_rank.Windows, ranks: Sequence[slow_rank.Rank]) -> float | None:
@@ -193,7 +193,7 @@ def _evidence(means: Mapping[str, float]) -> dict[str, float]:
 
 
 def _missing(
-    tags: Mapping[str, str], params: Mapping[str, str], means: Mapping[str, float], spent: time_shares.Clock,
+    tags: Mapping[str, str], params: Mapping[str, str], means: Mapping[str, float], times: time_shares.Clock,
     measured: Ceilings | None,
 ) -> list[str]:  # fmt: skip
     """Sentences for the user on what was not measured."""
@@ -207,9 +207,9 @@ def _missing(
         missing.append("this GPU or its driver does not report how busy its parts are (NVML's GPM, Hopper and later)")
     if on_gpu and measured is None:
         missing.append(roofline.NO_CEILINGS)
-    if spent.data is None:
+    if times.data is None:
         missing.append("steps were not timed, so waiting for data is not known")
-    if spent.exchange is None:
+    if times.exchange is None:
         missing += _no_exchange(tags, params)
     return missing
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 Windows = Sequence[Mapping[str, Any]]
-LEAST_WAIT = 0.05  # share of the time that the others have to wait for a rank for it to be named
-LEAST_PART = 0.25  # share of that wait that a cause has to explain to be named
-HELD = ("gc", "queued", "quota")
+MIN_WAIT_SHARE = 0.05  # share of the time that the others have to wait for a rank for it to be named
+MIN_CAUSE_SHARE = 0.25  # share of that wait that a cause has to explain to be named
+HOST_PARTS = ("gc", "queued", "quota")
 EXCHANGE = "rank_exchange_ms"
 SLOWER_CLOCK = 5.0  # percentage points below the other GPUs
 
@@ -49,19 +49,19 @@ class Rank:
 
 def ranks(windows: Windows) -> list[Rank]:
     """All ranks, from the windows that have the ranks' time by part; [] for one process, and for older versions."""
-    divided = [values for values in windows if len(values.get(EXCHANGE) or ()) > 1]
-    steps = sum(len(values.get("step_ms") or ()) for values in divided)
-    size = len(divided[0][EXCHANGE]) if divided else 0
+    windows_by_part = [values for values in windows if len(values.get(EXCHANGE) or ()) > 1]
+    steps = sum(len(values.get("step_ms") or ()) for values in windows_by_part)
+    size = len(windows_by_part[0][EXCHANGE]) if windows_by_part else 0
 
     def total(key: str, rank: int) -> float:
-        return float(sum(values[key][rank] for values in divided if len(values.get(key) or ()) == size))
+        return float(sum(values[key][rank] for values in windows_by_part if len(values.get(key) or ()) == size))
 
-    parts = ("rank_ms", "rank_wait_ms", EXCHANGE, *(f"rank_{name}_ms" for name in (*HELD, "core")))
+    parts = ("rank_ms", "rank_wait_ms", EXCHANGE, *(f"rank_{name}_ms" for name in (*HOST_PARTS, "core")))
     rows = []
     for rank in range(size):
         whole, data, exchange, gc, queued, quota, core = (total(key, rank) / 1e3 for key in parts)
         quota = min(quota, whole)  # a control group counts a halt once for each CPU
-        late, samples = total("rank_late", rank), sum(_samples(values, rank, size) for values in divided)
+        late, samples = total("rank_late", rank), sum(_samples(values, rank, size) for values in windows_by_part)
         rows.append(Rank(rank, whole, data, exchange, gc, queued, quota, core, late, samples, steps))
     return rows
 
@@ -78,7 +78,7 @@ def waited_for(all_ranks: Sequence[Rank]) -> tuple[Rank, float] | None:
         return None
     least = min(all_ranks, key=lambda rank: rank.exchange)
     waited = _others(all_ranks, least, "exchange") - least.exchange
-    return (least, waited) if least.total and waited >= LEAST_WAIT * least.total else None
+    return (least, waited) if least.total and waited >= MIN_WAIT_SHARE * least.total else None
 
 
 def imbalance(all_ranks: Sequence[Rank]) -> float | None:
@@ -89,8 +89,8 @@ def imbalance(all_ranks: Sequence[Rank]) -> float | None:
     if held_up is None:
         return 0.0
     slow, waited = held_up
-    named: float = sum(max(0.0, getattr(slow, part) - _others(all_ranks, slow, part)) for part in ("data", "gc"))
-    return max(0.0, waited - named)
+    explained: float = sum(max(0.0, getattr(slow, part) - _others(all_ranks, slow, part)) for part in ("data", "gc"))
+    return max(0.0, waited - explained)
 
 
 def _others(all_ranks: Sequence[Rank], rank: Rank, part: str) -> float:
@@ -113,8 +113,8 @@ def verdict(
     slow, waited = held_up
     place = places[slow.rank] if slow.rank < len(places) else {}
     cause, words = _cause(slow, all_ranks, waited, gpus, co_tenants)
-    several = len({str(other.get("node", "")) for other in places}) > 1
-    name = f"rank {slow.rank}" + (f" on node {place['node']}" if several else "")
+    has_several_nodes = len({str(other.get("node", "")) for other in places}) > 1
+    name = f"rank {slow.rank}" + (f" on node {place['node']}" if has_several_nodes else "")
     share = waited / slow.total
     text = f"{name} waits least in the exchange, and the others wait {share:.0%} of the time for it: {words}"
     return {"rank": slow.rank, "node": place.get("node", ""), "waited": round(share, 4), "cause": cause,
@@ -125,7 +125,7 @@ def _cause(
     slow: Rank, all_ranks: Sequence[Rank], waited: float, gpus: Mapping[int, Mapping[str, float]], co_tenants: str
 ) -> tuple[str, str]:
     """The cause that explains most of the wait, with words that state a share of the slow rank's time."""
-    longer = {part: getattr(slow, part) - _others(all_ranks, slow, part) for part in ("data", *HELD, "computing")}
+    longer = {part: getattr(slow, part) - _others(all_ranks, slow, part) for part in ("data", *HOST_PARTS, "computing")}
     longer["queued"] = max(longer["queued"], _off_core(slow, all_ranks) if not gpus else 0.0)
     words = {
         "data": f"its loader is late in {slow.late / max(1, slow.num_steps):.0%} of steps",
@@ -133,18 +133,18 @@ def _cause(
         "queued": f"other processes have its core for {longer['queued'] / slow.total:.0%} of its time",
         "quota": f"its container's quota halts it for {slow.quota / slow.total:.0%} of its time",
     }
-    named = max(words, key=lambda part: longer[part])
-    if longer[named] >= LEAST_PART * waited and longer[named] > 0:
-        return named, words[named]
+    likeliest = max(words, key=lambda part: longer[part])
+    if longer[likeliest] >= MIN_CAUSE_SHARE * waited and longer[likeliest] > 0:
+        return likeliest, words[likeliest]
     if cause := _gpu_cause(slow, gpus, co_tenants):
         return cause
     others = _others(all_ranks, slow, "samples")
     if others and slow.samples > 1.05 * others:
         return "samples", f"its batches have {slow.samples / others:.2g} times the samples of the others"
-    more = slow.computing / max(1e-9, _others(all_ranks, slow, "computing"))
+    ratio = slow.computing / max(1e-9, _others(all_ranks, slow, "computing"))
     return (
         "computing",
-        f"it computes {more:.2g} times as long as the others, and no sensor shows why: it has more work",
+        f"it computes {ratio:.2g} times as long as the others, and no sensor shows why: it has more work",
     )
 
 
@@ -153,13 +153,13 @@ def _off_core(slow: Rank, all_ranks: Sequence[Rank]) -> float:
 
     The others' share is subtracted, since a rank with more work also loses more time to other processes.
     """
-    off = {
+    off_core_shares = {
         rank.rank: max(0.0, 1.0 - rank.core / max(1e-9, rank.computing + rank.gc)) for rank in all_ranks if rank.core
     }
-    if len(off) < len(all_ranks):
+    if len(off_core_shares) < len(all_ranks):
         return 0.0
-    others = [share for number, share in off.items() if number != slow.rank]
-    return (off[slow.rank] - sum(others) / len(others)) * (slow.computing + slow.gc)
+    others = [share for number, share in off_core_shares.items() if number != slow.rank]
+    return (off_core_shares[slow.rank] - sum(others) / len(others)) * (slow.computing + slow.gc)
 
 
 def _gpu_cause(slow: Rank, gpus: Mapping[int, Mapping[str, float]], co_tenants: str) -> tuple[str, str] | None:
@@ -170,12 +170,12 @@ def _gpu_cause(slow: Rank, gpus: Mapping[int, Mapping[str, float]], co_tenants: 
     others = [values for rank, values in gpus.items() if rank != slow.rank]
 
     def lower(key: str) -> float:
-        known = [values[key] for values in others if key in values]
-        return sum(known) / len(known) - sensors[key] if known and key in sensors else 0.0
+        other_values = [values[key] for values in others if key in values]
+        return sum(other_values) / len(other_values) - sensors[key] if other_values and key in sensors else 0.0
 
     for kind in ("power", "thermal"):
-        held = -lower(f"{kind}_throttled_percentage")
-        if held > SLOWER_CLOCK:
+        lost_percent = -lower(f"{kind}_throttled_percentage")
+        if lost_percent > SLOWER_CLOCK:
             why = "power" if kind == "power" else "heat"
             return (
                 kind,

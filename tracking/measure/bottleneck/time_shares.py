@@ -2,7 +2,7 @@
 
 Timed parts come first: evaluations, checkpoints, waiting for data, the exchange of gradients, garbage collection, and
 the extra time of the slowest rank. The GPU's counters divide the rest of the training, in this order, as far as time is
-left:
+remaining:
 
     host     the GPU had no work: 1 - engine activity, less the waits above, in which it had none either
     dram     the time that the traffic of the GPU's memory takes at the rate of a copy
@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 
 from tracking.base import quantities
 
-LEAST_NAMED = 0.05  # causes with a smaller share are not named
+MIN_NAMED_SHARE = 0.05  # causes with a smaller share are not named
 NAMES = quantities.CAUSES
-ON_THE_CLOCK = ("data", "exchange", "gc", "imbalance")  # within the training, in order of deduction
+TIMED_PARTS = ("data", "exchange", "gc", "imbalance")  # within the training, in order of deduction
 COUNTERS = {
     "dram": "gpu_dram_bandwidth_percentage",
     "tensor": "gpu_tensor_activity_percentage",
@@ -57,16 +57,16 @@ def divide(clock: Clock, means: Mapping[str, float], ceilings: Mapping[str, floa
     percentage that it reaches in a copy or a matrix product.
     """
     shares = {"evaluation": clock.evaluation / clock.total, "checkpoint": clock.checkpoint / clock.total}
-    left = training = clock.training / clock.total
-    for name in ON_THE_CLOCK:
+    remaining = training = clock.training / clock.total
+    for name in TIMED_PARTS:
         seconds = getattr(clock, name)
         if seconds is not None:
-            shares[name] = min(left, seconds / clock.total)
-            left -= shares[name]
+            shares[name] = min(remaining, seconds / clock.total)
+            remaining -= shares[name]
     waited = shares.get("data", 0.0) + shares.get("gc", 0.0)
     for name, share in _busy(clock, means, training, waited, ceilings):
-        shares[name] = min(left, share)
-        left -= shares[name]
+        shares[name] = min(remaining, share)
+        remaining -= shares[name]
     shares = {name: min(1.0, max(0.0, share)) for name, share in shares.items()}
     return shares | {"unknown": max(0.0, 1.0 - sum(shares.values()))}
 
@@ -82,8 +82,8 @@ def _busy(
     phases = {name: seconds / clock.total for name, seconds in clock.phases.items()}
     parts += [(name, share * busy) for name, share in phases.items()]
     training = max(0.0, training - sum(phases.values()))  # What the counters say is of all the training alike.
-    counted = [(name, COUNTERS[name], most) for name, most in ceilings.items() if COUNTERS[name] in means]
-    work = [(name, training * means[counter] / most) for name, counter, most in counted]
+    counted = [(name, COUNTERS[name], ceiling) for name, ceiling in ceilings.items() if COUNTERS[name] in means]
+    work = [(name, training * means[counter] / ceiling) for name, counter, ceiling in counted]
     parts += sorted(work, key=lambda part: -part[1])
     if "gpu_sm_clock_percentage" in means:
         throttled = max(means.get(f"gpu_{cause}_throttled_percentage", 0.0) for cause in ("power", "thermal"))
@@ -109,13 +109,13 @@ def _on_cores(clock: Clock, means: Mapping[str, float], training: float) -> list
 
 
 def limit(shares: Mapping[str, float]) -> str:
-    """The known cause with the largest share, or `unknown` if all are below LEAST_NAMED. Ties: the first of NAMES.
+    """The known cause with the largest share, or `unknown` if all are below MIN_NAMED_SHARE. Ties: the first of NAMES.
 
     Shares are rounded first, since means of the same figures may differ in their last bits.
     """
     known = {name: round(shares[name], 6) for name in NAMES if name in shares and name != "unknown"}
     cause = max(known, key=lambda name: known[name], default="unknown")
-    return cause if known.get(cause, 0.0) >= LEAST_NAMED else "unknown"
+    return cause if known.get(cause, 0.0) >= MIN_NAMED_SHARE else "unknown"
 
 
 def words(shares: Mapping[str, float]) -> str:
@@ -125,6 +125,6 @@ def words(shares: Mapping[str, float]) -> str:
     """
     ordered = [name for name in NAMES if name in shares]
     largest_first = sorted(ordered, key=lambda name: (name == "unknown", -round(shares[name], 6)))
-    named = [name for name in largest_first if shares[name] >= LEAST_NAMED] or ["unknown"]
+    named = [name for name in largest_first if shares[name] >= MIN_NAMED_SHARE] or ["unknown"]
     lead, *rest = [f"{NAMES[name]} ({100 * shares.get(name, 0.0):.0f} %" for name in named]
     return f"{lead} of the time)" + (f", then {', '.join(f'{words})' for words in rest)}" if rest else "")

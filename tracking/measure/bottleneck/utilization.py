@@ -17,9 +17,10 @@ PAIR = quantities.CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC
 
 def figures(means: Mapping[str, float], measured: Ceilings | None, indices: Sequence[int]) -> dict[str, float]:
     """The metrics by MLflow key. `means` come from `activity.means`, `indices` are the GPUs in use."""
-    kept = {key: means[key.removeprefix(PREFIX)] for key in quantities.OF_HARDWARE if key.removeprefix(PREFIX) in means}
+    sensors = {key: key.removeprefix(PREFIX) for key in quantities.OF_HARDWARE}
+    values = {key: means[sensor] for key, sensor in sensors.items() if sensor in means}
     slowest = slowest_pair(measured, indices)
-    return {key: round(value, 2) for key, value in kept.items()} | (
+    return {key: round(value, 2) for key, value in values.items()} | (
         {PAIR: round(slowest / 1e6, 2)} if slowest is not None else {}
     )
 

@@ -16,28 +16,28 @@ from tracking.record import documents
 
 NAME = "profile_trace.json.gz"
 # The host's calls and the arrows between them: most of the events, kept only in a rank's own trace.
-LEFT_OUT = {"cpu_op", "cuda_runtime", "cuda_driver", "ac2g", "fwdbwd", "python_function"}
+HOST_CATEGORIES = {"cpu_op", "cuda_runtime", "cuda_driver", "ac2g", "fwdbwd", "python_function"}
 DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}
-MOST_PROCESSES = 1000  # per rank: its own process, and one for each GPU
+MAX_PROCESSES = 1000  # per rank: its own process, and one for each GPU
 
 
 def part(document: Mapping[str, Any], rank: int) -> dict[str, Any]:
     """A rank's part of the merged trace: its events, with unique process ids and times on the rank's own axis."""
     events = [event for event in document["traceEvents"] if event.get("ph") in ("X", "M")]
     if any(event.get("cat") in DEVICE for event in events):
-        events = [event for event in events if event.get("cat") not in LEFT_OUT]
-    places: dict[str, int] = {}
-    renamed = [dict(_of_rank(event, rank, places)) for event in events]
-    return {"base_ns": int(document.get("baseTimeNanoseconds", 0)), "events": renamed}
+        events = [event for event in events if event.get("cat") not in HOST_CATEGORIES]
+    process_numbers: dict[str, int] = {}
+    rank_events = [dict(_of_rank(event, rank, process_numbers)) for event in events]
+    return {"base_ns": int(document.get("baseTimeNanoseconds", 0)), "events": rank_events}
 
 
-def write(folder: Path, parts: Sequence[Path], most_bytes: float) -> int:
-    """Merge the existing files of `part` into the folder's NAME, up to `most_bytes`; return the number of ranks.
+def write(folder: Path, parts: Sequence[Path], max_bytes: float) -> int:
+    """Merge the existing files of `part` into the folder's NAME, up to `max_bytes`; return the number of ranks.
 
     Times are relative to the first rank, which is always included. Raises OSError.
     """
     chosen = [source for source in parts if source.exists()]
-    while sum(source.stat().st_size for source in chosen) > most_bytes and len(chosen) > 1:
+    while sum(source.stat().st_size for source in chosen) > max_bytes and len(chosen) > 1:
         chosen.pop()
     with documents.replacing(folder / NAME) as file, gzip.GzipFile("", "wb", 6, file, 0) as packed:
         base_ns, separator = None, b""
@@ -57,13 +57,13 @@ def write(folder: Path, parts: Sequence[Path], most_bytes: float) -> int:
     return len(chosen)
 
 
-def _of_rank(event: Mapping[str, Any], rank: int, places: dict[str, int]) -> Iterator[tuple[str, Any]]:
+def _of_rank(event: Mapping[str, Any], rank: int, process_numbers: dict[str, int]) -> Iterator[tuple[str, Any]]:
     """The event's items, with a process number and name that are unique to this rank."""
     pid = str(event.get("pid"))
-    place = places.setdefault(pid, len(places))
+    number = process_numbers.setdefault(pid, len(process_numbers))
     yield from event.items()
-    yield "pid", rank * MOST_PROCESSES + place
+    yield "pid", rank * MAX_PROCESSES + number
     if event.get("name") == "process_name":
         yield "args", {"name": f"rank {rank}: {event['args'].get('name', pid)}"}
     if event.get("name") == "process_sort_index":
-        yield "args", {"sort_index": rank * MOST_PROCESSES + place}
+        yield "args", {"sort_index": rank * MAX_PROCESSES + number}

@@ -15,7 +15,7 @@ PROFILE = "profile.json"
 KERNELS = "profile_kernels.csv"
 SCRATCH = ".profile-"  # prefix of the folders for traces being written; the dot keeps them from MLflow
 UNMARKED = "the trace marks no steps"  # how such a profile's note begins: its figures are of the whole trace
-NAMED = 3  # classes named in `words`
+NUM_NAMED_CLASSES = 3  # classes named in `words`
 ROWS = {"kernels": ("name", "class"), "classes": ("class",), "gaps": ("phase", "host")}  # the keys of the rows
 MAX_AMOUNT = 1e15  # milliseconds or calls of a step
 COLUMNS = ("name", "class", "calls", "ms", "share")
@@ -52,7 +52,7 @@ class Profile:
         """`convolution 48 %, copy 15 %, optimizer 14 %; none for 2 % of a step`; without a traced step, the notes."""
         if not self.num_steps:
             return "; ".join(self.notes)
-        shares = [f"{row['class']} {row['share']:.0%}" for row in self.first["classes"][:NAMED]]
+        shares = [f"{row['class']} {row['share']:.0%}" for row in self.first["classes"][:NUM_NAMED_CLASSES]]
         idle = 1 - self.first["busy_ms"] / self.first["step_ms"]
         whole = "a step" if self.marks_steps else "the trace"
         return f"{', '.join(shares)}; none for {idle:.0%} of {whole}".replace("%", " %")

@@ -30,18 +30,18 @@ COPY = re.compile(r"mem(?:ory)?cpy ?([HDP])(?:2|to)([HDP])", re.IGNORECASE)  # M
 XLA_EVENTS = 1_000_000  # XLA writes no more events
 
 
-def load(path: Path, most_bytes: float) -> Mapping[str, Any]:
+def load(path: Path, max_bytes: float) -> Mapping[str, Any]:
     """The document of a file, packed or not. Raises OSError, and ValueError for a torn or large file, or no trace."""
     with path.open("rb") as file:
         packed = file.read(2) == GZIP
     try:
         with gzip.open(path) if packed else path.open("rb") as file:
-            content = file.read(int(most_bytes) + 1)
+            content = file.read(int(max_bytes) + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: is torn: {error}. Next: let the program end its trace before it exits") from None
-    if len(content) > most_bytes:
+    if len(content) > max_bytes:
         raise ValueError(
-            f"{path}: is larger than profile.trace_megabytes={most_bytes / 1e6:g} unpacked. Next: trace fewer steps,"
+            f"{path}: is larger than profile.trace_megabytes={max_bytes / 1e6:g} unpacked. Next: trace fewer steps,"
             " or give a larger value"
         )
     try:
@@ -114,10 +114,10 @@ def _devices(
     processes: dict[Any, int] = {}
     streams = set()
     for event in events:
-        named = str(event.get("args", {}).get("name", "")) if event.get("ph") == "M" else ""
-        if event.get("name") == "process_name" and (match := GPU_PROCESS.search(named)):
+        label = str(event.get("args", {}).get("name", "")) if event.get("ph") == "M" else ""
+        if event.get("name") == "process_name" and (match := GPU_PROCESS.search(label)):
             processes[event["pid"]] = int(match[1])
-        if event.get("name") == "thread_name" and named.startswith(STREAM):
+        if event.get("name") == "thread_name" and label.startswith(STREAM):
             streams.add((event["pid"], event["tid"]))
     devices: dict[int, list[Mapping[str, Any]]] = {}
     for event in complete:
@@ -141,8 +141,8 @@ def _kernel(event: Mapping[str, Any]) -> Kernel:
 
 def _num_steps(complete: Sequence[Mapping[str, Any]]) -> int:
     """The number of marked steps: torch.profiler's by name, StepTraceAnnotation's by number."""
-    named = {event["name"] for event in complete if str(event["name"]).startswith(STEP)}
-    return len(named or {event["args"]["step_num"] for event in complete if "step_num" in event.get("args", {})})
+    names = {event["name"] for event in complete if str(event["name"]).startswith(STEP)}
+    return len(names or {event["args"]["step_num"] for event in complete if "step_num" in event.get("args", {})})
 
 
 def demangled(name: str) -> str:

@@ -11,7 +11,7 @@ from tracking.measure.kernels.trace import MARK, OPTIMIZER, Span, Trace, overlap
 
 PYTHON = "Python"  # neither an operator nor a driver call ran
 WAITING = "backward"  # in this phase, the training thread waits for autograd's thread
-MOST_GAPS = 30  # rows; one more row holds the rest of the time
+MAX_GAPS = 30  # rows; one more row holds the rest of the time
 ALL_ELSE = "all else"
 
 
@@ -95,19 +95,19 @@ def _classes(kernels: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _gaps(trace: Trace, busy: Sequence[Span], per_step_ms: float, step_ms: float) -> list[dict[str, Any]]:
     """The device's idle time, by phase and by the host's innermost activity."""
-    spent: dict[tuple[str, str], float] = {}
+    gap_us: dict[tuple[str, str], float] = {}
     for begin, end in _between(busy, trace.window):
         for span in _filled(overlapping(trace.main, begin, end), Span(PYTHON, begin, end)):
             phase = trace.phase(span.begin)
             for piece in _others(trace, span) if phase == WAITING and _is_mark(span) else [span]:
-                place = phase, PYTHON if _is_mark(piece) else piece.name
-                spent[place] = spent.get(place, 0.0) + piece.end - piece.begin
-    rows = sorted(spent.items(), key=lambda row: (-row[1], row[0]))
-    shown = [(phase, host, us) for (phase, host), us in rows[:MOST_GAPS]]
-    shown += [(ALL_ELSE, "", sum(us for _, us in rows[MOST_GAPS:]))] if len(rows) > MOST_GAPS else []
+                key = phase, PYTHON if _is_mark(piece) else piece.name
+                gap_us[key] = gap_us.get(key, 0.0) + piece.end - piece.begin
+    rows = sorted(gap_us.items(), key=lambda row: (-row[1], row[0]))
+    rows_kept = [(phase, host, us) for (phase, host), us in rows[:MAX_GAPS]]
+    rows_kept += [(ALL_ELSE, "", sum(us for _, us in rows[MAX_GAPS:]))] if len(rows) > MAX_GAPS else []
     return [
         {"phase": phase, "host": host, "ms": us * per_step_ms, "share": us * per_step_ms / step_ms}
-        for phase, host, us in shown
+        for phase, host, us in rows_kept
     ]
 
 

@@ -16,10 +16,10 @@ from tracking.measure.programs.rates import window
 from tracking.measure.programs.submission import Submission
 from tracking.record import Record
 
-MOST_EPOCHS = 10_000  # in a block; a larger number does not count epochs
-MOST_OPEN = 4  # open blocks; with more, the oldest has lost its end
-MOST_WINDOWS = 4  # per block, since the first two windows of a run do not count for its rate
-WHOLE = 0.995  # the share from which an epoch counts as whole, since its last batch may be dropped
+MAX_EPOCHS = 10_000  # in a block; a larger number does not count epochs
+MAX_OPEN_BLOCKS = 4  # open blocks; with more, the oldest has lost its end
+MAX_WINDOWS = 4  # per block, since the first two windows of a run do not count for its rate
+WHOLE_SHARE = 0.995  # the share from which an epoch counts as whole, since its last batch may be dropped
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Epochs:
     def __init__(self, submission: Submission) -> None:
         self._submission = submission
         self._first: float | None = None  # the first epoch's number
-        self._numbers = 1  # by how much the log's number grows in an epoch: its samples, if the log counts samples
+        self._epoch_size = 1  # by how much the log's number grows in an epoch: its samples, if the log counts samples
         self._finished = self._begun = 0.0  # epochs
         self._readings: dict[str, tuple[int, int]] = {}  # by the key of a line
         self._evaluated = 0.0  # completed epochs by the last evaluation
-        self._since: float | None = None  # the start of the epoch
-        self._paused = 0.0  # its seconds of evaluation
-        self._pause: float | None = None
+        self._epoch_start_sec: float | None = None  # the start of the epoch
+        self._eval_sec = 0.0  # its seconds of evaluation
+        self._eval_start_sec: float | None = None
         self._num_started = 0  # epochs that started by a line of their own
         self._blocks: dict[float, Block] = {}  # open ones, by the first epoch's number
         self._last_closed: float | None = None
@@ -52,7 +52,7 @@ class Epochs:
 
     def begins(self, raw: Any) -> None:
         """Note the start of an epoch in v0.5, which gives its number and has no line for its end."""
-        number = self._numbered(raw)
+        number = self._epoch_number(raw)
         if number is not None and number > self._begun:
             self._begun = self._finished = number
 
@@ -67,9 +67,9 @@ class Epochs:
         reading = self._readings.get(entry.key) or self._read(number)
         if reading is not None:
             self._readings[entry.key] = reading
-        divisor, shift = reading or (self._numbers, int(number == 0))
+        divisor, shift = reading or (self._epoch_size, int(number == 0))
         value = number / divisor + shift
-        if value > max(MOST_EPOCHS, self._begun) or (benchmark.counts == "fractions" and not self._begun):
+        if value > max(MAX_EPOCHS, self._begun) or (benchmark.counts == "fractions" and not self._begun):
             self._submission.note("epoch_num", f"epoch_num {number:,.15g} of an evaluation")
             return None
         self._evaluated = value
@@ -81,15 +81,15 @@ class Epochs:
         The number gives the completed epochs or the last epoch's number. An evaluation's line may come before that
         epoch's end, or after the start of the next one if it runs beside the training.
         """
-        from_0, going_on = self._first == 0, self._begun > self._finished
+        from_0, in_epoch = self._first == 0, self._begun > self._finished
         if not self._begun:
             return None
         if not number.is_integer():
-            shifts = [each for each in (0, -1) if self._finished <= number / self._numbers + each <= self._begun]
-            return (self._numbers, shifts[0]) if shifts else None
-        for divisor in dict.fromkeys((self._numbers, self._submission.train_samples or 1)):
+            shifts = [each for each in (0, -1) if self._finished <= number / self._epoch_size + each <= self._begun]
+            return (self._epoch_size, shifts[0]) if shifts else None
+        for divisor in dict.fromkeys((self._epoch_size, self._submission.train_samples or 1)):
             value = number / divisor
-            last = self._begun if going_on else self._finished
+            last = self._begun if in_epoch else self._finished
             if from_0 and value == 0:
                 return divisor, 1
             if value in (self._finished, self._begun):
@@ -103,19 +103,20 @@ class Epochs:
         part, is_epoch = 1.0, entry.key in ("epoch_start", "epoch_stop")
         if is_epoch and not self._submission.benchmark.has_epochs:
             return []
-        number = self._numbered(entry.metadata.get("epoch_num")) if is_epoch else self.completed(entry)
+        number = self._epoch_number(entry.metadata.get("epoch_num")) if is_epoch else self.completed(entry)
         records: list[Record] = []
         if entry.key == "epoch_start":
-            self._since, self._paused = clock_sec, 0.0
+            self._epoch_start_sec, self._eval_sec = clock_sec, 0.0
             self._num_started, self._begun = self._num_started + 1, self._finished + 1
         elif entry.key == "eval_start":
-            self._pause = clock_sec
-        elif entry.key == "eval_stop" and self._pause is not None:
+            self._eval_start_sec = clock_sec
+        elif entry.key == "eval_stop" and self._eval_start_sec is not None:
             # An evaluation that began before the epoch runs beside the training and does not interrupt it.
-            self._paused += clock_sec - self._pause if self._since is None or self._pause >= self._since else 0.0
-        elif entry.key == "epoch_stop" and self._since is not None:
+            if self._epoch_start_sec is None or self._eval_start_sec >= self._epoch_start_sec:
+                self._eval_sec += clock_sec - self._eval_start_sec
+        elif entry.key == "epoch_stop" and self._epoch_start_sec is not None:
             part = self._part()
-            seconds, self._since = clock_sec - self._since - self._paused, None
+            seconds, self._epoch_start_sec = clock_sec - self._epoch_start_sec - self._eval_sec, None
             records = self._windows(part, 1, seconds, int(number or 0), time_ms, clock_sec)
             self._finished += part
         values = ({} if number is None else {"epoch_num": as_whole(number)}) | ({} if part == 1 else {"part": part})
@@ -124,8 +125,8 @@ class Epochs:
     def _part(self) -> float:
         """The trained part of an epoch that ends; a run may end within an epoch, as its last evaluation shows."""
         part = self._evaluated - self._finished
-        within = self._submission.benchmark.counts == "fractions" and 0 < part < WHOLE
-        return part if within else 1.0
+        ends_within = self._submission.benchmark.counts == "fractions" and 0 < part < WHOLE_SHARE
+        return part if ends_within else 1.0
 
     def block(self, entry: Entry, time_ms: int, clock_sec: float) -> list[Record]:
         """The records of a block that ends, if the log has no lines for its epochs: one interval of all its epochs."""
@@ -134,13 +135,13 @@ class Epochs:
         if entry.key == "block_start":
             self._open_block(entry, clock_sec)
             return []
-        block = self._closed(entry.metadata.get("first_epoch_num"))
+        block = self._close_block(entry.metadata.get("first_epoch_num"))
         if block is None or self._num_started > block.num_started or block.end <= self._finished:
             return []
         count, start = block.count, block.start_sec
         first, self._finished = int(self._finished) + 1, self._finished + count
         self._begun = max(self._begun, self._finished + sum(each.count for each in self._blocks.values()))
-        parts = min(MOST_WINDOWS, math.ceil(count))
+        parts = min(MAX_WINDOWS, math.ceil(count))
         last = {"epoch_num": as_whole(self._finished)} | ({} if count == 1 else {"part": as_whole(count)})
         start_ms = time_ms - round(1e3 * (clock_sec - start))
         return [
@@ -156,36 +157,36 @@ class Epochs:
             self._submission.note("block", "a block without first_epoch_num and epoch_count")
             return
         if self._first is None and samples > 1 and first == samples and count % samples == 0:
-            self._numbers = samples  # the first epoch's number is that of an epoch's samples
-        first, count = first / self._numbers, count / self._numbers
-        if count > MOST_EPOCHS:
+            self._epoch_size = samples  # the first epoch's number is that of an epoch's samples
+        first, count = first / self._epoch_size, count / self._epoch_size
+        if count > MAX_EPOCHS:
             self._submission.note("block", f"epoch_count {count:,.15g} of a block")
             return
         self._first = first if self._first is None else self._first
-        if len(self._blocks) >= MOST_OPEN:
+        if len(self._blocks) >= MAX_OPEN_BLOCKS:
             self._blocks.pop(next(iter(self._blocks)))
         self._blocks[first] = Block(count, first - self._first + count, clock_sec, self._num_started)
         self._begun = max(self._begun, self._finished + count)
 
-    def _closed(self, raw: Any) -> Block | None:
+    def _close_block(self, raw: Any) -> Block | None:
         """The block that ends: by the first epoch in its last line, else the oldest one.
 
         Some logs give another number there, begin the next block earlier, or repeat a line.
         """
         number = as_number(raw)
-        first = None if number is None else number / self._numbers
-        again, self._last_closed = first is not None and first == self._last_closed, first
+        first = None if number is None else number / self._epoch_size
+        repeated, self._last_closed = first is not None and first == self._last_closed, first
         if first not in self._blocks:
-            first = None if again else next(iter(self._blocks), None)
+            first = None if repeated else next(iter(self._blocks), None)
         return None if first is None else self._blocks.pop(first)
 
-    def _numbered(self, raw: Any) -> float | None:
+    def _epoch_number(self, raw: Any) -> float | None:
         """The number of an epoch, from 1; None if the log does not give it."""
         number = as_number(raw)
         if number is None:
             return None
         self._first = number if self._first is None else self._first
-        return number / self._numbers + (self._first == 0) if number.is_integer() else None
+        return number / self._epoch_size + (self._first == 0) if number.is_integer() else None
 
     def _windows(
         self, epochs: float, parts: int, seconds: float, number: int, time_ms: int, clock_sec: float

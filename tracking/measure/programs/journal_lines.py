@@ -55,25 +55,25 @@ def _times(content: dict[str, Any], time_ms: int, clock_sec: float) -> tuple[int
 def _event(key: str, values: dict[str, Any]) -> dict[str, Any]:
     # only an evaluation may be within an epoch
     epoch = checked_values.fraction if key == "eval_accuracy" else checked_values.count
-    kept: dict[str, Any] = {"step": checked_values.count(values["step"], "step")} if "step" in values else {}
-    kept |= {"epoch_num": epoch(values["epoch_num"], "epoch_num")} if "epoch_num" in values else {}
+    event_values: dict[str, Any] = {"step": checked_values.count(values["step"], "step")} if "step" in values else {}
+    event_values |= {"epoch_num": epoch(values["epoch_num"], "epoch_num")} if "epoch_num" in values else {}
     if key == "eval_accuracy":
         if "samples_count" in values:
-            kept["samples_count"] = checked_values.count(values["samples_count"], "samples_count")
+            event_values["samples_count"] = checked_values.count(values["samples_count"], "samples_count")
         metrics = values.get("metrics")
         if not isinstance(metrics, dict) or not metrics:
             raise ValueError('eval_accuracy: needs "metrics": {name: value}')
-        return kept | {"metrics": _metrics(metrics, quantities.EVAL)}
+        return event_values | {"metrics": _metrics(metrics, quantities.EVAL)}
     if key == "throughput_window":
         ranks = values.get("rank_ms")
         if "samples" not in values or not isinstance(ranks, list) or not ranks:
             raise ValueError("throughput_window: needs samples and rank_ms")
         samples = checked_values.positive(values["samples"], "samples")
-        return {"step": 0, "epoch_num": 0} | kept | {
+        return {"step": 0, "epoch_num": 0} | event_values | {
             "samples": int(samples) if samples.is_integer() else samples,
             "rank_ms": [checked_values.positive(rank, "rank_ms") for rank in ranks],
         }  # fmt: skip
-    return kept
+    return event_values
 
 
 def _metrics(values: dict[str, Any], prefix: str = "") -> dict[str, float]:

@@ -26,7 +26,7 @@ PERCENT_ABOVE = 1.0  # BLEU above this is in percent, and so is its target
 OTHER_NAMES = {"mask": "maskrcnn"}  # Google's name in v0.6
 ROUNDS = {"v0.5": 0.5, "v0.6": 0.6}  # rounds with their own format of a log's lines; all later ones share one
 FIRST_CONVERGED = {"ncf": 50}  # v0.5: "Run 100, use first 50 that converge"
-SPARE = 0.03  # the share by which a last batch or a filter may change an epoch's samples
+EPOCH_TOLERANCE = 0.03  # the share by which a last batch or a filter may change an epoch's samples
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Benchmark:
         if self.epoch_samples is None:
             return True
         least, most = self.epoch_samples
-        return least * (1 - SPARE) <= samples <= most * (1 + SPARE)
+        return least * (1 - EPOCH_TOLERANCE) <= samples <= most * (1 + EPOCH_TOLERANCE)
 
     def targets_of(
         self, evaluated: Sequence[Mapping[str, Any]], log_target: float | None, requested: Target | None = None
@@ -130,8 +130,8 @@ def benchmark(name: str, round_: str = "", opt_name: str = "", batch: int = 0, y
     """
     key = OTHER_NAMES.get(name.lower(), name.lower())
     rows = [row for row in table() if row.name == key]
-    fitting = [row for row in rows if row.may_be(round_, opt_name, batch, year)]
-    return max(fitting or rows[-1:], key=lambda row: row.num_conditions, default=Benchmark(key, key, "mlperf"))
+    matching = [row for row in rows if row.may_be(round_, opt_name, batch, year)]
+    return max(matching or rows[-1:], key=lambda row: row.num_conditions, default=Benchmark(key, key, "mlperf"))
 
 
 @cache

@@ -65,22 +65,22 @@ def _mllog(line: str) -> Entry | None:
     _, mark, content = line.partition(MLLOG)
     if not mark:
         return None
-    read = checked_values.mapping(checked_values.decoded_start(content), "line")
-    return Entry(
-        read["key"], read.get("value"), _mapping(read.get("metadata")), checked_values.time_ms(read["time_ms"])
-    )
+    fields = checked_values.mapping(checked_values.decoded_start(content), "line")
+    time_ms = checked_values.time_ms(fields["time_ms"])
+    return Entry(fields["key"], fields.get("value"), _mapping(fields.get("metadata")), time_ms)
 
 
 def _mll(line: str) -> Entry | None:
     match = MLL.search(line)
     if match is None:
         return None
-    read = checked_values.mapping(checked_values.decoded_start(match[3]), "line")
-    value = read.get("value")
+    fields = checked_values.mapping(checked_values.decoded_start(match[3]), "line")
+    value = fields.get("value")
     if match[2] == "eval_accuracy":  # NVIDIA's Mask R-CNN has a mapping in a mapping, its Transformer a text
         value = value["accuracy"] if isinstance(value, dict) and value.keys() == {"accuracy"} else value
         value = float(value) if isinstance(value, str) else value
-    return Entry(match[2], value, _mapping(read.get("metadata")), checked_values.time_ms(1e3 * float(match[1])), "v0.6")
+    time_ms = checked_values.time_ms(1e3 * float(match[1]))
+    return Entry(match[2], value, _mapping(fields.get("metadata")), time_ms, "v0.6")
 
 
 def _mlp(line: str) -> Entry | None:
@@ -135,6 +135,6 @@ class Joined:
         """The evaluation's metrics once all targets' metrics are known; {} until then."""
         if metric_of(entry) not in self._targets or not metrics:
             return dict(metrics)
-        known = self._metrics_by_place.setdefault(str(place(entry)), {})
-        known |= metrics
-        return self._metrics_by_place.pop(str(place(entry))) if self._targets <= known.keys() else {}
+        metrics_so_far = self._metrics_by_place.setdefault(str(place(entry)), {})
+        metrics_so_far |= metrics
+        return self._metrics_by_place.pop(str(place(entry))) if self._targets <= metrics_so_far.keys() else {}

@@ -14,7 +14,7 @@ from tracking.record import typed_json
 EVALUATIONS = ("eval_accuracy", "eval_error")  # the second is HPC's, where lower is better
 MARKS = ("run_start", "run_stop")
 SUCCESS, NO_STOP = "success", "no run_stop"
-MOST_SEC = 1e9  # the longest run
+MAX_RUN_SEC = 1e9  # the longest run
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def _found_afterwards(entries: Sequence[Entry], start: Entry | None) -> Entry | 
     """
     result = next((entry for entry in entries if entry.key == "eval_result"), None)
     seconds = 0.0 if result is None else result.metadata.get("timestamp", 0.0)
-    if result is None or start is None or not typed_json.is_number(seconds) or not 0 < seconds < MOST_SEC:
+    if result is None or start is None or not typed_json.is_number(seconds) or not 0 < seconds < MAX_RUN_SEC:
         return None
     time_ms = start.time_ms + 1e3 * seconds
     return replace(result, key="run_stop", value=None, metadata={"status": SUCCESS}, time_ms=time_ms)

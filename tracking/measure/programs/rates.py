@@ -8,8 +8,8 @@ from typing import Any
 
 from tracking.record import Record
 
-LEAST_SEC = 0.5  # of a window, since the time at which a line is read is uncertain by some milliseconds
-ALIKE = 0.05  # the share by which a program's intervals may differ, since an epoch may not be a multiple of them
+MIN_WINDOW_SEC = 0.5  # of a window, since the time at which a line is read is uncertain by some milliseconds
+TOLERANCE = 0.05  # the share by which a program's intervals may differ, since an epoch may not be a multiple of them
 
 
 def window(
@@ -30,7 +30,7 @@ class SampleCounts:
     def __init__(self, tokens_per_sample: float = 0.0) -> None:
         self.latest: int | None = None
         self._tokens_per_sample = tokens_per_sample
-        self._before = self._last = 0  # samples of earlier epochs, if the program counts each epoch from 0
+        self._in_earlier_epochs = self._last = 0  # samples of earlier epochs, if the program counts each epoch from 0
         self._since: tuple[int, float] | None = None
         self._windows = 0
 
@@ -43,13 +43,13 @@ class SampleCounts:
         self._since = None
 
     def counted(self, samples: int, time_ms: int, clock_sec: float, epoch: int) -> list[Record]:
-        self._before += self._last if samples < self._last else 0
-        self._last, self.latest = samples, self._before + samples
+        self._in_earlier_epochs += self._last if samples < self._last else 0
+        self._last, self.latest = samples, self._in_earlier_epochs + samples
         since = self._since
         if since is None or samples < since[0]:
             self._since = (samples, clock_sec)
             return []
-        if clock_sec - since[1] < LEAST_SEC or samples == since[0]:
+        if clock_sec - since[1] < MIN_WINDOW_SEC or samples == since[0]:
             return []
         self._since = (samples, clock_sec)
         self._windows += 1
@@ -67,14 +67,14 @@ class StepCounts:
 
     def __init__(self) -> None:
         self.latest: int | None = None
-        self._before = self._last = 0  # steps of earlier epochs, as far as they were printed
+        self._in_earlier_epochs = self._last = 0  # steps of earlier epochs, as far as they were printed
         self._first: int | None = None
 
     def counted(self, step: int) -> int:
         """The step's number in the whole training."""
         self._first = step if self._first is None else self._first
-        self._before += self._last if step < self._last and step <= self._first else 0
-        self._last, self.latest = step, self._before + step
+        self._in_earlier_epochs += self._last if step < self._last and step <= self._first else 0
+        self._last, self.latest = step, self._in_earlier_epochs + step
         return self.latest
 
     def placed(self, record: Record) -> Record:
@@ -106,8 +106,10 @@ class EvaluationPlaces:
         """The params of the interval, as in our own runs' settings; {} if each epoch is evaluated."""
         if not self._samples:
             return {}
-        first, every = self._samples[0], self._samples[-1] - (self._samples[0] if self._samples[1:] else 0)
-        if abs(first - every) <= ALIKE * every:
-            every = first
-        values = {} if abs(every - epoch_samples) <= ALIKE * every else {"eval_interval_samples": round(every)}
-        return values | ({"eval_after_samples": round(first)} if first > (1 + ALIKE) * every else {})
+        first, interval = self._samples[0], self._samples[-1] - (self._samples[0] if self._samples[1:] else 0)
+        if abs(first - interval) <= TOLERANCE * interval:
+            interval = first
+        values = (
+            {} if abs(interval - epoch_samples) <= TOLERANCE * interval else {"eval_interval_samples": round(interval)}
+        )
+        return values | ({"eval_after_samples": round(first)} if first > (1 + TOLERANCE) * interval else {})

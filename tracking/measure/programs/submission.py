@@ -14,7 +14,7 @@ from tracking.measure.programs.mlperf_lines import Entry, metric_of
 from tracking.record import journal, typed_json
 
 COUNTS = ("global_batch_size", "train_samples", "eval_samples")
-MOST_METRICS = 100  # of one evaluation
+MAX_METRICS = 100  # of one evaluation
 DATASET_COUNTS = ("train_samples", "eval_samples")
 RANKS = ("number_of_ranks", "number_of_nodes", "accelerators_per_node")
 FACTS = ("submission_org", "submission_platform", "submission_benchmark", "submission_division", "submission_status")
@@ -75,12 +75,12 @@ class Submission:
         """The values of an evaluation that can be journaled and drawn as curves."""
         numbers = {key: float(value) for key, value in metrics.items() if typed_json.is_number(value)}
         kept = {key: number for key, number in numbers.items() if journal.is_key(quantities.EVAL + key)}
-        if (others := metrics.keys() - kept.keys()) and not self.no_number:
+        if (refused := metrics.keys() - kept.keys()) and not self.no_number:
             when = "" if epoch is None else f" of epoch {epoch:.15g}"
-            self.no_number = f"{min(others)[:80]}{when}: {str(metrics[min(others)])[:80]!r}"
-        if len(kept) > MOST_METRICS:
-            self.note("metrics", f"more than {MOST_METRICS} metrics of an evaluation")
-            kept = {key: kept[key] for key in sorted(kept, key=lambda key: key not in targets)[:MOST_METRICS]}
+            self.no_number = f"{min(refused)[:80]}{when}: {str(metrics[min(refused)])[:80]!r}"
+        if len(kept) > MAX_METRICS:
+            self.note("metrics", f"more than {MAX_METRICS} metrics of an evaluation")
+            kept = {key: kept[key] for key in sorted(kept, key=lambda key: key not in targets)[:MAX_METRICS]}
         return kept
 
     @property
@@ -111,8 +111,8 @@ class Submission:
         """The samples of an epoch; 0 if absent, or if their unit is not known, which is noted."""
         size = self.benchmark.epoch_samples
         if self.train_samples and size and not self._factor():
-            has = f"{size[0]:,}" if size[0] == size[1] else f"{size[0]:,} to {size[1]:,}"
-            words = f"train_samples {self.train_samples:,}, but an epoch of {self.name} has {has}: no throughput"
+            expected = f"{size[0]:,}" if size[0] == size[1] else f"{size[0]:,} to {size[1]:,}"
+            words = f"train_samples {self.train_samples:,}, but an epoch of {self.name} has {expected}: no throughput"
             self.note("train_samples", words)
         return self.train_samples * self._factor()
 

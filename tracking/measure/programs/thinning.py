@@ -16,7 +16,7 @@ from conf.metric import HIGHER
 from conf.target import Target, better
 from tracking.record import Record, attempts
 
-MOST_NAMES = 1_000  # different metrics and events; MLflow's pages slow down at some hundreds
+MAX_NAMES = 1_000  # different metrics and events; MLflow's pages slow down at some hundreds
 EACH = 1_000  # values kept at each rate before the rate is halved
 
 
@@ -39,7 +39,7 @@ class Thinning:
             return []
         first = records[0]
         name = " ".join([first.key, *sorted(first.values.get("metrics", () if first.key else first.values))])
-        if name not in self._counts and len(self._counts) >= MOST_NAMES and not self._has_target(first):
+        if name not in self._counts and len(self._counts) >= MAX_NAMES and not self._has_target(first):
             self.left_out += 1
             return []
         number = self._counts[name] = self._counts.get(name, 0) + 1
@@ -76,8 +76,8 @@ class Thinning:
         """Whether the record is an evaluation with a new best value in any metric with a known direction."""
         improves = False
         for name, value in record.values.get("metrics", {}).items() if record.key == "eval_accuracy" else ():
-            way = better(self._targets[name]) if name in self._targets else self._directions.get(name)
-            sign = 1 if way == HIGHER else -1
-            if way and not math.isnan(value) and sign * value > self._best.get(name, -math.inf):
+            direction = better(self._targets[name]) if name in self._targets else self._directions.get(name)
+            sign = 1 if direction == HIGHER else -1
+            if direction and not math.isnan(value) and sign * value > self._best.get(name, -math.inf):
                 self._best[name], improves = sign * value, True
         return improves

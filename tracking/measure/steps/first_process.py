@@ -45,11 +45,11 @@ def exchange(
 
     `evaluated` are the first evaluation's metrics on this rank, `calls` the options of its logged values.
     """
-    said = [json.loads(words) for words in ranks.words(json.dumps([place, evaluated], default=float))]
+    answers = [json.loads(words) for words in ranks.words(json.dumps([place, evaluated], default=float))]
     if journal is None:
         return
-    journal.event(rank_parts.PLACES, ranks=[of_rank for of_rank, _ in said])
-    names = [quantities.EVAL + name for name in differing([metrics for _, metrics in said])]
+    journal.event(rank_parts.PLACES, ranks=[rank_place for rank_place, _ in answers])
+    names = [quantities.EVAL + name for name in differing([metrics for _, metrics in answers])]
     names += [key for call in calls if not call.synced for key in (call.step_key, call.epoch_key) if key is not None]
     if names:
         keys = ", ".join(dict.fromkeys(names))
@@ -57,9 +57,9 @@ def exchange(
         logging.getLogger(__name__).warning("values of the first process alone, not of all %d: %s", ranks.size, keys)
 
 
-def differing(of_ranks: Sequence[Mapping[str, float]]) -> list[str]:
+def differing(metrics_by_rank: Sequence[Mapping[str, float]]) -> list[str]:
     """The metrics whose values differ between the first rank and another one."""
-    first, *others = of_ranks
+    first, *others = metrics_by_rank
     return [
         name for name, value in first.items() if any(repr(other.get(name, value)) != repr(value) for other in others)
     ]

@@ -42,32 +42,32 @@ class HostWatch:
 
     def __init__(self, thread: Path = THREAD, cgroup: Path = CGROUP) -> None:
         self._collections = Collections()
-        self._files = [_opened(thread), _opened(cgroup / _own_group() / "cpu.stat") or _opened(cgroup / "cpu.stat")]
+        self._files = [_open(thread), _open(cgroup / _control_group() / "cpu.stat") or _open(cgroup / "cpu.stat")]
         gc.callbacks.append(self._collections)
         weakref.finalize(self, _release, self._collections, self._files)  # a training may end by any error
-        self._before = self._counted()
+        self._before = self._counters()
 
     def seconds(self) -> list[float]:
-        now = self._counted()
-        since, self._before = self._before, now
-        return [max(0.0, after - before) for after, before in zip(now, since, strict=True)]
+        now = self._counters()
+        earlier, self._before = self._before, now
+        return [max(0.0, after - before) for after, before in zip(now, earlier, strict=True)]
 
-    def _counted(self) -> tuple[float, ...]:
+    def _counters(self) -> tuple[float, ...]:
         thread, quota = (_read(file).split() for file in self._files)
         halted = quota[quota.index("throttled_usec") + 1] if "throttled_usec" in quota else "0"
         queued = thread[1] if len(thread) == 3 and thread[0] != "0" else "0"  # 0: not counted
         return self._collections.seconds, int(queued) / 1e9, int(halted) / 1e6, time.thread_time()
 
 
-def _release(collections: Collections, opened: list[int | None]) -> None:
+def _release(collections: Collections, files: list[int | None]) -> None:
     with suppress(ValueError):
         gc.callbacks.remove(collections)
-    for file in opened:
+    for file in files:
         if file is not None:
             os.close(file)
 
 
-def _opened(path: Path) -> int | None:
+def _open(path: Path) -> int | None:
     with suppress(OSError):
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     return None
@@ -79,7 +79,7 @@ def _read(file: int | None) -> str:
     return ""
 
 
-def _own_group() -> str:
+def _control_group() -> str:
     """The process's own control group of version 2; "" without one."""
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():

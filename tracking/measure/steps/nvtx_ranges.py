@@ -54,6 +54,6 @@ class Ranges:
             self.leave("evaluation")
 
 
-def nvtx_ranges(wanted: bool) -> Ranges:
-    """PyTorch's NVTX ranges if `wanted`, else ranges that do nothing."""
-    return Ranges(torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop) if wanted else Ranges()
+def nvtx_ranges(is_enabled: bool) -> Ranges:
+    """PyTorch's NVTX ranges if `is_enabled`, else ranges that do nothing."""
+    return Ranges(torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop) if is_enabled else Ranges()

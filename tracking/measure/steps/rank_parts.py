@@ -10,10 +10,10 @@ from torch.nn.parallel import DistributedDataParallel
 from tracking.measure.steps.host_watch import NAMES
 from tracking.record import node_records
 
-LATE = 0.1  # a rank's loader is late if the rank waits for its batch for this share of the step or more
+LATE_SHARE = 0.1  # a rank's loader is late if the rank waits for its batch for this share of the step or more
 # DDP exchanges gradients within the backward pass. Without DDP, a smaller share of the time spent waiting there means
 # that the exchange comes after the backward pass.
-IN_BACKWARD = 0.01
+MIN_BACKWARD_SHARE = 0.01
 PLACES = "rank_places"  # the event with the places of the ranks
 
 
@@ -34,11 +34,11 @@ def of_window(
     """
     backward, after, updates = within.sum(dim=2).unbind(dim=1)
     fields = {f"rank_{name}_ms": 1e3 * held[:, place] for place, name in enumerate(NAMES)}
-    fields["rank_late"] = (waits >= LATE * times).sum(dim=1)
+    fields["rank_late"] = (waits >= LATE_SHARE * times).sum(dim=1)
     fields["rank_update_ms"] = 1e3 * updates
     if len(times) > 1:
-        waited = is_ddp or bool(backward.sum() >= IN_BACKWARD * times.sum())
-        fields["rank_exchange_ms"] = 1e3 * (backward if waited else backward + after)
+        in_backward = is_ddp or bool(backward.sum() >= MIN_BACKWARD_SHARE * times.sum())
+        fields["rank_exchange_ms"] = 1e3 * (backward if in_backward else backward + after)
         fields["rank_samples"] = samples * (samples.min() != samples.max())
     return {key: [round(value, 4) for value in row.tolist()] for key, row in fields.items() if bool(row.any())}
 
