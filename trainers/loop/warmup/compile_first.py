@@ -21,6 +21,7 @@ import torch.distributed as dist
 from conf.schema import RunConfig
 from tracking.machine.environment import inductor_folder
 from tracking.record import run_folder
+from trainers.ops import compiling
 from trainers.workload import Shard
 
 LONGEST_WAIT_SEC = 120.0
@@ -93,5 +94,6 @@ def note_compiled(config: RunConfig, device: torch.device) -> None:
 def _mark(config: RunConfig, device: torch.device) -> Path:
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     model = [config.model.workload, config.model.hparams, config.device_batch_size(), vars(config.dataset)]
+    model += ["kept"] if compiling.keeper else []  # Kept traces are files of their own, which an earlier run may lack.
     key = json.dumps([torch.__version__, gpu, config.precision.name, *model], default=str, sort_keys=True)
     return inductor_folder(os.environ) / FOLDER / hashlib.sha256(key.encode()).hexdigest()
