@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,10 +30,16 @@ SLOW = 1  # the slow rank, in cases that have one
 PAUSE_SEC = 0.01
 OBJECTS = 100_000  # for the garbage collection, beside those of all packages
 COLLECT_EVERY = 5  # steps
-BUSY = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+TINY_STEPS = 10  # times as many tiny steps, so that the sensors have samples of them
+# Both work while their file exists, for two minutes at most.
+BUSY = (
+    "import os, sys, time; os.sched_setaffinity(0, {int(sys.argv[2])}); end = time.time() + 120\n"
+    "while os.path.exists(sys.argv[1]) and time.time() < end: sum(range(1_000_000))"
+)
 BUSY_GPU = (
-    "import sys, torch; x = torch.randn(8192, 8192, device=f'cuda:{sys.argv[1]}', dtype=torch.bfloat16)\n"
-    "while True: [x @ x for _ in range(20)]; torch.cuda.synchronize()"
+    "import os, sys, time, torch; end = time.time() + 120\n"
+    "x = torch.randn(8192, 8192, device=f'cuda:{sys.argv[2]}', dtype=torch.bfloat16)\n"
+    "while os.path.exists(sys.argv[1]) and time.time() < end: [x @ x for _ in range(20)]; torch.cuda.synchronize()"
 )
 
 
@@ -89,7 +96,8 @@ class Training:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
         self.num_steps = 0
         self.batch = 2 if purpose.case == "tiny" else options.batch
-        self.loader = DataLoader(Rows(purpose, self.batch, width, options.steps), batch_size=None)
+        self.steps = options.steps * (TINY_STEPS if purpose.case == "tiny" else 1)
+        self.loader = DataLoader(Rows(purpose, self.batch, width, self.steps), batch_size=None)
 
     def step(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         self.num_steps += 1
@@ -107,7 +115,8 @@ class Training:
             with self.purpose.noted():
                 gc.collect()
         self.optimizer.step()
-        return loss.detach()
+        # As in a loop that prints each loss. Otherwise a GPU's work would hide what the host does slowly.
+        return torch.tensor(loss.item())
 
     def evaluate(self) -> float:
         with self.purpose.noted(), torch.no_grad():
@@ -121,7 +130,7 @@ def ours(training: Training) -> None:
     from tracking.lightning import time_trial
 
     options, purpose = training.options, training.purpose
-    every = options.steps // 10 if purpose.case == "evaluations" else options.steps
+    every = training.steps // 10 if purpose.case == "evaluations" else training.steps
     with time_trial(
         {"loss": "<=0"}, name=purpose.case, offline=True, runs_dir=options.runs, system_metrics_interval_sec=0.5,
         device=purpose.device, batch_size=training.batch, log_every_n_steps=20,
@@ -133,7 +142,7 @@ def ours(training: Training) -> None:
             if place % every == 0:
                 with trial.evaluation():
                     value = training.evaluate() if purpose.case == "evaluations" else 1.0
-                    trial.evaluate({"loss": value}, epoch=place / options.steps)
+                    trial.evaluate({"loss": value}, epoch=place / training.steps)
         purpose.trained = time.perf_counter() - begun
 
 
@@ -158,16 +167,13 @@ def co_tenant(purpose: Purpose) -> Iterator[None]:
         yield
         return
     on_gpu = purpose.device.type == "cuda"
-    command = [sys.executable, "-c", BUSY_GPU if on_gpu else BUSY, str(purpose.device.index if on_gpu else own_core())]
-    # a session of its own, as another user's process has
-    others = [subprocess.Popen(command, start_new_session=True) for _ in range(1 if on_gpu else 2)]
-    time.sleep(8.0 if on_gpu else 0.5)
-    try:
+    place = str(purpose.device.index if on_gpu else own_core())
+    with tempfile.NamedTemporaryFile() as busy:
+        for _ in range(1 if on_gpu else 2):
+            # In a session of its own, and no descendant of the training, as another user's process is.
+            subprocess.run(["setsid", "--fork", sys.executable, "-c", BUSY_GPU if on_gpu else BUSY, busy.name, place])
+        time.sleep(8.0 if on_gpu else 0.5)
         yield
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
 
 
 def own_core() -> int:

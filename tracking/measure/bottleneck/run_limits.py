@@ -87,7 +87,8 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
     newest_records = _newest_attempt(records)
     times = _with_phases(_clock(events, start, stop), newest_records)
     means = activity.means(newest_records, spans.training(events))
-    shares = time_shares.divide(times, means, _ceiling_shares(measured, params.get("precision", "")))
+    precision = time_shares.precision_of(params.get("precision", ""), means)
+    shares = time_shares.divide(times, means, _ceiling_shares(measured, precision))
     words = time_shares.words(shares)
     metrics = {quantities.bottleneck(name): round(share, 4) for name, share in shares.items()}
     metrics |= activity.traffic(newest_records, (start.clock_sec, stop.clock_sec))
@@ -105,7 +106,7 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
         "shares": {name: round(share, 4) for name, share in shares.items()},
         "evidence": _evidence(means),
         "total_sec": round(times.total, 4),
-        "possible": possible.rows(shares, times.total, means, measured, params.get("precision", ""), metrics),
+        "possible": possible.rows(shares, times.total, means, measured, precision, metrics),
         "missing": _missing(tags, params, means, times, measured) + _no_place(tags, metrics),
     }
     return Findings(metrics, why)

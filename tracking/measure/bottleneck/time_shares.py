@@ -7,7 +7,7 @@ remaining:
     host     the GPU had no work: 1 - engine activity, less the waits above, in which it had none either
     dram     the time that the traffic of the GPU's memory takes at the rate of a copy
     tensor   the time that the tensor cores' work takes at the rate of a matrix product
-    fp32     for runs in fp32, the same for the fp32 cores
+    fp32     for runs in fp32, the same for the fp32 cores; a script of one's own counts as one if no tensor core works
     power    clock cycles lost while power or heat kept the clock down
     kernels  kernels ran, but not on all multiprocessors: engine activity - SM activity
     unknown  the rest: kernels that reach neither ceiling
@@ -27,6 +27,8 @@ from tracking.base import quantities
 MIN_NAMED_SHARE = 0.05  # causes with a smaller share are not named
 NAMES = quantities.CAUSES
 TIMED_PARTS = ("data", "exchange", "gc", "imbalance")  # within the training, in order of deduction
+OWN = "own"  # the param `precision` of a script that does not state it
+IDLE = 1.0  # percent of the cycles, below which cores count as idle
 COUNTERS = {
     "dram": "gpu_dram_bandwidth_percentage",
     "tensor": "gpu_tensor_activity_percentage",
@@ -48,6 +50,16 @@ class Clock:
     imbalance: float | None = None  # the others' wait for the slow rank, without its extra data and gc
     update: float | None = None
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds by cause: self-play, the gate
+
+
+def precision_of(named: str, means: Mapping[str, float]) -> str:
+    """The precision to compare with: `named`, or fp32 for a script's own that leaves the tensor cores idle.
+
+    `named` is the param `precision`, which is `own` for a script that does not state it.
+    """
+    tensor, fp32 = (means.get(COUNTERS[name]) for name in ("tensor", "fp32"))
+    in_fp32 = tensor is not None and fp32 is not None and tensor < IDLE <= fp32
+    return "fp32" if named == OWN and in_fp32 else named
 
 
 def divide(clock: Clock, means: Mapping[str, float], ceilings: Mapping[str, float]) -> dict[str, float]:

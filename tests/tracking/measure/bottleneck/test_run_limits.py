@@ -157,7 +157,7 @@ def test_the_cores_for_fp32_are_a_limit_of_runs_in_fp32_alone(tmp_path: Path) ->
         "fp32_activity_percentage": 30.0,
     }
     said = {}
-    for precision in ("fp32", "bf16"):
+    for precision in ("fp32", "bf16", "own"):
         (tmp_path / precision).mkdir()
         samples = [sample(at, **busy) for at in range(90, 181, 10)]
         said[precision] = explain(folder_of(tmp_path / precision, GPU, *samples, precision=precision))
@@ -166,6 +166,7 @@ def test_the_cores_for_fp32_are_a_limit_of_runs_in_fp32_alone(tmp_path: Path) ->
     assert said["fp32"]["cause"] == "fp32"
     assert said["fp32"]["evidence"]["gpu_fp32_activity_percentage"] == 30.0
     assert "fp32" not in said["bf16"]["shares"]
+    assert said["own"]["shares"] == said["fp32"]["shares"], "a script of one's own that leaves the tensor cores idle"
 
 
 def test_without_ceilings_the_counters_count_against_all_there_is_and_it_says_so(tmp_path: Path) -> None:

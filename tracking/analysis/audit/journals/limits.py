@@ -241,6 +241,8 @@ def _reached(rows: Sequence[Row], folder: Path) -> dict[str, float]:
     """The counters' values at the measured ceilings; 100 without a measurement."""
     kept = _kept(folder)
     precision = next((row["values"]["precision"] for row in rows if "precision" in row["values"]), "")
+    if precision == "own" and any(quantities.bottleneck("fp32") in row["values"] for row in rows):
+        precision = "fp32"  # The script left the tensor cores idle. Earlier versions do not count its fp32 cores.
     copied, multiplied = (kept.get(name, {}).get("counters", {}) for name in ("copy", f"matmul/{precision}"))
     counters = {
         "dram": copied.get("dram_bandwidth_percentage"), "tensor": multiplied.get("tensor_activity_percentage"),
