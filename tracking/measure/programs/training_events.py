@@ -106,7 +106,7 @@ class TrainingEvents:
     def _matched(self, match: Found, time_ms: int, clock_sec: float) -> list[Record]:
         """The records of a match that is not of an evaluation."""
         if match.role == "start":
-            return self._start(time_ms, clock_sec, own=True)
+            return self._start(time_ms, clock_sec, by_program=True)
         if match.role == "epoch":
             self._epoch = int(match.value) if match.value.is_integer() else match.value
             return []
@@ -132,7 +132,7 @@ class TrainingEvents:
         if record.kind == "metrics":
             return self._start_at_began() + self._thin.kept([record])
         if record.key == "run_start":
-            return self._start(record.time_ms, record.clock_sec, own=True)
+            return self._start(record.time_ms, record.clock_sec, by_program=True)
         if record.key in ("init_stop", "warmup_start", "warmup_stop"):
             return self._thin.kept([record])
         if record.key == "throughput_window":
@@ -162,7 +162,7 @@ class TrainingEvents:
     def _interval_edge(self, entry: Entry) -> list[Record]:
         time_ms, clock_sec = int(entry.time_ms), self.clock.clock_sec(entry.time_ms)
         if entry.key == "run_start":
-            return self._start(time_ms, clock_sec, own=True)
+            return self._start(time_ms, clock_sec, by_program=True)
         if entry.key == "init_stop":
             return [] if self.started else [Record("event", time_ms, clock_sec, key="init_stop")]
         records = self._start_at_began()
@@ -243,12 +243,12 @@ class TrainingEvents:
     def _start_at_began(self) -> list[Record]:
         if self.started or self._began is None:
             return []
-        return self._start(*self._began, own=False)
+        return self._start(*self._began, by_program=False)
 
-    def _start(self, time_ms: int, clock_sec: float, own: bool) -> list[Record]:
+    def _start(self, time_ms: int, clock_sec: float, by_program: bool) -> list[Record]:
         if self.started:
             return []
-        self.started, self.own_start = True, own
+        self.started, self.own_start = True, by_program
         self._counts.begin(clock_sec)
         return [Record("event", time_ms, clock_sec, key="run_start")]
 

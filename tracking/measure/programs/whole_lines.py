@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-MOST_BYTES = 65_536  # the longest line; longer ones are cut into several
+MAX_LINE_BYTES = 65_536  # the longest line; longer ones are cut into several
 SHOWN_CHARS = 200  # characters of a line in a message
 ENDS = re.compile(rb"\r\n|\n|\r")  # progress bars end lines with \r
 
@@ -19,9 +19,13 @@ class Lines:
     def feed(self, chunk: bytes) -> list[str]:
         """The lines that end in this chunk, without their line ends and without empty lines."""
         *whole, rest = ENDS.split(self._rest + chunk)
-        cut = len(rest) - len(rest) % MOST_BYTES
+        cut = len(rest) - len(rest) % MAX_LINE_BYTES
         self._rest = rest[cut:]
-        parts = (line[at : at + MOST_BYTES] for line in [*whole, rest[:cut]] for at in range(0, len(line), MOST_BYTES))
+        parts = (
+            line[at : at + MAX_LINE_BYTES]
+            for line in [*whole, rest[:cut]]
+            for at in range(0, len(line), MAX_LINE_BYTES)
+        )
         return [part.decode("utf-8", "replace") for part in parts]
 
     def end(self) -> list[str]:

@@ -102,7 +102,7 @@ class LoggedValues:
         check_value(name, value)
         if self.recording and (self._keeps or options.synced):
             weight = float(samples_of_batch(module) if batch_size is None else batch_size)
-            self._entries.append((options, self._kept(value), weight))
+            self._entries.append((options, self._copied(value), weight))
 
     def _register(
         self, hook: str, name: str, on_step: bool | None, on_epoch: bool | None,
@@ -135,7 +135,7 @@ class LoggedValues:
                 )
         return options
 
-    def _kept(self, value: float | torch.Tensor) -> float | torch.Tensor:
+    def _copied(self, value: float | torch.Tensor) -> float | torch.Tensor:
         """A copy of the value, since a step may overwrite its tensors, as the replay of a CUDA graph does."""
         if not isinstance(value, torch.Tensor) or value.device.type == "cpu":
             return float(value)
@@ -168,9 +168,9 @@ class LoggedValues:
 
         `within`: the epoch goes on, so its training's values are kept until it ends.
         """
-        kept = {options: tally for options, tally in self._epoch.items() if within and not options.of_evaluation}
-        tallies = {options: tally for options, tally in self._epoch.items() if options not in kept}
-        self._epoch = kept
+        continuing = {options: tally for options, tally in self._epoch.items() if within and not options.of_evaluation}
+        tallies = {options: tally for options, tally in self._epoch.items() if options not in continuing}
+        self._epoch = continuing
         return self._results(tallies, lambda options: options.epoch_key)
 
     def rest(self, within: bool = False) -> dict[str, float]:
@@ -191,7 +191,7 @@ class LoggedValues:
         calls = {call for call in self.calls.values() if call.epoch_key is not None and not call.of_evaluation}
         tallies = {call: replace(self._epoch.get(call, Tally())) for call in calls}
         entries = [entry for entry in (*self._unread, *self._entries) if entry[0] in calls]
-        return partial(kept, tallies, entries)
+        return partial(checkpoint_rows, tallies, entries)
 
     def go_on(self, rows: Sequence[Sequence[Any]]) -> None:
         """Continue an epoch from a checkpoint with these values of this process."""
@@ -238,9 +238,9 @@ def check_value(name: str, value: Any) -> None:
     """Raise ConfigError for a value that is neither a number nor a tensor of one number."""
     if isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1):
         return
-    what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+    kind = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
     raise ConfigError(
-        f"self.log({name!r}): is {what}. Next: log a number or a tensor of one number (for a torchmetrics.Metric, its"
+        f"self.log({name!r}): is {kind}. Next: log a number or a tensor of one number (for a torchmetrics.Metric, its"
         " compute() in on_validation_epoch_end)"
     )
 
@@ -252,7 +252,7 @@ def samples_of_batch(module: pl.LightningModule) -> float:
     return float(batch.get("num_samples", 1)) if isinstance(batch, dict) else 1.0
 
 
-def kept(tallies: Mapping[LogCall, Tally], entries: Sequence[Entry]) -> list[list[Any]]:
+def checkpoint_rows(tallies: Mapping[LogCall, Tally], entries: Sequence[Entry]) -> list[list[Any]]:
     """The tallies with the entries added, as rows of plain values. Changes the tallies."""
     for call, value, weight in entries:
         if weight > 0:

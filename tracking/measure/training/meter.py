@@ -127,8 +127,8 @@ class Meter:
         self.ranges.begin_step(self.step + 1)
         self._chunk.samples += samples
         if tokens:
-            before = self._chunk.tokens or (0,) * len(tokens)
-            self._chunk.tokens = tuple(sum(pair) for pair in zip(before, tokens, strict=True))
+            earlier = self._chunk.tokens or (0,) * len(tokens)
+            self._chunk.tokens = tuple(sum(pair) for pair in zip(earlier, tokens, strict=True))
 
     @property
     def has_fetched(self) -> bool:
@@ -212,9 +212,9 @@ class Meter:
         local = self._timer.read(chunk)
         scalars = [*self._host.seconds(), chunk.samples, self.asks_to_stop(), *chunk.tokens]
         counts = torch.tensor(scalars, dtype=local.dtype)[:, None].expand(-1, local.shape[1])
-        of_ranks = self.ranks.gather(torch.cat([local, counts]))
-        times, waits, losses = of_ranks[:, :3].unbind(dim=1)
-        held, counted = of_ranks[:, 6:10, 0], of_ranks[:, 10:, 0]
+        by_rank = self.ranks.gather(torch.cat([local, counts]))
+        times, waits, losses = by_rank[:, :3].unbind(dim=1)
+        held, counted = by_rank[:, 6:10, 0], by_rank[:, 10:, 0]
         self.told_to_stop |= bool(counted[:, 1].any())
         if self._advice is not None:
             self._check_losses(losses, step - len(chunk.done))
@@ -229,7 +229,7 @@ class Meter:
             tuple(int(count) for count in counted[:, 2:].sum(dim=0)),
             self._stretch[1],
             self._evaluated,
-            rank_parts.of_window(times, waits * self.knows_waits, of_ranks[:, 3:6], held, counted[:, 0], self.is_ddp),
+            rank_parts.of_window(times, waits * self.knows_waits, by_rank[:, 3:6], held, counted[:, 0], self.is_ddp),
         )
         self._evaluated = False
         self.samples += window.samples

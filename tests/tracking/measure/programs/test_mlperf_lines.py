@@ -99,7 +99,7 @@ class Counting(bytes):
 
 def test_a_line_without_end_is_cut_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_lines, "ENDS", SimpleNamespace(split=lambda text: [Counting(text)]))
-    text = b"x" * (64 * whole_lines.MOST_BYTES)
+    text = b"x" * (64 * whole_lines.MAX_LINE_BYTES)
     assert len(Lines().feed(text)) == 64
     assert len(text) <= Counting.copied <= 3 * len(text)
 
