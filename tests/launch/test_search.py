@@ -55,7 +55,7 @@ def test_a_run_that_is_lost_is_made_again_until_it_is_known_to_crash(
 
 
 def test_a_search_that_is_killed_goes_on_and_names_the_quickest_setting(tmp_path: Path) -> None:
-    asked = words(tmp_path, "batch_size=1,4", "model.optimizer.lr=0.01", "search.budget=20runs")
+    asked = words(tmp_path, "batch_size=1,4", "model.optimizer.lr=0.01,0.1", "search.budget=20runs")
     first = begin(tmp_path, *asked)
     wait_for(lambda: list(tmp_path.glob("runs/*/search.json")) and len(trace(tmp_path)["trials"]) > 2)
     first.kill()
@@ -68,8 +68,8 @@ def test_a_search_that_is_killed_goes_on_and_names_the_quickest_setting(tmp_path
     answer, trials = trace(tmp_path)["answer"], trace(tmp_path)["trials"]
     assert [row["setting"] for row in trials][: len(tried)] == tried
     assert answer["why"] in ("decided", "nothing compared"), again.output
-    assert answer["named"] == {"batch_size": 4}
-    assert "batch_size=4:" in again.output
+    assert answer["named"] == {"batch_size": 4, "model.optimizer.lr": 0.01}
+    assert "batch_size=4 lr=0.01:" in again.output
     assert len(trials) <= 20
     finished = [path for path in sweep.iterdir() if (result := read(path)) and result.status == "finished"]
     assert len(finished) == sum(row["state"] == "reached" for row in trials)  # none ran twice
@@ -85,7 +85,7 @@ def check_report(cwd: Path, sweep: Path, trials: list[dict[str, Any]]) -> None:
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     document = json.loads(ran.stdout)
-    assert [words.startswith("batch_size=4:") for words in document["search"]] == [True]
+    assert [words.startswith("batch_size=4 lr=0.01:") for words in document["search"]] == [True]
     times = [row["n"] for row in document["report"]["figures"] if row["key"] == "time/to_accuracy_sec"]
     assert sum(times) == sum(trial["phase"] == "decide" for trial in trials) > 0
     assert "exploring" not in str(document["report"]["warnings"])

@@ -27,7 +27,7 @@ def test_a_search_from_an_earlier_one_begins_with_its_best_settings_and_measures
     inner = {key: value for key, value in named.items() if key != "gpus"}
     assert tried == [{"gpus": 4, **inner}, {"gpus": 8, **inner}]
     base.config.search.source = "later"
-    with pytest.raises(ConfigError, match=r"search\.from=later: .* there are: earlier"):
+    with pytest.raises(ConfigError, match=r"search\.from=later: no such search\. .* there are: earlier"):
         SearchJobs(base, AXES, make)
 
 
