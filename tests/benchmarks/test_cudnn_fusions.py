@@ -6,16 +6,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks.steps import cudnn_layers
-from benchmarks.steps.cudnn_backend import Backend, BackwardGraph
-from benchmarks.steps.cudnn_layers import CHANNEL, Layer, Operands
-from benchmarks.steps.cudnn_report import COLUMNS, Row, step_gain, total
+from benchmarks.cudnn import layers
+from benchmarks.cudnn.backend import Backend, BackwardGraph
+from benchmarks.cudnn.layers import CHANNEL, Layer, Operands
+from benchmarks.cudnn.report import COLUMNS, Row, step_gain, total
 
 SMALL = Layer(8, 16, 3, 2, 1, 9, True, False)
 
 
 def test_layers_are_all_convolutions_of_the_network() -> None:
-    counts = cudnn_layers.layers()
+    counts = layers.layers()
     assert sum(counts.values()) == 53
     assert sum(count for layer, count in counts.items() if layer.normalises) == 32
     assert sum(count for layer, count in counts.items() if layer.ends_block) == 16
@@ -32,11 +32,11 @@ def test_references_are_the_gradients_of_batch_normalisation_and_relu() -> None:
     y = operands.convolved(a)
     y.backward(operands.dy)
     da = operands.gradients(of_input=True)
-    results = cudnn_layers.backward(da, operands.a, operands.x, operands.mean, operands.rstd, operands.gamma)
+    results = layers.backward(da, operands.a, operands.x, operands.mean, operands.rstd, operands.gamma)
     for result, expected in zip(results, (x.grad, gamma.grad, beta.grad), strict=True):
         assert expected is not None
         torch.testing.assert_close(result.view_as(expected), expected, rtol=1e-3, atol=1e-4)
-    variance, mean = cudnn_layers.statistics(y)
+    variance, mean = layers.statistics(y)
     torch.testing.assert_close(mean, y.mean(CHANNEL))
     torch.testing.assert_close(variance, y.var(CHANNEL, correction=0))
 

@@ -49,7 +49,16 @@ OPEN = {
 # They import no other room that knows of runs, so that they are independent.
 ALONE = {room for room in ROOMS if room.startswith("tracking.analysis.audit")}
 FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))] + [ROOT / "launch.py"]
-BENCHMARKS = ("steps", "data", "peers", "overhead", "starts", "server", "reports")  # in the same order, without a face
+BENCHMARKS = (
+    "cudnn",
+    "steps",
+    "data",
+    "peers",
+    "overhead",
+    "starts",
+    "server",
+    "reports",
+)  # same order, no face
 OUTSIDE = [
     path for folder in ("timetrial", "benchmarks", "deploy", "docs") for path in sorted((ROOT / folder).rglob("*.py"))
 ]

@@ -1,4 +1,4 @@
-"""Rows and tables of cudnn_fusions.py."""
+"""Rows and tables of fusions.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns of cudnn_fusions.py: what today's step runs, the graph in its place, and the results that both have."""
+"""Patterns of fusions.py: what today's step runs, the graph in its place, and the results that both have."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from benchmarks.steps import cudnn_graphs, cudnn_layers
-from benchmarks.steps.cudnn_backend import BackwardGraph
-from benchmarks.steps.cudnn_graphs import Graph
-from benchmarks.steps.cudnn_layers import CHANNEL, Layer, Operands
+from benchmarks.cudnn import graphs, layers
+from benchmarks.cudnn.backend import BackwardGraph
+from benchmarks.cudnn.graphs import Graph
+from benchmarks.cudnn.layers import CHANNEL, Layer, Operands
 
 Make = Callable[[Any, Operands, torch.dtype], Any]
 
 pass_statistics, pass_normalised, pass_norm, pass_backward, pass_sums, pass_applied, pass_combined = (
-    cudnn_layers.in_passes(function)
+    layers.in_passes(function)
     for function in (
-        cudnn_layers.statistics, cudnn_layers.normalised, cudnn_layers.norm, cudnn_layers.backward,
-        cudnn_layers.normalised_backward, cudnn_layers.applied, cudnn_layers.combined,
+        layers.statistics, layers.normalised, layers.norm, layers.backward,
+        layers.normalised_backward, layers.applied, layers.combined,
     )
 )  # fmt: skip
 
@@ -79,28 +79,28 @@ PATTERNS = (
             applies=lambda layer: True),
     Pattern("gradients", lambda o: (o.gradients(of_input=True), o.gradients(of_input=False)), None, lambda o: (),
             lambda x, y, w: (2 * (x + y + w), 0), applies=lambda layer: True),
-    Pattern("statistics", lambda o: pass_statistics(o.convolved(o.a)), made(cudnn_graphs.statistics),
+    Pattern("statistics", lambda o: pass_statistics(o.convolved(o.a)), made(graphs.statistics),
             lambda o: sums(o.y), lambda x, y, w: (x + 2 * y + w, x + y + w), applies=lambda layer: True),
-    Pattern("normalised", normalise_and_convolve, made(cudnn_graphs.normalised),
+    Pattern("normalised", normalise_and_convolve, made(graphs.normalised),
             lambda o: sums(o.y), lambda x, y, w: (3 * x + 2 * y + w, x + y + w)),
-    Pattern("wgrad", lambda o: o.gradients(of_input=False), made(cudnn_graphs.wgrad),
+    Pattern("wgrad", lambda o: o.gradients(of_input=False), made(graphs.wgrad),
             lambda o: (o.gradients(of_input=False),), lambda x, y, w: (x + y + w, x + y + w)),
-    Pattern("dgrad sums", backward, made(lambda graph, o: cudnn_graphs.dgrad(graph, o, sums=True)), masked,
+    Pattern("dgrad sums", backward, made(lambda graph, o: graphs.dgrad(graph, o, sums=True)), masked,
             lambda x, y, w: (8 * x + y + w, 5 * x + y + w),
             lambda graph, o: pass_applied(*graph.outputs, o.x, o.mean, o.rstd, o.gamma)),
-    Pattern("dgrad", backward, made(lambda graph, o: cudnn_graphs.dgrad(graph, o, sums=False)), masked,
+    Pattern("dgrad", backward, made(lambda graph, o: graphs.dgrad(graph, o, sums=False)), masked,
             lambda x, y, w: (8 * x + y + w, 7 * x + y + w),
             lambda graph, o: pass_sums(graph.outputs[0], o.x, o.mean, o.rstd, o.gamma)),
     Pattern("dgrad weights", backward, lambda handle, o, within: BackwardGraph(handle, o), weights,
             lambda x, y, w: (8 * x + y + w, 5 * x + y + w),
             lambda graph, o: pass_combined(graph.outputs[0], o.x, *graph.outputs[3:])),
-    Pattern("norm", lambda o: pass_norm(o.x, None), made(lambda graph, o: cudnn_graphs.norm(graph, o, add=False)),
-            lambda o: (cudnn_layers.norm(o.x, None),), lambda x, y, w: (3 * x, 3 * x)),
+    Pattern("norm", lambda o: pass_norm(o.x, None), made(lambda graph, o: graphs.norm(graph, o, add=False)),
+            lambda o: (layers.norm(o.x, None),), lambda x, y, w: (3 * x, 3 * x)),
     Pattern("norm backward", lambda o: pass_backward(o.da, o.a, o.x, o.mean, o.rstd, o.gamma),
-            made(cudnn_graphs.norm_backward),
-            lambda o: cudnn_layers.backward(o.da, o.a, o.x, o.mean, o.rstd, o.gamma),
+            made(graphs.norm_backward),
+            lambda o: layers.backward(o.da, o.a, o.x, o.mean, o.rstd, o.gamma),
             lambda x, y, w: (7 * x, 5 * x)),
-    Pattern("norm add", lambda o: pass_norm(o.y, o.dy), made(lambda graph, o: cudnn_graphs.norm(graph, o, add=True)),
-            lambda o: (cudnn_layers.norm(o.y, o.dy),), lambda x, y, w: (4 * y, 4 * y),
+    Pattern("norm add", lambda o: pass_norm(o.y, o.dy), made(lambda graph, o: graphs.norm(graph, o, add=True)),
+            lambda o: (layers.norm(o.y, o.dy),), lambda x, y, w: (4 * y, 4 * y),
             applies=lambda layer: layer.ends_block),
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """Do cuDNN's fusions of convolution, batch normalisation and ReLU beat today's step of ResNet-50, layer by layer?
 
     uv pip install nvidia-cudnn-frontend==1.18.0   # opens cuDNN's graph API; no dependency of the project
-    python benchmarks/steps/cudnn_fusions.py --commit COMMIT --csv fusions.csv    # some minutes on one GPU
-    python benchmarks/steps/cudnn_fusions.py --layers 3                           # those that move most bytes
+    python benchmarks/cudnn/fusions.py --commit COMMIT --csv fusions.csv    # some minutes on one GPU
+    python benchmarks/cudnn/fusions.py --layers 3                           # those that move most bytes
 
 `unfused` is what the compiled step does: PyTorch's convolution, and passes of the compiler's own kernels around it.
 
@@ -43,10 +43,10 @@ sys.path.insert(0, str(ROOT))
 import torch
 from torch import Tensor
 
-from benchmarks.steps import cudnn_graphs, cudnn_layers
-from benchmarks.steps.cudnn_layers import Layer, Operands
-from benchmarks.steps.cudnn_patterns import PATTERNS, Pattern
-from benchmarks.steps.cudnn_report import COLUMNS, Row, heading, printed
+from benchmarks.cudnn import graphs, layers
+from benchmarks.cudnn.layers import Layer, Operands
+from benchmarks.cudnn.patterns import PATTERNS, Pattern
+from benchmarks.cudnn.report import COLUMNS, Row, heading, printed
 from benchmarks.steps.device_kernels import release
 from trainers.ops.compiling import raise_recompile_limit
 
@@ -113,14 +113,14 @@ def measured(pattern: Pattern, layer: Layer, count: int, handle: Any, batch: int
                 operands = Operands(layer, batch, dtype)
             made = fused(pattern, row, operands, handle, within, calls)
             return replace(made, type=name, note="; ".join(refusals))
-        except cudnn_graphs.REFUSALS as refusal:
+        except graphs.REFUSALS as refusal:
             refusals.append(f"{name}: {' '.join(str(refusal).split())[-120:]}")
     return replace(row, note="; ".join(refusals))
 
 
 def measure(arguments: argparse.Namespace, handle: Any) -> Iterator[Row]:
     """Yield rows of the layers, those that move most bytes first, until the time is up."""
-    began, counts = time.monotonic(), cudnn_layers.layers()
+    began, counts = time.monotonic(), layers.layers()
     wanted = [pattern for pattern in PATTERNS if pattern.name in arguments.only.split(",")]
     ordered = sorted(counts, key=lambda layer: -counts[layer] * sum(layer.values(arguments.batch)))
     for layer in ordered[: arguments.layers]:
@@ -130,7 +130,7 @@ def measure(arguments: argparse.Namespace, handle: Any) -> Iterator[Row]:
         for pattern in [pattern for pattern in wanted if pattern.applies(layer)]:
             try:
                 yield measured(pattern, layer, counts[layer], handle, arguments.batch, arguments.calls)
-            except cudnn_graphs.REFUSALS as failure:
+            except graphs.REFUSALS as failure:
                 yield Row(str(layer), counts[layer], pattern.name, note=f"failed: {str(failure)[:200]}")
             release(torch.device("cuda"))
 
@@ -146,14 +146,14 @@ def main() -> None:
     parser.add_argument("--commit", default="unknown", help="commit that is measured")
     parser.add_argument("--csv", type=Path, default=Path("cudnn_fusions.csv"))
     arguments = parser.parse_args()
-    if not cudnn_graphs.installed():
+    if not graphs.installed():
         parser.error("this Python has no package `cudnn`: uv pip install nvidia-cudnn-frontend==1.18.0")
     if not torch.cuda.is_available():
         parser.error("no NVIDIA GPU is visible")
     torch.set_grad_enabled(False)
     torch.backends.cudnn.benchmark = not arguments.heuristics
     raise_recompile_limit(1000)
-    handle, versions = cudnn_graphs.opened()
+    handle, versions = graphs.opened()
     where = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "batch": arguments.batch}
     where |= versions | {"cudnn.benchmark": torch.backends.cudnn.benchmark, "commit": arguments.commit}
     print(", ".join(f"{key} {value}" for key, value in where.items()), flush=True)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.steps.cudnn_graphs import MOST_PLANS, channels_last
+from benchmarks.cudnn.graphs import MOST_PLANS, channels_last
 
 DESCRIPTORS = {
     "pointwise": 0, "convolution": 1, "engine config": 3, "heuristic": 4, "plan": 5, "dgrad": 12, "pointwise op": 13,
@@ -128,13 +128,13 @@ class BackwardGraph:
 
     def configurations(self) -> list[ctypes.c_void_p]:
         graph = self.backend.made("graph", (800, HANDLE, [self.handle]), (801, DESCRIPTOR, self.operations))
-        found: list[ctypes.c_void_p] = []
+        configurations: list[ctypes.c_void_p] = []
         for mode in MODES:
             heuristic = self.backend.made("heuristic", (201, DESCRIPTOR, [graph]), (200, HEURISTIC, [mode]))
             empty = [self.backend.empty("engine config") for _ in range(8)]
             count = self.backend.got(heuristic, 202, DESCRIPTOR, values_of(DESCRIPTOR, empty))
-            found += empty[:count]
-        return found
+            configurations += empty[:count]
+        return configurations
 
     def build(self, milliseconds: Callable[[Callable[[], object]], float]) -> None:
         """Take the fastest of the plans that cuDNN ranks first. Raises RuntimeError where there is no plan."""

@@ -1,0 +1,1 @@
+"""cuDNN's fused layers beside the compiled passes of ResNet-50's step."""
