@@ -28,7 +28,8 @@ FRAMEWORKS = {
     "paddle": ("paddle", ("paddlepaddle", "paddlepaddle-gpu")),
 }
 FOLDERS = {folder: name for name, (folder, _) in FRAMEWORKS.items()}
-OF_FRAMEWORK = re.compile(rf"(/\S*)/({'|'.join(FOLDERS)})/\S*\.so\S*$")
+# An environment may be named after a framework: /opt/torch/lib/python3.12/site-packages/numpy/core.so is not PyTorch's.
+OF_FRAMEWORK = re.compile(rf"(/\S*)/({'|'.join(FOLDERS)})/(?!\S*\b(?:site|dist)-packages/)\S*\.so\S*$")
 
 
 def mapped(maps: Path = MAPS) -> dict[str, str]:

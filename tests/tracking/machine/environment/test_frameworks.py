@@ -34,6 +34,15 @@ def test_it_is_what_a_process_has_mapped_with_the_version_of_its_package(tmp_pat
     assert libraries.framework_words(libraries.frameworks_of([1, 2, 3, 4], tmp_path)).startswith("jax 0.11.2 + pytorch")
 
 
+def test_an_environment_in_a_folder_named_after_a_framework_is_no_framework(tmp_path: Path) -> None:
+    folder = packages(tmp_path / "torch/.venv/lib/python3.12", jax="0.11.2", torch="2.11.0")
+    for pid, lines in {1: [OTHER, JAX], 2: [OTHER], 3: [TORCH]}.items():
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "maps").write_text("\n".join(line.format(folder) for line in lines) + "\n")
+    said = {pid: libraries.framework_words(libraries.frameworks_of([pid], tmp_path)) for pid in (1, 2, 3)}
+    assert said == {1: "jax 0.11.2", 2: "", 3: "pytorch 2.11.0"}
+
+
 def test_a_library_without_a_package_names_the_framework_alone() -> None:
     assert libraries.framework_words({"jax": "/no/such/folder"}) == "jax"
 
