@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("g++") is None, 
 
 RUN = ("compile=true", "max_epochs=1", "limit_train_batches=2", "tracking.offline=true")
 ON_CPU = ("--config-dir", str(ROOT / "tests/workloads/conf"), "model=compiling", "gpus=0")
-ON_GPU = ("model=ncf", "dataset=synthetic", "gpus=1")  # It has Triton kernels of our own.
+# It has Triton kernels of our own, which compute in 16 bits only (trainers/models/ncf/module.py).
+ON_GPU = ("model=ncf", "dataset=synthetic", "gpus=1", "precision=bf16")
 NEEDS_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 
 
