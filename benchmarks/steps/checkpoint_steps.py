@@ -12,7 +12,9 @@ On GPUs, where a copy on the device and a thread should hide it:
 
 Each seed is a run. Printed are means over runs, with standard errors, of medians of a run: a step without a checkpoint
 before it, the step after one ("behind"), their difference, the training's wait (`checkpoint_start` to
-`checkpoint_stop`, "held up"), and the time until the file is complete. The first two windows are left out.
+`checkpoint_stop`, "held up"), and the time until the file is complete. The first two windows are left out. A second
+table has the parts of the wait (`checkpoint_stop`) and of the writing (`checkpoint_saved`), from the journal; "device
+copy" is the time between the two ends of the copies on the GPU, idle time included.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tracking.measure.training import clock, throughput
-from tracking.record import journal, run_folder
+from tracking.record import Record, journal, run_folder
 
 COLUMNS = ("step (ms)", "step behind one (ms)", "longer by (ms)", "held up (ms)", "written in (s)")
 
@@ -40,13 +42,22 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     arguments, options = parser.parse_known_args()
     options = [*options, f"checkpoint_every_steps={arguments.every}"]
-    rows = [measured([*options, f"seed={seed}"]) for seed in range(1, arguments.seeds + 1)]
-    print(f"| n | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}")
+    runs = [measured([*options, f"seed={seed}"]) for seed in range(1, arguments.seeds + 1)]
+    show(COLUMNS, [row for row, _ in runs])
+    print()
+    names = list(runs[0][1])
+    show([name.removesuffix("_ms").replace("_", " ") + " (ms)" for name in names],
+         [[parts[name] for name in names] for _, parts in runs])  # fmt: skip
+
+
+def show(columns: Sequence[str], rows: Sequence[Sequence[float]]) -> None:
+    """Print a table with the means of the rows."""
+    print(f"| n | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
     print(f"| {len(rows)} | {' | '.join(mean(column) for column in zip(*rows, strict=True))} |")
 
 
-def measured(options: Sequence[str]) -> tuple[float, ...]:
-    """Values of a run, in the order of COLUMNS."""
+def measured(options: Sequence[str]) -> tuple[tuple[float, ...], dict[str, float]]:
+    """Values of a run, in the order of COLUMNS, and medians of the parts, in milliseconds."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(ROOT / "launch.py"), *options, "tracking.offline=true", f"runs_dir={folder}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -58,7 +69,15 @@ def measured(options: Sequence[str]) -> tuple[float, ...]:
     usual = statistics.median(ms for step, ms in times.items() if step not in behind)
     after = statistics.median(ms for step, ms in times.items() if step in behind)
     held_up = statistics.median(1e3 * (end - start) for start, end in clock.intervals(events, "checkpoint"))
-    return usual, after, after - usual, held_up, statistics.median(event.values["sec"] for event in saved)
+    row = usual, after, after - usual, held_up, statistics.median(event.values["sec"] for event in saved)
+    within = [event for event in events if event.key == "checkpoint_stop" and "step" in event.values]
+    return row, medians(within) | medians(saved)
+
+
+def medians(events: Sequence[Record]) -> dict[str, float]:
+    """Medians of the parts that all of the events have."""
+    names = [name for name in events[0].values if name.endswith("_ms")]
+    return {name: statistics.median(event.values[name] for event in events) for name in names}
 
 
 def steps(windows: Sequence[throughput.Window]) -> Iterator[tuple[int, float]]:

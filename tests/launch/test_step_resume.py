@@ -92,7 +92,10 @@ def test_only_the_steps_since_the_checkpoint_were_lost(pair: tuple[Launched, Lau
 def test_what_it_was_is_told(pair: tuple[Launched, Launched]) -> None:
     _, resumed = pair
     assert "step 18, in epoch 5 (" in " ".join(resumed.output.split())
-    said = json.dumps([record.values for record, _ in journal.read(resumed.folder / run_folder.JOURNAL)])
+    records = [record for record, _ in journal.read(resumed.folder / run_folder.JOURNAL)]
+    keys = ["checkpoints" if "checkpoints" in record.values else record.key for record in records]
+    assert keys.index("checkpoints") < keys.index("run_start"), "memory is allocated before the clock"
+    said = json.dumps([record.values for record in records])
     assert "resumed after step 18, in epoch 5, with step 19: no time to accuracy" in said
 
 

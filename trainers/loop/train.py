@@ -58,6 +58,10 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     off_the_clock = OffTheClock(config, run_dir, shard, log, module, data, best, test_loader, eval_loader is not None)
     saves = CheckpointCallback(run_dir, interval, shard, log, train_loader, lambda: off_the_clock.optimizer_bytes)
 
+    def prepare(trainer: pl.Trainer) -> None:
+        off_the_clock.prepare(trainer)
+        saves.make_room(module)
+
     def conclude(trainer: pl.Trainer) -> None:
         saves.finish()  # The result says how the last checkpoint ended.
         off_the_clock.conclude(trainer)
@@ -65,7 +69,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
         if config.profiled():  # By now the result is complete, so tracing cannot change a figure.
             profile_at_the_end(config, trainer, module, train_loader, shard.rank, log, run_dir)
 
-    hooks = (off_the_clock.prepare, conclude, best.evaluated if best else None)
+    hooks = (prepare, conclude, best.evaluated if best else None)
     callback = MeasuringCallback(config, shard.device, log, *hooks)
     trainer = make_trainer(config, strategy(config, shard, environment, log), plan, callback, eval_loader is not None)
     # A barebones Trainer refuses these callbacks in its constructor, so they are added afterwards.

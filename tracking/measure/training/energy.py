@@ -23,10 +23,13 @@ class EnergyMeter:
 
     def total(self, key: str) -> dict[str, float]:
         """Joules of all ranks in this and earlier attempts under `key`; {} if a rank has no counter. Collective."""
-        now = self._joules()
-        used = now - self._begin if now is not None and self._begin is not None else float("nan")
-        joules = self._ranks.total(used) + self.before
+        joules = self._ranks.total(self.of_rank()) + self.before
         return {} if math.isnan(joules) else {key: joules}
+
+    def of_rank(self) -> float:
+        """Joules of this rank in this attempt; NaN without a counter. Reading it takes some milliseconds."""
+        now = self._joules()
+        return now - self._begin if now is not None and self._begin is not None else math.nan
 
     def _joules(self) -> float | None:
         if self._device.type != "cuda":

@@ -55,7 +55,7 @@ class Meter:
         self._gradient = LastGradient(self._timer.mark)
         self._host = HostWatch()
         self._fetched: object = None  # the mark at which the next step's batch was ready, if known
-        self._energy = EnergyMeter(device, ranks)
+        self.counter = EnergyMeter(device, ranks)
         self._chunk: Chunk | None = None
         self._waiting: Chunk | None = None  # full; it is read once the next one is full
         self._read_samples = 0  # samples of the windows since the last `close`
@@ -70,12 +70,11 @@ class Meter:
         return self._chunk is not None
 
     def state_dict(self) -> dict[str, Any]:
-        """The state for a checkpoint, without the windows, which are in the journal. A collective call."""
-        joules = self._energy.total("joules").get("joules", math.nan)
+        """The state for a checkpoint, without windows, which the journal has, and this attempt's energy. Collective."""
         return {
             "step": self.step,
             "samples": self.samples + self.unread(),
-            "joules": joules,
+            "joules": self.counter.before,
             "energy": dict(self.energy),
             "stretch": self._stretch,
         }
@@ -90,7 +89,7 @@ class Meter:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.step, self.samples = state_dict["step"], state_dict["samples"]
-        self._energy.before, self.energy = state_dict["joules"], state_dict["energy"]
+        self.counter.before, self.energy = state_dict["joules"], state_dict["energy"]
         self._num_cold = throughput.NUM_COLD
         self._stretch = tuple(state_dict.get("stretch", self._stretch))
 
@@ -98,12 +97,12 @@ class Meter:
         """Start the clock, on all ranks at once."""
         self.ranks.wait()
         self.event("init_stop")
-        self._energy.start()
+        self.counter.start()
         self.event("run_start", **metadata)
 
     def note_energy(self, key: str) -> None:
         """Keep the energy of all ranks since the start under `key`. A collective call."""
-        self.energy |= self._energy.total(key)
+        self.energy |= self.counter.total(key)
 
     def open(self, after_evaluation: bool = False) -> None:
         """Start timing the steps of an epoch, or of its rest after an evaluation or a resume."""

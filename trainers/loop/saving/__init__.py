@@ -4,9 +4,12 @@ A thread writes a checkpoint that is due after a step, so that training hardly w
 of trained models are complete or absent.
 """
 
-from trainers.loop.saving.background import num_bytes
-from trainers.loop.saving.checkpoint import CheckpointCallback, Interval, interval_of
+from trainers.loop.saving.checkpoint import CheckpointCallback
+from trainers.loop.saving.copies import ALIGNMENT, num_bytes
+from trainers.loop.saving.interval import Interval, interval_of
 from trainers.loop.saving.stopping import SavedAndEnded
 from trainers.loop.saving.whole_files import WholeFiles
 
-__all__ = ["CheckpointCallback", "Interval", "SavedAndEnded", "WholeFiles", "interval_of", "num_bytes"]
+__all__ = [
+    "ALIGNMENT", "CheckpointCallback", "Interval", "SavedAndEnded", "WholeFiles", "interval_of", "num_bytes",
+]  # fmt: skip

@@ -8,7 +8,6 @@ logged in the epoch so far. The order of the samples follows from seed, epoch an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,12 @@ import torch
 import torch.distributed as dist
 from pytorch_lightning.callbacks import Checkpoint
 
-from conf.schema import ConfigError, RunConfig
 from tracking.measure.training import MeasuringCallback, epochs_trained
 from tracking.record import Journal, checkpoints
 from trainers.data.loading.position import Positionable
-from trainers.loop.saving.background import Job, Writer, has_room, in_words, num_bytes
+from trainers.loop.saving.background import Job, Stopwatch, Writer, in_words
+from trainers.loop.saving.copies import ALIGNMENT, has_room, num_bytes
+from trainers.loop.saving.interval import Interval
 from trainers.loop.saving.meeting import Meeting
 from trainers.loop.saving.random_states import random_states, set_random_states
 from trainers.loop.saving.stopping import SavedAndEnded, Stopping
@@ -29,50 +29,12 @@ from trainers.ops.sharding import sharded
 from trainers.workload import Loader, Shard
 
 
-@dataclass(frozen=True)
-class Interval:
-    """Interval between checkpoints, in epochs, in steps, or both; falsy if neither is set."""
-
-    epochs: int | None = None
-    steps: int | None = None
-
-    def __bool__(self) -> bool:
-        return self != Interval()
-
-    def check(self, max_epochs: int, num_steps: int, loader: Loader) -> None:
-        """Raise ConfigError if the run ends before its first checkpoint, or the loader cannot begin within an epoch."""
-        if self.epochs is not None and self.epochs >= max_epochs:
-            raise ConfigError(
-                f"checkpoint_every_epochs={self.epochs}: the run has only {max_epochs} epochs, and none is saved after"
-                " the last one. Next: give a smaller number, or leave it out"
-            )
-        if self.steps is None:
-            return
-        if self.steps >= num_steps:
-            raise ConfigError(
-                f"checkpoint_every_steps={self.steps}: the run has only {num_steps:,} steps, and none is saved after"
-                " the last one. Next: give a smaller number, or leave it out"
-            )
-        if not isinstance(loader, Positionable):
-            raise ConfigError(
-                f"checkpoint_every_steps={self.steps}: the training's loader ({type(loader).__name__}) cannot begin"
-                " within an epoch. Next: give checkpoint_every_epochs instead, or give the loader a method"
-                " begin_behind(num_batches) that skips these batches"
-            )
-
-
-def interval_of(config: RunConfig, max_epochs: int, num_steps: int, loader: Loader) -> Interval:
-    """Return the interval that the options set. Raises ConfigError for one that the run cannot keep."""
-    interval = Interval(config.checkpoint_every_epochs, config.checkpoint_every_steps)
-    interval.check(max_epochs, num_steps, loader)
-    return interval
-
-
 class CheckpointCallback(Checkpoint):
     """Saves checkpoints at its interval, except after the last epoch, and resumes from one that is loaded.
 
     Lightning calls a Checkpoint after all other callbacks at the end of an epoch. Checkpoints after steps are written
-    in the background, from copies as large as the weights and `optimizer_bytes` together.
+    in the background, from copies as large as the weights and `optimizer_bytes` together. Call `make_room` before the
+    clock starts.
     """
 
     def __init__(
@@ -84,8 +46,9 @@ class CheckpointCallback(Checkpoint):
         self._writer: Writer | None = None
         self._stopping = Stopping(run_dir)
         self._in_background = True
-        self._copy_bytes = 0
+        self._copy_bytes: int | None = None
         self._meeting: Meeting | None = None
+        self._joules = 0.0  # energy of all processes in the attempt that saved the loaded checkpoint
         self._loaded: dict[str, Any] = {}  # this process's state in a checkpoint that was loaded
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -106,13 +69,14 @@ class CheckpointCallback(Checkpoint):
                     buffer.copy_(self._loaded["buffers"][name])
         if measuring := measuring_callback(trainer):
             measuring.logged.go_on(self._loaded.get("logged", ()))
+            measuring.meter.counter.before += self._joules
             if self._shard.rank == 0:
                 measuring.meter.asks_to_stop = self._stopping.asked
         self._loaded = {}
         if not isinstance(self._loader, Positionable):
             return
-        if self._interval.steps is not None:
-            self._note_memory(pl_module)
+        if self._copy_bytes is None:
+            self.make_room(pl_module)
         advanced = loop.on_advance_end
 
         def advance_and_save(fetcher: Any) -> None:  # Called after a step and the evaluation that follows it.
@@ -121,10 +85,16 @@ class CheckpointCallback(Checkpoint):
 
         loop.on_advance_end = advance_and_save  # type: ignore[method-assign, assignment]
 
-    def _note_memory(self, module: pl.LightningModule) -> None:
-        """Decide on all processes alike whether copies fit, and journal their size."""
+    def make_room(self, module: pl.LightningModule) -> None:
+        """Decide on all processes alike whether copies fit, journal their size and allocate them.
+
+        A collective call, once the warm-up has shown the size of the optimizer's state.
+        """
+        if self._interval.steps is None or not isinstance(self._loader, Positionable):
+            return
+        assert self._writer is not None
         weights = module.state_dict()
-        self._copy_bytes = num_bytes(weights) + self._optimizer_bytes()
+        self._copy_bytes = num_bytes(weights, ALIGNMENT) + self._optimizer_bytes()
         if any(map(sharded.is_sharded, weights.values())):
             self._note_background(False, "are assembled from the shards of all processes")
             return
@@ -132,12 +102,15 @@ class CheckpointCallback(Checkpoint):
         if self._shard.world_size > 1:
             dist.all_reduce(room, dist.ReduceOp.MIN)
         self._note_background(bool(room))
+        if room:
+            buffers = {name: value for name, value in module.named_buffers() if name in weights}
+            self._writer.make_room(num_bytes(buffers, ALIGNMENT) if self._shard.rank else self._copy_bytes)
 
     def _note_background(self, in_background: bool, why: str = "do not fit") -> None:
         self._in_background = in_background
         if self._journal is None:
             return
-        size = f"{self._copy_bytes / 1e6:,.0f} MB"
+        size = f"{(self._copy_bytes or 0) / 1e6:,.0f} MB"
         where = "of the GPU's memory and as much of the host's" if self._on_gpu() else "of memory"
         words = f"beside the training, in {size} more {where}"
         if not in_background:
@@ -185,15 +158,20 @@ class CheckpointCallback(Checkpoint):
             place = {"epoch_num": epochs_trained(trainer), "step": step}
             self._end_steps(trainer)
         self._event("checkpoint_start", **place)
+        watch = Stopwatch()
         self._writer.wait()
         self._note_written()
+        watch.ended("wait")
         job = self._job(trainer, module, step)
+        watch.ended("collect")
         in_background = self._in_background and step > 0 and not stop_requested
         if self._writer.write(job, in_background) != in_background:
             self._note_background(False, "failed")
+        watch.ended("copy" if job.in_background else "write")
         if not step:
             self._note_written()
-        self._event("checkpoint_stop", **place, **({"error": job.error} if job.error and not step else {}))
+        failed = {"error": job.error} if job.error and not step else {}
+        self._event("checkpoint_stop", **place, **watch.parts, **failed)
         if stop_requested:
             self._note_written()
             raise SavedAndEnded
@@ -216,7 +194,10 @@ class CheckpointCallback(Checkpoint):
             self._meeting.gathered(failure)
         if failure:
             return Job(path, step, {}, {}, error=failure)
-        late = {"logged": measuring.logged.of_checkpoint()} if measuring else {}
+        late: dict[str, Any] = {}
+        if measuring:
+            # Reading the counter of energy takes some milliseconds.
+            late = {"logged": measuring.logged.of_checkpoint(), "joules": measuring.meter.counter.of_rank}
         return Job(path, step, content if self._shard.rank == 0 else {}, rank_state, late)
 
     def _end_steps(self, trainer: pl.Trainer) -> None:
@@ -232,11 +213,9 @@ class CheckpointCallback(Checkpoint):
     def _note_written(self) -> None:
         assert self._writer is not None
         for job in self._writer.written():
-            if not job.error and self._journal is not None:
-                checkpoints.prune(self._run_dir)
             if job.step:  # After an epoch, the training has waited for the file, and checkpoint_stop says how it ended.
                 failed = {"error": job.error} if job.error else {}
-                self._event("checkpoint_saved", step=job.step, sec=job.sec, **failed)
+                self._event("checkpoint_saved", step=job.step, sec=job.sec, **job.parts, **failed)
 
     def finish(self) -> None:
         """Wait for the last file and journal how it ended; to be called when the training has stopped."""
@@ -249,6 +228,7 @@ class CheckpointCallback(Checkpoint):
             self._journal.event(key, **values)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._joules = sum(state_dict.get("joules", ()))
         # Random states and buffers belong to one process each; another number of processes cannot continue them.
         if all(len(by_rank) == self._shard.world_size for by_rank in state_dict.values()):
             self._loaded = {key: by_rank[self._shard.rank] for key, by_rank in state_dict.items()}

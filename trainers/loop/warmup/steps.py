@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from conf.schema import ConfigError
-from trainers.loop.saving import num_bytes
+from trainers.loop.saving import ALIGNMENT, num_bytes
 from trainers.ops.sharding import sharded
 from trainers.workload import Batch, TrialModule
 
@@ -29,7 +29,7 @@ def warm_up(
     evaluate: bool = True,
     targets: Collection[str] = (),
 ) -> int:
-    """Run training and evaluation steps on generated batches; return the bytes of the optimizer's state.
+    """Run training and evaluation steps on generated batches; return the bytes of a copy of the optimizer's state.
 
     The steps take the same path as real ones. Parameters, buffers, optimizer, loss scaler, gradients, random states and
     modes are restored afterwards. Raises ConfigError for a target whose metric the module does not return.
@@ -41,7 +41,7 @@ def warm_up(
             for _ in range(NUM_STEPS):
                 # The training loop makes the same call, which includes precision, gradient exchange and scaler.
                 trainer.strategy.optimizer_step(optimizer, step)
-        kept = num_bytes(optimizer.state_dict())
+        kept = num_bytes(optimizer.state_dict(), ALIGNMENT)
         if not evaluate:
             return kept
         with evaluating(module), torch.no_grad():

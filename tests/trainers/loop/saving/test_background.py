@@ -14,9 +14,11 @@ import torch.distributed as dist
 
 from tests.trainers import processes
 from tests.trainers.processes import ALONE, CPU
-from trainers.loop.saving import background, checkpoint
-from trainers.loop.saving.background import Job, Writer, copied, has_room, on_host
-from trainers.loop.saving.checkpoint import CheckpointCallback, Interval
+from trainers.loop.saving import background, checkpoint, copies
+from trainers.loop.saving.background import Job, Writer
+from trainers.loop.saving.checkpoint import CheckpointCallback
+from trainers.loop.saving.copies import copied, has_room, on_host
+from trainers.loop.saving.interval import Interval
 from trainers.workload import Shard
 
 GIB = 2**30
@@ -30,7 +32,7 @@ def job(path: Path, step: int = 1) -> Job:
 @pytest.mark.parametrize(("gib", "fits"), [(4, True), (7, False)])
 def test_the_memory_of_a_steps_activations_is_no_room(monkeypatch: pytest.MonkeyPatch, gib: int, fits: bool) -> None:
     """5 GiB are free and 1 GiB of the pool was never used: 20 GiB of it are only free between steps."""
-    monkeypatch.setattr(background, "available_bytes", lambda: 1000 * GIB)
+    monkeypatch.setattr(copies, "available_bytes", lambda: 1000 * GIB)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (5 * GIB, 80 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 31 * GIB)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 10 * GIB)

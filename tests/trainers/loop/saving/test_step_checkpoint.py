@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,12 +21,15 @@ from conf.evaluation import Intervals
 from conf.schema import ConfigError, RunConfig
 from tests.trainers.processes import CPU
 from tracking.measure.training import MeasuringCallback, planned
+from tracking.measure.training.energy import EnergyMeter
 from tracking.record import Journal, attempts, checkpoints, documents, journal
 from trainers.data.digits import digits
 from trainers.loop import evaluation_times
-from trainers.loop.saving import background
-from trainers.loop.saving.background import Job, Writer, copied, has_room, num_bytes, on_host
-from trainers.loop.saving.checkpoint import CheckpointCallback, Interval
+from trainers.loop.saving import copies
+from trainers.loop.saving.background import Job, Writer
+from trainers.loop.saving.checkpoint import CheckpointCallback
+from trainers.loop.saving.copies import copied, has_room, num_bytes, on_host
+from trainers.loop.saving.interval import Interval
 from trainers.workload import Shard, TrialModule
 
 pytestmark = [
@@ -234,6 +238,31 @@ def test_two_are_kept_and_each_is_said_to_be_written(tmp_path: Path) -> None:
     assert words.startswith("beside the training, in 0 MB more of memory")
 
 
+def test_the_parts_of_the_wait_and_of_the_writing_are_told(tmp_path: Path) -> None:
+    run = trained(tmp_path, max_epochs=1)
+    for key, parts in {"checkpoint_stop": ("wait", "collect", "copy"), "checkpoint_saved": ("to_host", "file")}.items():
+        told = [event.values for event in run.events if event.key == key]
+        assert len(told) == 2
+        assert all(values[f"{part}_ms"] >= 0 for values in told for part in parts)
+
+
+def test_the_energy_is_read_by_the_thread_and_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML's counter takes milliseconds to read."""
+    read: list[tuple[str, float]] = []
+
+    def of_rank(counter: EnergyMeter) -> float:
+        read.append((threading.current_thread().name, counter.before))
+        return 5.0
+
+    monkeypatch.setattr(EnergyMeter, "of_rank", of_rank)
+    trained(tmp_path, stop=5)
+    assert [name for name, _ in read] == ["checkpoint", "checkpoint"]
+    newest = checkpoints.newest(tmp_path)
+    assert newest is not None
+    trained(tmp_path, checkpoint=newest.path, max_epochs=1)
+    assert [before for _, before in read] == [0.0, 0.0, 5.0], "the last reading is that of the whole run"
+
+
 def test_without_room_it_is_written_at_once_and_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainers.loop.saving.checkpoint.has_room", lambda size, device: False)
     _, rest = goes_on_as_if_nothing(tmp_path, 9)
@@ -284,7 +313,7 @@ def test_copies_share_no_memory_and_their_size_is_known() -> None:
     assert num_bytes(value) == 3 * 4 + 2 * 8
     assert has_room(1, CPU)
     assert not has_room(2**60, CPU)
-    assert background.ROOM < 1
+    assert copies.ROOM < 1
 
 
 @pytest.mark.parametrize(
