@@ -59,6 +59,7 @@ def kernel_answer(store: Runs, runs: Sequence[Run]) -> Answer:
         "runs": [{"id": run.id, "name": run.name} for run in runs],
         "sentence": difference.sentence(),
         "steps": [{"step_ms": step, "busy_ms": busy} for step, busy in difference.steps],
+        "per_step": list(difference.marked),  # False: step_ms, ms and calls are of the whole trace
         "kernels": rows(difference.rows),
         "classes": rows(difference.classes),
         "gaps": [{"host": row.name, "phase": row.kind, **row.values} for row in difference.gaps],

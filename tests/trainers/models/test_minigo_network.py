@@ -32,6 +32,10 @@ def test_the_network_has_the_references_size_and_its_flops_are_those_that_pytorc
     assert outputs.values.shape == (2,)
 
 
+def test_flops_of_the_training_are_not_divided_by_a_time_that_holds_self_play() -> None:
+    assert minigo().flops_per_sample() == 0
+
+
 def test_an_evaluator_is_its_network_without_batch_normalisation_and_takes_another_ones_weights_in_place() -> None:
     first, second, planes = net(0).eval(), net(1).eval(), torch.rand(5, 17, 3, 3)
     evaluator = Evaluator(first)

@@ -83,7 +83,11 @@ def _training_parts(
 ) -> dict[str, float]:
     start_figures = start_times.summarize(history)
     compiling = start_figures.get(quantities.TIME_COMPILE_SEC, 0.0)
-    training = sum(end - begin for begin, end in spans.training(history))
+    evaluation, checkpoint = (spans.total(clock.intervals(history, name)) for name in ("eval", "checkpoint"))
+    stop = next(event for event in reversed(history) if event.key == "run_stop")
+    training = spans.total(spans.training(history))
+    if clock.first(history, "epoch_start") is None:  # a program that says when it evaluates, but not when epochs begin
+        training = sum(end - begin for begin, end in clock.intervals(history, "run")) - evaluation - checkpoint
     # The first step of a generation waits for its positions: that is self-play. The gate follows the last step.
     phases = _phases(history)
     waited = min(training, max(0.0, _waited(history) - phases.get("selfplay", 0.0)))
@@ -91,15 +95,14 @@ def _training_parts(
     if events[begin_place].key == attempts.RESUME:  # an attempt ended before its training began
         begin_place = max(0, begin_place - 1)
     trained, kept = attempts.trained_sec(events), attempts.trained_sec(history)
-    stop = next(event for event in reversed(history) if event.key == "run_stop")
     return {
         "start": start_figures.get(quantities.TIME_INIT_SEC, 0.0) - compiling,
         "compile": compiling,
         "data": waited,
         **phases,
         TRAIN: max(0.0, training - waited - sum(phases.values())),
-        "evaluation": spans.total(clock.intervals(history, "eval")),
-        "checkpoint": spans.total(clock.intervals(history, "checkpoint")),
+        "evaluation": evaluation,
+        "checkpoint": checkpoint,
         "lost": trained - kept + elapsed[-1] - elapsed[begin_place] - trained,
         "end": (ended_ms - stop.time_ms) / 1e3,
     }

@@ -94,6 +94,8 @@ def test_times_of_a_trace_without_steps_are_not_called_those_of_a_step(
         assert "B: ms a step" not in output
         profile = kernels.read((pair[1] / kernels.PROFILE).read_text())
         assert profile.words().endswith("of the trace")
+        _, output = asked(capsys, *pair, json_too=True)
+        assert json.loads(output[: output.rindex("}") + 1])["per_step"] == [True, False]
 
 
 def test_it_is_shown_in_tables(

@@ -63,6 +63,14 @@ def test_self_play_is_no_wait_for_data_and_an_epoch_that_is_played_again_counts_
     assert (parts["selfplay"], parts["gate"]) == pytest.approx((2.5, 4.0))
 
 
+def test_a_program_whose_epochs_have_no_starts_trains_from_its_start_to_its_end() -> None:
+    said = [event(12, "init_start", since_command_sec=2.0), event(23, "run_start"), event(40, "eval_accuracy"),
+            event(63, "run_stop"), event(67, "profile_stop")]  # fmt: skip
+    parts = goodput.seconds(said, 1_000_000, 1_067_000, finished=True)
+    assert (parts["train"], parts["idle"], parts["evaluation"]) == pytest.approx((40, 0, 0))
+    assert goodput.words(parts).startswith("60 % of 67.0 s trained; ")
+
+
 def test_an_interruption_loses_what_is_done_again_and_the_time_between() -> None:
     first = [record for record in RUN if record.clock_sec < 55]
     again = [
