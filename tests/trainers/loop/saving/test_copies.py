@@ -15,7 +15,7 @@ import torch
 from tests.trainers.processes import ALONE, CPU
 from trainers.loop.saving import copies
 from trainers.loop.saving.background import Job, Writer
-from trainers.loop.saving.copies import ALIGNMENT, DeviceCopies, num_bytes
+from trainers.loop.saving.copies import ALIGNMENT, DeviceCopies, num_bytes, with_tensors
 
 
 class Counted:
@@ -64,6 +64,17 @@ def test_memory_is_allocated_once_and_holds_the_newest_values(monkeypatch: pytes
     assert host["images"].is_contiguous(memory_format=torch.channels_last)
     assert host["images"].untyped_storage().nbytes() == host["images"].nbytes, "torch.save writes whole storages"
     assert host["images"].data_ptr() != taken["images"].data_ptr()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_copies_of_a_gpu_come_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "PIECE_BYTES", 300)
+    kept = DeviceCopies(torch.device("cuda", 0))
+    for fill in (1.0, 2.0):
+        taken = kept.of(with_tensors(state(fill), lambda tensor: tensor.cuda(), deep=False))
+        assert taken["images"].is_cuda
+        assert same(kept.on_host(taken), state(fill))
 
 
 def test_a_state_that_grows_or_changes_its_shapes_is_held_too() -> None:
