@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,6 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     off_the_clock = OffTheClock(config, run_dir, shard, log, module, data, best, test_loader, eval_loader is not None)
     saves = CheckpointCallback(run_dir, interval, shard, log, train_loader, lambda: off_the_clock.optimizer_bytes)
 
-    def prepare(trainer: pl.Trainer) -> None:
-        off_the_clock.prepare(trainer)
-        saves.make_room(module)
-
     def conclude(trainer: pl.Trainer) -> None:
         saves.finish()  # The result says how the last checkpoint ended.
         off_the_clock.conclude(trainer)
@@ -69,7 +66,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
         if config.profiled():  # By now the result is complete, so tracing cannot change a figure.
             profile_at_the_end(config, trainer, module, train_loader, shard.rank, log, run_dir)
 
-    hooks = (prepare, conclude, best.evaluated if best else None)
+    hooks = (partial(prepare, off_the_clock, saves), conclude, best.evaluated if best else None)
     callback = MeasuringCallback(config, shard.device, log, *hooks)
     trainer = make_trainer(config, strategy(config, shard, environment, log), plan, callback, eval_loader is not None)
     # A barebones Trainer refuses these callbacks in its constructor, so they are added afterwards.
@@ -82,6 +79,12 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
         checkpoints.remove(run_dir)
         keep_model(config, run_dir, log, module, data, best, environment, weights)
     dist.destroy_process_group()
+
+
+def prepare(off_the_clock: OffTheClock, saves: CheckpointCallback, trainer: pl.Trainer) -> None:
+    """Do what comes before the clock."""
+    off_the_clock.prepare(trainer)
+    saves.make_room(off_the_clock.module)
 
 
 def join_and_log(config: RunConfig, run_dir: Path) -> tuple[Shard, Journal | None]:

@@ -110,11 +110,11 @@ class DeviceCopies:
         return with_tensors(value, lambda tensor: hosts.get(id(tensor), tensor).to("cpu"), deep=False)
 
 
-def same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether a copy of `other` looks like `one`."""
-    if (one.shape, one.dtype) != (other.shape, other.dtype):
+def same_layout(placed: torch.Tensor, tensor: torch.Tensor) -> bool:
+    """Return whether a copy of `tensor` looks like `placed`."""
+    if (placed.shape, placed.dtype) != (tensor.shape, tensor.dtype):
         return False
-    return one.stride() == other.stride() or one.stride() == torch.empty_like(other, device="meta").stride()
+    return placed.stride() == tensor.stride() or placed.stride() == torch.empty_like(tensor, device="meta").stride()
 
 
 def with_tensors(value: Any, change: Callable[[torch.Tensor], Any], deep: bool = True) -> Any:

@@ -37,12 +37,9 @@ def state(fill: float) -> dict[str, Any]:
     return {"images": images, "half": [half, torch.tensor(5)], "cut": torch.arange(12.0)[::2], "none": torch.ones(0)}
 
 
-def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    pairs = [
-        (one["images"], other["images"]),
-        (one["cut"], other["cut"]),
-        *zip(one["half"], other["half"], strict=True),
-    ]
+def same(copy: dict[str, Any], original: dict[str, Any]) -> bool:
+    pairs = [(copy[name], original[name]) for name in ("images", "cut")]
+    pairs += zip(copy["half"], original["half"], strict=True)
     return all(torch.equal(a, b) and a.dtype == b.dtype for a, b in pairs)
 
 
