@@ -1,4 +1,4 @@
-"""Makes untrusted texts, such as a run's tags, safe to show in a terminal, in Markdown and in CSV."""
+"""Makes paths short, and untrusted texts, such as a run's tags, safe to show in a terminal, in Markdown and in CSV."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from tracking.base.secrets import redact
 
@@ -14,6 +15,12 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2
 # The same, with \t and \n, and lone surrogates, which cannot be encoded.
 CONTROL = re.compile(rf"{CONTROLS.pattern}|[\t\n\ud800-\udfff]")
 MARKUP = re.compile(r"[\\`~\[|]")  # fences, links, pictures, ends of cells; emphasis is harmless
+
+
+def path_to_type(path: Path) -> str:
+    """A path as a user types it: relative within the current folder, else absolute."""
+    absolute, here = path.absolute(), Path.cwd()
+    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
 
 
 def breaks_a_line(text: str) -> str:

@@ -18,7 +18,7 @@ from tracking.__main__ import main
 from tracking.analysis.audit import audit_folder
 from tracking.analysis.results.table import Table
 from tracking.base.console import make_console
-from tracking.base.safe_text import in_csv, in_markdown, visible
+from tracking.base.safe_text import in_csv, in_markdown, path_to_type, visible
 from tracking.cli import sync
 from tracking.jobs.follow import Outcome
 from tracking.record import Failure, run_folder
@@ -159,3 +159,10 @@ def test_what_a_run_says_is_harmless_in_every_command(tmp_path: Path, capsys: py
     for picture in pictures:
         text = text.replace(picture, "")
     assert not active(without_folds(text))
+
+
+def test_a_path_outside_the_current_folder_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert path_to_type(tmp_path / "here" / "runs" / "a") == "runs/a"
+    assert path_to_type(tmp_path / "elsewhere" / "a") == f"{tmp_path}/elsewhere/a"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ from rich.table import Table
 
 from conf.target import text
 from tracking.base import quantities
+from tracking.base.safe_text import path_to_type
 from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
 from tracking.measure import kernels
 from tracking.measure.bottleneck import goodput, possible
@@ -32,13 +32,13 @@ def run_table(name: str, folder: Path, result: Result) -> Table:
     if words:
         table.add_row("its last words", "\n".join(words[-LAST_LINES:]))
     if result.failure is not None and (folder / run_folder.WORKER_LOG).exists():
-        table.add_row("its output", os.path.relpath(folder / run_folder.WORKER_LOG))
+        table.add_row("its output", path_to_type(folder / run_folder.WORKER_LOG))
     with suppress(OSError, ValueError, LookupError, TypeError, ArithmeticError):  # absent or damaged
         table.add_row("kernels", kernels.read(files.read_text(folder / kernels.PROFILE)).words())
     for label, file in (("weights", run_folder.MODEL), ("", kernels.KERNELS)):
         if (folder / file).exists():
-            table.add_row(label, os.path.relpath(folder / file))
-    table.add_row("run folder", os.path.relpath(folder))
+            table.add_row(label, path_to_type(folder / file))
+    table.add_row("run folder", path_to_type(folder))
     return table
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shlex
 import shutil
 import sys
@@ -19,6 +18,7 @@ from conf.launch_options import TrackingConfig
 from conf.schema import ConfigError, RunConfig
 from tracking.base import quantities
 from tracking.base.installation import CODE, PREFIX, TRACKING
+from tracking.base.safe_text import path_to_type
 from tracking.base.secrets import strip_credentials
 from tracking.jobs.follow import unfinished
 from tracking.jobs.follow.mirror_thread import MirrorThread
@@ -186,12 +186,12 @@ class Uploads:
     def print_report(self, folder: Path, config: RunConfig) -> None:
         """Print the path of the sweep's report, and the command that makes it again."""
         if (folder / "report.html").exists():
-            self._console.print(f"report: {os.path.relpath(folder / 'report.html')}", soft_wrap=True)
+            self._console.print(f"report: {path_to_type(folder / 'report.html')}", soft_wrap=True)
         words = [f"report {folder.name}"]
         words += [f"--by {','.join(config.study.by)}"] if config.study.by else []
         words += [f"--reference {','.join(config.study.reference)}"] if config.study.reference else []
         if self._config.offline:
-            words += ["--from-folders", f"--runs-dir {os.path.relpath(folder.parent)}"]
+            words += ["--from-folders", f"--runs-dir {path_to_type(folder.parent)}"]
         elif config.tracking.uri:
             words.append(f"--uri {shlex.quote(self.uri)}")
         self._console.print(f"report again: {tracking_command()} {' '.join(words)}", soft_wrap=True)
@@ -213,7 +213,7 @@ def _time_to_accuracy_sec(folder: Path) -> float:
 
 
 def sync_command(folders: Sequence[Path]) -> str:
-    return f"{tracking_command()} sync {' '.join(map(os.path.relpath, folders))}"
+    return f"{tracking_command()} sync {' '.join(map(path_to_type, folders))}"
 
 
 def tracking_command() -> str:

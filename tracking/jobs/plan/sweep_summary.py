@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -16,7 +15,7 @@ from tracking.analysis.compare import Estimate, Setting, censoring, estimate
 from tracking.analysis.results import UNCOUNTED_TAG, Run, words
 from tracking.base import quantities
 from tracking.base.quantities import Quantity
-from tracking.base.safe_text import in_csv, in_markdown
+from tracking.base.safe_text import in_csv, in_markdown, path_to_type
 from tracking.jobs.plan.job import Job
 from tracking.jobs.plan.run_setup import IN_RUN_NAME
 from tracking.record import Result, documents, failures, headline, journal, run_folder
@@ -197,7 +196,7 @@ def outcome(job: Job) -> str:
         return words
     last = failures.last_line(job.folder)
     printed = f"; it last printed: {last}" if last and last not in words else ""
-    return f"{words}{printed}; see {os.path.relpath(job.folder / run_folder.WORKER_LOG)}"
+    return f"{words}{printed}; see {path_to_type(job.folder / run_folder.WORKER_LOG)}"
 
 
 def uncounted(job: Job) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from pathlib import Path
 
+from tracking.base.safe_text import path_to_type
 from tracking.jobs.follow import tracking_command
 from tracking.jobs.node import Interrupted, signals
 
@@ -27,4 +27,4 @@ def wants_cancel(error: Interrupted) -> bool:
 
 
 def follow_command(folder: Path) -> str:
-    return f"{tracking_command()} follow {os.path.relpath(folder)}"
+    return f"{tracking_command()} follow {path_to_type(folder)}"

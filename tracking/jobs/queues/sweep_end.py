@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from rich.console import Console
 from tracking.base.console import Drawing
 from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH
+from tracking.base.safe_text import path_to_type
 from tracking.jobs.follow import price_words, result_table, search_price
 from tracking.jobs.plan import Job, sweep, sweep_cost, sweep_report, sweep_summary, sweep_waste
 from tracking.jobs.search import SearchJobs
@@ -42,7 +42,7 @@ def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: P
             _say_how_far_off(console, folder, len(jobs))
     if words := goodput.words(goodput.together(goodput.job_parts(folder))):
         console.print(f"goodput of all jobs: {words}", soft_wrap=True)
-    console.print(f"sweep folder: {os.path.relpath(folder)}", soft_wrap=True)
+    console.print(f"sweep folder: {path_to_type(folder)}", soft_wrap=True)
     if (usd := sweep_cost.spent_usd(folder)) is not None:
         console.print(f"cost of the sweep: {usd:,.2f} USD, each job from its start to its end")
     with Drawing(console, "what was spent in vain is not known"):
@@ -60,7 +60,7 @@ def finish_run(console: Console, job: Job, folder: Path) -> None:
         console.print(result_table.run_table(job.name, folder, job.result))
         _say_how_far_off(console, folder)
     if job.result.failure and checkpoints.in_folder(folder):
-        console.print(f"continue it with: {LAUNCH} resume={os.path.relpath(folder)}", soft_wrap=True)
+        console.print(f"continue it with: {LAUNCH} resume={path_to_type(folder)}", soft_wrap=True)
 
 
 def _say_how_far_off(console: Console, folder: Path, num_jobs: int = 1) -> None:
