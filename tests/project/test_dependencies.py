@@ -22,7 +22,7 @@ READ = {"scikit-learn"}  # A file of its is read, and it is not imported, becaus
 BROUGHT = {"triton": "torch"}  # Its version is the one that this PyTorch was made with, on machines that have it.
 WITH_MLFLOW = {"click", "cryptography", "packaging"}  # The tests of a server import these parts of one.
 # NVIDIA DALI's module, and the engines that Go's rules are timed beside; the benchmarks say how they are installed.
-APART = {"nvidia", "jax", "pgx", "pyspiel", "traceml_ai"}
+APART = {"cudnn", "nvidia", "jax", "pgx", "pyspiel", "traceml_ai"}
 # Of docs/examples: what the stack jax.yaml declares, and files beside the examples.
 OF_EXAMPLES = {"flax", "optax", "images", "my_workload"}
 OF_USERS = {"keras", "transformers"}  # A callback for one of them is imported by who has it.
