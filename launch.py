@@ -17,12 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import hydra
+from tracking.base.installation import LAUNCH, refuse_python
+
+try:
+    import hydra
+except ModuleNotFoundError as error:
+    refuse_python(error, "launch.py")
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser import overrides_parser, overrides_visitor
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, RangeSweep, Transformer
 from hydra.errors import HydraException
 from hydra.plugins.sweeper import Sweeper
@@ -36,7 +40,6 @@ from conf.schema import ConfigError, RunConfig
 from tracking.base import installation, secrets
 from tracking.base.console import LastingStream
 from tracking.base.event_stream import EventStream
-from tracking.base.installation import LAUNCH
 from tracking.jobs.handover import SupervisorProcess, ahead
 from tracking.request import checks, program_command, refusal, study_checks
 
@@ -173,16 +176,14 @@ def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
         return launcher.run_single(jobs[0])
 
 
-def search_for(
-    request: Request, first_job: Job, folder: Path | None, jobs: list[Job], gpus: list[Any]
-) -> SearchJobs | None:  # fmt: skip
+def search_for(request: Request, job: Job, folder: Path | None, jobs: list[Job], gpus: list[Any]) -> SearchJobs | None:
     """The requested search, new or continued in `folder`. None without a search. Raises ConfigError."""
     from tracking.jobs.search import search_of
 
     def compose_job(overrides: list[str]) -> RunConfig:
         return checks.check_job(composed(request, overrides), overrides, [], gpus)
 
-    search = search_of(first_job, jobs if folder else [], folder, request.axes, parsed_axis, compose_job, len(gpus))
+    search = search_of(job, jobs if folder else [], folder, request.axes, parsed_axis, compose_job, len(gpus))
     if request.axes and not search:
         axes = " ".join(request.axes)
         raise ConfigError(f"{axes}: axes of a search, but no search is requested. Next: add +search=quickest")
@@ -218,14 +219,14 @@ def axes_of(words: list[str]) -> list[str]:
     """The arguments that are axes of a search; empty without a search."""
     if not any(SEARCH_ARGUMENTS.fullmatch(word) for word in words):
         return []
-    parser = OverridesParser.create()
+    parser = overrides_parser.OverridesParser.create()
     options = [word for word in words if "=" in word and not word.startswith("-")]
     return [word for word in options if word.endswith("=") or parser.parse_override(word).is_sweep_override()]
 
 
 def parsed_axis(word: str) -> tuple[str, object, list[Any]]:
     """An axis: its key, Hydra's sweep over it, and its values if it lists them. Raises ConfigError."""
-    override = OverridesParser.create().parse_override(word)
+    override = overrides_parser.OverridesParser.create().parse_override(word)
     sweep = override.value()
     try:
         is_list = isinstance(sweep, ChoiceSweep | RangeSweep)
@@ -249,8 +250,7 @@ def prepare_hydra() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them.
     os.environ["TIMETRIAL_LAUNCH"] = LAUNCH  # for the help in conf/config.yaml
     # Hydra refuses a plus before these groups, since the defaults list has them.
-    for group in ("target_set=", "search="):
-        sys.argv[1:] = [re.sub(rf"^\+{{1,2}}{group}", group, argument) for argument in sys.argv[1:]]
+    sys.argv[1:] = [re.sub(r"^\+{1,2}(target_set=|search=)", r"\1", argument) for argument in sys.argv[1:]]
     sys.argv[1:] = launch_options.recipes_of_sizes([launch_options.hydra_argument(word) for word in sys.argv[1:]])
     # Hydra refuses options on both sides of a flag, as in `gpus=1 -m seed=1,2`. So flags go first.
     sys.argv[1:] = sorted(map(program_command.quoted, sys.argv[1:]), key=lambda word: word not in ("-m", "--multirun"))

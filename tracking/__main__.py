@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from tracking.cli import main
+from tracking.base.installation import refuse_python
+
+try:
+    from tracking.cli import main
+except ModuleNotFoundError as error:
+    refuse_python(error, "python -m tracking")
 
 if __name__ == "__main__":
     sys.exit(main())

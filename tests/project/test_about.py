@@ -66,6 +66,20 @@ def test_another_operating_system_is_refused_in_words(
     assert capsys.readouterr().err == f"refused: {words}\n"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "package"), [("launch.py", "hydra"), ("python -m tracking", "rich")])
+def test_a_python_outside_of_the_environment_is_refused_in_words(command: str, package: str) -> None:
+    words = [sys.executable, "-S", *command.removeprefix("python ").split()]  # -S: without site-packages
+    done = subprocess.run(words, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=HANGS_SEC)
+    said = f"refused: this Python has no {package}. Next: uv run {command}, or source .venv/bin/activate\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
+def test_a_missing_module_of_ours_is_a_fault_and_no_matter_of_the_environment() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        installation.refuse_python(ModuleNotFoundError(name="tracking.nothing"), "launch.py")
+
+
 def test_the_version_is_that_of_the_newest_release_in_the_changelog_and_of_the_citation() -> None:
     changelog, citation = (ROOT / "CHANGELOG.md").read_text(), yaml.safe_load((ROOT / "CITATION.cff").read_text())
     headings = re.findall(r"^## \[(.+?)\](?: - (\S+))?$", changelog, re.MULTILINE)

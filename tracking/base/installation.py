@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 PREFIX = __name__.removesuffix("tracking.base.installation")  # `timetrial.` if installed, empty in a clone
 CODE = Path(__file__).resolve().parents[2]  # has conf, tracking and trainers; a worker imports our code from here only
@@ -49,3 +49,14 @@ def wrong_system(platform: str = sys.platform) -> str | None:
         f"this is {name}, and timetrial needs Linux, whose interfaces it uses to watch, time and end its processes. "
         "Next: run it on a Linux machine, in a virtual machine or, on Windows, in WSL 2"
     )
+
+
+def refuse_python(error: ModuleNotFoundError, command: str) -> NoReturn:
+    """End with exit code 2 and say how to run `command` in the environment, whose packages this Python lacks."""
+    if f"{error.name}.".startswith(("conf.", "tracking.", "trainers.", "timetrial.")):
+        raise error  # a fault of ours
+    print(
+        f"refused: this Python has no {error.name}. Next: uv run {command}, or source .venv/bin/activate",
+        file=sys.stderr,
+    )
+    sys.exit(2)
