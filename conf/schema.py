@@ -228,15 +228,15 @@ class RunConfig:
         """The targets by metric; empty if the dataset has none. Raises ConfigError."""
         targets = dict(self.model.targets.get(self.dataset.name, {}))
         if self.target is not None:
-            first = next(iter(targets or self.model.metrics or self.program.evaluated()))
-            targets[first] = self.target
+            targets[next(iter(targets or self.model.metrics or self.program.evaluated()))] = self.target
         parsed: dict[str, Target] = {}
         for name, value in targets.items():
             try:
                 parsed[name] = target.parse(value)
             except ValueError as error:
-                key = "target" if self.target is not None else f"model.targets.{self.dataset.name}.{name}"
-                raise ConfigError(f"{key}={value}: {error}") from None
+                if self.target is not None:
+                    raise ConfigError(f"target={value}: {error}. {target.ON_ANOTHER_METRIC}") from None
+                raise ConfigError(f"model.targets.{self.dataset.name}.{name}={value}: {error}") from None
         return parsed
 
     def declared(self) -> dict[str, str]:

@@ -11,6 +11,7 @@ from conf.metric import HIGHER, LOWER
 
 Target = float | str  # A number is reached from below. A string is "<=" and a number.
 FORMS = "a number, >=NUMBER, or <=NUMBER if lower is better"
+ON_ANOTHER_METRIC = "Next: for a target on another metric give +model.targets.DATASET.METRIC=VALUE"
 AT_LEAST, AT_MOST = ">=", "<="
 TARGET_PATTERN = re.compile(r"\s*(>=|<=)?\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
 

@@ -129,13 +129,17 @@ def test_an_option_that_the_dataset_does_not_have_is_refused() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("sede=2", ["sede", "did you mean seed"]),
+        ("sede=2", ["sede", "Did you mean seed"]),
         ("model.optimizer.learning_rate=1", ["model.optimizer.learning_rate", "model.optimizer.lr"]),
         ("seed=one", ["seed", "Allowed: int"]),
         ("max_epochs=1.5", ["max_epochs", "Allowed: int | null"]),
         ("stop_at_target=maybe", ["stop_at_target", "Allowed: bool"]),
         ("precision=bf61", ["bf61", "bf16", "fp32"]),
-        ("modle=vgg", ["modle", "did you mean model"]),
+        ("modle=vgg", ["modle", "Did you mean model"]),
+        ("presicion=bf16", ["presicion: no such option. Did you mean precision? Next: see python launch.py --help"]),
+        ("zzz=1", ["zzz: no such option. Allowed: gpus, nodes, "]),
+        ("target.top2=0.9", ["target: sets the value of the YAML's target. Next: ", "+model.targets.DATASET.METRIC="]),
+        ("model.targets.digits.loss=1", ["model.targets.digits.loss: is not", "give +model.targets.digits.loss=VALUE"]),
     ],
 )
 def test_a_wrong_key_or_value_is_explained(override: str, words: list[str]) -> None:

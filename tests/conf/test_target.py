@@ -58,5 +58,9 @@ def test_all_targets_are_to_be_met_each_in_its_direction() -> None:
 def test_the_command_line_takes_either_form() -> None:
     assert composed(["target='>=0.5'"]).targets() == {"accuracy": 0.5}
     assert composed(["target='<=0.5'"]).targets() == {"accuracy": "<=0.5"}
-    with pytest.raises(ConfigError, match="target=high: not a target"):
-        composed(["target=high"]).targets()
+    for wrong in ("high", "loss:1"):
+        with pytest.raises(
+            ConfigError, match=rf"target={wrong}: not a target\..* give \+model\.targets\.DATASET\.METRIC="
+        ):
+            composed([f"target={wrong}"]).targets()
+    assert composed(["+model.targets.digits.loss='<=1'"]).targets() == {"accuracy": 0.97, "loss": "<=1"}

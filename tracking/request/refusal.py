@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
+from conf.target import ON_ANOTHER_METRIC
 from tracking.base.installation import LAUNCH, PREFIX
 from tracking.base.safe_text import printable
 from tracking.request.stored_config import type_name
@@ -53,6 +54,8 @@ def _explain(error: Exception) -> str:
     cause = error.__cause__ if error.__cause__ is not None else error
     key = getattr(cause, "full_key", None)
     types = options()
+    if key == "target" and "of type 'dict'" in str(cause):  # as of target.top2=0.9
+        return f"refused: target: sets the value of the YAML's target. {ON_ANOTHER_METRIC}"
     if key in types:
         reason = str(cause).splitlines()[0]
         return f"refused: {key}: {reason.rstrip('.')}. Allowed: {type_name(types[key])}. {HELP}"
@@ -103,13 +106,26 @@ def escaped(value: str) -> str:
 
 def unknown_option(key: str, types: dict[str, Any]) -> str:
     """The message for a dotted key that is not in `types`."""
-    matches = difflib.get_close_matches(key, {*types, *groups(types)}, n=2, cutoff=0.6)
     parent = key.rpartition(".")[0]
-    siblings = [name for name in types if name.rpartition(".")[0] == parent] or list(groups(types))
-    allowed = f"Allowed: the keys of {parent} in the YAML" if parent in types else f"Allowed: {', '.join(siblings)}"
+    if key.startswith("model.targets."):
+        return f"{key}: is not in the YAML. Next: for a target on another metric give +{key}=VALUE"
     if types.get(parent) == dict[str, str]:  # Users choose its keys.
         return f"{key}: a new key of {parent} needs a plus. Next: +{key}=VALUE. {HELP}"
-    return f"{key}: no such option{did_you_mean(matches)} {allowed}. {HELP}"
+    if parent in types:
+        return f"{key}: no such option. Allowed: the keys of {parent} in the YAML. {HELP}"
+    if near := near_options(key, types):
+        return f"{key}: no such option. Did you mean {' or '.join(near)}? Next: see {LAUNCH} --help"
+    siblings = [name for name in types if name.rpartition(".")[0] == parent] or list(groups(types))
+    return f"{key}: no such option. Allowed: {', '.join(siblings)}. {HELP}"
+
+
+def near_options(key: str, types: dict[str, Any]) -> list[str]:
+    """Up to two options or groups with names like `key`; those with as many parts come alone."""
+    names = {*types, *groups(types)}
+    for known in ([name for name in names if name.count(".") == key.count(".")], names):
+        if near := difflib.get_close_matches(key, known, n=2, cutoff=0.6):
+            return near
+    return []
 
 
 def added_option(config: Any, prefix: str = "") -> str | None:

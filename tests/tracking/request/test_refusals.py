@@ -14,10 +14,10 @@ from tests.support.commands import TINY, Launched, launch
 pytestmark = pytest.mark.slow
 
 REFUSED = {
-    "modle=vgg": ["modle", "did you mean model"],
+    "modle=vgg": ["modle", "Did you mean model"],
     "model=vg": ["model=vg", "did you mean vgg?", "Allowed: gnmt, gpt, llama, maskrcnn, minigo, ncf, program"],
     "-m study=scaling": ["study: needs a plus", "-m +study=NAME"],
-    "+max_epoch=1": ["max_epoch: no such option; did you mean max_epochs"],
+    "+max_epoch=1": ["max_epoch: no such option. Did you mean max_epochs"],
     "++tracking.url=sqlite:///a.db": ["tracking.url: no such option", "tracking.uri"],
     "seed=1,2": ["seed=1,2: has several values. Next: -m seed=1,2 for a sweep, or [...] for a list."],
     "gpus": ["gpus: not an option. Allowed: NAME=VALUE"],
