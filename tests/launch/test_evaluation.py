@@ -49,7 +49,7 @@ def test_its_report_is_checked(evaluated: Launched, capsys: pytest.CaptureFixtur
     report = ["report", evaluated.folder.name, "--check", "--out", str(evaluated.cwd / "report"), *where]
     assert main(report) == 0, capsys.readouterr()
     figures: list[dict[str, Any]] = json.loads((evaluated.cwd / "report" / "report.json").read_text())["figures"]
-    assert {"epochs", "evaluations", "s an evaluation"} <= {figure["figure"] for figure in figures}
+    assert {"epochs", "evaluations", "s between evaluations"} <= {figure["figure"] for figure in figures}
 
 
 @pytest.mark.parametrize(

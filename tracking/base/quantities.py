@@ -79,7 +79,7 @@ TIME_TRAIN_SEC = _key("time/train_sec", "s", LOWER)
 TIME_EVAL_SEC = _key("time/eval_sec", "s", LOWER)
 TIME_CHECKPOINT_SEC = _key("time/checkpoint_sec", "s", LOWER)
 TIME_EPOCH_SEC = _key("time/epoch_sec", "s", LOWER, "minutes an epoch", scale=1 / 60)
-TIME_EVALUATION_INTERVAL_SEC = _key("time/evaluation_interval_sec", "s", LOWER, "s an evaluation", ".2f")
+TIME_EVALUATION_INTERVAL_SEC = _key("time/evaluation_interval_sec", "s", LOWER, "s between evaluations", ".2f")
 
 EPOCHS_TO_ACCURACY = _key("epochs/to_accuracy", "epochs", LOWER, "epochs", ".3g")
 EPOCHS_TRAINED = _key("epochs/trained", "epochs", LOWER, "epochs trained", ".3g")
@@ -140,7 +140,7 @@ UTILIZATION_GPU_NVLINK_TRANSMIT_MEGABYTES_PER_SEC = _key(
 UTILIZATION_GPU_PCIE_TRANSMIT_MEGABYTES_PER_SEC = _key(
     "utilization/gpu_pcie_transmit_megabytes_per_sec", "MB/s", None, "PCIe, out of a GPU (MB/s)"
 )
-UTILIZATION_RUN_CPU_PERCENTAGE = _key("utilization/run_cpu_percentage", "%", None, "CPU cores busy (%)")
+UTILIZATION_RUN_CPU_PERCENTAGE = _key("utilization/run_cpu_percentage", "%", None, "CPU cores that the run used (%)")
 UTILIZATION_CPU_MEMORY_MEGABYTES_PER_SEC = _key(
     "utilization/cpu_memory_megabytes_per_sec", "MB/s", None, "CPU memory traffic (MB/s)"
 )
@@ -151,7 +151,7 @@ CEILINGS_FLOPS_UTILIZATION = _key("ceilings/flops_utilization", "", HIGHER, "FLO
 ROOFLINE_FLOPS_PER_SEC_PER_DEVICE = _key("roofline/flops_per_sec_per_device", "FLOP/s a device")
 ROOFLINE_DRAM_BYTES_PER_SEC_PER_DEVICE = _key("roofline/dram_bytes_per_sec_per_device", "bytes/s a device")
 ROOFLINE_FLOPS_PER_BYTE = _key("roofline/flops_per_byte", "FLOPs a byte")
-SYSTEM_CPU_UTILIZATION_PERCENTAGE = _key("system/cpu_utilization_percentage", "%", None, "CPU utilisation (%)")
+SYSTEM_CPU_UTILIZATION_PERCENTAGE = _key("system/cpu_utilization_percentage", "%", None, sensor_headings.CPU)
 
 # Figures that exist only if a run reached its target.
 TO_ACCURACY = (

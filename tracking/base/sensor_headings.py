@@ -10,12 +10,13 @@ import re
 
 NODE = r"(?:[^/]+/)?"  # any node of a run
 GPU = rf"{NODE}gpu_\d+_"
+CPU = "CPU of the machine, all programs (%)"
 HEADINGS = {
     "GPU utilisation (%)": rf"{GPU}utilization_percentage",
     "SM activity (%)": rf"{GPU}sm_activity_percentage",
     "tensor cores active (%)": rf"{GPU}tensor_activity_percentage",
     "DRAM bandwidth (%)": rf"{GPU}dram_bandwidth_percentage",
-    "CPU utilisation (%)": rf"{NODE}cpu_utilization_percentage",
+    CPU: rf"{NODE}cpu_utilization_percentage",
     "busiest core (%)": rf"{NODE}cpu_busiest_core_percentage",
     "busiest process (cores)": rf"{NODE}run_busiest_process_cores",
     "CPU memory traffic (MB/s)": rf"{NODE}cpu_memory_megabytes_per_sec",

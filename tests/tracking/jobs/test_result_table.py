@@ -48,7 +48,10 @@ def test_the_share_of_evaluation_is_the_one_that_the_limit_names() -> None:
 
 def test_the_time_is_told_as_a_number_of_evaluations_and_their_interval() -> None:
     metrics = {"time/to_accuracy_sec": 8.28, "epochs/to_accuracy": 6.0, "evaluations/to_accuracy": 6.0}
-    assert ("evaluations", "6, one every 1.38 s") in run_rows(Result("finished", metrics=metrics))
+    assert ("evaluations", "6") in run_rows(Result("finished", metrics=metrics))
+    metrics["time/evaluation_interval_sec"] = 1.25  # the last one, as in a report; the first has the warm-up, too
+    assert ("evaluations", "6, 1.25 s between the last two") in run_rows(Result("finished", metrics=metrics))
+    assert ("evaluations", "1") in run_rows(Result("finished", metrics=metrics | {"evaluations/to_accuracy": 1.0}))
     del metrics["evaluations/to_accuracy"]  # a run of an older version
     assert "evaluations" not in dict(run_rows(Result("finished", metrics=metrics)))
 

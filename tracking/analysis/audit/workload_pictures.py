@@ -20,7 +20,7 @@ TIMES = {
 FULL = "runs out of memory (share)"
 BUSY = {
     "GPU utilisation (%)": quantities.UTILIZATION_GPU_UTILIZATION_PERCENTAGE,
-    "CPU cores busy (%)": quantities.UTILIZATION_RUN_CPU_PERCENTAGE,
+    "CPU cores that the run used (%)": quantities.UTILIZATION_RUN_CPU_PERCENTAGE,
     "NVLink, out of a GPU (MB/s)": quantities.UTILIZATION_GPU_NVLINK_TRANSMIT_MEGABYTES_PER_SEC,
     "PCIe, out of a GPU (MB/s)": quantities.UTILIZATION_GPU_PCIE_TRANSMIT_MEGABYTES_PER_SEC,
 }

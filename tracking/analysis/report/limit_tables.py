@@ -12,8 +12,8 @@ from tracking.measure.bottleneck import NAMES, limit
 
 LEAST_SHOWN = 0.005  # causes below this share in every setting have no column
 NOTE = (
-    "Shares of the time on the clock, means over runs with their standard errors. Each is measured, and what no "
-    "measurement explains is not known (docs/measurement.md)."
+    "Shares of the time on the clock, means over runs with their standard errors. The rest of the time has no "
+    "measured cause."
 )
 
 

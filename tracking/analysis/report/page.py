@@ -105,7 +105,7 @@ def markdown(report: Report) -> str:
     parts = [_title(report.title), in_markdown(_about(report)), *map(in_markdown, sentences)]
     if report.warnings:
         warnings = "\n".join(f"- {in_markdown(report.short(warning))}" for warning in report.warnings)
-        parts.append(f"**To be careful about**\n\n{warnings}")
+        parts.append(f"**{counted(len(report.warnings), 'warning')}**\n\n{warnings}")
     first = report.first_plots
     parts += (_picture(report, plot) for plot in first)
     parts += (_table(report, table) for table in report.rankings)

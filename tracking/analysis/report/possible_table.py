@@ -19,8 +19,8 @@ from tracking.record import run_folder
 KIND = "possible"
 COLUMNS = ("limit", "share of the time (%)", "now (s)", "without it at least (s)", "ceiling", "reached (%)")
 NOTE = (
-    "Means over the runs that say it. Without one limit others take its place: the time is the least, and the gain the "
-    "largest. Ceilings were measured on the same hardware (docs/measurement.md)."
+    "Means over the runs with this limit. Without one limit, another takes its place. So these times are lower bounds. "
+    "Ceilings were measured on the same hardware (docs/measurement.md)."
 )
 
 

@@ -130,7 +130,10 @@ def time_rows(result: Result) -> list[tuple[str, str]]:
         if quantities.EPOCHS_TO_ACCURACY in metrics:
             rows.append(("epochs", f"{metrics[quantities.EPOCHS_TO_ACCURACY]:g}"))
         if number := metrics.get(quantities.EVALUATIONS_TO_ACCURACY):
-            rows.append(("evaluations", f"{number:g}, one every {quantities.text(key, metrics[key] / number)}"))
+            between = quantities.TIME_EVALUATION_INTERVAL_SEC
+            known = number > 1 and between in metrics
+            last = f", {shown(metrics, between)} between the last two" if known else ""
+            rows.append(("evaluations", f"{number:g}{last}"))
         return rows
     if quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC in metrics:
         return [("time to accuracy", "none: the run was interrupted")]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracking.analysis.results import FolderRuns, MlflowRuns
+from tracking.analysis.statistics import counted
 from tracking.base.safe_text import in_markdown
 from tracking.record import NOTE_TAG, documents, files, run_folder
 
@@ -61,8 +62,7 @@ def headlines(folder: Path) -> list[str]:
 
 def note(made: Report) -> str:
     """The start of the parent run's Markdown description: the answer and the number of warnings."""
-    number = len(made.warnings)
-    careful = f" To be careful about: {number} thing{'s' if number > 1 else ''}, in the report." if number else ""
+    careful = f" {counted(len(made.warnings), 'warning')} in the report." if made.warnings else ""
     return f"{in_markdown(made.answer)}{careful} Tables and figures: `report.html` among the artifacts.{BETWEEN}"
 
 

@@ -152,12 +152,12 @@ def together(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def words(parts: Mapping[str, float]) -> str:
-    """The parts in words: `63 % of 41.2 s trained; start 21 %, compile 9 %, evaluation 5 %`; "" without parts."""
+    """The parts in words: `63 % of 41.2 s was training; start 21 %, ...`; "" without parts."""
     part_shares = shares(parts)
     if not part_shares:
         return ""
     shown = ((share, name) for name, share in part_shares.items() if name != TRAIN and share >= 0.005)
     rest = sorted(shown, reverse=True)
     others = ", ".join(f"{quantities.GOODPUT_PARTS[name]} {100 * share:.0f} %" for share, name in rest)
-    trained = f"{100 * part_shares.get(TRAIN, 0.0):.0f} % of {sum(parts.values()):.1f} s trained"
+    trained = f"{100 * part_shares.get(TRAIN, 0.0):.0f} % of {sum(parts.values()):.1f} s was training"
     return f"{trained}; {others}" if others else trained

@@ -77,7 +77,7 @@ def test_speed_up_time_to_accuracy_and_utilisation_stand_beside_each_other(conte
     assert rows["bf16"]["speed-up of the rate over fp32"].startswith("1.8"), "0.215 s over 0.115 s, a mean of ratios"
     assert rows["bf16"]["time to accuracy (s)"]
     assert rows["bf16"]["SM activity (%)"] == "83.50 ± 0.50", "81 and 82 of one GPU, 4 more of the other"
-    assert rows["bf16"]["CPU cores busy (%)"].startswith("25")
+    assert rows["bf16"]["CPU cores that the run used (%)"].startswith("25")
     assert rows["bf16"]["NVLink, out of a GPU (MB/s)"].startswith("0"), "it was not used, which is seen"
     assert rows["bf16"]["copy between the slowest pair (MB/s)"].startswith("40,000"), "of the GPUs in use, 0 and 4"
 

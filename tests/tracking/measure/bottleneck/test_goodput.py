@@ -41,7 +41,7 @@ def test_each_second_is_counted_once() -> None:
     assert parts == pytest.approx(SPENT)
     assert sum(goodput.shares(parts).values()) == pytest.approx(1.0)
     assert parts.keys() == quantities.GOODPUT_PARTS.keys() - {"selfplay", "gate"}
-    assert goodput.words(parts).startswith("34 % of 67.0 s trained; ")
+    assert goodput.words(parts).startswith("34 % of 67.0 s was training; ")
     assert "queue 15 %, evaluation 15 %, compiling and warming up 12 %" in goodput.words(parts)
 
 
@@ -68,7 +68,7 @@ def test_a_program_whose_epochs_have_no_starts_trains_from_its_start_to_its_end(
             event(63, "run_stop"), event(67, "profile_stop")]  # fmt: skip
     parts = goodput.seconds(said, 1_000_000, 1_067_000, finished=True)
     assert (parts["train"], parts["idle"], parts["evaluation"]) == pytest.approx((40, 0, 0))
-    assert goodput.words(parts).startswith("60 % of 67.0 s trained; ")
+    assert goodput.words(parts).startswith("60 % of 67.0 s was training; ")
 
 
 def test_an_interruption_loses_what_is_done_again_and_the_time_between() -> None:

@@ -111,7 +111,7 @@ class Plotter:
                 Point(sec, max((point.y for point in steps[name] if point.x <= sec), default=0.0))
                 for sec in times.censored
             ]
-        caption = "share of runs that has reached the target over time (Kaplan and Meier), with the share of all runs"
+        caption = "share of runs that have reached the target, by time (Kaplan-Meier estimate)"
         share = "share that has reached the target (0 to 1)"
         panels = [Panel(ON_THE_CLOCK, share, steps, TIME), Panel(ON_THE_CLOCK, share, crosses, TIME, "given up")]
         return drawn("reached", f"{caption} and its 95 % interval", charts.reached(steps, crosses), panels)

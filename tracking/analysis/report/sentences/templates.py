@@ -34,7 +34,8 @@ ANSWER = {
     "limit": "{setting} {are} limited by {cause} ({percent} % of the time); try first: {next}.",
 }
 TEMPLATES = ANSWER | {
-    "goodput": "Training took {percent} % of the time from submission to the end ({setting}).",
+    "goodput": "{percent} % of the time from submission to the end was training (goodput of {setting}, the mean of "
+    "its counted runs).",
     "told apart": "{better} is better by a factor of {factor:.3g}{paired}",
     "told apart without a factor": "{better} is better{paired}",
     "told apart by pairs": "{better} is better: its run is the sooner one in {won:.0%} of pairs",
