@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import shlex
 import typing
@@ -13,6 +12,7 @@ from typing import Any
 from conf.schema import ConfigError, RunConfig
 from conf.target import ON_ANOTHER_METRIC
 from tracking.base.installation import LAUNCH, PREFIX
+from tracking.base.near_names import near
 from tracking.base.safe_text import printable
 from tracking.request.stored_config import type_name
 
@@ -113,8 +113,8 @@ def unknown_option(key: str, types: dict[str, Any]) -> str:
         return f"{key}: a new key of {parent} needs a plus. Next: +{key}=VALUE. {HELP}"
     if parent in types:
         return f"{key}: no such option. Allowed: the keys of {parent} in the YAML. {HELP}"
-    if near := near_options(key, types):
-        return f"{key}: no such option. Did you mean {' or '.join(near)}? Next: see {LAUNCH} --help"
+    if matches := near_options(key, types):
+        return f"{key}: no such option. Did you mean {' or '.join(matches)}? Next: see {LAUNCH} --help"
     siblings = [name for name in types if name.rpartition(".")[0] == parent] or list(groups(types))
     return f"{key}: no such option. Allowed: {', '.join(siblings)}. {HELP}"
 
@@ -123,8 +123,8 @@ def near_options(key: str, types: dict[str, Any]) -> list[str]:
     """Up to two options or groups with names like `key`; those with as many parts come alone."""
     names = {*types, *groups(types)}
     for known in ([name for name in names if name.count(".") == key.count(".")], names):
-        if near := difflib.get_close_matches(key, known, n=2, cutoff=0.6):
-            return near
+        if matches := near(key, known):
+            return matches
     return []
 
 
@@ -174,8 +174,7 @@ def chosen_names(group: str, choices: Mapping[str, str | None], overrides: Seque
 
 def unknown_choice(group: str, name: str, options: Sequence[str]) -> str:
     """The message for a choice such as `model=vg` that is not among the options of its config group."""
-    matches = difflib.get_close_matches(name, options, n=2, cutoff=0.6)
-    return f"{group}={name}: no such choice{did_you_mean(matches)} Allowed: {', '.join(options)}. {HELP}"
+    return f"{group}={name}: no such choice{did_you_mean(near(name, options))} Allowed: {', '.join(options)}. {HELP}"
 
 
 def did_you_mean(matches: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from tracking.analysis.compare.grouping import agreed, is_censored
 from tracking.analysis.compare.non_inferiority import CANNOT_TELL, NOT_SLOWER, SLOWER, GateVerdict, check_metric, decide
 from tracking.analysis.results import NONE, REPEATS, TASK, Run, Runs, differing, newest_attempts
 from tracking.base import quantities
+from tracking.base.near_names import near_or_all
 from tracking.base.safe_text import in_markdown
 
 __all__ = ["CANNOT_TELL", "GateVerdict", "Question", "judge", "junit", "markdown"]
@@ -107,7 +108,7 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
     ):
         declared = agreed(everything)
         known = sorted({key for run in everything for key in run.metrics if quantities.better(key, declared)})
-        raise ValueError(f"--metric {metric}: no run has it. Allowed: {', '.join(known) or '(none)'}")
+        raise ValueError(f"--metric {metric}: no run has it. {near_or_all(metric, known)}")
 
 
 def in_pairs(sides: Mapping[str, Sequence[Run]], metric: str) -> dict[str, list[Run]]:

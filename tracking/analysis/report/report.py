@@ -35,6 +35,7 @@ from tracking.analysis.report.verdicts import Verdict
 from tracking.analysis.results import Run, Runs, Table, need_finished, newest_attempts
 from tracking.analysis.statistics import counted
 from tracking.base import quantities
+from tracking.base.near_names import near_or_all
 
 RUN_AGAIN, SHARED_MACHINE = "run again", "shared its machine"  # why a selected run is left out
 
@@ -155,7 +156,7 @@ def make(
     need_finished(runs, selectors)
     if metric and not any(metric in run.metrics for run in runs):
         allowed = sorted({key for run in runs for key in run.metrics if not key.startswith(quantities.SYSTEM)})
-        raise ValueError(f"--metric {metric}: no run has it. Allowed: {', '.join(allowed)}")
+        raise ValueError(f"--metric {metric}: no run has it. {near_or_all(metric, allowed)}")
     values = axis_values.Values(store, runs)
     axes = axis_values.with_pairs(list(by) or axis_values.likely_axes(runs), runs)
     values.check(axes, runs)

@@ -216,7 +216,7 @@ def test_a_side_is_of_one_setting(gate: Gate) -> None:
         (("base", "resnet50"), "different workloads (model: vgg and resnet50)"),
         (("base", "single"), "3 of the baseline and 1 of the candidate; a spread needs two"),
         (("base", "failed", "--metric", "time/to_accuracy_sec"), "1 of the candidate"),
-        (("base", "same", "--metric", "time/to_acuracy_sec"), "no run has it. Allowed: epochs/to_accuracy, "),
+        (("base", "same", "--metric", "time/to_acuracy_sec"), "no run has it. Did you mean time/to_accuracy_sec"),
         (("base", "same", "--metric", "world_size"), "neither a lower nor a higher world_size is better"),
         (("base", "same", "--metric", "system/disk_read_megabytes_per_sec"), "neither a lower nor a higher system/"),
         (

@@ -182,7 +182,9 @@ def test_the_command_writes_all_files_prints_the_table_and_checks_every_figure(
     [
         (["nothing"], 2, rf"nothing: no sweep.*{SWEEP}.*studies"),
         ([SWEEP, "--by", "colour"], 2, "--by colour: no run has such a param.*Allowed: batch_size"),
-        ([SWEEP, "--metric", "eval/beauty"], 2, "--metric eval/beauty: no run has it. Allowed: .*eval/accuracy"),
+        ([SWEEP, "--metric", "eval/beauty"], 2, "--metric eval/beauty: no run has it. "),
+        ([SWEEP, "--metric", "eval/acuracy"], 2, r"no run has it. Did you mean eval/accuracy or \S+\?"),
+        ([SWEEP, "--metric", "zzz"], 2, "no run has it. Allowed: .*eval/accuracy"),
         (["vgg-digits-fp32-4gpu-seed11"], 2, r"no run finished: nan \(1\)"),
         ([SWEEP, "--uri", "sqlite:///none.db"], 2, r"none\.db: no such database. Next: give --uri"),
         ([SWEEP, "--out", "mlflow.db/x"], 2, "give --out a folder"),
