@@ -39,8 +39,9 @@ def test_two_frameworks_share_kernels(tmp_path: Path, capsys: pytest.CaptureFixt
         assert any(row.get("timetrial.uncounted") == "its kernels were traced while it trained" for row in said)
     capsys.readouterr()
     assert main(["diff", *map(str, folders), "--kernels", "--from-folders", "--runs-dir", str(tmp_path)]) == 0
-    # The convolution takes 400 of 1,900 us of PyTorch's kernels, and 400 of 600 us of JAX's.
-    assert "1 kernel is in both, with 21% of the kernels' time in A and 67% in B" in capsys.readouterr().out
+    # The convolution takes 400 of 1,400 us of PyTorch's kernels (a step before the trace launched another), and 400 of
+    # 600 us of JAX's.
+    assert "1 kernel is in both, with 29% of the kernels' time in A and 67% in B" in capsys.readouterr().out
 
 
 def test_a_program_that_leaves_no_trace_has_its_figures_and_is_told_why_there_is_no_profile(tmp_path: Path) -> None:

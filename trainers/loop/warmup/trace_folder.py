@@ -6,6 +6,7 @@ import logging
 import os
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from tracking.machine.environment import OthersWriteError, check_tree, check_way, inductor_folder
@@ -18,9 +19,12 @@ VARIABLE = "TIMETRIAL_KEEP_TRACES"
 
 
 def keep_traces() -> None:
-    """Have functions that are compiled from now on keep their traces, if $TIMETRIAL_KEEP_TRACES is 1."""
+    """Have functions that are compiled from now on keep their traces, if $TIMETRIAL_KEEP_TRACES is 1.
+
+    PyTorch before 2.9 cannot keep them.
+    """
     compiling.keeper = None
-    if os.environ.get(VARIABLE) == "1":
+    if os.environ.get(VARIABLE) == "1" and find_spec("torch._dynamo.aot_compile"):
         with suppress(OSError, KeyError):
             store = TraceFolder(inductor_folder(os.environ).absolute() / FOLDER / "traces")
             compiling.keeper = partial(KeptTraces, store)
