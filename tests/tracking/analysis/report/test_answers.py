@@ -152,7 +152,8 @@ def test_runs_of_one_setting_on_a_shared_cpu_are_named_with_what_to_do_and_are_n
     add_limits(folder, {"bottleneck/processor_fraction": 0.6}, {})
     made = again(tmp_path)
     (answer,) = made.answers
-    assert answer.headline.startswith("The CPU: ")
+    assert answer.headline.startswith("vgg on digits, the CPU: ")
+    assert answer.headline.endswith(". One setting: nothing to rank.")
     assert "<summary>1 warning</summary>" in page.html(made)
     assert "**1 warning**" in page.markdown(made)
     assert answer.beside.startswith("The CPU is limited by the cores of the CPU (60 % of the time); try first: run it")
@@ -160,7 +161,7 @@ def test_runs_of_one_setting_on_a_shared_cpu_are_named_with_what_to_do_and_are_n
     assert not made.rankings
     command.show(make_console(), made, Path("reports/x"), details=True)
     printed = capsys.readouterr().out
-    assert printed.index("The CPU: ") < printed.index("careful: ") < printed.index("devices")
+    assert printed.index("vgg on digits, the CPU: ") < printed.index("careful: ") < printed.index("devices")
 
 
 @pytest.mark.parametrize("step_sec", [0.05, 0.5])

@@ -254,7 +254,9 @@ def test_a_failed_attempt_of_a_job_that_was_run_again_counts_no_more(tmp_path: P
             make_run(sweep, config(seed=3), "sqlite:///none.db", failure=failure, start_ms=START_MS + after_ms)
     store = FolderRuns([tmp_path])
     made = report.make(store, [SWEEP], store.find([SWEEP]))
-    assert made.answer == "1 GPU: 3.900 ± 0.000 s to accuracy 0.9 (n = 3)."
+    assert made.answer == (
+        "vgg on digits, 1 GPU: 3.900 ± 0.000 s to accuracy 0.9 (n = 3). One setting: nothing to rank."
+    )
     assert "left out: 2 failed attempts of jobs that their sweep ran again" in made.warnings
     question = Question({"baseline": ["baseline"], "candidate": [SWEEP]}, "time/to_accuracy_sec", 0.1)
     assert [side.failed for side in judge(store, question).sides] == [{}, {}]

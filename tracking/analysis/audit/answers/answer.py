@@ -84,10 +84,12 @@ def _headline(
     words = phrases.figure(claimed, bound, metric, to)
     if record["next"] is None:
         cost = moments_of(evidence.sample(workload, leader, COST)) if metric == TIME else None
-        name = phrases.called(leader) if lead else phrases.begun(phrases.called(leader))
-        name = f"{name}: " if leader else ""
+        parts = ["" if lead else workload.rpartition(" to ")[0] or workload, phrases.called(leader) if leader else ""]
+        named = ", ".join(filter(None, parts))
+        name = f"{named}: " if named else ""
+        alone = " One setting: nothing to rank." if len(evidence.settings(workload)) == 1 else ""
         for_usd = f", for {claimed['usd']:.3g} USD" if cost else ""
-        yield kind, numbers | {"usd": Near(cost and cost[1], 1e-9)}, f"{lead}{name}{words}{for_usd}."
+        yield kind, numbers | {"usd": Near(cost and cost[1], 1e-9)}, f"{lead}{name}{words}{for_usd}.{alone}"
         return
     name = phrases.called(leader)
     verb, best = phrases.agreeing(name, "is", "are"), phrases.adjective(metric)[0]

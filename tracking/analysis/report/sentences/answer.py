@@ -43,7 +43,8 @@ def answer(task: Task, metric: str, chosen: Best | None, lead: str = "") -> list
     if chosen.next is None:
         cost = estimate(chosen.leader.measured(COST)) if metric == TIME else None
         amount = {"usd": cost.mean, "amount": f", for {cost.mean:.3g} USD"} if cost else {"usd": None, "amount": ""}
-        return [Sentence("only setting", task.title, about | amount | {"setting": _alone(chosen.leader, lead)})]
+        amount |= {"alone": " One setting: nothing to rank." if len(task.settings) == 1 else ""}
+        return [Sentence("only setting", task.title, about | amount | {"setting": _alone(task, chosen.leader, lead)})]
     about |= phrases.subject(chosen.leader, "are", lead) | {"adjective": phrases.of_metric(metric)[0]}
     about |= _ahead(chosen, metric)
     if not chosen.tied:
@@ -64,9 +65,11 @@ def _no_best(task: Task, metric: str, lead: str) -> Sentence:
     return Sentence("no run reached", task.title, values | {"target": phrases.target(task), "counts": counts})
 
 
-def _alone(setting: Setting, lead: str) -> str:
-    """The name of the only setting, with a colon."""
-    return f"{phrases.opening(phrases.name(setting), lead)}: " if setting.labels else ""
+def _alone(task: Task, setting: Setting, lead: str) -> str:
+    """`vgg on digits, the CPU: `; without the workload behind a `lead`, which names it."""
+    names = [] if lead else [task.title.rpartition(" to ")[0] or task.title]
+    names += [phrases.name(setting)] if setting.labels else []
+    return f"{', '.join(names)}: " if names else ""
 
 
 def _ahead(chosen: Best, metric: str) -> dict[str, Any]:

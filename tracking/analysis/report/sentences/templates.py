@@ -18,7 +18,7 @@ ANSWER = {
     "no run reached": "{lead}o run reached {target}: {counts}.",
     "no run counts": "{lead}o run that counts has {metric}.",
     "no direction": "{lead}o setting is the best by {metric}: {why}.",
-    "only setting": "{lead}{setting}{figure}{amount}.",
+    "only setting": "{lead}{setting}{figure}{amount}.{alone}",
     "best": "{lead}{setting} {are} {adjective}: {figure}{ahead}{amount}.",
     "best so far": "{lead}{setting} {are} {adjective} so far: {figure}{ahead}{amount}.",
     "one run each": "One run each is too few to tell{advice}.",
