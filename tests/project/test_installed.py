@@ -92,7 +92,7 @@ def test_the_command_has_every_name_and_says_what_to_type(installed: Installed) 
     assert "timetrial run -m seed=1,2,3" in installed.run("timetrial", "run", "--help").stdout
     refused = installed.run("timetrial", "run", "gpu=1")
     assert refused.returncode == 2
-    assert refused.stderr.endswith("See timetrial run --help.\n")
+    assert refused.stderr.endswith("Next: see timetrial run --help\n")
     refused = installed.run("timetrial", "sync", "none")
     assert (refused.returncode, refused.stderr) == (2, "refused: none: no run found. Next: give your runs_dir\n")
 
