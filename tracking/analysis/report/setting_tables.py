@@ -22,7 +22,7 @@ from tracking.base.quantities import Quantity
 
 MISSED_TOO = "Figures that are not to accuracy are also of runs that missed the target. "
 STOPPED = "Stopped: from outside, as by a time limit; nothing is known of such a run beyond that. "
-REACHED = "Reached: the runs that reached the target, with the 95 % interval of the true share."
+REACHED = "Reached: the runs that reached the target; from 5 runs on with the 95 % interval of the true share."
 OLYMPIC = "olympic: without the best and the worst run, from 5 runs on. "
 AT_LEAST = "≥: at least, since runs did not reach the target; those count as the time by which they had not. "
 OLYMPIC_INVALID = "It leaves out one run that did not reach the target, and is invalid where more did not. "

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+FEW = 5  # runs from which on a share is shown with its interval
+
 
 @dataclass(frozen=True)
 class Times:
@@ -73,7 +75,12 @@ class Share:
 
     @property
     def text(self) -> str:
-        return f"{self.reached} of {self.n}, {100 * self.low:.0f}-{100 * self.high:.0f} %"
+        return f"{self.reached} of {self.n}{self.interval}"
+
+    @property
+    def interval(self) -> str:
+        """` (38-96 %)`; empty for fewer than FEW runs, where it would hold nearly any share."""
+        return f" ({100 * self.low:.0f}-{100 * self.high:.0f} %)" if self.n >= FEW else ""
 
 
 def share(reached: int, n: int) -> Share | None:

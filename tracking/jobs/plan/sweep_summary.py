@@ -21,7 +21,7 @@ from tracking.jobs.plan.run_setup import IN_RUN_NAME
 from tracking.record import Result, documents, failures, headline, journal, run_folder
 
 LEGEND = {  # by the sign in the table that it explains
-    "reached by": "reached by: with the 95 % interval of the true share.",
+    " %)": "(%): the 95 % interval of the share of runs that reach the target.",
     "±": "±: standard error of the mean over seeds.",
     "≥": "≥: at least, since runs did not reach the target.",
 }

@@ -166,7 +166,7 @@ def test_runs_that_failed_or_missed_keep_it_from_passing(gate: Gate) -> None:
     code, words = gate("base", "missing", "--metric", "time/to_accuracy_sec")
     assert code == 2
     assert "note: candidate: 1 of 3 runs did not reach the target, and counts against it" in words
-    assert "reached the target: baseline 3 of 3, 44-100 %, candidate 2 of 3, 21-94 %" in words
+    assert "reached the target: baseline 3 of 3, candidate 2 of 3" in words
     assert gate("oom", "base")[0] == 0
 
 

@@ -131,7 +131,7 @@ def test_the_sentence_says_by_how_much_and_how_sure() -> None:
     slower = decide(of(10.0, 10.1, 9.9), of(11.0, 11.2, 11.1), TIME, 0.03)
     assert re.fullmatch(
         r"time/to_accuracy_sec: slower: slowdown \+11\.0%, allowed \+3%; at least \+8\.5% at a confidence of 0\.95"
-        r"; reached the target: baseline 3 of 3, 44-100 %, candidate 3 of 3, 44-100 %",
+        r"; reached the target: baseline 3 of 3, candidate 3 of 3",
         slower.sentence,
     )
     assert decide(of(10.0, 10.1, 9.9), of(10.0, 10.0, 10.1), TIME, 0.035).why.count("allowed +3.5%") == 1
@@ -158,7 +158,7 @@ def test_a_candidate_that_misses_the_target_more_often_does_not_pass() -> None:
     verdict = decide(baseline, of(*(1.0 + place / 10 for place in range(9)), given_up=[2.0]), TIME, 0.03)
     assert verdict.code == CANNOT_TELL
     assert "1 of 10 runs of the candidate did not reach the target, of the baseline 0 of 10" in verdict.why
-    assert "reached the target: baseline 10 of 10, 72-100 %, candidate 9 of 10, 60-98 %" in verdict.why
+    assert "reached the target: baseline 10 of 10 (72-100 %), candidate 9 of 10 (60-98 %)" in verdict.why
     assert decide(of(10.0, 10.1, 9.9), of(5.0, 5.1, given_up=[12.0]), TIME, 0.03).code == CANNOT_TELL
 
 
@@ -187,7 +187,7 @@ def test_where_no_run_gets_there_the_shares_are_all_that_is_told() -> None:
     verdict = decide(of(given_up=[9.0, 9.1]), of(given_up=[5.0], diverged=1), TIME, 0.03)
     assert verdict.code == CANNOT_TELL
     assert "no run reached its target; Give runs more room" in verdict.why
-    assert "baseline 0 of 2, 0-66 %, candidate 0 of 2, 0-66 %" in verdict.why
+    assert "baseline 0 of 2, candidate 0 of 2" in verdict.why
 
 
 def test_misses_on_both_sides_leave_no_slowdown_that_was_observed() -> None:
@@ -288,6 +288,6 @@ def test_a_metric_whose_direction_is_declared_is_judged_by_it(
 def test_the_table_shows_both_sides() -> None:
     verdict: GateVerdict = decide(of(10.0, 12.0, failed={"oom": 1}), of(10.0, 12.0, given_up=[14.0]), TIME, 0.03)
     assert verdict.table().text() == [
-        ["baseline", "2", "11 ± 1", "2 of 2, 34-100 %", "oom (1)"],
-        ["candidate", "3", "≥ 12 ± 1.2", "2 of 3, 21-94 %", ""],
+        ["baseline", "2", "11 ± 1", "2 of 2", "oom (1)"],
+        ["candidate", "3", "≥ 12 ± 1.2", "2 of 3", ""],
     ]

@@ -91,7 +91,7 @@ def test_runs_that_did_not_get_there_count_against_their_setting(made: Report) -
     assert four.mean == pytest.approx(statistics.fmean(known))
     assert four.text().endswith("(olympic invalid: several missed)")
     assert "It leaves out one run that did not reach the target, and is" in made.tables[0].note
-    shares = ["5 of 5, 57-100 %", "3 of 3, 44-100 %", "3 of 5, 23-88 %; 1 stopped"]
+    shares = ["5 of 5 (57-100 %)", "3 of 3", "3 of 5 (23-88 %); 1 stopped"]
     assert made.tables[0].column("reached") == shares
     assert figure(made, "cost to accuracy (USD)", gpus="4").bound == "≥"
     assert figure(made, "epochs", gpus="4").mean == pytest.approx((3 * 3 + 3 + 2 + 3) / 6)
@@ -102,7 +102,7 @@ def test_runs_that_did_not_get_there_count_against_their_setting(made: Report) -
     assert pair.better.name == "gpus=2"  # All of gpus=4 that got there were sooner, though.
     assert not pair.told_apart
     said = next(table for table in made.tables if table.title.endswith("which differ"))
-    assert "3 of 3, 44-100 % against 3 of 5, 23-88 %; 1 stopped" in said.column("reached")
+    assert "3 of 3 against 3 of 5 (23-88 %); 1 stopped" in said.column("reached")
 
 
 def test_runs_that_do_not_count_are_listed_with_the_reason(made: Report) -> None:
@@ -117,7 +117,7 @@ def test_runs_that_do_not_count_are_listed_with_the_reason(made: Report) -> None
     table = next(table for table in made.tables if table.title == "Runs not in every mean: 5 of 16")
     assert len(table.rows) == 5
     warned = " ".join(made.warnings)
-    assert "gpus=4: 3 of 5, 23-88 % reached the target; the others count against it" in warned
+    assert "gpus=4: 3 of 5 (23-88 %) reached the target; the others count against it" in warned
     assert "gpus=4: 1 stopped by a time limit at 1.8 s; whether it would have reached the target is not known" in warned
     assert made.tables[0].column("n") == ["5 of 6", "3 of 4", "3 of 6"]
 

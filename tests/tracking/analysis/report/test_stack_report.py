@@ -101,7 +101,7 @@ def test_the_words_stand_below_the_figure_on_the_page_and_on_the_terminal(
     (plot,) = [plot for plot in made.plots if plot.name == "1-stacks"]
     notes = [table.note for table in tables(made, "stacks")]
     assert all(note in plot.caption for note in notes)
-    assert f"env.driver=580.159.04 env.cuda=13.0 env.gpu={H100} 4 of 5, 38-96 %" in plot.caption
+    assert f"env.driver=580.159.04 env.cuda=13.0 env.gpu={H100} 4 of 5 (38-96 %)" in plot.caption
     assert all(note in page.html(made).partition(f'alt="{plot.caption[:20]}')[2] for note in notes)
     monkeypatch.setenv("COLUMNS", "4000")
     command = ["report", STUDY, "--by", ",".join(BY), "--from-folders", "--runs-dir", str(root / "runs")]

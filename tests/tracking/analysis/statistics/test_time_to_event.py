@@ -15,7 +15,7 @@ seconds = st.lists(st.integers(1, 1000).map(float), min_size=2, max_size=8)
 def test_a_share_has_wilsons_interval() -> None:
     proportion = share(5, 6)
     assert proportion is not None
-    assert proportion.text == "5 of 6, 44-97 %"
+    assert proportion.text == "5 of 6 (44-97 %)"
     assert (proportion.low, proportion.high) == pytest.approx((0.4365, 0.9699), abs=1e-4)
     assert share(0, 0) is None
 

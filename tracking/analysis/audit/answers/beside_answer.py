@@ -65,7 +65,8 @@ def _misses(evidence: Evidence, workload: str) -> Iterator[Due]:
         words = phrases.called(setting)
         if n:
             low, high = wilson(hits, n)
-            words += f" in {hits} of {phrases.number_of(n, 'run')} ({100 * low:.0f}-{100 * high:.0f} %)"
+            words += f" in {hits} of {phrases.number_of(n, 'run')}"
+            words += f" ({100 * low:.0f}-{100 * high:.0f} %)" if n >= 5 else ""
         stopped = len(evidence.stopped(workload, setting))
         parts.append(words + (f", {stopped} stopped before it" if stopped else ""))
     if left := len(short) - len(parts):

@@ -154,12 +154,12 @@ class Evidence:
         return hits, hits + len(self.short(workload, setting))
 
     def share(self, workload: str, setting: Labels) -> str:
-        """How many reached the target, as printed, with Wilson's interval."""
+        """How many reached the target, as printed; from 5 runs on with Wilson's interval."""
         hits, n = self.reached(workload, setting)
         if not n:
             return ""
         low, high = (f"{100 * bound:.0f}" for bound in wilson(hits, n))
-        return f"{hits} of {n}, {low}-{high} %"
+        return f"{hits} of {n} ({low}-{high} %)" if n >= 5 else f"{hits} of {n}"
 
     def ends(self, workload: str, setting: Labels) -> str:
         """How many reached the target and how many were stopped before, as printed."""

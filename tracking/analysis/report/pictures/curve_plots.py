@@ -112,7 +112,7 @@ class CurvePlotter:
         }  # fmt: skip
         if not shown:
             return None
-        of = "over the middle runs of each workload's settings"
+        of = "over the median run of each setting"
         caption = f"Mean utilisation on the clock, {of}; error bars are standard errors"
         panels = [
             Panel("", label, {name: [point] for name, point in means.items()}, PANELS[label])
@@ -138,4 +138,4 @@ def _middles(task: Task) -> list[tuple[Setting, Run]]:
 def _caption(task: Task) -> str:
     num_settings = sum(bool(setting.runs) for setting in task.settings)
     of = f"{MOST_LINES} of {num_settings} settings" if num_settings > MOST_LINES else "each setting"
-    return f"of {of} the run in the middle"
+    return f"the median run of {of} (of two, the faster)"

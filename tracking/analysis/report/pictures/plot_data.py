@@ -78,7 +78,8 @@ def bounds_of(task: Task) -> str:
 def middle(runs: Sequence[Run]) -> Run:
     """The run with the median time to accuracy (the faster of two in the middle), else the median rate."""
     key = TIME if any(TIME in run.metrics for run in runs) else RATE
-    ordered = sorted((run for run in runs if key in run.metrics), key=lambda run: run.metrics[key]) or list(runs)
+    ordered = sorted((run for run in runs if key in run.metrics), key=lambda run: run.metrics[key], reverse=key == RATE)
+    ordered = ordered or list(runs)
     return ordered[(len(ordered) - 1) // 2]
 
 

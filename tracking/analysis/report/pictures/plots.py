@@ -114,7 +114,7 @@ class Plotter:
         caption = "share of runs that have reached the target, by time (Kaplan-Meier estimate)"
         share = "share that has reached the target (0 to 1)"
         panels = [Panel(ON_THE_CLOCK, share, steps, TIME), Panel(ON_THE_CLOCK, share, crosses, TIME, "given up")]
-        return drawn("reached", f"{caption} and its 95 % interval", charts.reached(steps, crosses), panels)
+        return drawn("reached", caption, charts.reached(steps, crosses), panels)
 
     def scaling(self, task: Task) -> Plot | None:
         """Time to accuracy, or else the time of an epoch, over devices; and the speed-up beside it."""

@@ -42,8 +42,7 @@ def _share(setting: Setting) -> str:
     share, name = setting.reached, phrases.name(setting)
     words = [name]
     if share:
-        interval = f"{100 * share.low:.0f}-{100 * share.high:.0f} %"
-        words = [f"{name} in {share.reached} of {counted(share.n, 'run')} ({interval})"]
+        words = [f"{name} in {share.reached} of {counted(share.n, 'run')}{share.interval}"]
     return ", ".join([*words, *([f"{len(setting.stopped)} stopped before it"] if setting.stopped else [])])
 
 
