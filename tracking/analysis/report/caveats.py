@@ -16,7 +16,9 @@ def caveats(tasks: Sequence[Task], with_missed: bool) -> list[str]:
     warnings = []
     if len(tasks) > 1:
         names = "; ".join(task.title for task in tasks)
-        warnings.append(f"{len(tasks)} workloads, each compared within itself, never with another: {names}")
+        warnings.append(
+            f"{len(tasks)} tasks (model, data set, target), each compared within itself, never with another: {names}"
+        )
     for task in tasks:
         for setting in task.settings:
             if setting.num_missed and setting.reached:

@@ -156,6 +156,7 @@ def test_runs_of_one_setting_on_a_shared_cpu_are_named_with_what_to_do_and_are_n
     assert answer.headline.endswith(". One setting: nothing to rank.")
     assert "<summary>1 warning</summary>" in page.html(made)
     assert "**1 warning**" in page.markdown(made)
+    assert not any(plot.name.endswith("throughput") for plot in made.plots)
     assert answer.beside.startswith("The CPU is limited by the cores of the CPU (60 % of the time); try first: run it")
     assert "cores of its own, since other processes had a large share of them; then a GPU" in answer.beside
     assert not made.rankings

@@ -232,7 +232,7 @@ def test_workloads_are_never_compared_with_one_another(make: Callable[..., Repor
     made = make(runs)
     assert [task.title.split()[0] for task in made.tasks] == ["res", "vgg"]
     assert made.comparisons == []
-    assert "2 workloads, each compared within itself" in made.warnings[0]
+    assert "2 tasks (model, data set, target), each compared within itself" in made.warnings[0]
     paragraphs = page.markdown(made).split("\n\n")
     assert [text.split(" on ")[0] for text in paragraphs if "1 GPU: " in text] == ["For res", "For vgg"]
     assert page.html(made).count('<p class="answer">') == 2

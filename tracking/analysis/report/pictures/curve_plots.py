@@ -18,6 +18,7 @@ from tracking.analysis.report.pictures.plot_data import (
     as_point,
     clock_sec,
     clock_start_ms,
+    errors_of,
     evaluation_spans,
     middle,
     moved,
@@ -113,7 +114,8 @@ class CurvePlotter:
         if not shown:
             return None
         of = "over the median run of each setting"
-        caption = f"Mean utilisation on the clock, {of}; error bars are standard errors"
+        bars = [point for means in shown.values() for point in means.values()]
+        caption = f"Mean utilisation on the clock, {of}{errors_of(bars)}"
         panels = [
             Panel("", label, {name: [point] for name, point in means.items()}, PANELS[label])
             for label, means in shown.items()

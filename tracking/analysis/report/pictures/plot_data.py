@@ -157,6 +157,11 @@ def points_of(task: Task, key: str) -> dict[str, Point]:
     return {setting.name: as_point(0.0, mean) for setting in task.settings if (mean := estimate(setting.measured(key)))}
 
 
+def errors_of(points: Iterable[Point]) -> str:
+    """Caption: what error bars are, where some are drawn."""
+    return "; error bars are standard errors" if any(point.error for point in points) else ""
+
+
 def as_point(x: float, average: Estimate) -> Point:
     return Point(x, average.mean, average.error or 0.0, at_least=bool(average.bound))
 

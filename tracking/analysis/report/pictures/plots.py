@@ -25,6 +25,7 @@ from tracking.analysis.report.pictures.plot_data import (
     as_version,
     bounds_of,
     by_stack,
+    errors_of,
     longest,
     means_of,
     points_of,
@@ -140,12 +141,12 @@ class Plotter:
         return drawn("scaling", caption, charts.scaling(lines, ups, unit), panels)
 
     def throughput(self, task: Task) -> Plot | None:
-        """The rate of each setting, as bars."""
+        """The rate of each of several settings, as bars."""
         values = points_of(task, RATE)
-        if not values:
+        if len(values) < 2:  # A single bar compares nothing.
             return None
         some = f" of the first {MOST_BARS} settings" if len(values) > MOST_BARS else ""
-        caption, label = f"steady-state rate{some}; error bars are standard errors", "throughput (samples/s)"
+        caption, label = f"steady-state rate{some}{errors_of(values.values())}", "throughput (samples/s)"
         panel = Panel("", label, {name: [point] for name, point in list(values.items())[:MOST_BARS]}, RATE)
         return drawn("throughput", caption, charts.bars(values, label), [panel])
 
