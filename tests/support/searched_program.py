@@ -24,7 +24,7 @@ def words(folder: Path, *more: str) -> tuple[str, ...]:
     (folder / "program.py").write_text(PROGRAM)
     return (
         "-m", "+search=quickest", "model=program", "gpus=0", "target=0.9",
-        # Of a command that names no Python no PyTorch is imported for the fingerprint.
+        # This command names no Python, so the fingerprint imports no PyTorch.
         f"program.command=env {sys.executable} program.py {{lr}} {{batch_size}} {{seed}}",
         '+program.metrics={eval/accuracy: "accuracy ([0-9.]+)"}', 'program.epoch="epoch ([0-9]+)"',
         "tracking.offline=true", "tracking.system_metrics_interval_sec=0", *more,
