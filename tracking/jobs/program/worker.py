@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import math
 import os
 import signal
-import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -30,7 +28,7 @@ from tracking.machine.environment import fingerprint
 from tracking.machine.stacks import check_promise
 from tracking.record import Failure, Journal, documents, run_folder
 
-POLL_SEC = 0.1
+READ_EVERY_SEC = 0.5  # reading and matching output takes cores from the program, which may print in bursts
 LAST_WORDS_SEC = 5.0  # longest wait for output that a detached process holds open
 NICENESS = 10  # of this process while it reads: it must not take cores from the program
 AFTERWARDS_SEC = 1.0  # time for the program's children to end after it
@@ -116,20 +114,17 @@ def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: 
         ) from None
     stamper, ended = Stamper(program), Ended(program.pid)
     os.nice(NICENESS)
-    while program.poll() is None:
+    while not ended.wait(READ_EVERY_SEC):
         if config.search.phase and listener.has_reached:
             listener.was_ended = True
             break
-        if stamper.is_open:
-            hear(listener, stamper, POLL_SEC)
-        else:  # The program goes on without an output.
-            with suppress(subprocess.TimeoutExpired):
-                program.wait(POLL_SEC)
+        hear(listener, stamper, until=now().clock_sec)
         if tracing:
             tracing.tick(listener.account.started)
         if listener.due():
             listener.look(process.descendants())
             process.reap(program.pid)
+    program.poll()
     process.end_all(AFTERWARDS_SEC)
     hear_out(listener, stamper)
     listener.waited_sec = stamper.waited_sec
@@ -138,12 +133,13 @@ def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: 
     return 0 if listener.was_ended else program.returncode
 
 
-def hear(listener: Listener, stamper: Stamper, patience_sec: float, until: float = math.inf) -> int:
-    """Pass output on; returns the number of bytes that came after `until` (monotonic seconds)."""
+def hear(listener: Listener, stamper: Stamper, until: float) -> int:
+    """Pass on the output at hand until a piece came after `until` (monotonic seconds); returns later pieces' bytes."""
     late = 0
-    for piece in stamper.pieces(patience_sec):
-        listener.hear(piece.content, piece.at)
-        late += len(piece.content) if piece.at.clock_sec > until else 0
+    while stamper.is_open and not late and stamper.is_ready(0):
+        for piece in stamper.pieces(0):
+            listener.hear(piece.content, piece.at)
+            late += len(piece.content) if piece.at.clock_sec > until else 0
     return late
 
 
@@ -155,7 +151,7 @@ def hear_out(listener: Listener, stamper: Stamper) -> None:
     """
     until, late = now().clock_sec + LAST_WORDS_SEC, 0
     while stamper.is_open and late <= PIPE_BYTES and stamper.is_ready(LAST_WORDS_SEC):
-        late += hear(listener, stamper, 0, until)
+        late += hear(listener, stamper, until)
 
 
 class Ended:
@@ -163,12 +159,18 @@ class Ended:
 
     def __init__(self, pid: int) -> None:
         self.at: Moment | None = None
+        self._event = threading.Event()
         threading.Thread(target=self._wait, args=[pid], daemon=True).start()
 
     def _wait(self, pid: int) -> None:
         with suppress(ChildProcessError):  # Another thread reaped it.
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        self.at = now()
+            self.at = now()
+        self._event.set()
+
+    def wait(self, patience_sec: float) -> bool:
+        """Whether the program ends within `patience_sec`."""
+        return self._event.wait(patience_sec)
 
 
 def stop_on_signals(launcher: int) -> None:
