@@ -65,7 +65,7 @@ def measured(options: Sequence[str]) -> tuple[tuple[float, ...], dict[str, float
         events = journal.events(path)
     saved = [event for event in events if event.key == "checkpoint_saved"]
     behind = {event.values["step"] + 1 for event in saved}
-    times = dict(steps(throughput.steady(throughput.recorded(events))))
+    times = dict(steps(throughput.steady(throughput.read_windows(events))))
     usual = statistics.median(ms for step, ms in times.items() if step not in behind)
     after = statistics.median(ms for step, ms in times.items() if step in behind)
     held_up = statistics.median(1e3 * (end - start) for start, end in clock.intervals(events, "checkpoint"))

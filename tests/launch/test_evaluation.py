@@ -32,7 +32,7 @@ def test_it_is_evaluated_within_epochs_and_at_the_end(evaluated: Launched) -> No
     assert [row["step"] for row in values] == [5, 10, 15, 20, 25, 30, 35, 36]
     assert [row["epoch_num"] for row in values] == pytest.approx([row["step"] / STEPS for row in values], abs=1e-6)
     assert [row["samples_count"] for row in values] == [320, 640, 960, 1278, 1598, 1918, 2238, 2300]
-    assert "evaluates every 5 steps, which is 320 samples (asked: 310)" in evaluated.output
+    assert "evaluates every 5 steps, which is 320 samples (requested: 310)" in evaluated.output
     metrics = evaluated.result["metrics"]
     assert metrics["epochs/to_accuracy"] == pytest.approx(5 * metrics["evaluations/to_accuracy"] / STEPS, abs=1e-6)
 

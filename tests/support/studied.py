@@ -161,7 +161,7 @@ def _epochs(
                 (step_sec,) * steps, (0.0,) * steps,
             )  # fmt: skip
             windows.append(window)
-            log.event("throughput_window", now, **throughput.written(window))
+            log.event("throughput_window", now, **throughput.event_values(window))
             live = {"train/loss": 1 / step, "throughput/samples_per_sec": window.samples_per_sec}
             log.add("metrics", now, step=step, values=live)
             system = {"cpu_utilization_percentage": 30.0 + epoch % 9}

@@ -84,7 +84,7 @@ class TimeTrial(Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
-        ranks = Ranks.joined()
+        ranks = Ranks.connect()
         nodes = nodes_of(ranks)
         if trainer.global_rank == 0:
             self._run = self._start_run(trainer, pl_module)
@@ -197,7 +197,7 @@ class TimeTrial(Callback):
         assert self._meter is not None
         scalars = {name: value for name, value in trainer.callback_metrics.items() if value.numel() == 1}
         metrics = {key: decimal(value) for key, value in self._names.with_keys(scalars).items()}
-        self._meter.evaluated = self._meter.evaluated or metrics
+        self._meter.first_metrics = self._meter.first_metrics or metrics
         if self._run is not None:
             self._run.note_metrics(metrics, self._names)
             self._run.link(trainer.loggers)
@@ -229,10 +229,10 @@ class TimeTrial(Callback):
         unknown_figures = () if self._samples_known else RATE_KEYS
         if self._run is not None:
             gpu = self._run.environment.get("env.gpu", "")
-            measured = summary.devices(self._run.config, meter, None, gpu)
+            measured = summary.device_figures(self._run.config, meter, None, gpu)
             self._run.finish(meter, measured, unknown_figures)
         elif trainer.strategy.root_device.type == "cuda":
-            meter.ranks.largest(torch.cuda.max_memory_allocated())  # The first rank takes part in `summary.devices`.
+            meter.ranks.largest(torch.cuda.max_memory_allocated())  # The first rank calls `summary.device_figures`.
         self._run, self._folder = None, ""
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:

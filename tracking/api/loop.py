@@ -59,7 +59,7 @@ class Trial:
             self._begin_epoch()
         self._num_steps += 1
         if self._meter.step == 0:  # The wait for data is known only in a loop over a DataLoader.
-            self._meter.knows_waits = self._meter.has_fetched
+            self._meter.times_waits = self._meter.is_batch_fetched
         self._meter.batch_ready(num_samples, now=False)
         self._meter.step_done(None if detached_loss is None else detached_loss.clone(), self._num_steps)
 
@@ -99,7 +99,7 @@ class Trial:
         if not self._evaluating:
             self.open_evaluation()
         values = {key: decimal(value) for key, value in self._names.with_keys(metrics).items()}
-        self._meter.evaluated = self._meter.evaluated or values
+        self._meter.first_metrics = self._meter.first_metrics or values
         if self._run is not None:
             self._run.note_metrics(values, self._names)
             self._run.link()
@@ -174,7 +174,7 @@ def time_trial(
     )  # fmt: skip
     called_at, pid = time.monotonic(), os.getpid()
     training_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    ranks = Ranks.joined()
+    ranks = Ranks.connect()
     is_rank_0 = ranks.size == 1 or dist.get_rank() == 0
     nodes = nodes_of(ranks)
     run = start_run(options, training_device, nodes, precision, batch_size, called_at) if is_rank_0 else None
@@ -228,7 +228,7 @@ def finish_loop(trial: Trial, meter: Meter, run: ScriptRun | None, options: Tria
     if run is not None:
         if trial.params:
             run.journal.params(dict(trial.params))
-        measured: dict[str, Any] = summary.devices(run.config, meter, None, run.environment.get("env.gpu", ""))
+        measured: dict[str, Any] = summary.device_figures(run.config, meter, None, run.environment.get("env.gpu", ""))
         run.finish(meter, measured, unknown_figures)
     elif torch.cuda.is_initialized():
-        meter.ranks.largest(torch.cuda.max_memory_allocated())  # The first rank takes part in `summary.devices`.
+        meter.ranks.largest(torch.cuda.max_memory_allocated())  # The first rank calls `summary.device_figures`.

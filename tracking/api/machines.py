@@ -63,7 +63,7 @@ class Nodes:
         local = fingerprint.Fingerprint()
         if self.leads_other_node():
             local = self._start_sampling(Path(folder), take_fingerprint())
-        fingerprints = [json.loads(text) for text in ranks.words(json.dumps(local))]
+        fingerprints = [json.loads(text) for text in ranks.gather_texts(json.dumps(local))]
         if journal is not None:
             head = documents.read_json(Path(folder) / run_folder.FINGERPRINT)
             journal.tags(fingerprint.compared(self.names, [head, *filter(None, fingerprints)]))
@@ -84,7 +84,7 @@ class Nodes:
 def nodes_of(ranks: Ranks) -> Nodes:
     """The machine of every rank. A collective call."""
     rank = dist.get_rank() if ranks.size > 1 else 0
-    return Nodes(unique_names(ranks.words(json.dumps(identity()))), rank)
+    return Nodes(unique_names(ranks.gather_texts(json.dumps(identity()))), rank)
 
 
 def identity(environ: Mapping[str, str] = os.environ) -> list[str]:

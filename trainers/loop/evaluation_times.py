@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 
 from conf.evaluation import Intervals, intervals_of
 from conf.schema import ConfigError, RunConfig
-from tracking.measure.training import EvaluationPlan, planned
+from tracking.measure.training import EvaluationPlan, plan_evaluations
 from tracking.record import Journal
 from trainers.loop.batch_size import samples_are_tokens
 from trainers.workload import Data, InTokens, Loader, TrialModule
@@ -54,7 +54,7 @@ def plan_of(
     in_sentences = isinstance(data, InTokens) and not samples_are_tokens(data)
     samples_per_step = num_train / len(loader) if in_sentences else config.samples_per_step()
     limited = config.limit_train_batches is not None
-    return planned(intervals, num_batches, length.max_epochs, samples_per_step, limited, length.steps)
+    return plan_evaluations(intervals, num_batches, length.max_epochs, samples_per_step, limited, length.steps)
 
 
 def follow(trainer: pl.Trainer, plan: EvaluationPlan) -> None:
@@ -67,7 +67,7 @@ def follow(trainer: pl.Trainer, plan: EvaluationPlan) -> None:
         # Lightning asks once before the first step of a resumed run; its checkpoint was saved after that evaluation.
         if loop.restarting and not resumed_after:
             resumed_after.append(step)
-        return step not in resumed_after and loop._should_check_val_epoch() and plan.due(step)
+        return step not in resumed_after and loop._should_check_val_epoch() and plan.evaluates_after(step)
 
     loop._should_check_val_fx = due  # type: ignore[method-assign, assignment]
     if plan.num_steps < plan.num_batches * plan.max_epochs:
@@ -88,5 +88,5 @@ class LastStep(pl.Callback):
 def note(log: Journal, plan: EvaluationPlan) -> None:
     """Journal the interval between evaluations, which is part of a setting's identity."""
     log.params(dict(plan.params()))
-    if words := plan.words():
+    if words := plan.rounding_note():
         log.tags({"eval_interval": words})

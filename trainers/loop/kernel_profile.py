@@ -112,7 +112,7 @@ class StepProfiler:
             with suppress(OSError):  # On a full disk the merged trace lacks this rank.
                 parts.mkdir(exist_ok=True)
                 documents.write_json(parts / f"{self.rank}.json", merged_trace.part(document, self.rank))
-        summaries = [json.loads(words) for words in self._ranks.words(json.dumps(summary))]
+        summaries = [json.loads(words) for words in self._ranks.gather_texts(json.dumps(summary))]
         slowest = kernels.slowest(summaries)
         shown = sorted({0, slowest})
         few = f"{num_steps} of {requested} steps: more would exceed profile.trace_megabytes={limit:g}"

@@ -75,9 +75,9 @@ class OffTheClock:
             self.optimizer_bytes = warm_up(trainer, module, batches, self.evaluate, config.targets())
         if config.compiled():
             compile_first.note_compiled(config, device)
-            self._note(start_times.COMPILED, **compile_times.since(compiler))
+            self._note(start_times.COMPILED_EVENT, **compile_times.since(compiler))
         if isinstance(trainer.strategy, AfterTheStep):
-            trainer.strategy.exchange.forget()
+            trainer.strategy.exchange.clear()
 
     def conclude(self, trainer: pl.Trainer) -> None:
         """Evaluate on the test set, journal the exchange's time and the data's version, and plot."""

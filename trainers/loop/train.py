@@ -218,7 +218,7 @@ def checkpoint_to_resume(run_dir: Path, callback: MeasuringCallback) -> Path | N
     resume = attempts.newest_resume(events)
     if resume is None:
         return None
-    callback.meter.windows += throughput.recorded(attempts.history(events))
+    callback.meter.windows += throughput.read_windows(attempts.history(events))
     return run_dir / resume.values["checkpoint"] if resume.values["checkpoint"] else None
 
 
@@ -228,8 +228,8 @@ def write_result(
 ) -> None:  # fmt: skip
     """Summarize the measurements; rank 0 writes them as the run's result. A collective call."""
     meter = callback.meter
-    measured = summary.devices(config, meter, off_the_clock.flops_per_sample, gpu)
-    spread = summary.steps_by_node(meter.windows, meter.ranks.words(node_records.name()))
+    measured = summary.device_figures(config, meter, off_the_clock.flops_per_sample, gpu)
+    spread = summary.steps_by_node(meter.windows, meter.ranks.gather_texts(node_records.name()))
     if log:
         summary.write(config, run_dir, log, meter.windows, measured | off_the_clock.test_metrics, unit, by_node=spread)
 

@@ -45,7 +45,7 @@ def interrupted(root: Path, sweep_folder: Path | None = None, epochs: tuple[int,
     for epoch in range(1, 6):
         log.event("epoch_start", epoch_num=epoch)
         window = throughput.Window(10 * epoch, epoch, 1, (0.001,), (0.0,), (0.001,), (0.0,))
-        log.event("throughput_window", **throughput.written(window))
+        log.event("throughput_window", **throughput.event_values(window))
         log.metrics({"train/loss": 1.0}, 10 * epoch)
     log.close()
     for epoch in epochs:

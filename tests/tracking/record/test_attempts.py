@@ -70,7 +70,7 @@ class Simulation:
     def window(self, epoch: int, step: int) -> None:
         """Two steps."""
         window = throughput.Window(step, epoch, 64, (5.0,), (0.0,), (2.5, 2.5), (0.0, 0.0))
-        self.event("throughput_window", **throughput.written(window))
+        self.event("throughput_window", **throughput.event_values(window))
 
     def is_cut_off(self, half_epoch: bool, down_sec: float, back: int) -> None:
         """In the next epoch, or at its end; then resumed from the newest checkpoint but `back`."""
@@ -128,7 +128,7 @@ def test_every_epoch_counts_once_and_what_was_lost_is_told(run: Simulation) -> N
 
 @given(interrupted())
 def test_the_windows_that_count_are_of_every_step_once_but_the_first_two_of_an_attempt(run: Simulation) -> None:
-    steps = [window.step for window in throughput.recorded(attempts.history(run.events))]
+    steps = [window.step for window in throughput.read_windows(attempts.history(run.events))]
     all_steps = range(2, run.num_epochs * STEPS + 1, 2)
     resumed = [event.values["from_step"] for event in run.events if event.key == "resume"]
     cold = {step + later for step in resumed for later in (2, 4)}

@@ -18,7 +18,7 @@ from conf.evaluation import Intervals
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.audit.journals import JournalFigures
 from tracking.base import quantities
-from tracking.measure.training import MeasuringCallback, Meter, Ranks, clock, planned, throughput
+from tracking.measure.training import MeasuringCallback, Meter, Ranks, clock, plan_evaluations, throughput
 from tracking.record import Journal, journal
 from tracking.record.journal import Record
 from trainers.loop import evaluation_times
@@ -88,7 +88,7 @@ def trained(
     log, module = Journal(folder / "journal.jsonl"), Line()
     callback = MeasuringCallback(config, torch.device("cpu"), log, lambda trainer: None, lambda trainer: None)
     trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=EPOCHS, callbacks=[callback], barebones=True)
-    evaluation_times.follow(trainer, planned(asked, STEPS, EPOCHS, 10, limited=False, steps=steps))
+    evaluation_times.follow(trainer, plan_evaluations(asked, STEPS, EPOCHS, 10, limited=False, steps=steps))
     trainer.fit(module, Batches(STEPS), Batches(1))
     log.close()
     return Trained(journal.events(folder / "journal.jsonl"), callback, module, folder)
@@ -145,7 +145,7 @@ def test_windows_hold_every_step_and_no_evaluation(tmp_path: Path) -> None:
     figures = JournalFigures(tmp_path)
     summary = throughput.summarize(windows, 1)
     assert summary["throughput/samples_per_sec"] == pytest.approx(figures.value("throughput/samples_per_sec"), rel=1e-3)
-    assert [window.step for window in throughput.recorded(run.events)] == [window.step for window in windows]
+    assert [window.step for window in throughput.read_windows(run.events)] == [window.step for window in windows]
 
 
 def test_the_figures_follow(tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_a_miss_has_what_it_trained_without_the_evaluations_within_epochs(tmp_pa
     assert again.at_least(quantities.TIME_TO_ACCURACY_SEC) == pytest.approx(total)
 
 
-def test_the_slowest_process_counts_in_each_stretch_between_evaluations() -> None:
-    """They wait for each other in an evaluation, so a stretch takes as long as the one that was last in it."""
+def test_the_slowest_process_counts_in_each_section_between_evaluations() -> None:
+    """They wait for each other in an evaluation, so a section takes as long as the one that was last in it."""
     first = throughput.Window(2, 1, 20, (1.0, 3.0), (0.0, 0.0), (), ())
     second = throughput.Window(4, 1, 20, (4.0, 1.0), (0.0, 0.0), (), (), section=1)
     assert throughput.total_sec([first, second]) == 7.0
@@ -204,7 +204,7 @@ def test_each_evaluation_within_an_epoch_marks_the_window_after_it(tmp_path: Pat
     run = trained(tmp_path, Intervals(every_steps=3))
     windows = run.callback.meter.windows
     assert [window.step for window in windows if window.after_evaluation] == [4, 8, 10]
-    assert [window.step for window in throughput.recorded(run.events) if window.after_evaluation] == [4, 8, 10]
+    assert [window.step for window in throughput.read_windows(run.events) if window.after_evaluation] == [4, 8, 10]
 
 
 def test_a_resume_within_an_epoch_is_no_evaluation(tmp_path: Path) -> None:
@@ -232,10 +232,10 @@ def test_a_resume_within_an_epoch_is_no_evaluation(tmp_path: Path) -> None:
     log.close()
     assert [window.step for window in again.windows if window.after_evaluation] == [14]
     events = journal.events(tmp_path / "journal.jsonl")
-    assert [window.step for window in throughput.recorded(events) if window.after_evaluation] == [14]
+    assert [window.step for window in throughput.read_windows(events) if window.after_evaluation] == [14]
     for event in events:  # as an earlier version wrote them
         event.values.pop("after_evaluation", None)
-    assert [window.step for window in throughput.recorded(events) if window.after_evaluation] == [14]
+    assert [window.step for window in throughput.read_windows(events) if window.after_evaluation] == [14]
 
 
 def test_collections_outside_the_steps_are_no_part_of_a_window(tmp_path: Path) -> None:
@@ -266,13 +266,13 @@ def test_collections_outside_the_steps_are_no_part_of_a_window(tmp_path: Path) -
     assert not any("rank_gc_ms" in window.values for window in windows)
 
 
-def test_stretches_are_counted_within_an_epoch() -> None:
+def test_sections_are_counted_within_an_epoch() -> None:
     meter = Meter(torch.device("cpu"), Ranks(1), None, 10)
     sections = []
     for epoch in (1, 1, 1, 2, 2):
         meter.epoch_num = epoch
         meter.open()
-        sections.append(meter._stretch[1])
+        sections.append(meter._section[1])
     assert sections == [0, 1, 2, 0, 1]
 
 
@@ -317,7 +317,7 @@ def test_a_training_of_so_many_steps_ends_within_its_last_epoch_and_is_evaluated
 
 def test_an_interval_longer_than_the_steps_of_a_cut_training_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"the training has 10 steps \(3 epochs of 4, the last one cut\)"):
-        planned(Intervals(every_steps=11), STEPS, EPOCHS, 10, limited=False, steps=10)
+        plan_evaluations(Intervals(every_steps=11), STEPS, EPOCHS, 10, limited=False, steps=10)
 
 
 def test_a_target_reached_at_the_last_step_does_not_go_on(tmp_path: Path) -> None:

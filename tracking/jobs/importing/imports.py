@@ -96,7 +96,7 @@ def _fill(folder: Path, config: RunConfig, path: Path, log: PublishedLog, digest
     note = _note(log)
     tags = _tags(path, log, digest) | ({"import.note": note} if note else {})
     out.tags(tags)
-    windows = throughput.coarse(log.records)
+    windows = throughput.program_windows(log.records)
     measured = throughput.summarize(windows, size) | {quantities.WORLD_SIZE: float(size)}
     unknown = () if clock.first(log.records, "eval_start") else (quantities.TIME_TO_ACCURACY_TRAIN_SEC,)
     summary.write(config, folder, out, windows, measured, "samples", unknown)

@@ -47,7 +47,7 @@ def conclude(config: RunConfig, run_dir: Path, log: Journal, listener: Listener,
         check_span(events, listener.ended.clock_sec - listener.began.clock_sec)
     except ValueError as error:  # The figures cannot be trusted.
         return fail(run_dir, Failure("error", f"the program's log: {error}", failures.last_words(run_dir)))
-    windows = throughput.coarse(events)
+    windows = throughput.program_windows(events)
     measured = throughput.summarize(windows, size) | ({} if size is None else {quantities.WORLD_SIZE: float(size)})
     # DAWNBench's clock leaves out evaluations, whose times are unknown without eval_start.
     unknown = () if clock.first(events, "eval_start") else (quantities.TIME_TO_ACCURACY_TRAIN_SEC,)

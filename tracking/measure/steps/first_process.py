@@ -30,11 +30,11 @@ class Call(Protocol):
 
 
 class Ranks(Protocol):
-    """The processes of a run; `words` gives the texts of all, by rank."""
+    """The processes of a run; `gather_texts` returns the texts of all, by rank."""
 
     @property
     def size(self) -> int: ...
-    def words(self, local: str) -> list[str]: ...
+    def gather_texts(self, local: str) -> list[str]: ...
 
 
 def exchange(
@@ -45,7 +45,7 @@ def exchange(
 
     `evaluated` are the first evaluation's metrics on this rank, `calls` the options of its logged values.
     """
-    answers = [json.loads(words) for words in ranks.words(json.dumps([place, evaluated], default=float))]
+    answers = [json.loads(words) for words in ranks.gather_texts(json.dumps([place, evaluated], default=float))]
     if journal is None:
         return
     journal.event(rank_parts.PLACES, ranks=[rank_place for rank_place, _ in answers])

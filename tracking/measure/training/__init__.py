@@ -1,8 +1,8 @@
 """Measurement in the worker: one callback, and the arithmetic that turns its events into figures.
 
 The callback's hooks append events to the journal. They wait for the device only at the edges of windows. Clock,
-throughput and summary are pure functions of these events. PyTorch and Lightning are imported on first use, since a
-program's worker needs only the figures and may have neither.
+throughput and summary are pure functions of these events. PyTorch and Lightning are imported on first use: the worker
+of a program needs only the figures, and may have neither.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracking.base import installation
 from tracking.measure.training import clock, spans, start_times, summary, throughput
-from tracking.measure.training.evaluation_plan import EvaluationPlan, planned
+from tracking.measure.training.evaluation_plan import EvaluationPlan, plan_evaluations
 
 if TYPE_CHECKING:
     from tracking.measure.training.callback import MeasuringCallback as MeasuringCallback
@@ -33,7 +33,7 @@ __all__ = [
     "classify",
     "clock",
     "epochs_trained",
-    "planned",
+    "plan_evaluations",
     "spans",
     "start_times",
     "summary",

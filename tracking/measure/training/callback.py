@@ -1,4 +1,4 @@
-"""The measuring Lightning callback: it keeps the clock, times windows of steps, and stops at the target."""
+"""The measuring Lightning callback: it has_journal the clock, times windows of steps, and stops at the target."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class MeasuringCallback(pl.Callback):
     """Measures one run. Every rank has a callback; rank 0's has the journal.
 
     `prepare(trainer)` compiles and warms up before the clock starts. `conclude(trainer)` runs after the clock stops,
-    while the model is still on its device. `evaluated(trainer, module, metrics)` is called within an evaluation's
-    interval, once its value is in the journal. `meter` measures, `logged` holds the values that the module logs.
+    while the model is still on its device. `after_evaluation(trainer, module, metrics)` runs once an evaluation's value
+    is in the journal, and counts as part of the evaluation. `meter` measures; `logged` holds what the module logs.
     """
 
     def __init__(
@@ -33,25 +33,25 @@ class MeasuringCallback(pl.Callback):
         journal: Journal | None,
         prepare: Callable[[pl.Trainer], None],
         conclude: Callable[[pl.Trainer], None],
-        evaluated: Callable[[pl.Trainer, Any, dict[str, float]], None] | None = None,
+        after_evaluation: Callable[[pl.Trainer, Any, dict[str, float]], None] | None = None,
     ) -> None:
         self._config = config
         self._targets = config.targets()
         self._journal = journal
         self._prepare = prepare
         self._conclude = conclude
-        self._evaluated = evaluated
-        self.logged = LoggedValues(device, config.world_size(), keeps=journal is not None)
+        self._after_evaluation = after_evaluation
+        self.logged = LoggedValues(device, config.world_size(), has_journal=journal is not None)
         ranks, steps = Ranks(config.world_size()), config.log_every_n_steps
         self.meter = Meter(device, ranks, journal, steps, self.logged, divergence_advice(config))
         self.meter.ranges = nvtx_ranges(config.profile.nvtx)
-        self._reached = self._in_epoch = False
+        self._target_reached = self._in_epoch = False
         self._epoch_samples = 0
-        self._gathered: dict[str, Any] = {}  # state of all processes for the next checkpoint
+        self._next_state: dict[str, Any] = {}  # state of all processes for the next checkpoint
 
     @property
     def state_key(self) -> str:
-        """The name of the state in a checkpoint: the class's former name, so that old checkpoints still load."""
+        """The key of the state in a checkpoint: the class's former name, so that old checkpoints still load."""
         return "TrialCallback"
 
     def gather_state(self) -> None:
@@ -61,18 +61,18 @@ class MeasuringCallback(pl.Callback):
         """
         if not self._in_epoch:
             self.meter.note_logged()  # a run that resumes from here does not log it again
-        samples = self._epoch_samples + (self.meter.samples_of_stretch() if self._in_epoch else 0)
-        self._gathered = self.meter.state_dict() | {"reached": self._reached, "epoch_samples": samples}
+        samples = self._epoch_samples + (self.meter.section_samples() if self._in_epoch else 0)
+        self._next_state = self.meter.state_dict() | {"reached": self._target_reached, "epoch_samples": samples}
 
     def state_dict(self) -> dict[str, Any]:
         """The state that Lightning saves in a checkpoint. A collective call, unless right after `gather_state`."""
-        if not self._gathered:
+        if not self._next_state:
             self.gather_state()
-        state, self._gathered = self._gathered, {}
+        state, self._next_state = self._next_state, {}
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._reached, self._epoch_samples = state_dict["reached"], state_dict.get("epoch_samples", 0)
+        self._target_reached, self._epoch_samples = state_dict["reached"], state_dict.get("epoch_samples", 0)
         self.meter.load_state_dict(state_dict)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -114,24 +114,24 @@ class MeasuringCallback(pl.Callback):
         else:
             self._epoch_samples += self.meter.close()
             self.meter.note_logged(within_epoch=True)
-        self.meter.event("eval_start", **self._so_far(trainer))
+        self.meter.event("eval_start", **self._progress(trainer))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         metrics: dict[str, float] = pl_module.metrics()  # type: ignore[operator]  # a TrialModule
-        self.meter.evaluated = self.meter.evaluated or metrics
-        so_far = self._so_far(trainer)
+        self.meter.first_metrics = self.meter.first_metrics or metrics
+        progress = self._progress(trainer)
         value = metrics.get(next(iter(self._config.model.metrics), ""))
-        self.meter.event("eval_accuracy", value, **so_far, step=self.meter.step, metrics=metrics)
+        self.meter.event("eval_accuracy", value, **progress, step=self.meter.step, metrics=metrics)
         curves = {quantities.EVAL + name: value for name, value in metrics.items()}
-        self.meter.metrics(curves | {quantities.EPOCH: so_far["epoch_num"]})
-        if self._evaluated is not None:  # after the curve, since it takes seconds
-            self._evaluated(trainer, pl_module, metrics)
-        if not self._reached and attempts.reached(metrics, self._targets):
-            self._reached = True
+        self.meter.metrics(curves | {quantities.EPOCH: progress["epoch_num"]})
+        if self._after_evaluation is not None:  # after the curve, since it takes seconds
+            self._after_evaluation(trainer, pl_module, metrics)
+        if not self._target_reached and attempts.reached(metrics, self._targets):
+            self._target_reached = True
             self.meter.note_energy(quantities.ENERGY_TO_ACCURACY_JOULES)
             trainer.should_stop |= self._config.stop_at_target  # |=: it may have stopped already
         self.meter.note_logged(within_epoch=self._in_epoch)
-        self.meter.event("eval_stop", **so_far)
+        self.meter.event("eval_stop", **progress)
         if self._in_epoch and not trainer.should_stop:
             self.meter.open(after_evaluation=True)
 
@@ -142,20 +142,20 @@ class MeasuringCallback(pl.Callback):
     def _close_epoch(self, trainer: pl.Trainer) -> None:
         if self.meter.is_open:
             self._epoch_samples += self.meter.close()
-        trained = epochs_trained(trainer) - trainer.current_epoch
-        part = {} if trained == 1 else {"part": round(trained, 6)}
+        epoch_fraction = epochs_trained(trainer) - trainer.current_epoch
+        part = {} if epoch_fraction == 1 else {"part": round(epoch_fraction, 6)}
         self.meter.event("epoch_stop", epoch_num=trainer.current_epoch + 1, samples=self._epoch_samples, **part)
         self.meter.note_logged()
         self._in_epoch = False
 
-    def _so_far(self, trainer: pl.Trainer) -> dict[str, float]:
+    def _progress(self, trainer: pl.Trainer) -> dict[str, float]:
         """The progress of the training in MLPerf's keys; `epoch_num` is a fraction within an epoch."""
         return {"epoch_num": epochs_trained(trainer), "samples_count": self.meter.samples}
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.meter.note_energy(quantities.ENERGY_JOULES)
         self.meter.end()
-        self.meter.event("run_stop", status="success" if self._reached or not self._targets else "aborted")
+        self.meter.event("run_stop", status="success" if self._target_reached or not self._targets else "aborted")
         self.meter.note_logged()
         self.logged.recording = False
         self._conclude(trainer)
@@ -184,10 +184,10 @@ class MeasuringCallback(pl.Callback):
 
 def epochs_trained(trainer: pl.Trainer) -> int | float:
     """The epochs trained so far; an int at the end of an epoch, even before Lightning counts it."""
-    ready, num_batches = trainer.fit_loop.epoch_loop.batch_progress.current.ready, trainer.num_training_batches
-    if ready >= num_batches:
+    num_started, num_batches = trainer.fit_loop.epoch_loop.batch_progress.current.ready, trainer.num_training_batches
+    if num_started >= num_batches:
         return trainer.current_epoch + 1
-    return round(trainer.current_epoch + ready / num_batches, 6)
+    return round(trainer.current_epoch + num_started / num_batches, 6)
 
 
 def divergence_advice(config: RunConfig) -> str:

@@ -31,20 +31,20 @@ class EvaluationPlan:
         whole = self.num_batches * self.max_epochs
         return whole if self.steps is None else min(self.steps, whole)
 
-    def due(self, step: int) -> bool:
+    def evaluates_after(self, step: int) -> bool:
         """Whether an evaluation comes after this step. With an interval in steps, one also comes after the last."""
         if step < self.after_steps:
             return False
         if self.every_steps is not None:
             return step % self.every_steps == 0 or step == self.num_steps
         epoch = -(-step // self.num_batches)
-        ends = step % self.num_batches == 0 or step == self.num_steps
-        return ends and (not self.at_epochs or epoch in self.at_epochs)
+        ends_epoch = step % self.num_batches == 0 or step == self.num_steps
+        return ends_epoch and (not self.at_epochs or epoch in self.at_epochs)
 
     def epochs(self, step: int) -> int | float:
         """The epochs that `step` steps make up: an int at the end of an epoch, else a fraction."""
-        whole, within = divmod(step, self.num_batches)
-        return round(whole + within / self.num_batches, 6) if within else whole
+        whole, remainder = divmod(step, self.num_batches)
+        return round(whole + remainder / self.num_batches, 6) if remainder else whole
 
     def params(self) -> Mapping[str, str | int]:
         """The params that identify the interval; empty if every epoch is evaluated."""
@@ -57,15 +57,15 @@ class EvaluationPlan:
             values["eval_after_samples"] = round(self.after_steps * self.samples_per_step)
         return values
 
-    def words(self) -> str:
+    def rounding_note(self) -> str:
         """The rounding of an interval given in samples, in words; "" for any other interval."""
         if self.requested_samples is None or self.every_steps is None:
             return ""
         samples = round(self.every_steps * self.samples_per_step)
-        return f"every {self.every_steps:,} steps, which is {samples:,} samples (asked: {self.requested_samples:,})"
+        return f"every {self.every_steps:,} steps, which is {samples:,} samples (requested: {self.requested_samples:,})"
 
 
-def planned(
+def plan_evaluations(
     intervals: Intervals, num_batches: int, max_epochs: int, samples_per_step: float, limited: bool,
     steps: int | None = None,
 ) -> EvaluationPlan:  # fmt: skip
@@ -85,15 +85,15 @@ def planned(
     if intervals.every_samples is not None:
         key = f"eval_every_samples={intervals.every_samples} ({every:,} steps of {samples_per_step:,.6g} samples)"
     cut = ", the last one cut" if plan.num_steps < num_batches * max_epochs else ""
-    long = f"the training has {plan.num_steps:,} steps ({max_epochs} epochs of {num_batches:,}{cut})"
+    length = f"the training has {plan.num_steps:,} steps ({max_epochs} epochs of {num_batches:,}{cut})"
     if every is not None and every > plan.num_steps:
-        raise ConfigError(f"{key}: is longer than the training: {long}. Next: give a smaller value")
+        raise ConfigError(f"{key}: is longer than the training: {length}. Next: give a smaller value")
     if every is not None and limited and every > num_batches:
         raise ConfigError(f"limit_train_batches={num_batches}: is smaller than {key}. Next: give a shorter interval")
     if after >= plan.num_steps:
         raise ConfigError(
-            f"eval_after_steps={after}: leaves only the last evaluation: {long}. Next: give a smaller value"
+            f"eval_after_steps={after}: leaves only the last evaluation: {length}. Next: give a smaller value"
         )
     if intervals.at_epochs and intervals.at_epochs[-1] > max_epochs:
-        raise ConfigError(f"eval_at_epochs={list(intervals.at_epochs)}: {long}. Next: give epochs up to {max_epochs}")
+        raise ConfigError(f"eval_at_epochs={list(intervals.at_epochs)}: {length}. Next: give epochs up to {max_epochs}")
     return plan

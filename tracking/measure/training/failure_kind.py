@@ -15,7 +15,7 @@ def classify(error: BaseException) -> str:
     """The kind of failure of an exception: oom | nan | bad_input | disk_full | signal:N | error."""
     if isinstance(error, ConfigError):
         return "bad_input"
-    if isinstance(error, (NonFiniteLoss, FloatingPointError)):  # the second for boxes or scores (data.coco)
+    if isinstance(error, (NonFiniteLoss, FloatingPointError)):  # trainers.data.coco raises the second
         return "nan"
     if isinstance(error, KeyboardInterrupt):
         return f"signal:{signal.SIGINT.value}"

@@ -47,7 +47,7 @@ Entry = tuple[LogCall, float | torch.Tensor, float]  # the last is the weight in
 class Tally:
     """Running sums of values that are reduced to one."""
 
-    weighted: float = 0.0
+    weighted_sum: float = 0.0
     weight: float = 0.0
     total: float = 0.0
     low: float = math.inf
@@ -57,29 +57,29 @@ class Tally:
         self.merge([value * weight, weight, value, value, value])
 
     def merge(self, other: list[float]) -> None:
-        weighted, weight, total, low, high = other
-        self.weighted += weighted
+        weighted_sum, weight, total, low, high = other
+        self.weighted_sum += weighted_sum
         self.weight += weight
         self.total += total
         self.low, self.high = min(self.low, low), max(self.high, high)
 
     def result(self, reduction: str) -> float:
         if reduction == "mean":
-            return self.weighted / self.weight
+            return self.weighted_sum / self.weight
         return {"sum": self.total, "min": self.low, "max": self.high}[reduction]
 
 
 class LoggedValues:
-    """The logged values of one process. `keeps`: the process has the journal.
+    """The logged values of one process. `has_journal`: whether the process writes the journal.
 
     Names are checked from the first call on, which is in the warm-up. Values count while `recording`.
     """
 
-    def __init__(self, device: torch.device, world_size: int, keeps: bool) -> None:
+    def __init__(self, device: torch.device, world_size: int, has_journal: bool) -> None:
         self.recording = False
         self._device = device
         self._world_size = world_size
-        self._keeps = keeps
+        self._has_journal = has_journal
         self.calls: dict[tuple[Any, ...], LogCall] = {}  # by the arguments of `self.log`
         self._entries: list[Entry] = []
         self._unread: list[Entry] = []  # taken, and not yet read
@@ -100,9 +100,9 @@ class LoggedValues:
             self.calls[arguments] = self._register(*arguments)
         options = self.calls[arguments]
         check_value(name, value)
-        if self.recording and (self._keeps or options.synced):
+        if self.recording and (self._has_journal or options.synced):
             weight = float(samples_of_batch(module) if batch_size is None else batch_size)
-            self._entries.append((options, self._copied(value), weight))
+            self._entries.append((options, self._copy(value), weight))
 
     def _register(
         self, hook: str, name: str, on_step: bool | None, on_epoch: bool | None,
@@ -118,10 +118,10 @@ class LoggedValues:
         reduction = reduce_fx if isinstance(reduce_fx, str) else getattr(reduce_fx, "__name__", str(reduce_fx))
         if reduction not in REDUCTIONS:
             raise ConfigError(f"self.log({name!r}): reduce_fx={reduction}. Allowed: {', '.join(REDUCTIONS)}")
-        both = of_step and of_epoch  # Lightning gives such values two names
+        has_two_keys = of_step and of_epoch  # Lightning gives such values two names
         options = LogCall(
-            (f"{name}_step" if both else name) if of_step else None,
-            (f"{name}_epoch" if both else name) if of_epoch else None,
+            (f"{name}_step" if has_two_keys else name) if of_step else None,
+            (f"{name}_epoch" if has_two_keys else name) if of_epoch else None,
             reduction,
             bool(sync_dist) and self._world_size > 1,
             of_evaluation,
@@ -135,15 +135,15 @@ class LoggedValues:
                 )
         return options
 
-    def _copied(self, value: float | torch.Tensor) -> float | torch.Tensor:
+    def _copy(self, value: float | torch.Tensor) -> float | torch.Tensor:
         """A copy of the value, since a step may overwrite its tensors, as the replay of a CUDA graph does."""
         if not isinstance(value, torch.Tensor) or value.device.type == "cpu":
             return float(value)
-        block, used = self._blocks.get(value.dtype, (None, NUM_SLOTS))
-        if block is None or used == NUM_SLOTS:
-            block, used = torch.empty(NUM_SLOTS, dtype=value.dtype, pin_memory=True), 0
-        self._blocks[value.dtype] = block, used + 1
-        return block[used].copy_(value.detach().reshape(()), non_blocking=True)
+        block, num_used = self._blocks.get(value.dtype, (None, NUM_SLOTS))
+        if block is None or num_used == NUM_SLOTS:
+            block, num_used = torch.empty(NUM_SLOTS, dtype=value.dtype, pin_memory=True), 0
+        self._blocks[value.dtype] = block, num_used + 1
+        return block[num_used].copy_(value.detach().reshape(()), non_blocking=True)
 
     def take(self) -> list[Entry]:
         """The entries logged since the last call."""
@@ -184,7 +184,7 @@ class LoggedValues:
         return self.of_window(entries) | self.of_epoch(within)
 
     def of_checkpoint(self) -> Callable[[], list[list[Any]]]:
-        """A function that returns what the epoch's training has logged so far, for `go_on`.
+        """A function that returns what the epoch's training has logged so far, for `load_checkpoint`.
 
         Call the function once the device has passed the last step, whose values may still be on their way.
         """
@@ -193,7 +193,7 @@ class LoggedValues:
         entries = [entry for entry in (*self._unread, *self._entries) if entry[0] in calls]
         return partial(checkpoint_rows, tallies, entries)
 
-    def go_on(self, rows: Sequence[Sequence[Any]]) -> None:
+    def load_checkpoint(self, rows: Sequence[Sequence[Any]]) -> None:
         """Continue an epoch from a checkpoint with these values of this process."""
         for row in rows:
             call, tally = LogCall(*row[:5]), Tally(*row[5:])
@@ -214,10 +214,10 @@ class LoggedValues:
         # On the host over gloo, so that it does not queue behind the device's work.
         received = [torch.empty_like(message) for _ in range(self._world_size)]
         dist.all_gather(received, message)
-        for place, options in enumerate(synced):
+        for index, options in enumerate(synced):
             merged = Tally()
             for rows in received:
-                merged.merge(rows[place].tolist())
+                merged.merge(rows[index].tolist())
             if merged.weight > 0:
                 tallies[options] = merged
 

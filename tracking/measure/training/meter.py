@@ -25,9 +25,9 @@ class NonFiniteLoss(ArithmeticError):
 class Meter:
     """Measures one process. Every rank has a meter; rank 0's has the journal.
 
-    The clock is computed from the journal's events. `windows`, `samples` (of all ranks) and `energy` hold the rest of
-    the summary, earlier attempts of the run included. `logged` holds the values that a module logs. With `advice`, a
-    non-finite loss ends the run, and the message ends with the advice.
+    The clock's figures come from the journal's events. `windows`, `samples` (of all ranks) and `energy` hold the rest
+    of the summary, including earlier attempts of the run. `logged` holds the values that a module logs. With `advice`,
+    a non-finite loss ends the run, and the message ends with the advice.
     """
 
     def __init__(
@@ -37,32 +37,32 @@ class Meter:
         self.windows: list[throughput.Window] = []
         self.energy: dict[str, float] = {}
         self.samples = 0
-        self.evaluated: dict[str, float] = {}  # the metrics of the first evaluation on this process
+        self.first_metrics: dict[str, float] = {}  # the metrics of the first evaluation on this process
         self.step = 0
         self.epoch_num = 1
         self.ranks = ranks
-        self.asks_to_stop: Callable[[], bool] = lambda: False  # one process may be asked; all know it a window later
-        self.told_to_stop = False
+        self.is_stop_requested: Callable[[], bool] = lambda: False  # whether this process was asked to stop
+        self.should_stop = False  # whether any process was, known to all of them a window later
         self.ranges = Ranges()
         self._journal = journal
         self._window_steps = window_steps
         self._logged, self._advice = logged, advice
-        self.knows_waits = True  # False if a loop does not say when its batch was ready
-        self.is_ddp = False  # if a loop does not say, the times show where the exchange is
+        self.times_waits = True  # False if a loop does not report when its batch was ready
+        self.is_ddp = False  # a loop that cannot tell leaves it False; the times then show where the exchange is
         self._device = device
         self._timer = StepTimer(device)
         self._marks_steps = ranks.size > 1 or device.type == "cpu"
         self._gradient = LastGradient(self._timer.mark)
         self._host = HostWatch()
-        self._fetched: object = None  # the mark at which the next step's batch was ready, if known
-        self.counter = EnergyMeter(device, ranks)
+        self._fetched_mark: object = None  # the mark at which the next step's batch was ready, if known
+        self.energy_meter = EnergyMeter(device, ranks)
         self._chunk: Chunk | None = None
-        self._waiting: Chunk | None = None  # full; it is read once the next one is full
-        self._read_samples = 0  # samples of the windows since the last `close`
-        self._first_step = True  # an attempt's first step is a window of its own
-        self._num_cold = 0  # the next windows of a resumed attempt that are not steady
-        self._stretch = (0, 0)  # the current epoch, and the number of its earlier stretches
-        self._evaluated = False  # whether an evaluation within the epoch precedes the next window
+        self._full_chunk: Chunk | None = None  # read once the next chunk is full
+        self._samples_read = 0  # samples of the windows read since the last `close`
+        self._first_step = True  # whether the next step is an attempt's first, a window of its own
+        self._num_to_skip = 0  # the next windows to leave out of `windows`, after a resume
+        self._section = (0, 0)  # the current epoch, and the number of its earlier sections
+        self._follows_evaluation = False  # whether an evaluation within the epoch precedes the next window
 
     @property
     def is_open(self) -> bool:
@@ -70,46 +70,46 @@ class Meter:
         return self._chunk is not None
 
     def state_dict(self) -> dict[str, Any]:
-        """The state for a checkpoint, without windows, which the journal has, and this attempt's energy. Collective."""
+        """The state for a checkpoint: no windows, which the journal has, nor this attempt's energy. Collective."""
         return {
             "step": self.step,
             "samples": self.samples + self.unread(),
-            "joules": self.counter.before,
+            "joules": self.energy_meter.earlier_joules,
             "energy": dict(self.energy),
-            "stretch": self._stretch,
+            "stretch": self._section,
         }
 
     def unread(self) -> int:
         """The samples of all ranks in windows that are not read yet. A collective call."""
-        return int(self.ranks.total(sum(chunk.samples for chunk in (self._waiting, self._chunk) if chunk is not None)))
+        return int(self.ranks.total(sum(chunk.samples for chunk in (self._full_chunk, self._chunk) if chunk)))
 
-    def samples_of_stretch(self) -> int:
+    def section_samples(self) -> int:
         """The samples since the last `close`. A collective call."""
-        return self._read_samples + self.unread()
+        return self._samples_read + self.unread()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.step, self.samples = state_dict["step"], state_dict["samples"]
-        self.counter.before, self.energy = state_dict["joules"], state_dict["energy"]
-        self._num_cold = throughput.NUM_COLD
-        self._stretch = tuple(state_dict.get("stretch", self._stretch))
+        self.energy_meter.earlier_joules, self.energy = state_dict["joules"], state_dict["energy"]
+        self._num_to_skip = throughput.NUM_COLD
+        self._section = tuple(state_dict.get("stretch", self._section))
 
     def start(self, **metadata: Any) -> None:
         """Start the clock, on all ranks at once."""
         self.ranks.wait()
         self.event("init_stop")
-        self.counter.start()
+        self.energy_meter.start()
         self.event("run_start", **metadata)
 
     def note_energy(self, key: str) -> None:
         """Keep the energy of all ranks since the start under `key`. A collective call."""
-        self.energy |= self.counter.total(key)
+        self.energy |= self.energy_meter.total(key)
 
     def open(self, after_evaluation: bool = False) -> None:
         """Start timing the steps of an epoch, or of its rest after an evaluation or a resume."""
-        epoch, section = self._stretch
-        self._stretch = (epoch, section + 1) if epoch == self.epoch_num else (self.epoch_num, 0)
-        self._evaluated = after_evaluation
-        self._fetched = None
+        epoch, section = self._section
+        self._section = (epoch, section + 1) if epoch == self.epoch_num else (self.epoch_num, 0)
+        self._follows_evaluation = after_evaluation
+        self._fetched_mark = None
         self._host.seconds()  # drop what came before, such as compiling or an evaluation
         self._chunk = Chunk(self._timer.mark())
         self.ranges.begin_epoch(self.epoch_num)
@@ -120,9 +120,9 @@ class Meter:
         The batch is ready since `batch_fetched`, if that was called; else `now`, or since the previous step.
         """
         assert self._chunk is not None
-        fetched, self._fetched = self._fetched, None
-        before = self._chunk.done[-1] if self._chunk.done else self._chunk.previous
-        self._chunk.ready.append(fetched or (self._timer.mark() if now else before))
+        fetched_mark, self._fetched_mark = self._fetched_mark, None
+        before = self._chunk.done_marks[-1] if self._chunk.done_marks else self._chunk.start_mark
+        self._chunk.ready_marks.append(fetched_mark or (self._timer.mark() if now else before))
         self.ranges.begin_step(self.step + 1)
         self._chunk.samples += samples
         if tokens:
@@ -130,14 +130,14 @@ class Meter:
             self._chunk.tokens = tuple(sum(pair) for pair in zip(earlier, tokens, strict=True))
 
     @property
-    def has_fetched(self) -> bool:
+    def is_batch_fetched(self) -> bool:
         """Whether `batch_fetched` was called for the next step."""
-        return self._fetched is not None
+        return self._fetched_mark is not None
 
     def batch_fetched(self) -> None:
         """Note that the loader has just returned the next step's first batch; `batch_ready` adds its size."""
-        if self._chunk is not None and self._fetched is None:
-            self._fetched = self._timer.mark()
+        if self._chunk is not None and self._fetched_mark is None:
+            self._fetched_mark = self._timer.mark()
 
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Note that all ranks' gradients are ready and the weights change next."""
@@ -145,10 +145,10 @@ class Meter:
             return
         if self.ranks.size > 1:
             self._gradient.watch(optimizer)
-        self._chunk.updates.append((len(self._chunk.done), *self._gradient.taken(), self._timer.mark()))
+        self._chunk.updates.append((len(self._chunk.done_marks), *self._gradient.taken(), self._timer.mark()))
 
-    def step_done(self, loss: torch.Tensor | None, place: int) -> None:
-        """Note that a step is launched, the `place`-th of its epoch. If its window is full, read the previous window.
+    def step_done(self, loss: torch.Tensor | None, step_in_epoch: int) -> None:
+        """Note that a step is launched, counted from 1 in its epoch. If its window is full, read the previous window.
 
         The losses are read then too. Until then, nothing may write to them, as the replay of a CUDA graph would.
         """
@@ -156,26 +156,26 @@ class Meter:
         assert chunk is not None
         if loss is not None:
             chunk.losses.append(loss)
-        chunk.done.append(self._timer.mark())
+        chunk.done_marks.append(self._timer.mark())
         self.ranges.end_step()
         self.step += 1
-        if self._first_step or place % self._window_steps == 0:
+        if self._first_step or step_in_epoch % self._window_steps == 0:
             self._first_step = False
             self._take_logged(chunk)
-            self._read(self._waiting, self.step - len(chunk.done))
-            self._waiting, self._chunk = chunk, Chunk(chunk.done[-1])
+            self._read(self._full_chunk, self.step - len(chunk.done_marks))
+            self._full_chunk, self._chunk = chunk, Chunk(chunk.done_marks[-1])
 
     def close(self) -> int:
         """Read the remaining windows, waiting for the device; return the samples since the last call."""
         chunk = self._chunk
         assert chunk is not None
         self.ranges.leave("epoch")
-        if chunk.done:
+        if chunk.done_marks:
             self._take_logged(chunk)
-        self._read(self._waiting, self.step - len(chunk.done))
+        self._read(self._full_chunk, self.step - len(chunk.done_marks))
         self._read(chunk, self.step)
-        self._waiting = self._chunk = None
-        samples, self._read_samples = self._read_samples, 0
+        self._full_chunk = self._chunk = None
+        samples, self._samples_read = self._samples_read, 0
         return samples
 
     def end(self) -> None:
@@ -183,7 +183,7 @@ class Meter:
         self._gradient.forget()
         if self.ranks.size > 1:
             calls = list(self._logged.calls.values()) if self._logged else []
-            first_process.exchange(self._journal, self.ranks, rank_parts.place(self._device), self.evaluated, calls)
+            first_process.exchange(self._journal, self.ranks, rank_parts.place(self._device), self.first_metrics, calls)
 
     def event(self, key: str, value: float | None = None, **metadata: Any) -> None:
         self.ranges.note(key)
@@ -206,35 +206,35 @@ class Meter:
 
     def _read(self, chunk: Chunk | None, step: int) -> None:
         """Turn a chunk into a window over all ranks. Raises NonFiniteLoss on every rank."""
-        if chunk is None or not chunk.done:
+        if chunk is None or not chunk.done_marks:
             return
         local = self._timer.read(chunk)
-        scalars = [*self._host.seconds(), chunk.samples, self.asks_to_stop(), *chunk.tokens]
+        scalars = [*self._host.seconds(), chunk.samples, self.is_stop_requested(), *chunk.tokens]
         counts = torch.tensor(scalars, dtype=local.dtype)[:, None].expand(-1, local.shape[1])
         by_rank = self.ranks.gather(torch.cat([local, counts]))
         times, waits, losses = by_rank[:, :3].unbind(dim=1)
-        held, counted = by_rank[:, 6:10, 0], by_rank[:, 10:, 0]
-        self.told_to_stop |= bool(counted[:, 1].any())
+        parts, host_delays, sums = by_rank[:, 3:6], by_rank[:, 6:10, 0], by_rank[:, 10:, 0]
+        self.should_stop |= bool(sums[:, 1].any())
         if self._advice is not None:
-            self._check_losses(losses, step - len(chunk.done))
+            self._check_losses(losses, step - len(chunk.done_marks))
         window = throughput.Window(
             step,
             self.epoch_num,
-            int(counted[:, 0].sum()),
+            int(sums[:, 0].sum()),
             tuple(times.sum(dim=1).tolist()),
-            tuple(waits.sum(dim=1).tolist()) if self.knows_waits else (),
+            tuple(waits.sum(dim=1).tolist()) if self.times_waits else (),
             throughput.slowest(times.tolist()),
-            throughput.slowest(waits.tolist()) if self.knows_waits else (),
-            tuple(int(count) for count in counted[:, 2:].sum(dim=0)),
-            self._stretch[1],
-            self._evaluated,
-            rank_parts.of_window(times, waits * self.knows_waits, by_rank[:, 3:6], held, counted[:, 0], self.is_ddp),
+            throughput.slowest(waits.tolist()) if self.times_waits else (),
+            tuple(int(count) for count in sums[:, 2:].sum(dim=0)),
+            self._section[1],
+            self._follows_evaluation,
+            rank_parts.of_window(times, waits * self.times_waits, parts, host_delays, sums[:, 0], self.is_ddp),
         )
-        self._evaluated = False
+        self._follows_evaluation = False
         self.samples += window.samples
-        self._read_samples += window.samples
-        if self._num_cold:  # data is read and caches fill, as in a run's first windows
-            self._num_cold -= 1
+        self._samples_read += window.samples
+        if self._num_to_skip:  # not steady: data is read and caches fill, as in a run's first windows
+            self._num_to_skip -= 1
         else:
             self.windows.append(window)
         self._log(window, float(losses.mean()), self._logged.of_window(chunk.logged) if self._logged else {})
@@ -251,7 +251,7 @@ class Meter:
     def _log(self, window: throughput.Window, loss: float, logged: dict[str, float]) -> None:
         if self._journal is None:
             return
-        self.event("throughput_window", **throughput.written(window))
+        self.event("throughput_window", **throughput.event_values(window))
         logged |= {quantities.TRAIN_LOSS: loss} if math.isfinite(loss) else {}
         logged |= {quantities.THROUGHPUT_SAMPLES_PER_SEC: window.samples_per_sec} if window.samples else {}
         logged |= throughput.token_rates([window])

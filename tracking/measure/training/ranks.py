@@ -21,21 +21,21 @@ class Ranks:
     group: dist.ProcessGroup | None = None
 
     @classmethod
-    def joined(cls, limit_sec: float | None = None) -> Ranks:
-        """All processes of torch's group in a new gloo group; a single process without one. A collective call.
+    def connect(cls, limit_sec: float | None = None) -> Ranks:
+        """All processes of torch's group, in a new gloo group; one process if there is no group. A collective call.
 
-        Its calls raise RuntimeError once they have waited `limit_sec` for another rank; by default torch's limit.
+        Its calls raise RuntimeError after waiting `limit_sec` for another rank; by default torch's limit.
         """
         if not dist.is_initialized() or dist.get_world_size() == 1:
             return cls()
-        limit = None if limit_sec is None else timedelta(seconds=limit_sec)
-        return cls(dist.get_world_size(), cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=limit)))
+        timeout = None if limit_sec is None else timedelta(seconds=limit_sec)
+        return cls(dist.get_world_size(), cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=timeout)))
 
-    def broadcast(self, words: str) -> str:
+    def broadcast(self, text: str) -> str:
         """Rank 0's text, on every rank."""
         if self.size == 1:
-            return words
-        received = [words]
+            return text
+        received = [text]
         dist.broadcast_object_list(received, src=0, group=self.group)
         return received[0]
 
@@ -47,7 +47,7 @@ class Ranks:
         dist.all_gather(received, local, group=self.group)
         return torch.stack(received)
 
-    def words(self, local: str) -> list[str]:
+    def gather_texts(self, local: str) -> list[str]:
         """The texts of all ranks, by rank."""
         if self.size == 1:
             return [local]

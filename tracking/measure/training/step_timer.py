@@ -1,9 +1,9 @@
 """Time steps and keep losses without making the device wait.
 
 On a GPU, the device itself records events that time a step. The events and the losses are read a window later, when
-they have long been recorded. So neither host nor device waits for the other. A step's wait for data is then the
-device's idle time, without time that the host spent in the loader while the device was busy. Nothing is copied to the
-host within a step, since each copy would delay the device's next kernel by some microseconds.
+the device has long recorded them. So neither host nor device waits for the other. A step's wait for data is then the
+device's idle time; time that the host spent in the loader while the device was busy does not count. Nothing is copied
+to the host within a step, since each copy would delay the device's next kernel by some microseconds.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tracking.measure.training.logged import Entry
 
 @dataclass
 class Chunk:
-    """The raw marks of consecutive steps of one rank. `previous` marks the start of the first step."""
+    """The raw marks of consecutive steps of one rank. `start_mark` marks the start of the first step."""
 
-    previous: object
-    ready: list[object] = field(default_factory=list)  # marked when the batch is ready
-    done: list[object] = field(default_factory=list)  # marked when the step is launched (GPU) or done (CPU)
+    start_mark: object
+    ready_marks: list[object] = field(default_factory=list)  # marked when the batch is ready
+    done_marks: list[object] = field(default_factory=list)  # marked when the step is launched (GPU) or done (CPU)
     losses: list[torch.Tensor] = field(default_factory=list)
     samples: int = 0
     tokens: tuple[int, ...] = ()  # the tokens of source and target
     logged: list[Entry] = field(default_factory=list)  # values that the module logged up to the last of these steps
-    # Step of the chunk, last gradient, end of its backward pass (None: not seen), start of the optimizer's step.
+    # Index of the step; marks of the last gradient, the backward pass's end (None: unknown) and the optimizer's start.
     updates: list[tuple[int, object | None, object | None, object]] = field(default_factory=list)
 
 
@@ -38,7 +38,7 @@ class StepTimer:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._cuda = device.type == "cuda"
-        self._aside = torch.cuda.Stream(device) if self._cuda else None
+        self._copy_stream = torch.cuda.Stream(device) if self._cuda else None
 
     def mark(self) -> object:
         if not self._cuda:
@@ -54,42 +54,45 @@ class StepTimer:
     def read(self, chunk: Chunk) -> torch.Tensor:
         """The chunk's figures by step: float64, shape (6, steps).
 
-        Rows: seconds of the step, seconds of it waiting for data, the loss (NaN if not kept), then seconds of the step
-        from the last gradient to the end of the backward pass, from there to the optimizer, and in the update of the
-        weights. Waits until the device has passed the chunk's last mark.
+        Rows, in seconds but for the loss: the step; its wait for data; the loss (NaN if not kept); from the last
+        gradient to the end of the backward pass; from there to the optimizer's step; the update of the weights.
+        Waits until the device has passed the chunk's last mark.
         """
         if self._cuda:
-            chunk.done[-1].synchronize()  # type: ignore[attr-defined]
-        starts = [chunk.previous, *chunk.done[:-1]]
+            chunk.done_marks[-1].synchronize()  # type: ignore[attr-defined]
+        starts = [chunk.start_mark, *chunk.done_marks[:-1]]
         return torch.tensor(
             [
-                [self.between(start, end) for start, end in zip(starts, chunk.done, strict=True)],
-                [self.between(start, ready) for start, ready in zip(starts, chunk.ready, strict=True)],
-                self._numbers(chunk.losses) or [math.nan] * len(chunk.done),
-                *self._within(chunk),
+                [self.seconds_between(start, end) for start, end in zip(starts, chunk.done_marks, strict=True)],
+                [self.seconds_between(start, ready) for start, ready in zip(starts, chunk.ready_marks, strict=True)],
+                self._loss_values(chunk.losses) or [math.nan] * len(chunk.done_marks),
+                *self._update_rows(chunk),
             ],
             dtype=torch.float64,
         )
 
-    def _within(self, chunk: Chunk) -> list[list[float]]:
+    def _update_rows(self, chunk: Chunk) -> list[list[float]]:
         """The last three rows of `read`. The update is timed only on a CPU."""
-        exchanges, others, updates = ([0.0] * len(chunk.done) for _ in range(3))
-        for step, gradient, ended, begins in chunk.updates:
-            if step < len(chunk.done):
-                exchanges[step] += self.between(gradient, ended) if gradient is not None and ended is not None else 0.0
-                others[step] += self.between(ended, begins) if ended is not None else 0.0
-                updates[step] = 0.0 if self._cuda else self.between(begins, chunk.done[step])
-        return [exchanges, others, updates]
+        exchanges, gaps, updates = ([0.0] * len(chunk.done_marks) for _ in range(3))
+        for step, last_gradient, backward_end, update_start in chunk.updates:
+            if step >= len(chunk.done_marks):
+                continue
+            if backward_end is not None:
+                if last_gradient is not None:
+                    exchanges[step] += self.seconds_between(last_gradient, backward_end)
+                gaps[step] += self.seconds_between(backward_end, update_start)
+            updates[step] = 0.0 if self._cuda else self.seconds_between(update_start, chunk.done_marks[step])
+        return [exchanges, gaps, updates]
 
-    def _numbers(self, losses: list[torch.Tensor]) -> list[float]:
+    def _loss_values(self, losses: list[torch.Tensor]) -> list[float]:
         """The losses as floats. A separate stream copies them, since on the training stream they would queue behind
         later steps."""
         if not self._cuda or not losses:
             return [float(loss) for loss in losses]
-        with torch.cuda.stream(self._aside):
+        with torch.cuda.stream(self._copy_stream):
             return torch.stack([loss.detach().reshape(()).to(self._device, torch.float32) for loss in losses]).tolist()
 
-    def between(self, start: object, end: object) -> float:
+    def seconds_between(self, start: object, end: object) -> float:
         """Seconds between two marks that the device has passed."""
         if self._cuda:
             return start.elapsed_time(end) / 1e3  # type: ignore[attr-defined,no-any-return]

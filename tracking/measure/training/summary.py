@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracking.measure.training.meter import Meter
 
 
-def devices(config: RunConfig, meter: Meter, flops_per_sample: float | None, gpu: str) -> dict[str, float]:
+def device_figures(config: RunConfig, meter: Meter, flops_per_sample: float | None, gpu: str) -> dict[str, float]:
     """Summary metrics over all processes: rates, energy, memory. A collective call."""
     world_size = meter.ranks.size
     figures = throughput.summarize(meter.windows, world_size) | meter.energy
@@ -47,23 +47,23 @@ def cost(config: RunConfig, events: Sequence[Record], times: dict[str, float]) -
     return costs
 
 
-def best(config: RunConfig, evaluated: Sequence[Record]) -> dict[str, float]:
+def best(config: RunConfig, eval_events: Sequence[Record]) -> dict[str, float]:
     """The best value of every target metric, or without a target of the model's metrics.
 
     Metrics without a known direction have no best value.
     """
-    rows = [event.values["metrics"] for event in evaluated]
+    rows = [event.values["metrics"] for event in eval_events]
     names = list(config.targets() or config.model.metrics or (rows[0] if rows else ()))
     return evaluations.best(rows, names, config.directions())
 
 
 def start_facts(
-    config: RunConfig, events: Sequence[Record], taken: Sequence[fingerprint.Fingerprint]
+    config: RunConfig, events: Sequence[Record], fingerprints: Sequence[fingerprint.Fingerprint]
 ) -> dict[str, Any]:
     """The facts that decide a start's duration, and the graphs compiled and cached; {} for a start without parts."""
-    if clock.first(events, "import_start") is None or not taken:
+    if clock.first(events, "import_start") is None or not fingerprints:
         return {}
-    tags, compiled = fingerprint.tags(taken[0]), clock.first(events, start_times.COMPILED)
+    tags, compiled = fingerprint.tags(fingerprints[0]), clock.first(events, start_times.COMPILED_EVENT)
     counts = {name: compiled.values[name] for name in ("num_cached", "num_compiled")} if compiled else {}
     return {
         "model": config.model.name,
@@ -78,22 +78,21 @@ def start_facts(
 
 
 def write(
-    config: RunConfig, run_dir: Path, log: Journal, windows: Sequence[throughput.Window], measured: dict[str, float],
-    unit: str,
-    without: tuple[str, ...] = (), by_node: Sequence[dict[str, Any]] = (),
+    config: RunConfig, run_dir: Path, log: Journal, windows: Sequence[throughput.Window],
+    device_metrics: dict[str, float], unit: str,
+    omit_prefixes: tuple[str, ...] = (), by_node: Sequence[dict[str, Any]] = (),
 ) -> None:  # fmt: skip
     """Complete the summary with the clock's figures, journal it, and write the result.
 
-    `by_node` is the result of steps_by_node. Figures whose keys begin with one of `without` are left out,
-    since they are not known for this run.
+    `by_node` is the result of `steps_by_node`. `omit_prefixes`: the beginnings of keys that are unknown for this run.
     """
     events = journal.events(run_dir / run_folder.JOURNAL)
     times = clock.summarize(events, config.targets())
-    evaluated = [event for event in attempts.history(events) if event.key == "eval_accuracy"]
-    metrics = evaluations.finite(times | best(config, evaluated) | measured | cost(config, events, times))
-    metrics = {key: value for key, value in metrics.items() if not (without and key.startswith(without))}
+    eval_events = [event for event in attempts.history(events) if event.key == "eval_accuracy"]
+    metrics = evaluations.finite(times | best(config, eval_events) | device_metrics | cost(config, events, times))
+    metrics = {key: value for key, value in metrics.items() if not (omit_prefixes and key.startswith(omit_prefixes))}
     if quantities.RESUME_COUNT in metrics:
-        # Reports would compare it with that of an uninterrupted run.
+        # A report would compare it with that of an uninterrupted run.
         metrics.pop(quantities.ENERGY_TO_ACCURACY_JOULES, None)
     # MLflow draws a figure at step 0 as a bar beside other runs', and at any other step as a curve with one dot. If the
     # key already has a curve, the figure goes at the last step of all attempts, where MLflow looks for its value.
@@ -106,10 +105,10 @@ def write(
         metrics=metrics,
         targets=config.targets(),
         directions=config.directions(),
-        windows=throughput.spread(windows),
+        windows=throughput.rate_quartiles(windows),
         evaluations=[
             {"clock_sec": event.clock_sec, **event.values, "metrics": evaluations.finite(event.values["metrics"])}
-            for event in evaluated
+            for event in eval_events
         ],
         unit=unit,
         start=start_facts(config, events, fingerprint.taken(run_dir)),
@@ -123,9 +122,9 @@ def write(
 def steps_by_node(windows: Sequence[throughput.Window], names: Sequence[str]) -> list[dict[str, Any]]:
     """For each node, the mean step time in ms of its slowest rank, and the share of it that the rank waited for data.
 
-    `names` is each rank's machine. The slowest node comes first. [] for one machine, or without windows. Ranks wait for
-    each other in the exchange of gradients, so step times differ less than the machines do. Without the share if a loop
-    does not tell when its batches were ready.
+    `names` is each rank's machine. The slowest node comes first. [] for one machine, or without windows. The share is
+    absent if a loop does not report when its batches were ready. Ranks wait for each other in the exchange of
+    gradients, so step times differ less than the machines do.
     """
     steps = sum(len(window.step_sec) for window in windows)
     if len(set(names)) < 2 or not steps:

@@ -3,10 +3,10 @@
 A window is a sequence of consecutive training steps within one epoch. An evaluation ends a window. The first step of a
 run, or of a resumed attempt, is a window of its own.
 
-The time of a stretch, an epoch or its part between two evaluations, is that of the slowest rank over the whole stretch.
-Each rank times its windows by its own clock, end to end, so their sum is the time from the stretch's common start until
-that rank was done. Summing the slowest rank of each single step would count a delay twice that moves from rank to rank,
-since the others wait for it in the exchange of gradients.
+A section is an epoch, or its part between two evaluations. Its time is that of the rank that was slowest over the whole
+section. Each rank times its windows by its own clock, without gaps, so their sum is the time from the section's common
+start until that rank was done. The sum over steps of each step's slowest rank would be too long: a rank that waits for
+a delayed one in the exchange of gradients would count the same delay again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tracking.base import quantities
 from tracking.record import Record
 
 # The dense peak of the matrix units (of the cores on P100s) in TFLOP/s, without sparsity, by NVML's device name and
-# precision, each with its source. Devices and precisions that are not listed have no utilisation figure.
-PEAKS = Path(__file__).with_name("peak_flops.csv")
-TOKENS, ONE_KIND = ("source_tokens", "target_tokens"), "tokens"  # keys of a window of text
-NUM_COLD = 2  # the first window is one step, the second the steps up to the next edge
+# precision, each with its source. Without a row and a value here, a run has no utilisation figure.
+PEAKS_CSV = Path(__file__).with_name("peak_flops.csv")
+TOKENS_KEY, SIDE_TOKENS_KEYS = "tokens", ("source_tokens", "target_tokens")  # keys of a window of text; of translation
+NUM_COLD = 2  # windows that are not steady: the first step, then the steps up to the next edge
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Window:
     epoch_num: int  # from 1
     samples: int
     rank_sec: tuple[float, ...]  # each rank's seconds from the window's start to its end, by its own clock
-    rank_wait_sec: tuple[float, ...]  # the part of them in which the rank's device waited for the loader
+    rank_wait_sec: tuple[float, ...]  # each rank's seconds of these in which its device waited for the loader
     step_sec: tuple[float, ...]
     wait_sec: tuple[float, ...]
-    tokens: tuple[int, ...] = ()  # all ranks' tokens; of source and target for translation
-    section: int = 0  # the number of earlier stretches of this epoch; an evaluation or a resume ends a stretch
-    after_evaluation: bool = False  # whether its first step follows an evaluation within the epoch
+    tokens: tuple[int, ...] = ()  # all ranks' tokens; for translation those of source and of target
+    section: int = 0  # the number of earlier sections of this epoch; an evaluation or a resume ends a section
+    after_evaluation: bool = False  # whether the window's first step follows an evaluation within the epoch
     parts: Mapping[str, Sequence[float]] = field(default_factory=dict)  # each rank's time by part (rank_parts)
 
     @property
@@ -57,28 +57,28 @@ class Window:
         return self.samples / self.seconds
 
 
-def recorded(history: Sequence[Record]) -> list[Window]:
+def read_windows(history: Sequence[Record]) -> list[Window]:
     """The windows in a run's events, without the first `NUM_COLD` of each resumed attempt."""
     windows: list[Window] = []
-    num_cold = 0
-    evaluated = False
+    num_to_skip = 0
+    follows_evaluation = False
     for event in history:
         if event.key == "run_start":
-            num_cold = NUM_COLD if windows else 0
-            evaluated = False
+            num_to_skip = NUM_COLD if windows else 0
+            follows_evaluation = False
         elif event.key == "eval_stop":
-            evaluated = True
+            follows_evaluation = True
         elif event.key == "throughput_window":
-            if num_cold:
-                num_cold -= 1
+            if num_to_skip:
+                num_to_skip -= 1
             else:
-                windows.append(_read(event.values, evaluated))
-            evaluated = False
+                windows.append(_parse_window(event.values, follows_evaluation))
+            follows_evaluation = False
     return windows
 
 
-def _read(values: Mapping[str, Any], evaluated: bool) -> Window:
-    """The window of an event. `evaluated`: an evaluation precedes it; windows of earlier versions do not say so."""
+def _parse_window(values: Mapping[str, Any], follows_evaluation: bool) -> Window:
+    """The window of an event. `follows_evaluation` replaces a key that windows of earlier versions lack."""
     keys = ("rank_ms", "rank_wait_ms", "step_ms", "wait_ms")
     if missing := [key for key in keys if key not in values]:
         raise ConfigError(
@@ -86,37 +86,37 @@ def _read(values: Mapping[str, Any], evaluated: bool) -> Window:
             " Next: resume the run with that version, or start it anew"
         )
     rank, wait, step, step_wait = (tuple(1e-3 * value for value in values[key]) for key in keys)
-    tokens = tuple(values[key] for key in (ONE_KIND, *TOKENS) if key in values)
+    tokens = tuple(values[key] for key in (TOKENS_KEY, *SIDE_TOKENS_KEYS) if key in values)
     counts = values["step"], values["epoch_num"], values["samples"]
     section = values.get("section", 0)
-    after_evaluation = values.get("after_evaluation", evaluated and section > 0)
+    after_evaluation = values.get("after_evaluation", follows_evaluation and section > 0)
     return Window(*counts, rank, wait, step, step_wait, tokens, section, after_evaluation)
 
 
-def coarse(events: Sequence[Record]) -> list[Window]:
+def program_windows(events: Sequence[Record]) -> list[Window]:
     """The windows of a program, which reports samples and times, but no steps."""
-    values = [event.values for event in events if event.key == "throughput_window"]
     windows = []
-    for row in values:
-        counts, rank = (row["step"], row["epoch_num"], row["samples"]), tuple(1e-3 * ms for ms in row["rank_ms"])
-        windows.append(Window(*counts, rank, (), (), (), (row["tokens"],) if "tokens" in row else ()))
+    for values in (event.values for event in events if event.key == "throughput_window"):
+        counts = values["step"], values["epoch_num"], values["samples"]
+        tokens = (values[TOKENS_KEY],) if TOKENS_KEY in values else ()
+        windows.append(Window(*counts, tuple(1e-3 * ms for ms in values["rank_ms"]), (), (), (), tokens))
     return windows
 
 
-def written(window: Window) -> dict[str, Any]:
-    """The metadata of a window's event, which `recorded` reads; times in ms, rounded to a tenth of a microsecond."""
+def event_values(window: Window) -> dict[str, Any]:
+    """The values of a window's event, for `read_windows`; times in ms, rounded to a tenth of a microsecond."""
     times = {
         "rank_ms": window.rank_sec,
         "rank_wait_ms": window.rank_wait_sec,
         "step_ms": window.step_sec,
         "wait_ms": window.wait_sec,
     }
-    numbers: dict[str, Any] = {"step": window.step, "epoch_num": window.epoch_num, "samples": window.samples}
-    numbers |= dict(zip(TOKENS if len(window.tokens) > 1 else (ONE_KIND,), window.tokens, strict=False))
+    event: dict[str, Any] = {"step": window.step, "epoch_num": window.epoch_num, "samples": window.samples}
+    event |= dict(zip(SIDE_TOKENS_KEYS if len(window.tokens) > 1 else (TOKENS_KEY,), window.tokens, strict=False))
     if window.section or window.after_evaluation:
-        numbers |= {"section": window.section, "after_evaluation": window.after_evaluation}
-    numbers |= {key: [round(1e3 * value, 4) for value in values] for key, values in times.items()}
-    return numbers | {key: list(values) for key, values in window.parts.items()}
+        event |= {"section": window.section, "after_evaluation": window.after_evaluation}
+    event |= {key: [round(1e3 * value, 4) for value in values] for key, values in times.items()}
+    return event | {key: list(values) for key, values in window.parts.items()}
 
 
 def slowest(ranks: Sequence[Sequence[float]]) -> tuple[float, ...]:
@@ -131,24 +131,24 @@ def slowest(ranks: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def steady(windows: Sequence[Window]) -> list[Window]:
-    """The windows that count: all after the first `NUM_COLD`, in which data is first read and caches fill.
+    """The windows after the first `NUM_COLD`, in which data is first read and caches fill.
 
-    If there are no more windows than that, all after the first step, which is a window of its own.
+    If there are no others, all windows after the first step, which is a window of its own.
     """
     return list(windows[NUM_COLD:] or windows[1:])
 
 
 def total_sec(windows: Sequence[Window]) -> float:
-    """Seconds of the windows: for each stretch, those of the rank that took longest over all its windows."""
-    stretches = groupby(windows, key=lambda window: (window.epoch_num, window.section))
-    return math.fsum(max(_rank_totals([window.rank_sec for window in stretch])) for _, stretch in stretches)
+    """Seconds of the windows: the sum over sections, each with the seconds of its slowest rank."""
+    sections = groupby(windows, key=lambda window: (window.epoch_num, window.section))
+    return math.fsum(max(_rank_totals([window.rank_sec for window in section])) for _, section in sections)
 
 
 def wait_fraction(windows: Sequence[Window]) -> float:
-    """The largest share of a rank's time that it waited for data."""
-    waited = _rank_totals([window.rank_wait_sec for window in windows])
+    """The share of its time that a rank waited for data, of the rank with the largest."""
+    waits = _rank_totals([window.rank_wait_sec for window in windows])
     seconds = _rank_totals([window.rank_sec for window in windows])
-    return max(wait / own for wait, own in zip(waited, seconds, strict=True))
+    return max(wait / elapsed for wait, elapsed in zip(waits, seconds, strict=True))
 
 
 def _rank_totals(rows: Sequence[Sequence[float]]) -> list[float]:
@@ -162,27 +162,27 @@ def summarize(windows: Sequence[Window], world_size: int | None) -> dict[str, fl
     The percentiles are over steps, each with its slowest rank's time. With several ranks, the sum of these times
     exceeds the elapsed time.
     """
-    counted = steady(windows)
-    if not counted:
+    steady_windows = steady(windows)
+    if not steady_windows:
         return {}
-    rate = sum(window.samples for window in counted) / total_sec(counted)
+    rate = sum(window.samples for window in steady_windows) / total_sec(steady_windows)
     figures = {quantities.THROUGHPUT_SAMPLES_PER_SEC: rate}
     if world_size is not None:
         figures[quantities.THROUGHPUT_SAMPLES_PER_SEC_PER_DEVICE] = rate / world_size
-    figures |= token_rates(counted)
-    if milliseconds := [1e3 * value for window in counted for value in window.step_sec]:
+    figures |= token_rates(steady_windows)
+    if milliseconds := [1e3 * value for window in steady_windows for value in window.step_sec]:
         figures |= {
             quantities.THROUGHPUT_STEP_MS_P50: percentile(milliseconds, 50),
             quantities.THROUGHPUT_STEP_MS_P90: percentile(milliseconds, 90),
             quantities.THROUGHPUT_STEP_MS_P99: percentile(milliseconds, 99),
         }
-    figures |= after_evaluations(windows)
-    if all(window.rank_wait_sec for window in counted):
-        figures[quantities.THROUGHPUT_DATA_WAIT_FRACTION] = wait_fraction(counted)
+    figures |= step_after_evaluation(windows)
+    if all(window.rank_wait_sec for window in steady_windows):
+        figures[quantities.THROUGHPUT_DATA_WAIT_FRACTION] = wait_fraction(steady_windows)
     return figures
 
 
-def after_evaluations(windows: Sequence[Window]) -> dict[str, float]:
+def step_after_evaluation(windows: Sequence[Window]) -> dict[str, float]:
     """The median time of first steps after evaluations within epochs; {} without any.
 
     It shows what an evaluation costs beyond its own time: emptied caches, and batches that were not prepared.
@@ -192,19 +192,19 @@ def after_evaluations(windows: Sequence[Window]) -> dict[str, float]:
 
 
 def token_rates(windows: Sequence[Window]) -> dict[str, float]:
-    """Tokens a second without padding, for translation also of source and target; {} if samples have no tokens."""
+    """Tokens a second, without padding; {} if samples have no tokens. Translation also has a rate for each side."""
     if not windows or not all(window.tokens for window in windows):
         return {}
     seconds = total_sec(windows)
     rates = [sum(side) / seconds for side in zip(*(window.tokens for window in windows), strict=True)]
     figures = {quantities.THROUGHPUT_TOKENS_PER_SEC: sum(rates)}
-    if len(rates) == len(TOKENS):
+    if len(rates) == len(SIDE_TOKENS_KEYS):
         sides = (quantities.THROUGHPUT_SOURCE_TOKENS_PER_SEC, quantities.THROUGHPUT_TARGET_TOKENS_PER_SEC)
         figures |= dict(zip(sides, rates, strict=True))
     return figures
 
 
-def spread(windows: Sequence[Window]) -> dict[str, float]:
+def rate_quartiles(windows: Sequence[Window]) -> dict[str, float]:
     """Number, median and quartiles of the steady windows' rates, in samples/s."""
     rates = [window.samples_per_sec for window in steady(windows)]
     if not rates:
@@ -218,7 +218,7 @@ def spread(windows: Sequence[Window]) -> dict[str, float]:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """Percentile with linear interpolation between the two nearest ranks (numpy's default)."""
+    """Percentile with linear interpolation between the two nearest values (numpy's default)."""
     if len(values) == 1:
         return values[0]
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
@@ -227,7 +227,7 @@ def percentile(values: Sequence[float], percent: int) -> float:
 @cache
 def peak_flops() -> dict[str, dict[str, float]]:
     """The peak in FLOP/s by device and precision."""
-    with PEAKS.open(encoding="utf-8", newline="") as file:
+    with PEAKS_CSV.open(encoding="utf-8", newline="") as file:
         rows = {row.pop("gpu"): row for row in csv.DictReader(file)}
     return {
         gpu: {key: 1e12 * float(value) for key, value in row.items() if key != "source" and value}

@@ -71,7 +71,7 @@ class Writer:
 
     def __init__(self, shard: Shard, place: str) -> None:
         self._shard, self._place = shard, place
-        self._ranks = Ranks.joined()
+        self._ranks = Ranks.connect()
         self._files = WholeFiles()
         self._stream = torch.cuda.Stream(shard.device) if shard.device.type == "cuda" else None
         self._thread: threading.Thread | None = None
@@ -157,7 +157,8 @@ class Writer:
         except Exception as error:  # This rank still has to join the collective call below, where the others wait.
             job.error = in_words(error)
         try:
-            job.error = "; ".join(f"rank {i}: {error}" for i, error in enumerate(self._ranks.words(job.error)) if error)
+            errors = self._ranks.gather_texts(job.error)
+            job.error = "; ".join(f"rank {rank}: {error}" for rank, error in enumerate(errors) if error)
             if not job.error:
                 self._save(job, watch)
         except Exception as error:  # Whatever failed, the training goes on without this checkpoint.

@@ -68,10 +68,10 @@ class CheckpointCallback(Checkpoint):
                 if name in self._loaded.get("buffers", {}):
                     buffer.copy_(self._loaded["buffers"][name])
         if measuring := measuring_callback(trainer):
-            measuring.logged.go_on(self._loaded.get("logged", ()))
-            measuring.meter.counter.before += self._joules
+            measuring.logged.load_checkpoint(self._loaded.get("logged", ()))
+            measuring.meter.energy_meter.earlier_joules += self._joules
             if self._shard.rank == 0:
-                measuring.meter.asks_to_stop = self._stopping.asked
+                measuring.meter.is_stop_requested = self._stopping.asked
         self._loaded = {}
         if not isinstance(self._loader, Positionable):
             return
@@ -135,7 +135,7 @@ class CheckpointCallback(Checkpoint):
         measuring = measuring_callback(trainer)
         if measuring is None:
             return False
-        return measuring.meter.told_to_stop or (self._shard.world_size == 1 and self._stopping.asked())
+        return measuring.meter.should_stop or (self._shard.world_size == 1 and self._stopping.asked())
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         epoch, step = trainer.current_epoch + 1, trainer.fit_loop.epoch_loop.batch_progress.total.ready
@@ -197,7 +197,7 @@ class CheckpointCallback(Checkpoint):
         late: dict[str, Any] = {}
         if measuring:
             # Reading the counter of energy takes some milliseconds.
-            late = {"logged": measuring.logged.of_checkpoint(), "joules": measuring.meter.counter.of_rank}
+            late = {"logged": measuring.logged.of_checkpoint(), "joules": measuring.meter.energy_meter.rank_joules}
         return Job(path, step, content if self._shard.rank == 0 else {}, rank_state, late)
 
     def _end_steps(self, trainer: pl.Trainer) -> None:

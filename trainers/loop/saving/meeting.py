@@ -24,7 +24,7 @@ class Meeting:
 
     def __init__(self, shard: Shard, module: torch.nn.Module) -> None:
         is_sharded = any(map(sharded.is_sharded, module.parameters()))
-        self._rank, self._ranks = shard.rank, Ranks.joined(LIMIT_SEC) if is_sharded else Ranks()
+        self._rank, self._ranks = shard.rank, Ranks.connect(LIMIT_SEC) if is_sharded else Ranks()
 
     def gathered(self, failure: str = "") -> None:
         """Wait for the other ranks after a gather, which ended with this `failure`, if any.
@@ -33,7 +33,7 @@ class Meeting:
         that waits in the gather can do nothing else.
         """
         try:
-            self._ranks.words(failure)
+            self._ranks.gather_texts(failure)
         except RuntimeError as error:
             state = f"rank {self._rank} could not gather it ({failure}), and" if failure else "it is gathered, but"
             raise GatherFailed(

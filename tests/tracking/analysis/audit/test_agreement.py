@@ -99,7 +99,7 @@ def finish(log: Writer, folder: Path, now: float) -> None:
     """The summary of a run that has ended, as a worker and a supervisor write it."""
     asked = run_folder.read_config(folder)
     events = [record for record in log.records if record.kind == "event"]
-    windows = throughput.recorded(events)
+    windows = throughput.read_windows(events)
     figures = clock.summarize(events, asked.targets())
     figures |= {"world_size": float(asked.world_size())}
     if throughput.steady(windows) and throughput.total_sec(throughput.steady(windows)):

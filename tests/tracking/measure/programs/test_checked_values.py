@@ -93,7 +93,7 @@ def check(account: TrainingEvents, records: list[Record]) -> None:
         )
         assert all(journal.is_key(key) for key in keys)
     events = [record for record in records if record.kind == "event"]
-    rates = throughput.summarize(throughput.coarse(events), account.world_size)
+    rates = throughput.summarize(throughput.program_windows(events), account.world_size)
     figures: dict[str, float] = {}
     with suppress(ValueError):  # The clock went back.
         figures = clock.summarize(events, TARGETS)

@@ -49,7 +49,7 @@ def test_mlperfs_log_gives_the_figures_of_our_own_runs() -> None:
     assert (figures["evaluations/to_accuracy"], figures["time/evaluation_interval_sec"]) == (4, pytest.approx(5))
     assert figures["epochs/trained"] == 4
     assert figures["time/eval_sec"] == pytest.approx(4)
-    rates = throughput.summarize(throughput.coarse(events), account.world_size)
+    rates = throughput.summarize(throughput.program_windows(events), account.world_size)
     assert rates == {
         "throughput/samples_per_sec": pytest.approx(200), "throughput/samples_per_sec_per_device": pytest.approx(100),
     }  # fmt: skip
@@ -108,7 +108,8 @@ def test_a_blocks_epochs_are_equally_long() -> None:
     events = mllog(account, *said, (9, "block_stop", None, at))
     figures = clock.summarize(events, {})
     assert (figures["epochs/trained"], figures["time/epoch_sec"]) == (4, pytest.approx(2))
-    assert throughput.summarize(throughput.coarse(events), None) == {"throughput/samples_per_sec": pytest.approx(50)}
+    rates = throughput.summarize(throughput.program_windows(events), None)
+    assert rates == {"throughput/samples_per_sec": pytest.approx(50)}
 
 
 def test_an_evaluation_that_began_before_the_epoch_takes_place_beside_it_and_is_no_pause() -> None:
@@ -150,7 +151,7 @@ def test_declared_words_give_curves_evaluations_and_windows() -> None:
     lines = [(1, "epoch 1 loss 2.5 seen 1,000"), (2, "seen 2,000"), (3, "seen 4,000"), (4, "seen 6,000"),
              (6, "epoch 1: acc 90.5%"), (7, "epoch 2 loss nan seen 7,000")]  # fmt: skip
     records = spoken(words, account, lines) + account.end(1_008_000, 108.0)
-    windows = throughput.coarse(records)
+    windows = throughput.program_windows(records)
     assert [window.samples for window in windows] == [1000, 1000, 2000, 2000]  # none across the evaluation
     assert throughput.summarize(windows, 1)["throughput/samples_per_sec"] == pytest.approx(2000)
     figures = clock.summarize([record for record in records if record.kind == "event"], {"acc": 0.9})
@@ -326,7 +327,7 @@ def test_steps_of_a_known_size_give_rates_and_an_evaluations_step_ends_no_window
     lines = [(1, "step 10"), (2, "step 20"), (3, "step 30"), (9, "step 30 val loss 2.5"), (9.5, "step 31"),
              (10.5, "step 41"), (11.5, "step 51")]  # fmt: skip
     records = spoken(words, account, lines)
-    windows = throughput.coarse(records)
+    windows = throughput.program_windows(records)
     assert [window.samples for window in windows] == [80, 80, 80, 80, 80]
     figures = throughput.summarize(windows, 1)
     assert figures["throughput/samples_per_sec"] == pytest.approx(80)

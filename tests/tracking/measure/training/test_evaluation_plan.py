@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from conf.evaluation import Intervals
 from conf.schema import ConfigError
-from tracking.measure.training import EvaluationPlan, planned
+from tracking.measure.training import EvaluationPlan, plan_evaluations
 
 
 def steps(plan: EvaluationPlan) -> list[int]:
-    return [step for step in range(1, plan.num_steps + 1) if plan.due(step)]
+    return [step for step in range(1, plan.num_steps + 1) if plan.evaluates_after(step)]
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def steps(plan: EvaluationPlan) -> list[int]:
     ],
 )
 def test_it_is_where_it_was_asked_for(asked: Intervals, expected: list[int]) -> None:
-    assert steps(planned(asked, 4, 3, 10, limited=False)) == expected
+    assert steps(plan_evaluations(asked, 4, 3, 10, limited=False)) == expected
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_it_is_where_it_was_asked_for(asked: Intervals, expected: list[int]) -> 
 )
 def test_what_is_longer_than_the_training_is_refused(asked: Intervals, limited: bool, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        planned(asked, 4, 3, 10, limited=limited)
+        plan_evaluations(asked, 4, 3, 10, limited=limited)
 
 
 @given(st.integers(1, 50), st.integers(1, 8), st.integers(1, 400), st.integers(0, 400))
@@ -57,7 +57,8 @@ def test_the_last_step_is_evaluated_and_the_rest_are_whole_intervals(
     total = num_batches * epochs
     if every > total or after >= total:
         return
-    plan = planned(Intervals(every_steps=every, after_steps=after or None), num_batches, epochs, 32, limited=False)
+    intervals = Intervals(every_steps=every, after_steps=after or None)
+    plan = plan_evaluations(intervals, num_batches, epochs, 32, limited=False)
     due = steps(plan)
     assert due[-1] == total
     assert due[:-1] == [step for step in range(every, total, every) if step >= after]
@@ -66,10 +67,10 @@ def test_the_last_step_is_evaluated_and_the_rest_are_whole_intervals(
 
 
 def test_what_identifies_the_interval_is_in_samples() -> None:
-    assert planned(Intervals(), 4, 3, 10, limited=False).params() == {}
-    every = planned(Intervals(every_samples=24, after_steps=6), 4, 3, 10, limited=False)
+    assert plan_evaluations(Intervals(), 4, 3, 10, limited=False).params() == {}
+    every = plan_evaluations(Intervals(every_samples=24, after_steps=6), 4, 3, 10, limited=False)
     assert every.params() == {"eval_interval_samples": 20, "eval_after_samples": 60}
-    assert every.words() == "every 2 steps, which is 20 samples (asked: 24)"
-    same = planned(Intervals(every_steps=2, after_steps=6), 4, 3, 10, limited=False)
-    assert (same.params(), same.words()) == (every.params(), "")
-    assert planned(Intervals(at_epochs=(1, 3)), 4, 3, 10, limited=False).params() == {"eval_at_epochs": "1,3"}
+    assert every.rounding_note() == "every 2 steps, which is 20 samples (requested: 24)"
+    same = plan_evaluations(Intervals(every_steps=2, after_steps=6), 4, 3, 10, limited=False)
+    assert (same.params(), same.rounding_note()) == (every.params(), "")
+    assert plan_evaluations(Intervals(at_epochs=(1, 3)), 4, 3, 10, limited=False).params() == {"eval_at_epochs": "1,3"}

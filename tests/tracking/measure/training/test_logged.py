@@ -31,7 +31,7 @@ class Module(TrialModule):
 
 
 def recording(device: str = "cpu") -> Module:
-    values = LoggedValues(torch.device(device), 1, keeps=True)
+    values = LoggedValues(torch.device(device), 1, has_journal=True)
     values.recording = True
     return Module(values)
 

@@ -118,26 +118,26 @@ def test_the_rank_that_waits_most_says_how_much_is_waited() -> None:
 
 def test_the_spread_is_kept() -> None:
     windows = [window(1, 1.0), window(1, 1.0), *(window(rate, 1.0) for rate in (10, 20, 30))]
-    assert throughput.spread(windows) == {
+    assert throughput.rate_quartiles(windows) == {
         "num_windows": 3,
         "samples_per_sec_p25": 15.0,
         "samples_per_sec_median": 20.0,
         "samples_per_sec_p75": 25.0,
     }
-    assert throughput.spread([]) == {"num_windows": 0}
+    assert throughput.rate_quartiles([]) == {"num_windows": 0}
 
 
 def test_a_window_of_an_earlier_version_is_refused_in_words() -> None:
     values = {"step": 1, "samples": 4, "step_ms": [1.0], "wait_ms": [0.0]}
     event = Record("event", 0, 0.0, "throughput_window", values=values)
     with pytest.raises(ConfigError, match=r"without rank_ms, rank_wait_ms, from an earlier version .* start it anew"):
-        throughput.recorded([event])
+        throughput.read_windows([event])
 
 
 def test_what_is_written_of_a_window_is_read_again() -> None:
     window = of_ranks(8, [[0.25, 0.5], [0.5, 0.25]])
-    event = Record("event", 0, 0.0, "throughput_window", values=throughput.written(window))
-    assert throughput.recorded([event]) == [window]
+    event = Record("event", 0, 0.0, "throughput_window", values=throughput.event_values(window))
+    assert throughput.read_windows([event]) == [window]
 
 
 def test_utilization_is_absent_where_the_peak_is_unknown() -> None:
@@ -151,7 +151,7 @@ def test_utilization_is_absent_where_the_peak_is_unknown() -> None:
 
 
 def test_every_peak_has_its_source() -> None:
-    rows = list(csv.DictReader(throughput.PEAKS.read_text(encoding="utf-8").splitlines()))
+    rows = list(csv.DictReader(throughput.PEAKS_CSV.read_text(encoding="utf-8").splitlines()))
     assert len(rows) == len({row["gpu"] for row in rows}) == len(throughput.peak_flops())
     assert all(row["source"] for row in rows)
 
@@ -162,5 +162,5 @@ def test_tokens_are_of_source_target_and_both_and_absent_where_samples_have_none
     rates = [figures[f"throughput/{side}tokens_per_sec"] for side in ("", "source_", "target_")]
     assert rates == pytest.approx([50.0, 30.0, 20.0])
     assert not [key for key in throughput.summarize([window(8, 1.0)] * 4, 1) if "tokens" in key]
-    record = Record("event", 0, 0.0, key="throughput_window", values=throughput.written(windows[1]))
-    assert throughput.recorded([record]) == [windows[1]]
+    record = Record("event", 0, 0.0, key="throughput_window", values=throughput.event_values(windows[1]))
+    assert throughput.read_windows([record]) == [windows[1]]

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from conf.evaluation import Intervals
 from conf.schema import ConfigError, RunConfig
 from tests.trainers.processes import CPU
-from tracking.measure.training import MeasuringCallback, planned
+from tracking.measure.training import MeasuringCallback, plan_evaluations
 from tracking.measure.training.energy import EnergyMeter
 from tracking.record import Journal, attempts, checkpoints, documents, journal
 from trainers.data.digits import digits
@@ -123,7 +123,7 @@ def trained(
     trainer = pl.Trainer(accelerator="cpu" if device == "cpu" else "gpu", devices=1, max_epochs=max_epochs,
                          callbacks=[measuring, Stop(stop)], barebones=True,
                          use_distributed_sampler=False)  # fmt: skip
-    evaluation_times.follow(trainer, planned(asked, STEPS, max_epochs, BATCH, limited=False))
+    evaluation_times.follow(trainer, plan_evaluations(asked, STEPS, max_epochs, BATCH, limited=False))
     trainer.callbacks.append(callback)  # type: ignore[attr-defined]
     held_out: Any = digits().eval_loader(BATCH, shard)
     try:
@@ -250,11 +250,11 @@ def test_the_energy_is_read_by_the_thread_and_adds_up(tmp_path: Path, monkeypatc
     """NVML's counter takes milliseconds to read."""
     read: list[tuple[str, float]] = []
 
-    def of_rank(counter: EnergyMeter) -> float:
-        read.append((threading.current_thread().name, counter.before))
+    def rank_joules(meter: EnergyMeter) -> float:
+        read.append((threading.current_thread().name, meter.earlier_joules))
         return 5.0
 
-    monkeypatch.setattr(EnergyMeter, "of_rank", of_rank)
+    monkeypatch.setattr(EnergyMeter, "rank_joules", rank_joules)
     trained(tmp_path, stop=5)
     assert [name for name, _ in read] == ["checkpoint", "checkpoint"]
     newest = checkpoints.newest(tmp_path)
