@@ -21,7 +21,7 @@ from tracking.api.samples import decimal, sample_count
 from tracking.api.script_run import ScriptRun, write_failure
 from tracking.base import quantities
 from tracking.machine.environment import Collector, fingerprint
-from tracking.measure.programs import EvaluationPlaces
+from tracking.measure.programs import EvaluationInterval
 from tracking.measure.steps import batches, optimizer_steps
 from tracking.measure.training import Meter, Ranks, summary
 from tracking.record import attempts, journal
@@ -39,7 +39,7 @@ class Trial:
         self._names = MetricNames(options.names)
         self._num_steps = 0  # steps since the last evaluation
         self._evaluating = False
-        self._evaluations = EvaluationPlaces()
+        self._evaluations = EvaluationInterval()
         self._last_was_within_epoch = False  # whether the last evaluation was within an epoch, as far as the loop tells
         self._num_epochs = 1
         self._num_trained = 0  # sequences of steps that an evaluation has ended

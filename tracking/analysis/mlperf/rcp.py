@@ -150,7 +150,7 @@ def _rulesets(module: ModuleType, benchmark: Benchmark, epochs: float) -> Iterat
     for version in sorted(versions, key=lambda version: [*map(int, version.split("."))], reverse=True):
         round_ = float(version.rpartition(".")[0])
         in_samples = name == "unet3d" and epochs >= LEAST_SAMPLES
-        if benchmark.holds_in(round_) and (name != "unet3d" or in_samples == (round_ > LAST_IN_EPOCHS)):
+        if benchmark.covers(round_) and (name != "unet3d" or in_samples == (round_ > LAST_IN_EPOCHS)):
             yield version
 
 

@@ -14,7 +14,7 @@ from tracking.analysis import mlperf
 from tracking.base import quantities
 from tracking.jobs.importing.published_log import PublishedLog, read
 from tracking.jobs.plan import run_setup
-from tracking.measure.programs import NO_STOP, SUCCESS, remarks
+from tracking.measure.programs import NO_STOP, SUCCESS, program_tags
 from tracking.measure.training import clock, summary, throughput
 from tracking.record import Journal, Record, documents, journal, run_folder, run_lock
 
@@ -131,7 +131,8 @@ def _params(config: RunConfig, log: PublishedLog) -> dict[str, journal.Scalar]:
 
 def _tags(path: Path, log: PublishedLog, digest: str) -> dict[str, str]:
     tags = {"import.file": path.name, "import.sha256": digest, "program.benchmark": log.name}
-    return tags | remarks(log.account, log.unread) | ({"program.status": log.status} if log.status != SUCCESS else {})
+    tags |= program_tags(log.account, log.unread)
+    return tags | ({"program.status": log.status} if log.status != SUCCESS else {})
 
 
 def _note(log: PublishedLog) -> str:

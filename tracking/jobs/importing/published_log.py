@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from conf.target import Target
 from tracking.measure.programs import (
     EVALUATIONS,
-    MARKS,
     NO_STOP,
+    RUN_EDGES,
     SUCCESS,
     Benchmark,
     Entry,
-    Joined,
-    LeftOut,
-    Lines,
+    LineSplitter,
+    MetricJoiner,
     MLPerfLog,
+    SkippedLines,
     TrainingEvents,
     WallClock,
     by_our_names,
@@ -40,12 +40,12 @@ class PublishedLog:
     status: str
     account: TrainingEvents
     records: list[Record] = field(default_factory=list)
-    unread: LeftOut = field(default_factory=LeftOut)
+    unread: SkippedLines = field(default_factory=SkippedLines)
 
 
 def read(content: bytes, target: Target | None = None) -> PublishedLog:
     """Read the log of one run. Raises ValueError that names what is missing."""
-    lines = Lines()
+    lines = LineSplitter()
     log = read_log([*lines.feed(content), *lines.end()])
     if not log.entries:
         raise ValueError("holds no line of MLPerf's log (:::MLLOG, :::MLL or :::MLPv0.5.0)")
@@ -60,12 +60,12 @@ def read(content: bytes, target: Target | None = None) -> PublishedLog:
     values = [entry.value for entry in renamed if entry.key in EVALUATIONS]
     targets = benchmark.targets_of(values, log.submission.target, target)
     account = TrainingEvents(WallClock(0.0, 0.0), targets, submission=log.submission)
-    records = [record for entry in _in_order(log, log.start, renamed, targets) for record in account.entry(entry)]
+    records = [record for entry in _in_order(log, log.start, renamed, targets) for record in account.read_entry(entry)]
     if log.stop is None:
         records += account.end(int(last_ms), last_ms / 1e3, NO_STOP)
     seeds = [entry.value for entry in log.entries if entry.key == "seed"]
     seed = seeds[-1] if seeds and type(seeds[-1]) is int and seeds[-1] >= 0 else None
-    unread = LeftOut()
+    unread = SkippedLines()
     for line in log.torn:
         unread.add("a line of MLPerf's log cannot be read", line)
     return PublishedLog(benchmark, name, targets, seed, log.status, account, records, unread)
@@ -85,15 +85,15 @@ def _in_order(
     Some benchmarks evaluate after the training. If the run succeeded, the first evaluation after run_stop that reaches
     the target, else the last one, counts at run_stop. Without run_stop, evaluations that reach the target do not count.
     """
-    joined = Joined(targets)
+    joiner = MetricJoiner(targets)
     entries: list[Entry] = []
     left: dict[str, list[Entry]] = {BEFORE: [], BEHIND: [], UNSURE: []}
     for entry in sorted(renamed, key=lambda entry: entry.time_ms):
         early = entry.time_ms < start.time_ms
         if entry.key not in EVALUATIONS:
-            another = entry.key in MARKS and entry is not start
+            another = entry.key in RUN_EDGES and entry is not start
             entries += [] if another or (early and entry.key.startswith(INTERVALS)) else [entry]
-        elif value := joined.whole(entry, entry.value):
+        elif value := joiner.join(entry, entry.value):
             whole = replace(entry, value=value, metadata={**entry.metadata, "metric": None})
             unsure = log.stop is None and _reaches(whole, targets)
             late = log.stop is not None and entry.time_ms > log.stop.time_ms

@@ -14,15 +14,15 @@ from tracking.jobs.program.moments import Moment, now
 from tracking.machine.environment import libraries, nvml
 from tracking.machine.usage import compute_processes_of
 from tracking.measure.programs import (
-    DeclaredWords,
-    LeftOut,
-    Lines,
+    DeclaredPatterns,
+    LineSplitter,
+    SkippedLines,
     TrainingEvents,
     WallClock,
     checked_values,
-    entry_in,
     is_torn,
-    record_in,
+    parse_entry,
+    parse_record,
 )
 from tracking.record import Journal, Record, attempts, failures, files
 
@@ -73,19 +73,19 @@ class Listener:
         self.account = TrainingEvents(
             clock, config.targets(), since, directions=config.directions(), tokens_per_sample=tokens
         )
-        self.unread = LeftOut()
+        self.unread = SkippedLines()
         self.last_words = b""  # kept here too, since a full disk may cut worker.log
         self.libraries: dict[str, str] = {}
         self.frameworks: dict[str, str] = {}  # the folder of packages of each imported framework
         self.devices = 0  # most GPUs of the run that the program used at once
         words = (declared.patterns(), declared.samples, declared.epoch, declared.step, declared.start)
-        self.words = DeclaredWords(*words, declared.samples_per_step)
+        self.words = DeclaredPatterns(*words, declared.samples_per_step)
         self.has_reached = False  # all its targets
         self.was_ended = False  # by us, at its targets
         self._targets = config.targets()
         self._journal = journal
         self._program_journal, self._position = program_journal, 0
-        self._printed, self._written = Lines(), Lines()
+        self._printed, self._written = LineSplitter(), LineSplitter()
         self._copy = Copy(sys.stdout.fileno())
         self._uuids = list(gpu_uuids)
         self._before = self._computing()
@@ -94,7 +94,7 @@ class Listener:
     def hear(self, chunk: bytes, at: Moment | None = None) -> None:
         """Take a piece of the program's output, and the time when it became readable (default: now)."""
         at = at or now()
-        self.account.clock.seen(*at)
+        self.account.clock.follow(*at)
         self._copy.write(chunk)
         self.last_words = (self.last_words + chunk[-failures.LAST_WORDS_BYTES :])[-failures.LAST_WORDS_BYTES :]
         self._journal_lines(self._printed.feed(chunk), at)
@@ -124,15 +124,15 @@ class Listener:
 
     def _journal_lines(self, lines: Sequence[str], at: Moment) -> None:
         for line in lines:
-            entry = entry_in(line)
+            entry = parse_entry(line)
             if entry is not None and entry.time_ms <= at.time_ms + checked_values.LATE_MS:
-                self._append(self.account.entry(entry))
+                self._append(self.account.read_entry(entry))
                 continue
             if entry is not None:
                 self.unread.add("a line of MLPerf's log is dated a day or more ahead", line)
             elif is_torn(line):
                 self.unread.add("a line of MLPerf's log cannot be read", line)
-            self._append(self.account.matched(self.words.found_in(line), *at))
+            self._append(self.account.read_matches(self.words.matches(line), *at))
 
     def _read_journal(self, most_bytes: int) -> None:
         try:
@@ -140,7 +140,7 @@ class Listener:
         except FileNotFoundError:
             return
         except OSError as error:  # The program made a link, a pipe or a folder of this name.
-            self.unread.once(f"$TIMETRIAL_JOURNAL {error.strerror}")
+            self.unread.add_file_problem(f"$TIMETRIAL_JOURNAL {error.strerror}")
             return
         with file:
             file.seek(self._position)
@@ -149,12 +149,12 @@ class Listener:
                 self._position += len(chunk)
                 self._journal_records(self._written.feed(chunk))
             if self._position >= JOURNAL_BYTES:
-                self.unread.once(f"$TIMETRIAL_JOURNAL is not read beyond {JOURNAL_BYTES} bytes")
+                self.unread.add_file_problem(f"$TIMETRIAL_JOURNAL is not read beyond {JOURNAL_BYTES} bytes")
 
     def _journal_records(self, lines: Sequence[str]) -> None:
         for line in lines:
             try:
-                records = self.account.record(record_in(line, *now()))
+                records = self.account.read_record(parse_record(line, *now()))
             except ValueError as error:
                 self.unread.add(f"a line of $TIMETRIAL_JOURNAL {error}", line)
                 continue

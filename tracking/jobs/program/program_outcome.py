@@ -17,7 +17,7 @@ from conf.target import text
 from tracking.base import quantities
 from tracking.jobs.program.listener import Listener
 from tracking.machine.environment import libraries
-from tracking.measure.programs import remarks
+from tracking.measure.programs import program_tags
 from tracking.measure.training import clock, summary, throughput
 from tracking.record import Failure, Journal, Record, Result, failures, journal, run_folder
 
@@ -94,8 +94,8 @@ def world_size(config: RunConfig, listener: Listener) -> int | None:
 def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, str]:
     """Tags on how the figures were measured."""
     account = listener.account
-    values = remarks(account, listener.unread, listener.words.unread)
-    if account.started and not account.own_start:
+    values = program_tags(account, listener.unread, listener.words.skipped)
+    if account.started and not account.program_gave_start:
         values["program.clock"] = "from the program's start"
     if listener.waited_sec >= REPORTED_SEC:
         values["program.slowed"] = f"it waited {listener.waited_sec:.2f} s, since it printed faster than that was read"
@@ -104,8 +104,8 @@ def tags(config: RunConfig, listener: Listener, size: int | None) -> dict[str, s
     requested = config.world_size()
     if size is not None and size != requested:
         values[UNCOUNTED] = f"world size {size} where {requested} was asked"
-    elif account.unsaid:  # No miss was measured.
-        values[UNCOUNTED] = f"it said nothing of {', '.join(sorted(account.unsaid))}, the target's metric"
+    elif account.missing_metrics:  # No miss was measured.
+        values[UNCOUNTED] = f"it said nothing of {', '.join(sorted(account.missing_metrics))}, the target's metric"
     return values
 
 

@@ -7,39 +7,39 @@ our journal. Logs written elsewhere become runs in the same way.
 from __future__ import annotations
 
 from tracking.measure.programs import checked_values
-from tracking.measure.programs.declared_words import DeclaredWords, compiled
-from tracking.measure.programs.journal_lines import record_in
+from tracking.measure.programs.declared_patterns import DeclaredPatterns, compile_pattern
+from tracking.measure.programs.journal_lines import parse_record
+from tracking.measure.programs.lines import LineSplitter, SkippedLines
 from tracking.measure.programs.mlperf_benchmarks import Benchmark, by_our_names
-from tracking.measure.programs.mlperf_lines import Entry, Joined, entry_in, is_torn, metric_of
-from tracking.measure.programs.mlperf_log import EVALUATIONS, MARKS, NO_STOP, SUCCESS, MLPerfLog, read_log
-from tracking.measure.programs.rates import EvaluationPlaces
-from tracking.measure.programs.remarks import remarks
+from tracking.measure.programs.mlperf_lines import Entry, MetricJoiner, is_torn, metric_of, parse_entry
+from tracking.measure.programs.mlperf_log import EVALUATIONS, NO_STOP, RUN_EDGES, SUCCESS, MLPerfLog, read_log
+from tracking.measure.programs.program_tags import program_tags
+from tracking.measure.programs.rates import EvaluationInterval
 from tracking.measure.programs.training_events import TrainingEvents
 from tracking.measure.programs.wall_clock import WallClock
-from tracking.measure.programs.whole_lines import LeftOut, Lines
 
 __all__ = [
     "EVALUATIONS",
-    "MARKS",
     "NO_STOP",
+    "RUN_EDGES",
     "SUCCESS",
     "Benchmark",
-    "DeclaredWords",
+    "DeclaredPatterns",
     "Entry",
-    "EvaluationPlaces",
-    "Joined",
-    "LeftOut",
-    "Lines",
+    "EvaluationInterval",
+    "LineSplitter",
     "MLPerfLog",
+    "MetricJoiner",
+    "SkippedLines",
     "TrainingEvents",
     "WallClock",
     "by_our_names",
     "checked_values",
-    "compiled",
-    "entry_in",
+    "compile_pattern",
     "is_torn",
     "metric_of",
+    "parse_entry",
+    "parse_record",
+    "program_tags",
     "read_log",
-    "record_in",
-    "remarks",
 ]

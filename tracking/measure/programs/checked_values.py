@@ -1,4 +1,4 @@
-"""Check values of records from others: each has its type and lies within its bounds, or a ValueError says why not.
+"""Check the type and the bounds of values that programs write. Raises ValueError with the reason.
 
 Programs, logs and files of a run's folder may hold any JSON. Readers check each value here, so that no later code meets
 a number that a float, a date or a database cannot hold.
@@ -19,7 +19,7 @@ MAX_TEXT_CHARS = 250
 SHOWN_CHARS = 80
 
 
-def decoded(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """The JSON of a text, by `documents.parsed`. Raises ValueError."""
     try:
         return documents.parsed(text)
@@ -27,7 +27,7 @@ def decoded(text: str) -> Any:
         raise ValueError("is not JSON") from None
 
 
-def decoded_start(text: str) -> Any:
+def parse_leading_json(text: str) -> Any:
     """The JSON at the start of a text; the rest is ignored. Raises ValueError."""
     try:
         return documents.DECODER.raw_decode(text.lstrip())[0]
@@ -44,40 +44,41 @@ def mapping(value: Any, name: str) -> dict[str, Any]:
 def number(value: Any, name: str) -> float:
     """A finite number, or NaN, which a loss may become."""
     if type(value) not in (int, float) or math.isinf(value):
-        raise ValueError(f"{name}={shown(value)}: must be a number")
+        raise ValueError(f"{name}={shortened(value)}: must be a number")
     return float(value)
 
 
 def positive(value: Any, name: str) -> float:
     if not number(value, name) > 0 or value > MAX_COUNT:
-        raise ValueError(f"{name}={shown(value)}: must be above 0, and at most {MAX_COUNT}")
+        raise ValueError(f"{name}={shortened(value)}: must be above 0, and at most {MAX_COUNT}")
     return float(value)
 
 
 def count(value: Any, name: str) -> int:
     """A whole number from 0 to MAX_COUNT, possibly written as a float."""
     if type(value) not in (int, float) or not 0 <= value <= MAX_COUNT or value != int(value):
-        raise ValueError(f"{name}={shown(value)}: must be a whole number from 0 to {MAX_COUNT}")
+        raise ValueError(f"{name}={shortened(value)}: must be a whole number from 0 to {MAX_COUNT}")
     return int(value)
 
 
 def fraction(value: Any, name: str) -> int | float:
     """A number from 0 to MAX_COUNT, as an int if it is whole."""
     if not 0 <= number(value, name) <= MAX_COUNT:
-        raise ValueError(f"{name}={shown(value)}: must be a number from 0 to {MAX_COUNT}")
+        raise ValueError(f"{name}={shortened(value)}: must be a number from 0 to {MAX_COUNT}")
     return int(value) if value == int(value) else float(value)
 
 
 def time_ms(value: Any) -> float:
     """Milliseconds of the wall clock, possibly fractional, that can be written as a date."""
     if type(value) not in (int, float) or not 0 <= value <= typed_json.MAX_MS:
-        raise ValueError(f"time_ms={shown(value)}: must be milliseconds since 1970, up to the year 9999")
+        raise ValueError(f"time_ms={shortened(value)}: must be milliseconds since 1970, up to the year 9999")
     return float(value)
 
 
 def clock_sec(value: Any) -> float:
     if type(value) not in (int, float) or not 0 <= value <= MAX_CLOCK_SEC:
-        raise ValueError(f"clock_sec={shown(value)}: must be seconds of time.monotonic(), from 0 to {MAX_CLOCK_SEC:g}")
+        allowed = f"seconds of time.monotonic(), from 0 to {MAX_CLOCK_SEC:g}"
+        raise ValueError(f"clock_sec={shortened(value)}: must be {allowed}")
     return float(value)
 
 
@@ -89,7 +90,7 @@ def text(value: Any) -> str:
     return printable[:MAX_TEXT_CHARS]
 
 
-def shown(value: Any) -> str:
+def shortened(value: Any) -> str:
     """The value for a message, shortened."""
     words = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
     return words if len(words) <= SHOWN_CHARS else words[: SHOWN_CHARS - 1] + "…"

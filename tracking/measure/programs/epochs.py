@@ -1,8 +1,8 @@
 """The epochs of MLPerf's log: the meaning of its numbers, and windows of throughput within epochs or blocks.
 
 Logs number epochs from 0 or from 1. Their evaluations give the number of the last epoch or of completed epochs,
-sometimes in samples, or as a fraction. Here epochs are counted from 1, and an evaluation gives the completed epochs. A
-block of epochs counts as one interval, so that a log never makes more records than it has lines.
+sometimes in samples, or as a fraction. Our records number epochs from 1, and an evaluation gives the completed epochs.
+A block of epochs counts as one interval, so that a log never makes more records than it has lines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tracking.record import Record
 MAX_EPOCHS = 10_000  # in a block; a larger number does not count epochs
 MAX_OPEN_BLOCKS = 4  # open blocks; with more, the oldest has lost its end
 MAX_WINDOWS = 4  # per block, since the first two windows of a run do not count for its rate
-WHOLE_SHARE = 0.995  # the share from which an epoch counts as whole, since its last batch may be dropped
+WHOLE_SHARE = 0.995  # the least share that counts as a whole epoch, since its last batch may be dropped
 
 
 @dataclass(frozen=True)
@@ -29,34 +29,37 @@ class Block:
     count: float
     end: float
     start_sec: float
-    num_started: int
+    num_start_lines: int
 
 
 class Epochs:
-    """Tracks the epochs of a log. `begins`, `edge` and `block` take lines; `completed` reads an evaluation's number."""
+    """Tracks the epochs of a log.
+
+    `start_epoch`, `read_edge` and `read_block` take lines. `completed_epochs` reads the number of an evaluation's line.
+    """
 
     def __init__(self, submission: Submission) -> None:
         self._submission = submission
-        self._first: float | None = None  # the first epoch's number
-        self._epoch_size = 1  # by how much the log's number grows in an epoch: its samples, if the log counts samples
-        self._finished = self._begun = 0.0  # epochs
-        self._readings: dict[str, tuple[int, int]] = {}  # by the key of a line
-        self._evaluated = 0.0  # completed epochs by the last evaluation
-        self._epoch_start_sec: float | None = None  # the start of the epoch
-        self._eval_sec = 0.0  # its seconds of evaluation
+        self._first_number: float | None = None  # the first epoch's number
+        self._epoch_size = 1  # increase of the log's number in an epoch: 1, or its samples
+        self._num_finished = self._num_begun = 0.0  # epochs
+        self._conversions: dict[str, tuple[int, int]] = {}  # divisor and summand by the key of a line
+        self._num_evaluated = 0.0  # completed epochs at the last evaluation
+        self._epoch_start_sec: float | None = None
+        self._eval_sec = 0.0  # the epoch's seconds of evaluation
         self._eval_start_sec: float | None = None
-        self._num_started = 0  # epochs that started by a line of their own
-        self._blocks: dict[float, Block] = {}  # open ones, by the first epoch's number
+        self._num_start_lines = 0  # lines that start an epoch
+        self._blocks: dict[float, Block] = {}  # open blocks by their first epoch's number
         self._last_closed: float | None = None
-        self._trained = 0  # samples
+        self._trained_samples = 0
 
-    def begins(self, raw: Any) -> None:
+    def start_epoch(self, raw: Any) -> None:
         """Note the start of an epoch in v0.5, which gives its number and has no line for its end."""
         number = self._epoch_number(raw)
-        if number is not None and number > self._begun:
-            self._begun = self._finished = number
+        if number is not None and number > self._num_begun:
+            self._num_begun = self._num_finished = number
 
-    def completed(self, entry: Entry) -> float | None:
+    def completed_epochs(self, entry: Entry) -> float | None:
         """The epochs completed at an evaluation, by its line's number; None if not known.
 
         The meaning of the number is determined once, at the first number that the epochs so far explain.
@@ -64,50 +67,51 @@ class Epochs:
         number, benchmark = as_number(entry.metadata.get("epoch_num")), self._submission.benchmark
         if number is None or not benchmark.has_epochs:
             return None
-        reading = self._readings.get(entry.key) or self._read(number)
-        if reading is not None:
-            self._readings[entry.key] = reading
-        divisor, shift = reading or (self._epoch_size, int(number == 0))
+        conversion = self._conversions.get(entry.key) or self._find_conversion(number)
+        if conversion is not None:
+            self._conversions[entry.key] = conversion
+        divisor, shift = conversion or (self._epoch_size, int(number == 0))
         value = number / divisor + shift
-        if value > max(MAX_EPOCHS, self._begun) or (benchmark.counts == "fractions" and not self._begun):
+        if value > max(MAX_EPOCHS, self._num_begun) or (benchmark.counts == "fractions" and not self._num_begun):
             self._submission.note("epoch_num", f"epoch_num {number:,.15g} of an evaluation")
             return None
-        self._evaluated = value
+        self._num_evaluated = value
         return value
 
-    def _read(self, number: float) -> tuple[int, int] | None:
-        """The divisor of the number and the summand that give completed epochs; None if the epochs do not show them.
+    def _find_conversion(self, number: float) -> tuple[int, int] | None:
+        """The divisor and the summand that turn the number into completed epochs; None if the epochs do not show them.
 
-        The number gives the completed epochs or the last epoch's number. An evaluation's line may come before that
-        epoch's end, or after the start of the next one if it runs beside the training.
+        The number counts the completed epochs, or is that of the last epoch. An evaluation's line may come before the
+        epoch's end. It may come after the start of the next epoch if the evaluation runs beside the training.
         """
-        from_0, in_epoch = self._first == 0, self._begun > self._finished
-        if not self._begun:
+        from_0, in_epoch = self._first_number == 0, self._num_begun > self._num_finished
+        if not self._num_begun:
             return None
         if not number.is_integer():
-            shifts = [each for each in (0, -1) if self._finished <= number / self._epoch_size + each <= self._begun]
+            value = number / self._epoch_size
+            shifts = [shift for shift in (0, -1) if self._num_finished <= value + shift <= self._num_begun]
             return (self._epoch_size, shifts[0]) if shifts else None
         for divisor in dict.fromkeys((self._epoch_size, self._submission.train_samples or 1)):
             value = number / divisor
-            last = self._begun if in_epoch else self._finished
+            last = self._num_begun if in_epoch else self._num_finished
             if from_0 and value == 0:
                 return divisor, 1
-            if value in (self._finished, self._begun):
+            if value in (self._num_finished, self._num_begun):
                 return divisor, 0
             if from_0 and value + 1 == last:
                 return divisor, 1
         return None
 
-    def edge(self, entry: Entry, time_ms: int, clock_sec: float) -> list[Record]:
-        """The record of an edge of an epoch or an evaluation, after the window that ends with it, if there is one."""
+    def read_edge(self, entry: Entry, time_ms: int, clock_sec: float) -> list[Record]:
+        """The record of the start or end of an epoch or an evaluation, after the window that it ends, if any."""
         part, is_epoch = 1.0, entry.key in ("epoch_start", "epoch_stop")
         if is_epoch and not self._submission.benchmark.has_epochs:
             return []
-        number = self._epoch_number(entry.metadata.get("epoch_num")) if is_epoch else self.completed(entry)
+        number = self._epoch_number(entry.metadata.get("epoch_num")) if is_epoch else self.completed_epochs(entry)
         records: list[Record] = []
         if entry.key == "epoch_start":
             self._epoch_start_sec, self._eval_sec = clock_sec, 0.0
-            self._num_started, self._begun = self._num_started + 1, self._finished + 1
+            self._num_start_lines, self._num_begun = self._num_start_lines + 1, self._num_finished + 1
         elif entry.key == "eval_start":
             self._eval_start_sec = clock_sec
         elif entry.key == "eval_stop" and self._eval_start_sec is not None:
@@ -115,38 +119,38 @@ class Epochs:
             if self._epoch_start_sec is None or self._eval_start_sec >= self._epoch_start_sec:
                 self._eval_sec += clock_sec - self._eval_start_sec
         elif entry.key == "epoch_stop" and self._epoch_start_sec is not None:
-            part = self._part()
+            part = self._trained_part()
             seconds, self._epoch_start_sec = clock_sec - self._epoch_start_sec - self._eval_sec, None
             records = self._windows(part, 1, seconds, int(number or 0), time_ms, clock_sec)
-            self._finished += part
+            self._num_finished += part
         values = ({} if number is None else {"epoch_num": as_whole(number)}) | ({} if part == 1 else {"part": part})
         return [*records, Record("event", time_ms, clock_sec, key=entry.key, values=values)]
 
-    def _part(self) -> float:
-        """The trained part of an epoch that ends; a run may end within an epoch, as its last evaluation shows."""
-        part = self._evaluated - self._finished
+    def _trained_part(self) -> float:
+        """The trained part of an epoch that ends. The last evaluation shows whether the run ends within the epoch."""
+        part = self._num_evaluated - self._num_finished
         ends_within = self._submission.benchmark.counts == "fractions" and 0 < part < WHOLE_SHARE
         return part if ends_within else 1.0
 
-    def block(self, entry: Entry, time_ms: int, clock_sec: float) -> list[Record]:
-        """The records of a block that ends, if the log has no lines for its epochs: one interval of all its epochs."""
+    def read_block(self, entry: Entry, time_ms: int, clock_sec: float) -> list[Record]:
+        """The records of a block that ends, as one interval; [] if the log has lines for its epochs."""
         if self._submission.benchmark.counts != "epochs":
             return []
         if entry.key == "block_start":
             self._open_block(entry, clock_sec)
             return []
         block = self._close_block(entry.metadata.get("first_epoch_num"))
-        if block is None or self._num_started > block.num_started or block.end <= self._finished:
+        if block is None or self._num_start_lines > block.num_start_lines or block.end <= self._num_finished:
             return []
         count, start = block.count, block.start_sec
-        first, self._finished = int(self._finished) + 1, self._finished + count
-        self._begun = max(self._begun, self._finished + sum(each.count for each in self._blocks.values()))
+        first, self._num_finished = int(self._num_finished) + 1, self._num_finished + count
+        self._num_begun = max(self._num_begun, self._num_finished + sum(block.count for block in self._blocks.values()))
         parts = min(MAX_WINDOWS, math.ceil(count))
-        last = {"epoch_num": as_whole(self._finished)} | ({} if count == 1 else {"part": as_whole(count)})
+        last = {"epoch_num": as_whole(self._num_finished)} | ({} if count == 1 else {"part": as_whole(count)})
         start_ms = time_ms - round(1e3 * (clock_sec - start))
         return [
             Record("event", start_ms, start, key="epoch_start", values={"epoch_num": first}),
-            *self._windows(count, parts, clock_sec - start, int(self._finished), time_ms, clock_sec),
+            *self._windows(count, parts, clock_sec - start, int(self._num_finished), time_ms, clock_sec),
             Record("event", time_ms, clock_sec, key="epoch_stop", values=last),
         ]
 
@@ -156,17 +160,17 @@ class Epochs:
         if first is None or not count:
             self._submission.note("block", "a block without first_epoch_num and epoch_count")
             return
-        if self._first is None and samples > 1 and first == samples and count % samples == 0:
+        if self._first_number is None and samples > 1 and first == samples and count % samples == 0:
             self._epoch_size = samples  # the first epoch's number is that of an epoch's samples
         first, count = first / self._epoch_size, count / self._epoch_size
         if count > MAX_EPOCHS:
             self._submission.note("block", f"epoch_count {count:,.15g} of a block")
             return
-        self._first = first if self._first is None else self._first
+        self._first_number = first if self._first_number is None else self._first_number
         if len(self._blocks) >= MAX_OPEN_BLOCKS:
             self._blocks.pop(next(iter(self._blocks)))
-        self._blocks[first] = Block(count, first - self._first + count, clock_sec, self._num_started)
-        self._begun = max(self._begun, self._finished + count)
+        self._blocks[first] = Block(count, first - self._first_number + count, clock_sec, self._num_start_lines)
+        self._num_begun = max(self._num_begun, self._num_finished + count)
 
     def _close_block(self, raw: Any) -> Block | None:
         """The block that ends: by the first epoch in its last line, else the oldest one.
@@ -185,18 +189,18 @@ class Epochs:
         number = as_number(raw)
         if number is None:
             return None
-        self._first = number if self._first is None else self._first
-        return number / self._epoch_size + (self._first == 0) if number.is_integer() else None
+        self._first_number = number if self._first_number is None else self._first_number
+        return number / self._epoch_size + (self._first_number == 0) if number.is_integer() else None
 
     def _windows(
         self, epochs: float, parts: int, seconds: float, number: int, time_ms: int, clock_sec: float
     ) -> list[Record]:
-        """The windows of `epochs` epochs that end now: `parts` of equal length."""
+        """The last `epochs` epochs as `parts` windows of equal length."""
         samples = self._submission.epoch_samples()
-        before, self._trained = self._trained, self._trained + round(epochs * samples)
+        before, self._trained_samples = self._trained_samples, self._trained_samples + round(epochs * samples)
         if not samples or seconds <= 0:
             return []
-        total, records = self._trained - before, []
+        total, records = self._trained_samples - before, []
         for part in range(1, parts + 1):
             from_end = seconds * (1 - part / parts)
             share = total * part // parts - total * (part - 1) // parts

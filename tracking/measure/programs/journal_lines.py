@@ -21,9 +21,9 @@ EVENTS |= {"eval_accuracy", "throughput_window"}
 LATE_SEC = 1.0  # all processes of a machine share the monotonic clock
 
 
-def record_in(line: str, time_ms: int, clock_sec: float) -> Record:
+def parse_record(line: str, time_ms: int, clock_sec: float) -> Record:
     """The record of a line that was read at this time. Raises ValueError with what is wrong."""
-    content = checked_values.decoded(line)
+    content = checked_values.parse_json(line)
     if not isinstance(content, dict) or content.get("kind") not in ("event", "metrics"):
         raise ValueError('needs "kind": "event" or "metrics"')
     values = checked_values.mapping(content.get("values", {}), "values")
@@ -33,7 +33,7 @@ def record_in(line: str, time_ms: int, clock_sec: float) -> Record:
         return Record("metrics", line_ms, line_sec, step=step, values=_metrics(values))
     key = content.get("key")
     if not isinstance(key, str) or key not in EVENTS:
-        raise ValueError(f"key={checked_values.shown(key)}: allowed: {', '.join(sorted(EVENTS))}")
+        raise ValueError(f"key={checked_values.shortened(key)}: allowed: {', '.join(sorted(EVENTS))}")
     return Record("event", line_ms, line_sec, key=key, values=_event(key, values))
 
 
@@ -53,7 +53,7 @@ def _times(content: dict[str, Any], time_ms: int, clock_sec: float) -> tuple[int
 
 
 def _event(key: str, values: dict[str, Any]) -> dict[str, Any]:
-    # only an evaluation may be within an epoch
+    # Only an evaluation may lie within an epoch.
     epoch = checked_values.fraction if key == "eval_accuracy" else checked_values.count
     event_values: dict[str, Any] = {"step": checked_values.count(values["step"], "step")} if "step" in values else {}
     event_values |= {"epoch_num": epoch(values["epoch_num"], "epoch_num")} if "epoch_num" in values else {}
@@ -79,7 +79,7 @@ def _event(key: str, values: dict[str, Any]) -> dict[str, Any]:
 def _metrics(values: dict[str, Any], prefix: str = "") -> dict[str, float]:
     for key in values:
         if not journal.is_key(prefix + key):
-            raise ValueError(f"{checked_values.shown(key)}: MLflow accepts {journal.KEY_RULE}")
+            raise ValueError(f"{checked_values.shortened(key)}: MLflow accepts {journal.KEY_RULE}")
         if is_reserved(prefix + key):
             raise ValueError(f"{key}: timetrial uses this name for its own measurements. Next: give another one")
     return {key: checked_values.number(value, key) for key, value in values.items()}

@@ -20,7 +20,7 @@ from conf.target import AT_LEAST, AT_MOST, Target, is_at_most, limit, parse
 from tracking.measure.programs.mlperf_lines import Entry, metric_of
 from tracking.record import typed_json
 
-TABLE = Path(__file__).with_name("mlperf_benchmarks.csv")
+TABLE_CSV = Path(__file__).with_name("mlperf_benchmarks.csv")
 METRICS = {"BBOX": "box_map", "SEGM": "mask_map", "FID": "fid", "CLIP": "clip"}  # MLPerf's names, and ours
 PERCENT_ABOVE = 1.0  # BLEU above this is in percent, and so is its target
 OTHER_NAMES = {"mask": "maskrcnn"}  # Google's name in v0.6
@@ -59,12 +59,12 @@ class Benchmark:
     def converged(self) -> int:
         return FIRST_CONVERGED.get(self.name, 0)
 
-    def holds_in(self, round_: float) -> bool:
+    def covers(self, round_: float) -> bool:
         """Whether the row covers this round of MLPerf, such as 2.0."""
         first, last = _span(self.rounds) if self.rounds else (0.0, 0.0)
         return first <= round_ <= last
 
-    def may_be(self, round_: str, opt_name: str, batch: int, year: int) -> bool:
+    def may_include(self, round_: str, opt_name: str, batch: int, year: int) -> bool:
         """Whether a log may belong to the row. `round_` is "" for v0.7 and later, `batch` 0 if not known."""
         first, last = _span(self.rounds)
         in_round = first <= ROUNDS[round_] <= last if round_ else last > max(ROUNDS.values())
@@ -79,16 +79,16 @@ class Benchmark:
         """Whether an epoch may have this number of samples; True if the table does not say."""
         if self.epoch_samples is None:
             return True
-        least, most = self.epoch_samples
-        return least * (1 - EPOCH_TOLERANCE) <= samples <= most * (1 + EPOCH_TOLERANCE)
+        low, high = self.epoch_samples
+        return low * (1 - EPOCH_TOLERANCE) <= samples <= high * (1 + EPOCH_TOLERANCE)
 
     def targets_of(
-        self, evaluated: Sequence[Mapping[str, Any]], log_target: float | None, requested: Target | None = None
+        self, evaluations: Sequence[Mapping[str, Any]], log_target: float | None, requested: Target | None = None
     ) -> dict[str, Target]:
         """The targets of a log: the `requested` one, else the log's own, else MLPerf's.
 
         A number without a sign is a limit on the same side as MLPerf's. For a benchmark that is not in the table, the
-        log's number gives no target, since its side is not known. `evaluated` are values by our names.
+        log's number gives no target, since its side is not known. `evaluations` are values by our names.
         """
         metric, target = next(iter(self.targets.items()), ("accuracy", 0.0))
         side = AT_MOST if is_at_most(target) else AT_LEAST
@@ -96,7 +96,7 @@ class Benchmark:
             return {metric: requested if is_at_most(requested) else parse(f"{side}{requested}")}
         if log_target is not None and self.runs and len(self.targets) < 2:
             return {metric: parse(f"{side}{log_target}")}
-        bleus = [values["bleu"] for values in evaluated if typed_json.is_number(values.get("bleu"))]
+        bleus = [values["bleu"] for values in evaluations if typed_json.is_number(values.get("bleu"))]
         in_percent = any(bleu > PERCENT_ABOVE for bleu in bleus)
         return {name: 100 * limit(value) if in_percent else value for name, value in self.targets.items()}
 
@@ -105,10 +105,10 @@ class Benchmark:
         return sum(map(bool, (self.opt_name, self.last_year, self.batch_below)))
 
 
-def by_our_names(entry: Entry, benchmark: Benchmark, several: bool) -> Entry:
+def by_our_names(entry: Entry, benchmark: Benchmark, has_several_metrics: bool) -> Entry:
     """An evaluation with its metrics as a mapping by our names.
 
-    A log's only metric is the target's under any name, unless the log has `several` metrics.
+    A log's only metric is the target's under any name, unless the log has `has_several_metrics` metrics.
     """
     names = list(benchmark.targets) or ["accuracy"]
     log_name, value = metric_of(entry), entry.value
@@ -116,7 +116,7 @@ def by_our_names(entry: Entry, benchmark: Benchmark, several: bool) -> Entry:
         values = dict(zip(names, value, strict=True))
     else:
         values = value if isinstance(value, dict) else {log_name or names[0]: value}
-        if len(names) == len(values) == 1 and not several:
+        if len(names) == len(values) == 1 and not has_several_metrics:
             values = {names[0]: next(iter(values.values()))}
         values = {METRICS.get(key, key): number for key, number in values.items()}
     return replace(entry, value=values, metadata={**entry.metadata, "metric": METRICS.get(log_name, log_name)})
@@ -130,13 +130,13 @@ def benchmark(name: str, round_: str = "", opt_name: str = "", batch: int = 0, y
     """
     key = OTHER_NAMES.get(name.lower(), name.lower())
     rows = [row for row in table() if row.name == key]
-    matching = [row for row in rows if row.may_be(round_, opt_name, batch, year)]
+    matching = [row for row in rows if row.may_include(round_, opt_name, batch, year)]
     return max(matching or rows[-1:], key=lambda row: row.num_conditions, default=Benchmark(key, key, "mlperf"))
 
 
 @cache
 def table() -> tuple[Benchmark, ...]:
-    with TABLE.open(encoding="utf-8", newline="") as file:
+    with TABLE_CSV.open(encoding="utf-8", newline="") as file:
         return tuple(_row(row) for row in csv.DictReader(file))
 
 

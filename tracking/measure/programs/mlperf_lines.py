@@ -21,9 +21,9 @@ from tracking.measure.programs import checked_values
 MLLOG = ":::MLLOG "
 MLL = re.compile(r":::MLL (\d+(?:\.\d+)?) ([\w.]+): *(\{.*)")
 MLP = re.compile(r":::MLP(v0\.5\.\d+) (\S+) (\d+(?:\.\d+)?) \([^)]*\) ([\w.]+)(?:: *(.*))?")
-PLACES = ("samples_count", "step_num", "epoch_num")  # keys that identify the evaluated model
+MODEL_KEYS = ("samples_count", "step_num", "epoch_num")  # keys that identify the evaluated model
 SUBMISSION = "submission_"
-# v0.5's names, and their later ones.
+# Later names by those of v0.5.
 RENAMED = {"preproc_num_train_examples": "train_samples"}
 
 
@@ -42,7 +42,7 @@ class Entry:
     benchmark: str = field(default="", compare=False)
 
 
-def entry_in(line: str) -> Entry | None:
+def parse_entry(line: str) -> Entry | None:
     """The entry of a line; None for any other line, and for a torn one."""
     if ":::ML" not in line:
         return None
@@ -58,14 +58,14 @@ def entry_in(line: str) -> Entry | None:
 
 def is_torn(line: str) -> bool:
     """Whether a line has the mark of MLPerf's log but is unreadable."""
-    return ":::ML" in line and entry_in(line) is None
+    return ":::ML" in line and parse_entry(line) is None
 
 
 def _mllog(line: str) -> Entry | None:
     _, mark, content = line.partition(MLLOG)
     if not mark:
         return None
-    fields = checked_values.mapping(checked_values.decoded_start(content), "line")
+    fields = checked_values.mapping(checked_values.parse_leading_json(content), "line")
     time_ms = checked_values.time_ms(fields["time_ms"])
     return Entry(fields["key"], fields.get("value"), _mapping(fields.get("metadata")), time_ms)
 
@@ -74,7 +74,7 @@ def _mll(line: str) -> Entry | None:
     match = MLL.search(line)
     if match is None:
         return None
-    fields = checked_values.mapping(checked_values.decoded_start(match[3]), "line")
+    fields = checked_values.mapping(checked_values.parse_leading_json(match[3]), "line")
     value = fields.get("value")
     if match[2] == "eval_accuracy":  # NVIDIA's Mask R-CNN has a mapping in a mapping, its Transformer a text
         value = value["accuracy"] if isinstance(value, dict) and value.keys() == {"accuracy"} else value
@@ -102,7 +102,7 @@ def _mlp(line: str) -> Entry | None:
 
 def _value(text: str | None) -> Any:
     try:
-        return None if text is None else checked_values.decoded(text)
+        return None if text is None else checked_values.parse_json(text)
     except ValueError:
         return text
 
@@ -111,9 +111,9 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def place(entry: Entry) -> Any:
-    """The number that identifies the evaluated model, in any unit; None if the log gives none of PLACES."""
-    return next((entry.metadata[key] for key in PLACES if entry.metadata.get(key) is not None), None)
+def evaluated_model(entry: Entry) -> Any:
+    """The number that identifies the evaluated model, in any unit; None if the log gives none of MODEL_KEYS."""
+    return next((entry.metadata[key] for key in MODEL_KEYS if entry.metadata.get(key) is not None), None)
 
 
 def metric_of(entry: Entry) -> str:
@@ -121,20 +121,21 @@ def metric_of(entry: Entry) -> str:
     return checked_values.text(entry.metadata.get("metric"))
 
 
-class Joined:
+class MetricJoiner:
     """Joins the metrics of one evaluation that a log gives in separate lines, such as Stable Diffusion's FID and CLIP.
 
-    It waits until the log has given all targets' metrics of a model.
+    It holds them back until the log has given all targets' metrics of a model.
     """
 
     def __init__(self, targets: Mapping[str, Target]) -> None:
         self._targets = targets.keys()
-        self._metrics_by_place: dict[str, dict[str, float]] = {}
+        self._metrics_by_model: dict[str, dict[str, float]] = {}
 
-    def whole(self, entry: Entry, metrics: Mapping[str, float]) -> dict[str, float]:
+    def join(self, entry: Entry, metrics: Mapping[str, float]) -> dict[str, float]:
         """The evaluation's metrics once all targets' metrics are known; {} until then."""
         if metric_of(entry) not in self._targets or not metrics:
             return dict(metrics)
-        metrics_so_far = self._metrics_by_place.setdefault(str(place(entry)), {})
+        model = str(evaluated_model(entry))
+        metrics_so_far = self._metrics_by_model.setdefault(model, {})
         metrics_so_far |= metrics
-        return self._metrics_by_place.pop(str(place(entry))) if self._targets <= metrics_so_far.keys() else {}
+        return self._metrics_by_model.pop(model) if self._targets <= metrics_so_far.keys() else {}

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from conf.target import is_at_most
 from tracking.measure.programs import checked_values
-from tracking.measure.programs.mlperf_lines import Entry, entry_in, is_torn
+from tracking.measure.programs.mlperf_lines import Entry, is_torn, parse_entry
 from tracking.measure.programs.submission import Submission
 from tracking.record import typed_json
 
 EVALUATIONS = ("eval_accuracy", "eval_error")  # the second is HPC's, where lower is better
-MARKS = ("run_start", "run_stop")
+RUN_EDGES = ("run_start", "run_stop")
 SUCCESS, NO_STOP = "success", "no run_stop"
 MAX_RUN_SEC = 1e9  # the longest run
 
@@ -45,7 +45,7 @@ def read_log(lines: Iterable[str]) -> MLPerfLog:
     """The log of one run."""
     entries, torn, submission = [], [], Submission(published=True)
     for line in lines:
-        entry = entry_in(line)
+        entry = parse_entry(line)
         if entry is not None:
             entries.append(entry)
             submission.read(entry)
@@ -54,11 +54,11 @@ def read_log(lines: Iterable[str]) -> MLPerfLog:
     # Like MLPerf's result_summarizer: the first end, and the last start before it.
     end = next((index for index, entry in enumerate(entries) if entry.key == "run_stop"), len(entries))
     start = next((entry for entry in reversed(entries[:end]) if entry.key == "run_start"), None)
-    stop = entries[end] if end < len(entries) else _found_afterwards(entries, start)
+    stop = entries[end] if end < len(entries) else _minigo_stop(entries, start)
     return MLPerfLog(entries, submission, start, stop, torn)
 
 
-def _found_afterwards(entries: Sequence[Entry], start: Entry | None) -> Entry | None:
+def _minigo_stop(entries: Sequence[Entry], start: Entry | None) -> Entry | None:
     """The end of a MiniGo run of v0.6, which evaluates its models afterwards.
 
     eval_result holds the time in seconds at which the winning model was made.

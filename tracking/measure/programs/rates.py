@@ -1,4 +1,4 @@
-"""What a program counts: samples, as windows of throughput without evaluations; steps; the interval of evaluations."""
+"""Counts of a program: samples, as windows of throughput without evaluations; steps; the interval of evaluations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from tracking.record import Record
 
-MIN_WINDOW_SEC = 0.5  # of a window, since the time at which a line is read is uncertain by some milliseconds
-TOLERANCE = 0.05  # the share by which a program's intervals may differ, since an epoch may not be a multiple of them
+MIN_WINDOW_SEC = 0.5  # the time at which a line is read is uncertain by some milliseconds
+TOLERANCE = 0.05  # the share by which a program's intervals may differ: an epoch may not be a multiple of them
 
 
 def window(
@@ -30,73 +30,73 @@ class SampleCounts:
     def __init__(self, tokens_per_sample: float = 0.0) -> None:
         self.latest: int | None = None
         self._tokens_per_sample = tokens_per_sample
-        self._in_earlier_epochs = self._last = 0  # samples of earlier epochs, if the program counts each epoch from 0
-        self._since: tuple[int, float] | None = None
-        self._windows = 0
+        self._last_count = 0
+        self._in_earlier_epochs = 0  # samples of earlier epochs, if the program counts each epoch from 0
+        self._window_start: tuple[int, float] | None = None
 
     def begin(self, clock_sec: float) -> None:
         """Start the training, with 0 samples."""
-        self._since = (0, clock_sec)
+        self._window_start = (0, clock_sec)
 
     def pause(self) -> None:
         """Interrupt the training: the next line only opens a window."""
-        self._since = None
+        self._window_start = None
 
-    def counted(self, samples: int, time_ms: int, clock_sec: float, epoch: int) -> list[Record]:
-        self._in_earlier_epochs += self._last if samples < self._last else 0
-        self._last, self.latest = samples, self._in_earlier_epochs + samples
-        since = self._since
-        if since is None or samples < since[0]:
-            self._since = (samples, clock_sec)
+    def count(self, samples: int, time_ms: int, clock_sec: float, epoch: int) -> list[Record]:
+        self._in_earlier_epochs += self._last_count if samples < self._last_count else 0
+        self._last_count, self.latest = samples, self._in_earlier_epochs + samples
+        start = self._window_start
+        if start is None or samples < start[0]:
+            self._window_start = (samples, clock_sec)
             return []
-        if clock_sec - since[1] < MIN_WINDOW_SEC or samples == since[0]:
+        if clock_sec - start[1] < MIN_WINDOW_SEC or samples == start[0]:
             return []
-        self._since = (samples, clock_sec)
-        self._windows += 1
-        trained = samples - since[0]
-        tokens = round(trained * self._tokens_per_sample)
-        return [window(trained, clock_sec - since[1], epoch, self.latest, time_ms, clock_sec, tokens)]
+        self._window_start = (samples, clock_sec)
+        num_samples = samples - start[0]
+        tokens = round(num_samples * self._tokens_per_sample)
+        return [window(num_samples, clock_sec - start[1], epoch, self.latest, time_ms, clock_sec, tokens)]
 
 
 class StepCounts:
-    """Steps of the whole training, from those that a program prints, which may count each epoch's steps anew.
+    """Steps of the whole training, from the steps that a program prints.
 
-    It does so if the step falls to the first one printed, or below it. A step that only falls a little comes from
-    another rank. `latest` is None before the first step.
+    A program may count each epoch's steps anew. It does so if the step falls to the first one printed, or below it. A
+    step that falls less comes from another rank. `latest` is None before the first step.
     """
 
     def __init__(self) -> None:
         self.latest: int | None = None
-        self._in_earlier_epochs = self._last = 0  # steps of earlier epochs, as far as they were printed
+        self._last_count = 0
+        self._in_earlier_epochs = 0  # steps of earlier epochs, as far as they were printed
         self._first: int | None = None
 
-    def counted(self, step: int) -> int:
+    def count(self, step: int) -> int:
         """The step's number in the whole training."""
         self._first = step if self._first is None else self._first
-        self._in_earlier_epochs += self._last if step < self._last and step <= self._first else 0
-        self._last, self.latest = step, self._in_earlier_epochs + step
+        self._in_earlier_epochs += self._last_count if step < self._last_count and step <= self._first else 0
+        self._last_count, self.latest = step, self._in_earlier_epochs + step
         return self.latest
 
-    def placed(self, record: Record) -> Record:
-        """A record of a program's journal with its step in the whole training; step 0 is also that of no step."""
+    def with_global_step(self, record: Record) -> Record:
+        """A record of a program's journal with its step in the whole training. Step 0 also means no step."""
         if record.kind == "metrics" and record.step:
-            return replace(record, step=self.counted(record.step))
+            return replace(record, step=self.count(record.step))
         if record.values.get("step"):
-            return replace(record, values={**record.values, "step": self.counted(record.values["step"])})
+            return replace(record, values={**record.values, "step": self.count(record.values["step"])})
         return record
 
 
-class EvaluationPlaces:
-    """A program's evaluation interval in samples, from its first two evaluations; how many follow is chance."""
+class EvaluationInterval:
+    """A program's evaluation interval in samples, from its first two evaluations."""
 
     def __init__(self) -> None:
         self._samples: list[float] = []
         self._by_epochs = False  # evaluations after epochs of unknown size
 
-    def note(self, place: Mapping[str, Any], epoch_samples: int) -> None:
+    def note(self, progress: Mapping[str, Any], epoch_samples: int) -> None:
         """Note an evaluation's `samples_count`, or its `epoch_num` in epochs of `epoch_samples` (0: not known)."""
-        epochs = place.get("epoch_num", 0)
-        samples = place.get("samples_count", 0) or epochs * epoch_samples
+        epochs = progress.get("epoch_num", 0)
+        samples = progress.get("samples_count", 0) or epochs * epoch_samples
         if not self._samples and not epoch_samples and epochs and float(epochs).is_integer():
             self._by_epochs = True  # a count from the program's output may be older than the evaluation
         if not self._by_epochs and len(self._samples) < 2 and samples > max([0.0, *self._samples]):

@@ -24,21 +24,21 @@ TARGETS = ("eval_target", "target_accuracy")  # of v0.5, and of v5.1
 class Submission:
     """The facts of one log.
 
-    `facts` holds submitter, platform and so on. `target` is the log's own target. `strange` holds, by kind, the first
-    thing in the log that is not understood and so is in no figure. `published`: the log is a published one, so its run
-    trained on MLPerf's whole dataset; a program that is tried out may use a part.
+    `facts` holds submitter, platform and so on. `target` is the log's own target. `not_understood` describes, by kind,
+    the first content of the log that no figure could use. `published`: the log is a published one, so its run trained
+    on MLPerf's whole dataset. Another program may train on a part.
     """
 
     def __init__(self, published: bool = False) -> None:
         self._published = published
         self.facts: dict[str, str] = {}
         self.target: float | None = None
-        self.strange: dict[str, str] = {}
+        self.not_understood: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._ranks: dict[str, int] = {}
         self._round = self._name = self._opt_name = ""
         self._year = 0
-        self.no_number = ""  # the first value of an evaluation that is not a number; such values are left out
+        self.non_number = ""  # the first value of an evaluation that is not a number; such values are left out
         self._metrics: set[str] = set()  # by the log's own names
 
     def read(self, entry: Entry) -> None:
@@ -51,8 +51,8 @@ class Submission:
             self._counts[key] = int(value)
         elif key in RANKS and is_count(value):
             self._ranks[key] = int(value)
-        elif key in FACTS and (words := checked_values.text(value)):
-            self.facts[key] = words
+        elif key in FACTS and (text := checked_values.text(value)):
+            self.facts[key] = text
         elif key == "opt_name":
             self._opt_name = checked_values.text(value)
         elif key in TARGETS and self.target is None and typed_json.is_number(value) and math.isfinite(value):
@@ -71,17 +71,19 @@ class Submission:
         self._metrics |= {metric_of(entry)} - {""}
         return by_our_names(entry, self.benchmark, len(self._metrics) > 1)
 
-    def fitting(self, metrics: Mapping[str, Any], epoch: float | None, targets: Container[str]) -> dict[str, float]:
+    def valid_metrics(
+        self, metrics: Mapping[str, Any], epoch: float | None, targets: Container[str]
+    ) -> dict[str, float]:
         """The values of an evaluation that can be journaled and drawn as curves."""
         numbers = {key: float(value) for key, value in metrics.items() if typed_json.is_number(value)}
-        kept = {key: number for key, number in numbers.items() if journal.is_key(quantities.EVAL + key)}
-        if (refused := metrics.keys() - kept.keys()) and not self.no_number:
+        valid = {key: number for key, number in numbers.items() if journal.is_key(quantities.EVAL + key)}
+        if (refused := metrics.keys() - valid.keys()) and not self.non_number:
             when = "" if epoch is None else f" of epoch {epoch:.15g}"
-            self.no_number = f"{min(refused)[:80]}{when}: {str(metrics[min(refused)])[:80]!r}"
-        if len(kept) > MAX_METRICS:
+            self.non_number = f"{min(refused)[:80]}{when}: {str(metrics[min(refused)])[:80]!r}"
+        if len(valid) > MAX_METRICS:
             self.note("metrics", f"more than {MAX_METRICS} metrics of an evaluation")
-            kept = {key: kept[key] for key in sorted(kept, key=lambda key: key not in targets)[:MAX_METRICS]}
-        return kept
+            valid = {key: valid[key] for key in sorted(valid, key=lambda key: key not in targets)[:MAX_METRICS]}
+        return valid
 
     @property
     def batch(self) -> int:
@@ -95,8 +97,8 @@ class Submission:
 
     @property
     def params(self) -> dict[str, int]:
-        """The counts as params, without the dataset's counts if these do not count samples."""
-        other_unit = self.train_samples and self._factor() != 1
+        """The counts as params, without the dataset's counts if their unit is not samples."""
+        other_unit = self.train_samples and self._samples_per_unit() != 1
         return {key: value for key, value in self._counts.items() if not (other_unit and key in DATASET_COUNTS)}
 
     @property
@@ -108,21 +110,21 @@ class Submission:
         return None
 
     def epoch_samples(self) -> int:
-        """The samples of an epoch; 0 if absent, or if their unit is not known, which is noted."""
+        """The samples of an epoch; 0 if absent. An unknown unit gives 0 too, and is noted."""
         size = self.benchmark.epoch_samples
-        if self.train_samples and size and not self._factor():
+        if self.train_samples and size and not self._samples_per_unit():
             expected = f"{size[0]:,}" if size[0] == size[1] else f"{size[0]:,} to {size[1]:,}"
-            words = f"train_samples {self.train_samples:,}, but an epoch of {self.name} has {expected}: no throughput"
-            self.note("train_samples", words)
-        return self.train_samples * self._factor()
+            text = f"train_samples {self.train_samples:,}, but an epoch of {self.name} has {expected}: no throughput"
+            self.note("train_samples", text)
+        return self.train_samples * self._samples_per_unit()
 
-    def note(self, kind: str, words: str) -> None:
+    def note(self, kind: str, text: str) -> None:
         """Note something that is not understood; the first of each kind is kept."""
-        self.strange.setdefault(kind, words)
+        self.not_understood.setdefault(kind, text)
 
-    def _factor(self) -> int:
+    def _samples_per_unit(self) -> int:
         """The samples per unit of train_samples: 1, the batch size in logs that count batches, 0 if neither fits."""
-        factors = (each for each in (1, self.batch) if self.benchmark.is_epoch(self.train_samples * each))
+        factors = (factor for factor in (1, self.batch) if self.benchmark.is_epoch(self.train_samples * factor))
         return next(factors, 0 if self._published else 1)
 
 

@@ -13,7 +13,7 @@ from conf.schema import PROGRAM, ModelConfig, PrecisionConfig, RunConfig
 from tests.support.commands import ROOT
 from tracking.jobs.program import listener, process, program_outcome
 from tracking.jobs.program.moments import Moment
-from tracking.measure.programs import DeclaredWords
+from tracking.measure.programs import DeclaredPatterns
 from tracking.record import Journal, journal, run_folder
 
 
@@ -177,7 +177,7 @@ def test_a_line_has_the_time_at_which_it_was_printed_and_the_run_ends_when_the_p
 ) -> None:
     wall_ms, sec = heard.began
     heard.hear(b'{"a": 1}\n:::MLLOG {"key": "x"}\n', Moment(wall_ms + 1000, sec + 1))
-    heard.words = DeclaredWords({"eval/accuracy": r"acc (\S+)"})
+    heard.words = DeclaredPatterns({"eval/accuracy": r"acc (\S+)"})
     heard.hear(b"acc 0.5\n", Moment(wall_ms + 2000, sec + 2))
     heard.close(Moment(wall_ms + 3000, sec + 3))
     times = {event.key: event.clock_sec - sec for event in journal.events(tmp_path / run_folder.JOURNAL)}

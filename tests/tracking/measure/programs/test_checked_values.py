@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracking.measure.programs import (
-    DeclaredWords,
-    LeftOut,
+    DeclaredPatterns,
+    SkippedLines,
     TrainingEvents,
     WallClock,
     checked_values,
-    entry_in,
-    record_in,
-    remarks,
+    parse_entry,
+    parse_record,
+    program_tags,
 )
 from tracking.measure.training import clock, throughput
 from tracking.record import Record, journal
@@ -98,7 +98,7 @@ def check(account: TrainingEvents, records: list[Record]) -> None:
     with suppress(ValueError):  # The clock went back.
         figures = clock.summarize(events, TARGETS)
     assert all(math.isfinite(value) for value in (rates | figures).values())
-    assert all(len(value) <= 400 for value in remarks(account, LeftOut()).values())
+    assert all(len(value) <= 400 for value in program_tags(account, SkippedLines()).values())
 
 
 @settings(deadline=None, max_examples=150)
@@ -107,7 +107,7 @@ def test_any_json_in_a_programs_journal_is_a_record_or_is_refused(lines: list[di
     account, records = TrainingEvents(WallClock(*BEGAN), TARGETS, BEGAN), []
     for content in lines:
         with suppress(ValueError):  # It says what does not fit.
-            records += account.record(record_in(json.dumps(content), 1_001_000, 101.0))
+            records += account.read_record(parse_record(json.dumps(content), 1_001_000, 101.0))
     check(account, [*records, *account.end(1_002_000, 102.0)])
 
 
@@ -116,50 +116,51 @@ def test_any_json_in_a_programs_journal_is_a_record_or_is_refused(lines: list[di
 def test_any_json_in_a_line_of_mlperfs_log_is_an_entry_or_is_torn(lines: list[dict[str, Any]]) -> None:
     account, records = TrainingEvents(WallClock(*BEGAN), TARGETS, BEGAN), []
     for content in lines:
-        entry = entry_in(f":::MLLOG {json.dumps(content)}")
-        records += [] if entry is None else account.entry(entry)
+        entry = parse_entry(f":::MLLOG {json.dumps(content)}")
+        records += [] if entry is None else account.read_entry(entry)
     check(account, [*records, *account.end(1_002_000, 102.0)])
 
 
 @settings(deadline=None, max_examples=150)
 @given(st.lists(st.tuples(st.sampled_from(["acc", "loss", "seen", "epoch", "step"]), NUMBERS | st.text(max_size=8))))
 def test_any_number_in_declared_words_is_a_record_or_nothing(said: list[tuple[str, Any]]) -> None:
-    words = DeclaredWords({"eval/accuracy": r"acc (.+)", "train/loss": r"loss (.+)"}, r"seen (.+)", r"epoch (.+)",
+    words = DeclaredPatterns({"eval/accuracy": r"acc (.+)", "train/loss": r"loss (.+)"}, r"seen (.+)", r"epoch (.+)",
                           r"step (.+)")  # fmt: skip
     account, records = TrainingEvents(WallClock(*BEGAN), TARGETS, BEGAN), []
     for place, (word, value) in enumerate(said):
         text = str(float(value)) if isinstance(value, int) and abs(value) < 1e300 else str(value)[:4000]
-        records += account.matched(words.found_in(f"{word} {text}"), 1_001_000 + place, 101.0 + place)
+        records += account.read_matches(words.matches(f"{word} {text}"), 1_001_000 + place, 101.0 + place)
     check(account, [*records, *account.end(2_002_000, 1102.0)])
 
 
 def test_integers_beyond_63_bits_are_floats_and_infinite_beyond_those() -> None:
-    assert checked_values.decoded(f"[{2**63 - 1}, {2**63}, -{'9' * 401}]") == [2**63 - 1, float(2**63), -math.inf]
-    assert isinstance(checked_values.decoded(str(2**63)), float)
+    assert checked_values.parse_json(f"[{2**63 - 1}, {2**63}, -{'9' * 401}]") == [2**63 - 1, float(2**63), -math.inf]
+    assert isinstance(checked_values.parse_json(str(2**63)), float)
 
 
 def test_windows_of_another_number_of_ranks_are_refused() -> None:
     account = TrainingEvents(WallClock(*BEGAN), TARGETS, BEGAN)
     line = '{{"kind": "event", "key": "throughput_window", "values": {{"samples": 8, "rank_ms": {}}}}}'
-    assert account.record(record_in(line.format([1, 1]), *BEGAN))
+    assert account.read_record(parse_record(line.format([1, 1]), *BEGAN))
     with pytest.raises(ValueError, match="has 1 ranks, but 2 before"):
-        account.record(record_in(line.format([1]), *BEGAN))
+        account.read_record(parse_record(line.format([1]), *BEGAN))
 
 
 def test_a_program_that_says_ever_new_names_does_not_fill_the_journal_and_its_target_is_kept() -> None:
     account = TrainingEvents(WallClock(*BEGAN), TARGETS, BEGAN)
     line = '{{"kind": "metrics", "values": {{"loss_{}": 1}}}}'
-    records = [record for place in range(3_000) for record in account.record(record_in(line.format(place), *BEGAN))]
+    lines = [parse_record(line.format(place), *BEGAN) for place in range(3_000)]
+    records = [record for parsed in lines for record in account.read_record(parsed)]
     assert len(records) == 1_001  # with run_start
-    assert account.left_out == 2_000
+    assert account.num_skipped == 2_000
     reached = '{"kind": "event", "key": "eval_accuracy", "values": {"metrics": {"accuracy": 0.9}}}'
-    assert [record.key for record in account.record(record_in(reached, *BEGAN))] == ["eval_accuracy", ""]
+    assert [record.key for record in account.read_record(parse_record(reached, *BEGAN))] == ["eval_accuracy", ""]
 
 
 def test_a_wall_clock_that_is_set_is_followed_and_told() -> None:
     account = TrainingEvents(WallClock(*BEGAN), TARGETS, BEGAN)
-    account.clock.seen(1_010_050, 110.0)  # of two readings never the same moment
+    account.clock.follow(1_010_050, 110.0)  # of two readings never the same moment
     assert account.clock.clock_sec(1_010_000) == pytest.approx(110.0)
-    account.clock.seen(1_020_000 - 3_600_000, 120.0)
+    account.clock.follow(1_020_000 - 3_600_000, 120.0)
     assert account.clock.clock_sec(1_021_000 - 3_600_000) == pytest.approx(121.0)
-    assert remarks(account, LeftOut())["program.clock_set"] == "the wall clock was set by -3600.0 s meanwhile"
+    assert program_tags(account, SkippedLines())["program.clock_set"] == "the wall clock was set by -3600.0 s meanwhile"

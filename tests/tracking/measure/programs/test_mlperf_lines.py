@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracking.measure.programs import Entry, Lines, entry_in, is_torn, whole_lines
+from tracking.measure.programs import Entry, LineSplitter, is_torn, parse_entry
+from tracking.measure.programs import lines as line_module
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ from tracking.measure.programs import Entry, Lines, entry_in, is_torn, whole_lin
     ],
 )  # fmt: skip
 def test_a_line_is_read(line: str, entry: Entry) -> None:
-    assert entry_in(line) == entry
+    assert parse_entry(line) == entry
     assert not is_torn(line)
 
 
@@ -58,21 +59,21 @@ def test_a_line_is_read(line: str, entry: Entry) -> None:
     ],
 )
 def test_a_torn_line_is_none_and_is_known_to_be_torn(line: str) -> None:
-    assert entry_in(line) is None
+    assert parse_entry(line) is None
     assert is_torn(line)
 
 
 @given(st.text())
 def test_no_text_is_too_strange(text: str) -> None:
-    entry_in(text)
-    entry_in(f":::MLLOG {text}")
-    entry_in(f":::MLPv0.5.0 {text}")
+    parse_entry(text)
+    parse_entry(f":::MLLOG {text}")
+    parse_entry(f":::MLPv0.5.0 {text}")
     assert not is_torn(text) or ":::ML" in text
 
 
 @given(st.lists(st.binary(max_size=30), max_size=8))
 def test_lines_are_the_same_however_they_are_cut(chunks: list[bytes]) -> None:
-    whole, cut = Lines(), Lines()
+    whole, cut = LineSplitter(), LineSplitter()
     text = b"".join(chunks).replace(b"\r", b".")
     expected = whole.feed(text) + whole.end()
     pieces = [text[i : i + 3] for i in range(0, len(text), 3)]
@@ -80,7 +81,7 @@ def test_lines_are_the_same_however_they_are_cut(chunks: list[bytes]) -> None:
 
 
 def test_a_line_without_end_does_not_fill_the_memory() -> None:
-    lines = Lines()
+    lines = LineSplitter()
     pieces = [line for _ in range(64) for line in lines.feed(b"x" * 10_000)]
     assert sum(map(len, pieces)) + len("".join(lines.end())) == 640_000
     assert max(map(len, pieces)) == 65_536
@@ -98,13 +99,13 @@ class Counting(bytes):
 
 
 def test_a_line_without_end_is_cut_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_lines, "ENDS", SimpleNamespace(split=lambda text: [Counting(text)]))
-    text = b"x" * (64 * whole_lines.MAX_LINE_BYTES)
-    assert len(Lines().feed(text)) == 64
+    monkeypatch.setattr(line_module, "ENDS", SimpleNamespace(split=lambda text: [Counting(text)]))
+    text = b"x" * (64 * line_module.MAX_LINE_BYTES)
+    assert len(LineSplitter().feed(text)) == 64
     assert len(text) <= Counting.copied <= 3 * len(text)
 
 
 def test_a_long_line_is_cut_whether_it_comes_at_once_or_in_pieces() -> None:
-    text, at_once, in_pieces = b"x" * 150_000 + b"\n", Lines(), Lines()
+    text, at_once, in_pieces = b"x" * 150_000 + b"\n", LineSplitter(), LineSplitter()
     pieces = [line for at in range(0, len(text), 1000) for line in in_pieces.feed(text[at : at + 1000])]
     assert at_once.feed(text) == pieces

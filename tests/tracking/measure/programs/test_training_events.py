@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tracking.measure.programs import DeclaredWords, TrainingEvents, WallClock, entry_in, record_in
+from tracking.measure.programs import DeclaredPatterns, TrainingEvents, WallClock, parse_entry, parse_record
 from tracking.measure.training import clock, throughput
 from tracking.record import Record
 
@@ -21,9 +21,9 @@ def mllog(account: TrainingEvents, *said: tuple[float, str, Any, dict[str, Any]]
     records: list[Record] = []
     for second, key, value, metadata in said:
         content = {"time_ms": 1_000_000 + 1000 * second, "key": key, "value": value, "metadata": metadata}
-        entry = entry_in(f":::MLLOG {json.dumps(content)}")
+        entry = parse_entry(f":::MLLOG {json.dumps(content)}")
         assert entry is not None
-        records += account.entry(entry)
+        records += account.read_entry(entry)
     return records
 
 
@@ -54,7 +54,7 @@ def test_mlperfs_log_gives_the_figures_of_our_own_runs() -> None:
         "throughput/samples_per_sec": pytest.approx(200), "throughput/samples_per_sec_per_device": pytest.approx(100),
     }  # fmt: skip
     assert account.params == {"train_samples": 800, "global_batch_size": 32}
-    assert account.own_start
+    assert account.program_gave_start
     assert account.status == "success"
 
 
@@ -67,7 +67,7 @@ def test_a_program_of_mlperfs_may_count_batches_or_train_on_less(train_samples: 
     said += [(1, "train_samples", train_samples, {}), (2, "run_start", None, {}), *epoch(1, 2, 0.4)]
     (window,) = [record.values for record in mllog(account, *said) if record.key == "throughput_window"]
     assert window["samples"] == samples
-    assert not account.submission.strange
+    assert not account.submission.not_understood
 
 
 @pytest.mark.parametrize("value", ["n/a", None, [0.7]])
@@ -75,15 +75,15 @@ def test_the_first_accuracy_that_is_no_number_is_told_with_its_epoch(value: Any)
     account = TrainingEvents(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
     assert not mllog(account, (2, "eval_accuracy", value, {"epoch_num": 1}))
     mllog(account, (3, "eval_accuracy", "later", {"epoch_num": 2}), (4, "eval_accuracy", 0.7, {"epoch_num": 3}))
-    assert account.submission.no_number.startswith("accuracy of epoch ")
-    assert account.submission.no_number.endswith(repr(str(value)))
-    assert not account.unsaid
+    assert account.submission.non_number.startswith("accuracy of epoch ")
+    assert account.submission.non_number.endswith(repr(str(value)))
+    assert not account.missing_metrics
 
 
 def test_an_accuracy_without_an_epoch_that_is_no_number_is_told_without_one() -> None:
     account = TrainingEvents(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
     assert not mllog(account, (2, "eval_accuracy", "n/a", {}))
-    assert account.submission.no_number == "accuracy: 'n/a'"
+    assert account.submission.non_number == "accuracy: 'n/a'"
 
 
 def test_lines_of_several_ranks_count_once() -> None:
@@ -137,15 +137,15 @@ def test_boxes_and_masks_are_metrics_and_an_aborted_run_is_said_to_be() -> None:
     assert account.status == "aborted"
 
 
-def spoken(words: DeclaredWords, account: TrainingEvents, lines: list[tuple[float, str]]) -> list[Record]:
+def spoken(words: DeclaredPatterns, account: TrainingEvents, lines: list[tuple[float, str]]) -> list[Record]:
     records = []
     for second, line in lines:
-        records += account.matched(words.found_in(line), int(1_000_000 + 1000 * second), 100.0 + second)
+        records += account.read_matches(words.matches(line), int(1_000_000 + 1000 * second), 100.0 + second)
     return records
 
 
 def test_declared_words_give_curves_evaluations_and_windows() -> None:
-    words = DeclaredWords({"eval/acc": r"acc (\S+)", "train/loss": r"loss (\S+)"}, samples=r"seen ([\d,]+)",
+    words = DeclaredPatterns({"eval/acc": r"acc (\S+)", "train/loss": r"loss (\S+)"}, samples=r"seen ([\d,]+)",
                           epoch=r"epoch (\d+)")  # fmt: skip
     account = TrainingEvents(WallClock(*BEGAN), {"acc": 0.9}, BEGAN)
     lines = [(1, "epoch 1 loss 2.5 seen 1,000"), (2, "seen 2,000"), (3, "seen 4,000"), (4, "seen 6,000"),
@@ -160,11 +160,11 @@ def test_declared_words_give_curves_evaluations_and_windows() -> None:
     losses = [record.values["train/loss"] for record in records if "train/loss" in record.values]
     assert losses[0] == 2.5
     assert math.isnan(losses[1])
-    assert not account.own_start
+    assert not account.program_gave_start
 
 
 def test_samples_that_are_counted_anew_each_epoch_and_epochs_in_part_go_on() -> None:
-    words = DeclaredWords({"eval/acc": r"acc (\S+)", "train/loss": r"loss (\S+)"}, samples=r"\[(\d+)/",
+    words = DeclaredPatterns({"eval/acc": r"acc (\S+)", "train/loss": r"loss (\S+)"}, samples=r"\[(\d+)/",
                           epoch=r"epoch (\S+)")  # fmt: skip
     account = TrainingEvents(WallClock(*BEGAN), {"acc": 0.9}, BEGAN)
     lines = [(1, "epoch 1 [0/3000] loss 3"), (2, "[2000/3000] loss 2"), (3, "epoch 1 acc 0.5"), (4, "epoch 2 [0/3000]"),
@@ -181,13 +181,13 @@ def test_samples_that_are_counted_anew_each_epoch_and_epochs_in_part_go_on() -> 
 
 
 def test_steps_that_are_counted_anew_each_epoch_go_on() -> None:
-    words = DeclaredWords({"train/loss": r"loss (\S+)", "eval/accuracy": r"accuracy (\S+)"}, step=r"step (\d+)")
+    words = DeclaredPatterns({"train/loss": r"loss (\S+)", "eval/accuracy": r"accuracy (\S+)"}, step=r"step (\d+)")
     account = TrainingEvents(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN)
     said = ["step 50 loss 3", "step 100 loss 2", "accuracy 0.5", "step 50 loss 1", "step 100 loss 1", "accuracy 0.6"]
     said += ["step 50 loss 1", "step 100 loss 1", "step 99 loss 1"]  # another rank is a step behind
     records: list[Record] = []
     for second, line in enumerate(said):
-        records += account.matched(words.found_in(line), 1_000_000 + 1000 * second, 100.0 + second)
+        records += account.read_matches(words.matches(line), 1_000_000 + 1000 * second, 100.0 + second)
     assert [record.step for record in records if "train/loss" in record.values] == [50, 100, 150, 200, 250, 300, 299]
     assert [record.step for record in records if "eval/accuracy" in record.values] == [100, 200]
 
@@ -195,16 +195,17 @@ def test_steps_that_are_counted_anew_each_epoch_go_on() -> None:
 def test_steps_of_a_journals_file_that_are_counted_anew_go_on() -> None:
     account, records = TrainingEvents(WallClock(*BEGAN), {"accuracy": 0.7}, BEGAN), list[Record]()
     for step in (1, 2, 3, 1, 2, 3):
-        records += account.record(record_in(f'{{"kind": "metrics", "step": {step}, "values": {{"a": 1}}}}', 1, 1.0))
+        line = f'{{"kind": "metrics", "step": {step}, "values": {{"a": 1}}}}'
+        records += account.read_record(parse_record(line, 1, 1.0))
     values = '"values": {"step": 3, "metrics": {"accuracy": 0.5}}'
-    records += account.record(record_in(f'{{"kind": "event", "key": "eval_accuracy", {values}}}', 1, 1.0))
-    records += account.record(record_in('{"kind": "metrics", "values": {"a": 1}}', 1, 1.0))
+    records += account.read_record(parse_record(f'{{"kind": "event", "key": "eval_accuracy", {values}}}', 1, 1.0))
+    records += account.read_record(parse_record('{"kind": "metrics", "values": {"a": 1}}', 1, 1.0))
     assert [record.step for record in records if "a" in record.values] == [1, 2, 3, 4, 5, 6, 0]
     assert [record.step for record in records if "eval/accuracy" in record.values] == [6]
 
 
 def test_without_epochs_none_are_reported_and_a_declared_start_begins_the_clock() -> None:
-    words = DeclaredWords({"eval/acc": r"acc (\S+)"}, start="^training")
+    words = DeclaredPatterns({"eval/acc": r"acc (\S+)"}, start="^training")
     account = TrainingEvents(WallClock(*BEGAN), {"acc": 0.9})
     records = spoken(words, account, [(3, "training now"), (5, "acc 0.95")]) + account.end(1_008_000, 108.0)
     figures = clock.summarize([record for record in records if record.kind == "event"], {"acc": 0.9})
@@ -213,11 +214,11 @@ def test_without_epochs_none_are_reported_and_a_declared_start_begins_the_clock(
 
 
 def test_a_metric_a_million_times_is_thinned_and_no_best_value_is_lost() -> None:
-    words = DeclaredWords({"train/loss": r"loss (\S+)", "eval/acc": r"acc (\S+)"})
+    words = DeclaredPatterns({"train/loss": r"loss (\S+)", "eval/acc": r"acc (\S+)"})
     account = TrainingEvents(WallClock(*BEGAN), {"acc": 0.9}, BEGAN)
     kept = spoken(words, account, [(1, "loss 1.0")] * 50_000)
     assert 1_000 < len(kept) < 7_000
-    assert account.left_out == 50_000 - len(kept) + 1  # with run_start
+    assert account.num_skipped == 50_000 - len(kept) + 1  # with run_start
     spoken(words, account, [(1, "acc 0.1")] * 5_001)
     assert [record.key for record in spoken(words, account, [(2, "acc 0.95")])] == ["eval_accuracy", ""]
 
@@ -225,21 +226,21 @@ def test_a_metric_a_million_times_is_thinned_and_no_best_value_is_lost() -> None
 def test_evaluations_that_are_thinned_are_counted() -> None:
     account = TrainingEvents(WallClock(*BEGAN), {"acc": 0.9}, BEGAN)
     lines = [(1 + at / 1000, f"acc {0.95 if at == 4_000 else 0.1}") for at in range(4_001)]
-    kept = spoken(DeclaredWords({"eval/acc": r"acc (\S+)"}), account, lines)
-    assert account.left_out
+    kept = spoken(DeclaredPatterns({"eval/acc": r"acc (\S+)"}), account, lines)
+    assert account.num_skipped
     figures = clock.summarize([record for record in kept if record.kind == "event"], {"acc": 0.9})
     assert figures["evaluations/to_accuracy"] == 4_001
     assert figures["time/evaluation_interval_sec"] == pytest.approx(0.001)
 
 
 def test_a_metric_that_gets_better_a_million_times_is_thinned_too() -> None:
-    words = DeclaredWords({"eval/acc": r"acc (\S+)", "eval/rate": r"rate (\S+)"})
+    words = DeclaredPatterns({"eval/acc": r"acc (\S+)", "eval/rate": r"rate (\S+)"})
     account = TrainingEvents(WallClock(*BEGAN), {"acc": 0.43}, BEGAN, directions={"rate": "higher"})
     lines = [(1.0, f"{word} {value / 25_000}") for value in range(25_000) for word in ("acc", "rate")]
     records = spoken(words, account, lines) + account.end(1_002_000, 102.0)
     evaluated = [record.values["metrics"] for record in records if record.key == "eval_accuracy"]
     assert len(evaluated) < 20_000
-    assert account.left_out == 50_000 - len(evaluated)
+    assert account.num_skipped == 50_000 - len(evaluated)
     values = [row["acc"] for row in evaluated if "acc" in row]
     assert values == sorted(values)
     assert min(value for value in values if value >= 0.43) == 0.43  # the first that reaches the target
@@ -250,10 +251,10 @@ def test_a_metric_that_gets_better_a_million_times_is_thinned_too() -> None:
 def test_what_one_line_says_of_an_evaluation_is_one() -> None:
     targets = {"box_map": 0.3, "mask_map": 0.2}
     account = TrainingEvents(WallClock(*BEGAN), targets, BEGAN)
-    assert account.unsaid == {"box_map", "mask_map"}
-    words = DeclaredWords({f"eval/{name}": rf"{name}=(\S+)" for name in targets})
+    assert account.missing_metrics == {"box_map", "mask_map"}
+    words = DeclaredPatterns({f"eval/{name}": rf"{name}=(\S+)" for name in targets})
     records = spoken(words, account, [(1, "box_map=0.31"), (2, "box_map=0.32 mask_map=0.21")])
-    assert not account.unsaid
+    assert not account.missing_metrics
     figures = clock.summarize([record for record in records if record.kind == "event"], targets)
     assert figures["time/to_accuracy_sec"] == 2
 
@@ -267,9 +268,9 @@ def test_an_evaluation_before_the_start_is_no_time() -> None:
 
 def test_lines_of_a_journal_are_checked() -> None:
     line = '{"kind": "event", "key": "eval_accuracy", "values": {"metrics": {"acc": 1}, "epoch_num": 2, "x": 1}}'
-    record = record_in(line, 5, 6.0)
+    record = parse_record(line, 5, 6.0)
     assert (record.time_ms, record.clock_sec, record.values) == (5, 6.0, {"metrics": {"acc": 1.0}, "epoch_num": 2})
-    assert record_in('{"kind": "event", "key": "run_start", "time_ms": 1005}', 5, 6.0).clock_sec == 7.0
+    assert parse_record('{"kind": "event", "key": "run_start", "time_ms": 1005}', 5, 6.0).clock_sec == 7.0
 
 
 @pytest.mark.parametrize(
@@ -305,7 +306,7 @@ def test_lines_of_a_journal_are_checked() -> None:
 )  # fmt: skip
 def test_what_is_no_line_of_a_journal_says_why(line: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        record_in(line, 0, 0.0)
+        parse_record(line, 0, 0.0)
 
 
 def test_events_of_a_journals_file_give_the_figures() -> None:
@@ -316,13 +317,13 @@ def test_events_of_a_journals_file_give_the_figures() -> None:
         {"kind": "event", "key": "eval_stop", "clock_sec": 104.0},
         {"kind": "event", "key": "eval_accuracy", "clock_sec": 104.0, "values": {"metrics": {"acc": 0.9}}},
     ]
-    records = [record for line in said for record in account.record(record_in(json.dumps(line), 0, 200.0))]
+    records = [record for line in said for record in account.read_record(parse_record(json.dumps(line), 0, 200.0))]
     figures = clock.summarize([record for record in records if record.kind == "event"], {"acc": 0.9})
     assert (figures["time/to_accuracy_sec"], figures["time/to_accuracy_train_sec"]) == (3.0, 2.0)
 
 
 def test_steps_of_a_known_size_give_rates_and_an_evaluations_step_ends_no_window() -> None:
-    words = DeclaredWords({"eval/loss": r"val loss (\S+)"}, step=r"step (\d+)", samples_per_step=8)
+    words = DeclaredPatterns({"eval/loss": r"val loss (\S+)"}, step=r"step (\d+)", samples_per_step=8)
     account = TrainingEvents(WallClock(*BEGAN), None, BEGAN, tokens_per_sample=64)
     lines = [(1, "step 10"), (2, "step 20"), (3, "step 30"), (9, "step 30 val loss 2.5"), (9.5, "step 31"),
              (10.5, "step 41"), (11.5, "step 51")]  # fmt: skip
@@ -351,7 +352,7 @@ def test_a_log_has_the_target_of_its_benchmark_where_none_was_asked_for() -> Non
     account, figures = told("resnet", 0.5, 0.76)
     assert account.targets == {"accuracy": 0.759}
     assert figures["time/to_accuracy_sec"] == 19
-    assert not account.unsaid
+    assert not account.missing_metrics
     assert told("resnet", 0.5, 0.76, targets={"accuracy": 0.4})[1]["time/to_accuracy_sec"] == 9
     assert told("rnnt", 0.07, 0.05)[1]["time/to_accuracy_sec"] == 19
     assert told("stable_diffusion", {"FID": 80.0, "CLIP": 0.2})[1]["time/to_accuracy_sec"] == 9

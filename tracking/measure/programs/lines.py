@@ -10,7 +10,7 @@ SHOWN_CHARS = 200  # characters of a line in a message
 ENDS = re.compile(rb"\r\n|\n|\r")  # progress bars end lines with \r
 
 
-class Lines:
+class LineSplitter:
     """Turns bytes into complete lines. Invalid UTF-8 is replaced."""
 
     def __init__(self) -> None:
@@ -34,23 +34,23 @@ class Lines:
 
 
 @dataclass
-class LeftOut:
-    """Lines meant for us that could not be read or used: their count, and what is wrong with the first."""
+class SkippedLines:
+    """Lines meant for us that could not be read or used: their count, and the first one's problem."""
 
     count: int = 0
     first: str = ""
     _file_problems: set[str] = field(default_factory=set)
 
-    def add(self, wrong: str, line: str) -> None:
+    def add(self, problem: str, line: str) -> None:
         self.count += 1
-        self.first = self.first or f"{wrong}: {line[:SHOWN_CHARS]}"
+        self.first = self.first or f"{problem}: {line[:SHOWN_CHARS]}"
 
-    def once(self, wrong: str) -> None:
+    def add_file_problem(self, problem: str) -> None:
         """Count a problem of a whole file once, however often the file is read."""
-        if wrong not in self._file_problems:
-            self._file_problems.add(wrong)
+        if problem not in self._file_problems:
+            self._file_problems.add(problem)
             self.count += 1
-            self.first = self.first or wrong
+            self.first = self.first or problem
 
     def __str__(self) -> str:
         return f"{self.count}: {self.first}"

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracking.measure.programs import DeclaredWords
+from tracking.measure.programs import DeclaredPatterns
 
 NBSP = "\u00a0"
 
 
 def read(pattern: str, line: str, role: str = "metric") -> tuple[list[float], str]:
     """What is read of the line, and why something of it is not."""
-    words = DeclaredWords({"loss": pattern}) if role == "metric" else DeclaredWords({}, **{role: pattern})
-    return [each.value for each in words.found_in(line)], words.unread.first
+    words = DeclaredPatterns({"loss": pattern}) if role == "metric" else DeclaredPatterns({}, **{role: pattern})
+    return [each.value for each in words.matches(line)], words.skipped.first
 
 
 @pytest.mark.parametrize(("written", "value"), [

@@ -16,16 +16,16 @@ SPACED = re.compile(r"[-+]?\d{1,3}(?: \d{3})+")
 THOUSANDS = {",": re.compile(r"[1-9]\d{0,2}(?:,\d{3})+"), ".": re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")}
 SCALES = {"k": 3, "K": 3, "M": 6, "G": 9}  # powers of ten
 SCALE = re.compile(r"[kKMG](?![A-Za-z\d])")
-# Text that may continue a number: digits after a separator, a power of ten, a scale that may also be a unit.
-GOES_ON = re.compile(r"[.,_'’:\-–]?\d|[.,]\d|[A-Za-z]+\d|[BT](?![A-Za-z])|\s?[×x*·]\s?10\b")
+# Text that may continue a number: digits after a separator, a power of ten, a scale that may be a unit instead.
+CONTINUES = re.compile(r"[.,_'’:\-–]?\d|[.,]\d|[A-Za-z]+\d|[BT](?![A-Za-z])|\s?[×x*·]\s?10\b")
 NEXT_GROUP = re.compile(r" \d{3}(?![\d.,:%/\w\-])")  # a further group of thousands
-BEFORE = re.compile(rf"\d[.,_'’{SPACES}]?$|[-−]$")
+NUMBER_BEFORE = re.compile(rf"\d[.,_'’{SPACES}]?$|[-−]$")
 SIGN = re.compile(r"(?<!\w)[-−]$")  # after a word character it is a hyphen, as in `epoch-3`
-BEGINS, ENDS = {"", *" =:([{|"}, {"", *" ,;:)]}/|%"}
+CHARS_BEFORE, CHARS_AFTER = {"", *" =:([{|"}, {"", *" ,;:)]}/|%"}
 GROUP_BEFORE = re.compile(r"(?<![\d.,])\d{1,3} $")
 
 
-def found(match: re.Match[str], is_count: bool = False) -> float:
+def matched_number(match: re.Match[str], is_count: bool = False) -> float:
     """The number in the expression's single group. `is_count`: a whole number, such as of samples.
 
     Text that the expression matches around its group is not part of the number, except a sign: `loss\\D+(...)` also
@@ -35,38 +35,38 @@ def found(match: re.Match[str], is_count: bool = False) -> float:
     is_plain = PLAIN.fullmatch(match[1]) and not (is_count and not match[1].isdigit())
     if is_plain and _stands_alone(line[max(0, start - 2) : start], line[end : end + 2]):
         return float(match[1])  # the fast path for nearly all numbers
-    behind = line[end:] if match.end() == end else line[end : end + 1] if line[end : end + 1].isdigit() else ""
+    after = line[end:] if match.end() == end else line[end : end + 1] if line[end : end + 1].isdigit() else ""
     before = line[:start] if match.start() == start else line[max(0, start - 1) : start].lstrip(f"-−.,_'’{SPACES}")
     text = match[1]
     if SIGN.search(line[max(0, start - 2) : start]):
         raise ValueError("has a sign before the matched part")
-    if BEFORE.search(before) or (GROUP_BEFORE.search(before) and re.match(r"\d{3}(?!\d)", text)):
+    if NUMBER_BEFORE.search(before) or (GROUP_BEFORE.search(before) and re.match(r"\d{3}(?!\d)", text)):
         raise ValueError("begins before the matched part")
-    return number(text.strip(), behind if text == text.rstrip() else "", is_count)
+    return parse_number(text.strip(), after if text == text.rstrip() else "", is_count)
 
 
-def _stands_alone(before: str, behind: str) -> bool:
+def _stands_alone(before: str, after: str) -> bool:
     """Whether the characters beside a plain number are certainly not part of it."""
     return (
-        behind[:1] in ENDS and not behind[1:].isdigit() and behind[1:] not in ("×", "x", "*", "·")
-        and before[-1:] in BEGINS and not before[:-1].isdigit()
+        after[:1] in CHARS_AFTER and not after[1:].isdigit() and after[1:] not in ("×", "x", "*", "·")
+        and before[-1:] in CHARS_BEFORE and not before[:-1].isdigit()
     )  # fmt: skip
 
 
-def number(text: str, behind: str = "", is_count: bool = False) -> float:
-    """The number at the start of the text; `behind` is the text after it. Raises ValueError."""
-    if behind[:1] and behind[0] in SPACES:  # `\S` ends before these
-        text, behind = text + behind, ""
-    if match := WORD.match(text + behind):
+def parse_number(text: str, after: str = "", is_count: bool = False) -> float:
+    """The number at the start of the text; `after` is the text after it. Raises ValueError."""
+    if after[:1] and after[0] in SPACES:  # `\S` ends before these
+        text, after = text + after, ""
+    if match := WORD.match(text + after):
         return float(match[0])
-    if SPACED.fullmatch(text) and not behind[:1].isdigit():
+    if SPACED.fullmatch(text) and not after[:1].isdigit():
         return float(text.replace(" ", ""))
     token = TOKEN.match(text)
     if token is None:
         raise ValueError("is not a number")
-    rest = text[token.end() :] + behind
+    rest = text[token.end() :] + after
     scale = SCALE.match(rest)
-    if scale is None and (GOES_ON.match(rest) or (token[2].isdigit() and NEXT_GROUP.match(rest))):
+    if scale is None and (CONTINUES.match(rest) or (token[2].isdigit() and NEXT_GROUP.match(rest))):
         raise ValueError("may continue after the part that would be read")
     power = int((token[3] or "e0")[1:]) + (SCALES[scale[0]] if scale else 0)
     value = float(f"{token[1]}{_digits(token[2], is_count)}e{power}")  # since 2.01 times 1000.0 is below 2010
@@ -75,9 +75,9 @@ def number(text: str, behind: str = "", is_count: bool = False) -> float:
     return value
 
 
-def _digits(written: str, is_count: bool) -> str:
+def _digits(digits: str, is_count: bool) -> str:
     """The digits, at most with a decimal point. Raises ValueError."""
-    plain = re.sub(rf"[_'’{SPACES}]", "", written)
+    plain = re.sub(rf"[_'’{SPACES}]", "", digits)
     commas, dots = plain.count(","), plain.count(".")
     if commas and dots:
         decimal = max(",.", key=plain.rfind)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.tracking.measure.programs.test_training_events import BEGAN, mllog
-from tracking.measure.programs import DeclaredWords, TrainingEvents, WallClock, record_in
+from tracking.measure.programs import DeclaredPatterns, TrainingEvents, WallClock, parse_record
 from tracking.measure.training import clock
 from tracking.record import Record
 
@@ -77,10 +77,10 @@ def test_a_benchmark_without_epochs_has_an_interval_all_the_same() -> None:
 
 def spoken(*lines: str) -> TrainingEvents:
     patterns = {"eval/accuracy": r"acc ([\d.]+)"}
-    words = DeclaredWords(patterns, r"seen (\d+)", r"epoch ([\d.]+)", None, None, None)
+    words = DeclaredPatterns(patterns, r"seen (\d+)", r"epoch ([\d.]+)", None, None, None)
     account = TrainingEvents(WallClock(*BEGAN), None, BEGAN)
     for second, line in enumerate(lines, 1):
-        account.matched(words.found_in(line), *(BEGAN[0] + 1000 * second, BEGAN[1] + second))
+        account.read_matches(words.matches(line), *(BEGAN[0] + 1000 * second, BEGAN[1] + second))
     return account
 
 
@@ -98,9 +98,9 @@ def test_a_journals_line_may_say_its_samples() -> None:
     for count in (200, 400):
         content = {"kind": "event", "key": "eval_accuracy",
                    "values": {"metrics": {"accuracy": 0.1}, "samples_count": count}}  # fmt: skip
-        records = account.record(record_in(json.dumps(content), *BEGAN))
+        records = account.read_record(parse_record(json.dumps(content), *BEGAN))
     assert [record.values["samples_count"] for record in records if record.key == "eval_accuracy"] == [400]
     assert interval(account) == {"eval_interval_samples": 200}
     line = json.dumps(content).replace("400", "1.5")
     with pytest.raises(ValueError, match=r"samples_count=1\.5: must be a whole number"):
-        record_in(line, *BEGAN)
+        parse_record(line, *BEGAN)
