@@ -348,7 +348,7 @@ def test_a_node_starts_its_worker_without_what_shows_and_reports(tmp_path: Path)
 @pytest.mark.slow
 def test_a_launcher_hands_its_run_over_before_it_imports_what_draws_searches_and_reports() -> None:
     parts = "launch, tracking.jobs.plan, tracking.jobs.queues, tracking.jobs.search, tracking.machine.stacks"
-    command = f"import {parts}, sys; from tracking.store import server; server.named(None); print(*sys.modules)"
+    command = f"import {parts}, sys; from tracking.store import server; server.option_uri(None); print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", command], cwd=ROOT, env=environment(), capture_output=True, text=True,
         timeout=HANGS_SEC, check=True,

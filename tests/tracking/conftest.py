@@ -33,7 +33,7 @@ def mlflow_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in os.environ if name.startswith("MLFLOW_TRACKING")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))  # no ~/.mlflow/credentials
-    monkeypatch.setattr("tracking.store.server.recipients._named", set())
+    monkeypatch.setattr("tracking.store.server.recipients._allowed_uris", set())
     for name, value in mirror.ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
 

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> Answer:
     from tracking.store import server
 
     stacks = declared(arguments.config_dir)
-    uri = server.named(arguments.uri)
+    uri = server.option_uri(arguments.uri)
     subject = Subject(uri, arguments.experiment, arguments.runs_dir, arguments.dataset_path)
     findings = []
     for finding in examine(subject):

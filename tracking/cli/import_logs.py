@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> Answer:
 
     if arguments.gpus is not None and arguments.gpus < 1:
         raise ValueError(f"--gpus {arguments.gpus}: must be 1 or more")
-    uri = server.named(None)
+    uri = server.option_uri(None)
     try:
         target = None if arguments.target is None else parse(arguments.target)
     except ValueError as error:

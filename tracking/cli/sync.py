@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> Answer:
 
     if arguments.to is not None:
         check_uri(arguments.to, "--to")
-    uri = server.named(arguments.to)
+    uri = server.option_uri(arguments.to)
     for root in arguments.folders:
         unfinished.remove_half_made(root)
     folders = [folder for root in arguments.folders for folder in run_folder.run_folders(root)]

@@ -73,7 +73,7 @@ def test_nobody_is_asked_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "nobody")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
     with answering(401) as (uri, asked):
-        server.named(uri)
+        server.option_uri(uri)
         for offline in (False, True):
             config = checks.check_run(composed([f"tracking.uri={uri}", f"tracking.offline={offline}"]), [])
             launcher = Launcher(config, [], 0.0)

@@ -35,7 +35,7 @@ class MlflowRuns:
     """
 
     def __init__(self, uri: str | None = None, runs_dir: Path | None = None) -> None:
-        self._uri = server.named(uri)
+        self._uri = server.option_uri(uri)
         self._runs_dir = runs_dir or Path()
         self.source = strip_credentials(self._uri)
         if self._uri.startswith("sqlite:///") and not Path(urlsplit(self._uri).path[1:]).exists():
@@ -189,7 +189,7 @@ class MlflowRuns:
             return open_client(self._uri)
 
     def _answers(self) -> AbstractContextManager[None]:
-        return server.answers(self._uri, "Start again: the runs may have been deleted meanwhile")
+        return server.as_tracking_errors(self._uri, "Start again: the runs may have been deleted meanwhile")
 
 
 def _as_logged(value: float) -> float:

@@ -83,7 +83,7 @@ def upload(uri: str) -> Finding:
         try:
             mirror.finish()
             assert mirror.run_id
-            with server.answers(uri, ""):
+            with server.as_tracking_errors(uri, ""):
                 back = Path(client.download_artifacts(mirror.run_id, "doctor.txt", scratch)).read_text()
                 history = [metric.value for metric in client.get_metric_history(mirror.run_id, "doctor")]
         except (TrackingRefused, TrackingUnavailable, ValueError) as error:

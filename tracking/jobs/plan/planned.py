@@ -20,7 +20,7 @@ def planned(requested: Sequence[Job], multirun: bool, gpus: Sequence[Any]) -> tu
     The first job's config names the tracking server of all jobs, and the cluster of a resumed sweep.
     """
     for job in requested:  # Resumed jobs may name other servers, which must not get credentials.
-        server.named(job.config.tracking.uri)
+        server.option_uri(job.config.tracking.uri)
     config, jobs = requested[0].config, list(requested)
     if config.resume:
         jobs = [resume.resumed_job(jobs[0], multirun)]

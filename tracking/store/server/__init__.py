@@ -11,10 +11,16 @@ from tracking.store.server import connection
 from tracking.store.server.database import open_client
 from tracking.store.server.models import check_models
 from tracking.store.server.patient_client import PatientClient
-from tracking.store.server.server_errors import ENVIRONMENT, TrackingRefused, TrackingUnavailable, answers, check_server
+from tracking.store.server.server_errors import (
+    ENVIRONMENT,
+    TrackingRefused,
+    TrackingUnavailable,
+    as_tracking_errors,
+    check_server,
+)
 from tracking.store.server.stores import artifact_store
 from tracking.store.server.ui_links import compare_link, experiment_link, run_link, search_link, ui_command, view_link
-from tracking.store.server.uris import absolute_uri, artifact_root, default_uri, named
+from tracking.store.server.uris import absolute_uri, artifact_root, default_uri, option_uri
 
 __all__ = [
     "ENVIRONMENT",
@@ -22,17 +28,17 @@ __all__ = [
     "TrackingRefused",
     "TrackingUnavailable",
     "absolute_uri",
-    "answers",
     "artifact_root",
     "artifact_store",
+    "as_tracking_errors",
     "check_models",
     "check_server",
     "compare_link",
     "connection",
     "default_uri",
     "experiment_link",
-    "named",
     "open_client",
+    "option_uri",
     "run_link",
     "search_link",
     "ui_command",

@@ -12,7 +12,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from tracking.store.server import connection, recipients
-from tracking.store.server.answer_size import bounded
+from tracking.store.server.answer_size import read_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,20 +65,20 @@ def patch_mlflow_client() -> None:
 
     @wraps(send)
     def send_and_check(method: str, url: str, *arguments: Any, **options: Any) -> Response:
-        url, options = recipients.guarded(url, options)
+        url, options = recipients.guard_request(url, options)
         limit_sec = options.get("timeout")
         if FILES in url and method == "GET":  # streamed into a file, of any size
             return send(method, url, *arguments, **options)
         options["stream"] = True
 
         def ask() -> Response:
-            return bounded(send(method, url, *arguments, **options))
+            return read_bounded(send(method, url, *arguments, **options))
 
         retries = arguments[0] if arguments else options.get("max_retries")
         if FILES in url or retries or not isinstance(limit_sec, int | float):  # a file may take any time
             response = ask()
         else:
-            response = connection.within(ANSWER_TIMEOUTS * limit_sec, ask)
+            response = connection.ask_within(ANSWER_TIMEOUTS * limit_sec, ask)
         check_answer(response, method)
         return response
 

@@ -15,7 +15,7 @@ class TooLargeAnswer(OSError):
     """An answer is larger than any of MLflow's and was not read to its end."""
 
 
-def bounded(response: Response) -> Response:
+def read_bounded(response: Response) -> Response:
     """The response of a request with `stream=True`, with its whole content read. Raises TooLargeAnswer."""
     content = bytearray()
     for chunk in response.iter_content(CHUNK_BYTES):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tracking.store.server import recipients
-from tracking.store.server.answer_size import bounded
+from tracking.store.server.answer_size import read_bounded
 
 if TYPE_CHECKING:
     from requests import Response
@@ -78,20 +78,20 @@ def request(uri: str, method: str, path: str, **options: Any) -> Response:
     insecure = os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in ("true", "1")
     certificate = os.environ.get(CERTIFICATE)
     options |= {"headers": authorization(), "cert": os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH")}
-    url, options = recipients.guarded(f"{uri.rstrip('/')}/{path}", options)
+    url, options = recipients.guard_request(f"{uri.rstrip('/')}/{path}", options)
     options |= {"timeout": TIMEOUT_SEC, "verify": not insecure and (certificate or True), "stream": True}
     try:
-        response = within(TIMEOUT_SEC, lambda: bounded(requests.request(method, url, **options)))
+        response = ask_within(TIMEOUT_SEC, lambda: read_bounded(requests.request(method, url, **options)))
     except OSError as error:  # requests' own errors, and a plain OSError for a certificate's path
-        if words := tls_problem(str(error)):
-            raise Misconfigured(words) from None
+        if explanation := explain_tls(str(error)):
+            raise Misconfigured(explanation) from None
         raise
-    if response.status_code == 400 and (words := tls_problem(response.text)):
-        raise Misconfigured(words)
+    if response.status_code == 400 and (explanation := explain_tls(response.text)):
+        raise Misconfigured(explanation)
     return response
 
 
-def within(sec: float, ask: Callable[[], Response]) -> Response:
+def ask_within(sec: float, ask: Callable[[], Response]) -> Response:
     """The answer of `ask`, if all of it arrives within `sec`; the timeout of requests restarts with every byte.
 
     Raises what `ask` raises, and requests.ReadTimeout, after which the request's thread is abandoned.
@@ -113,17 +113,19 @@ def within(sec: float, ask: Callable[[], Response]) -> Response:
         raise ReadTimeout(f"Read timed out: the answer was incomplete after {sec:.0f} s") from None
 
 
-def tls_problem(text: str) -> str | None:
+def explain_tls(text: str) -> str | None:
     """The explanation of a TLS error message, with what to do; None for another message."""
-    words = next((words for pattern, words in TLS_PROBLEMS.items() if re.search(pattern, text)), None)
+    explanation = next((words for pattern, words in TLS_PROBLEMS.items() if re.search(pattern, text)), None)
     path = os.environ.get(CERTIFICATE)
-    return words.replace(CERTIFICATE, f"{CERTIFICATE}={path}") if words and path and "names a file" in words else words
+    if explanation and path and "names a file" in explanation:
+        return explanation.replace(CERTIFICATE, f"{CERTIFICATE}={path}")
+    return explanation
 
 
-def outage(error: object) -> str:
+def explain_outage(error: object) -> str:
     """Why there was no answer: a short explanation if there is one, else the error's own text."""
     text = str(error)
-    return next((words for pattern, words in OUTAGES.items() if re.search(pattern, text)), text)
+    return next((explanation for pattern, explanation in OUTAGES.items() if re.search(pattern, text)), text)
 
 
 def authorization() -> dict[str, str]:

@@ -67,7 +67,7 @@ def _ensure_complete(path: Path) -> None:
                 _move_aside(path)
             else:
                 time.sleep(0.2)
-        _make(path)
+        _create(path)
 
 
 @contextmanager
@@ -84,22 +84,22 @@ def _locked(path: Path) -> Iterator[bool]:
         yield has_locks
 
 
-def _make(path: Path) -> None:
+def _create(path: Path) -> None:
     """Create a database under a temporary name, and rename it once complete, unless another process was faster."""
-    new = path.with_name(f".{path.name}.making-{secrets.token_hex(4)}")
+    new_path = path.with_name(f".{path.name}.making-{secrets.token_hex(4)}")
     try:
-        empty_database.make(new)
+        empty_database.create(new_path)
         try:
-            os.link(new, path)
+            os.link(new_path, path)
         except FileExistsError:
             return
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
                 raise
-            new.rename(path)  # a file system without hard links
+            new_path.rename(path)  # a file system without hard links
     finally:
         for suffix in SIDE_FILES:
-            Path(f"{new}{suffix}").unlink(missing_ok=True)
+            Path(f"{new_path}{suffix}").unlink(missing_ok=True)
 
 
 def _is_incomplete(path: Path) -> bool:
@@ -134,8 +134,8 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _is_being_created(path: Path) -> bool:
     """Whether another process without our lock, such as a new MLflow server, may still be creating the database."""
-    written = [Path(f"{path}{suffix}").stat().st_mtime for suffix in SIDE_FILES if Path(f"{path}{suffix}").exists()]
-    return time.time() - max(written, default=0.0) < QUIET_SEC
+    write_times = [Path(f"{path}{suffix}").stat().st_mtime for suffix in SIDE_FILES if Path(f"{path}{suffix}").exists()]
+    return time.time() - max(write_times, default=0.0) < QUIET_SEC
 
 
 def _move_aside(path: Path) -> None:

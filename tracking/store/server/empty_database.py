@@ -14,24 +14,24 @@ from pathlib import Path
 from tracking.machine.environment import cache, is_trusted, private_folder
 
 
-def make(path: Path) -> None:
-    """Create the database `path`, from the kept copy if it is usable, else by MLflow. Raises what MLflow raises."""
+def create(path: Path) -> None:
+    """Create the database `path`, from the cached copy if it is usable, else by MLflow. Raises what MLflow raises."""
     # The copy has another name until it proves usable: MLflow keeps connections by name, even to a file it rejected.
-    copied = path.with_name(f"{path.name}-copied")
+    copy_path = path.with_name(f"{path.name}-copied")
     try:
-        if copy(copied):
-            _open(copied)
-            copied.rename(path)
+        if copy(copy_path):
+            _open(copy_path)
+            copy_path.rename(path)
             return
     except Exception:  # not a usable database; MLflow raises many classes
-        copied.unlink(missing_ok=True)
+        copy_path.unlink(missing_ok=True)
     _open(path)
     with suppress(OSError, sqlite3.Error):  # without a cache, the next database only takes longer
-        _keep(path)
+        _cache_copy(path)
 
 
 def copy(path: Path) -> bool:
-    """Copy the kept database to `path`; False if this user owns no kept one."""
+    """Copy the cached database to `path`; False if there is none of this user's."""
     try:
         if not is_trusted(_cached_path()):
             return False
@@ -56,16 +56,16 @@ def _open(path: Path) -> None:
     _get_sqlalchemy_store(f"sqlite:///{path}", None).engine.dispose()
 
 
-def _keep(source_path: Path) -> None:
+def _cache_copy(source_path: Path) -> None:
     """Keep a copy in the cache, without the default experiment, whose row names a folder."""
-    cached = _cached_path()
-    private_folder(cached.parent.name)
-    new = cached.with_name(f".{cached.name}.{secrets.token_hex(4)}")
+    cached_path = _cached_path()
+    private_folder(cached_path.parent.name)
+    new_path = cached_path.with_name(f".{cached_path.name}.{secrets.token_hex(4)}")
     try:
-        with closing(sqlite3.connect(source_path)) as source, closing(sqlite3.connect(new)) as target:
+        with closing(sqlite3.connect(source_path)) as source, closing(sqlite3.connect(new_path)) as target:
             source.backup(target)
             target.execute("delete from experiments")
             target.commit()
-        new.replace(cached)
+        new_path.replace(cached_path)
     finally:
-        new.unlink(missing_ok=True)
+        new_path.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ STORED_BYTES_PER_SEC = 1e6  # the slowest store allowed for; a server answers on
 
 
 class PatientClient:
-    """Requests to the server at `uri`, which may hold credentials; `hint` as in `server_errors.answers`."""
+    """Requests to the server at `uri`, which may hold credentials; `hint` as in `server_errors.as_tracking_errors`."""
 
     def __init__(self, uri: str, hint: str) -> None:
         self.uri = uri
@@ -29,16 +29,16 @@ class PatientClient:
 
     @cached_property
     def mlflow(self) -> MlflowClient:
-        stores.check_named(self.uri)
+        stores.check_named_by_user(self.uri)
         return open_client(self.uri)
 
     @contextmanager
     def request(self, upload_bytes: int = 0) -> Iterator[MlflowClient]:
-        """MLflow's client for a request, or for an upload. Raises what `server_errors.answers` raises."""
+        """MLflow's client for a request, or for an upload. Raises what `server_errors.as_tracking_errors` raises."""
         try:
             with (
                 _timeout(self._timeout_sec + upload_bytes / STORED_BYTES_PER_SEC),
-                server_errors.answers(self.uri, self._hint),
+                server_errors.as_tracking_errors(self.uri, self._hint),
             ):
                 yield self.mlflow
         except TrackingUnavailable as error:

@@ -1,8 +1,8 @@
 """Which servers get the user's credentials: only those that this user names.
 
-A run's folder also names a server, but may come from a stranger. So a server named only there gets requests without
-password, token, client certificate, signature or cookie. The same holds for any other host over plain HTTP, where
-others on the network could read them, and for addresses in an answer, such as an artifact store. Redirections to other
+A run's folder also names a server, but may come from a stranger. So a server that only a folder names gets requests
+without password, token, client certificate, signature or cookie. The same holds for other hosts over plain HTTP, where
+anybody on the network could read them, and for addresses in an answer, such as an artifact store. Redirections to other
 servers are not followed.
 """
 
@@ -24,23 +24,23 @@ PORTS = {"http": 80, "https": 443}
 # The headers without credentials that MLflow's client sends; its plugins may add others.
 HARMLESS_HEADERS = {"user-agent", "content-type", "accept", "accept-encoding", "range", "x-mlflow-workspace"}
 
-_named: set[str] = set()  # addresses in the options of this process's command
+_allowed_uris: set[str] = set()  # addresses in the options of this process's command
 
 
 class Redirected(OSError):
     """A server redirects to another server."""
 
 
-def name_server(uri: str | None) -> None:
+def allow_server(uri: str | None) -> None:
     """Note that an option names this server, so that it may get the user's credentials."""
     if uri:
-        _named.add(uri)
+        _allowed_uris.add(uri)
 
 
-def is_named(uri: str) -> bool:
+def is_named_by_user(uri: str) -> bool:
     """Whether the user names this server, in an option or in the environment."""
     environment_uri = os.environ.get("MLFLOW_TRACKING_URI")
-    return server_of(uri) in {server_of(each) for each in (*_named, environment_uri) if each}
+    return server_of(uri) in {server_of(named_uri) for named_uri in (*_allowed_uris, environment_uri) if named_uri}
 
 
 def server_of(uri: str) -> str:
@@ -57,9 +57,9 @@ def server_of(uri: str) -> str:
     return strip_credentials(uri)
 
 
-def withheld(uri: str) -> str | None:
+def why_withheld(uri: str) -> str | None:
     """Why a server gets no credentials, and what to type; None if it may have them."""
-    if not is_named(uri):
+    if not is_named_by_user(uri):
         return (
             "yours were not sent, since you have not named this server, only the run's folder has. If it is yours, set"
             f" MLFLOW_TRACKING_URI={_without_user(uri)}, or give {TRACKING} sync --to {_without_user(uri)} FOLDER"
@@ -96,16 +96,16 @@ def _without_user(uri: str) -> str:
         return strip_credentials(uri)
 
 
-def guarded(url: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def guard_request(url: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """URL and options of a request of the library `requests`, without credentials if they are withheld."""
     options = {**options, "hooks": {"response": _refuse_redirection}}
-    if withheld(url) is None:
+    if why_withheld(url) is None:
         return url, options
     headers = {name: text for name, text in (options.get("headers") or {}).items() if name.lower() in HARMLESS_HEADERS}
-    return _without_user(url), {**options, "headers": headers, "auth": _as_nobody, "cert": None}
+    return _without_user(url), {**options, "headers": headers, "auth": _add_no_credentials, "cert": None}
 
 
-def _as_nobody(request: PreparedRequest) -> PreparedRequest:
+def _add_no_credentials(request: PreparedRequest) -> PreparedRequest:
     """An authentication that adds nothing, so that requests does not read .netrc, which may name any host."""
     return request
 

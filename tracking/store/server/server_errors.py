@@ -83,13 +83,13 @@ def check_server(uri: str, experiment: str | None = None) -> None:
             text = _message(uri, f"HTTP {response.status_code} {response.text[:200].strip()}")
             raise TrackingUnavailable(text, _retry_after_sec(response.headers.get("Retry-After", "")))
         answer_check.check_answer(response, "POST")
-        problem = permissions.problem(uri, experiment) if experiment else None
+        problem = permissions.why_no_write(uri, experiment) if experiment else None
     except connection.Misconfigured as error:
         raise TrackingRefused(
             f"{strip_credentials(uri)}: {error}. Next: mend that, or train now with tracking.offline=true"
         ) from None
     except OSError as error:  # the exceptions of requests are among them
-        raise TrackingUnavailable(_message(uri, connection.outage(error))) from None
+        raise TrackingUnavailable(_message(uri, connection.explain_outage(error))) from None
     if problem:
         raise TrackingRefused(f"{strip_credentials(uri)}: {problem}")
 
@@ -104,10 +104,10 @@ def _retry_after_sec(header: str) -> float:
 
 
 @contextmanager
-def answers(uri: str, hint: str) -> Iterator[None]:
+def as_tracking_errors(uri: str, hint: str) -> Iterator[None]:
     """Turn any exception of a request into TrackingUnavailable or TrackingRefused, without credentials.
 
-    `hint` says what to do if the server does not have what the request names.
+    `hint`: the next step for the user if the server does not have what the request names.
     """
     with importing_mlflow:
         from mlflow.exceptions import MlflowException
@@ -118,7 +118,7 @@ def answers(uri: str, hint: str) -> Iterator[None]:
     except (TrackingUnavailable, TrackingRefused):
         raise
     except MlflowException as error:
-        if problem := connection.tls_problem(str(error)):
+        if problem := connection.explain_tls(str(error)):
             raise TrackingRefused(f"{strip_credentials(uri)}: {problem}") from None
         status = error.get_http_status_code()
         if status == 403:
@@ -132,7 +132,7 @@ def answers(uri: str, hint: str) -> Iterator[None]:
         if is_foreign or re.search(r"too many (429|503) error responses", str(error)):
             check_server(uri)  # asks for a proxy's HTTP status and Retry-After, which MLflow drops
         timed_out = "Read timed out" in str(error)
-        why = error if timed_out or status != 500 else connection.outage(error)  # it did not wait `TIMEOUT_SEC`
+        why = error if timed_out or status != 500 else connection.explain_outage(error)  # it did not wait `TIMEOUT_SEC`
         raise TrackingUnavailable(_message(uri, why), timed_out=timed_out) from None
     except Exception as error:  # SQLAlchemy, requests and the artifact stores' SDKs raise classes of their own
         text = _message(uri, f"{type(error).__name__}: {error}")
@@ -150,7 +150,7 @@ def _message(uri: str, error: object) -> str:
 
 
 def _forbidden(uri: str, error: object) -> str:
-    if why := connection.has_credentials(uri) and recipients.withheld(uri):
+    if why := connection.has_credentials(uri) and recipients.why_withheld(uri):
         return f"{_message(uri, error)}: it does not allow this without credentials, and {why}"
     return (
         f"{_message(uri, error)}: a run needs EDIT on its experiment; `{TRACKING} doctor` shows your permission "
@@ -159,7 +159,7 @@ def _forbidden(uri: str, error: object) -> str:
 
 
 def _refusal(uri: str, error: object) -> str:
-    if why := connection.has_credentials(uri) and recipients.withheld(uri):
+    if why := connection.has_credentials(uri) and recipients.why_withheld(uri):
         return f"{_message(uri, error)}: it asks for credentials, and {why}"
     user, password = connection.credentials()
     user_name = urlsplit(uri).username or (user if password else None)

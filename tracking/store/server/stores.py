@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
 
-def check_named(uri: str) -> None:
+def check_named_by_user(uri: str) -> None:
     """Raise TrackingRefused for a store that only a run's folder names, unless its client sends no credentials.
 
     Clients of databases read passwords from the environment and from files, and plugins may do anything.
     """
-    if urlsplit(uri).scheme.split("+")[0] not in ("http", "https", "sqlite") and not recipients.is_named(uri):
-        raise TrackingRefused(_not_named(uri, "reaching it may send your credentials"))
+    if urlsplit(uri).scheme.split("+")[0] not in ("http", "https", "sqlite") and not recipients.is_named_by_user(uri):
+        raise TrackingRefused(_refusal(uri, "reaching it may send your credentials"))
 
 
 def artifact_store(uri: str, location: str) -> ArtifactRepository:
@@ -42,20 +42,20 @@ def check_location(uri: str, location: str) -> None:
 
     `location` is the store's answer for a run. Artifacts may go through the server, or beside the database.
     """
-    if recipients.is_named(uri):
+    if recipients.is_named_by_user(uri):
         return
     parts = urlsplit(location)
     root = artifact_root(uri)
     below = root is not None and parts.scheme in ("", "file") and _is_below(unquote(parts.path), urlsplit(root).path)
     if parts.scheme not in ("http", "https", "mlflow-artifacts") and not below:
-        raise TrackingRefused(_not_named(uri, f"it wants artifacts written to {redact(location)}"))
+        raise TrackingRefused(_refusal(uri, f"it wants artifacts written to {redact(location)}"))
 
 
-def _not_named(uri: str, why: str) -> str:
-    shown = strip_credentials(uri)
+def _refusal(uri: str, why: str) -> str:
+    plain_uri = strip_credentials(uri)
     return (
-        f"{shown}: you have not named this store, only the run's folder has, and {why}. If it is yours, set"
-        f" MLFLOW_TRACKING_URI={shown}, or give {TRACKING} sync --to {shown} FOLDER"
+        f"{plain_uri}: you have not named this store, only the run's folder has, and {why}. If it is yours, set"
+        f" MLFLOW_TRACKING_URI={plain_uri}, or give {TRACKING} sync --to {plain_uri} FOLDER"
     )
 
 

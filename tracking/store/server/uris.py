@@ -20,10 +20,10 @@ def absolute_uri(uri: str) -> str:
     return uri if path is None else uri.replace(f"///{path}", f"///{path.expanduser().absolute()}", 1)
 
 
-def named(uri: str | None) -> str:
+def option_uri(uri: str | None) -> str:
     """The absolute URI of an option, else `default_uri`. Its server may then get the user's credentials."""
     uri = absolute_uri(uri) if uri else default_uri()
-    recipients.name_server(uri)
+    recipients.allow_server(uri)
     return uri
 
 

@@ -174,5 +174,5 @@ def test_tls_and_none_are_told_apart(team_server: TeamServer) -> None:
 def test_mlflow_s_own_client_explains_tls_too(team_server: TeamServer, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow import MlflowClient
 
-    with pytest.raises(TrackingRefused, match="not trusted here"), server.answers(team_server.uri, ""):
+    with pytest.raises(TrackingRefused, match="not trusted here"), server.as_tracking_errors(team_server.uri, ""):
         MlflowClient(team_server.uri).search_experiments()

@@ -111,19 +111,19 @@ def test_nobody_is_shown_them_over_plain_http_but_this_machine(monkeypatch: pyte
     monkeypatch.setenv("no_proxy", "*")
     options = {"headers": {"Authorization": "Bearer t0ken-4711", "Accept": "a", "X-Plugins": "t0ken"}, "cert": "a.pem"}
     for uri in ("http://team.example.org:5000", "http://127.0.0.1.example.org", "http://localhost@example.org"):
-        server.named(uri)
-        assert "in plain HTTP. Give an https:// address" in str(recipients.withheld(uri))
-        url, left = recipients.guarded(uri.replace("//", "//me:Pa55word@", 1), options)
+        server.option_uri(uri)
+        assert "in plain HTTP. Give an https:// address" in str(recipients.why_withheld(uri))
+        url, left = recipients.guard_request(uri.replace("//", "//me:Pa55word@", 1), options)
         assert "Pa55word" not in url
         assert left["headers"] == {"Accept": "a"}
         assert left["cert"] is None
     for uri in ("https://team.example.org", "http://127.0.0.1:5000", "http://[::1]:5000", "http://localhost"):
-        server.named(uri)
-        assert recipients.guarded(uri, options)[1]["headers"] == options["headers"]
+        server.option_uri(uri)
+        assert recipients.guard_request(uri, options)[1]["headers"] == options["headers"]
     monkeypatch.delenv("no_proxy")
     monkeypatch.setenv("http_proxy", "http://proxy.example.org:8080")
     monkeypatch.setenv("NO_PROXY", "")
-    assert recipients.withheld("http://localhost")
+    assert recipients.why_withheld("http://localhost")
 
 
 def test_a_redirection_to_another_server_is_not_followed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -147,8 +147,8 @@ def test_a_redirection_to_another_server_is_not_followed(monkeypatch: pytest.Mon
 )  # fmt: skip
 def test_an_address_that_looks_like_the_user_s_is_another_server(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mine.example.org")
-    assert recipients.withheld(uri)
-    assert recipients.withheld("HTTPS://me:pw@Mine.example.org:443/path") is None
+    assert recipients.why_withheld(uri)
+    assert recipients.why_withheld("HTTPS://me:pw@Mine.example.org:443/path") is None
     assert strip_credentials("https://evil.example.org/@mine.example.org").startswith("https://evil")
 
 

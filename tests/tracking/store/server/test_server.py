@@ -91,7 +91,7 @@ def test_a_refusal_is_told_from_an_outage(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t0ken")
     with answering(status) as (uri, headers):
-        server.named(uri)
+        server.option_uri(uri)
         folder = make_folder(tmp_path, uri)
         for action in (Mirror(folder).step, lambda: server.check_server(uri)):
             with pytest.raises(error) as caught:
