@@ -21,9 +21,8 @@ from scipy import stats
 
 from trainers.models.minigo.elo import difference
 from trainers.models.minigo.evaluator import Evaluator
-from trainers.models.minigo.frozen import digest_of, load_frozen
+from trainers.models.minigo.frozen import digest_of, load_network
 from trainers.models.minigo.matches import Searcher, wins_of
-from trainers.models.minigo.network import Sizes
 from trainers.ops.go import Rules
 from trainers.ops.go.gnugo import GnuGo
 from trainers.ops.tree_search import Settings
@@ -31,9 +30,8 @@ from trainers.ops.tree_search import Settings
 
 def match(arguments: argparse.Namespace, device: torch.device) -> tuple[int, str]:
     """Number of games that the network wins, and its digest."""
-    hparams = torch.load(arguments.model, map_location="cpu", weights_only=True)["config"]["model"]["hparams"]
-    sizes = Sizes(*(hparams[name] for name in ("board", "filters", "blocks", "dense")))
-    rules, net = Rules(sizes.board, hparams["komi"]), load_frozen(str(arguments.model), None, sizes)
+    net, komi = load_network(arguments.model)
+    rules = Rules(net.sizes.board, komi)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     settings = Settings(arguments.readouts, arguments.leaves)
     player = Searcher(rules, Evaluator(net.to(device), dtype), settings, arguments.games // 2 + 1, device, dtype)

@@ -1,10 +1,29 @@
-"""Batch normalisation over several processes."""
+"""Batch normalisation's running statistics: of the newest weights, and over several processes."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
 from torch import nn
+
+
+@torch.no_grad()
+def renew_running_statistics(net: nn.Module, batches: Iterable[torch.Tensor]) -> None:
+    """Set the running means and variances to the averages over these batches, for the present weights.
+
+    A moving average lags behind weights that change quickly, and after a few steps it still has its first values. The
+    method is Y. Wu and J. Johnson's "precise BN" (2021, arXiv:2105.07576). `net` has to be in training mode.
+    """
+    momenta = {layer: layer.momentum for layer in net.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)}
+    for layer in momenta:
+        layer.reset_running_stats()
+        layer.momentum = None  # averages all batches alike
+    for batch in batches:
+        net(batch)
+    for layer, momentum in momenta.items():
+        layer.momentum = momentum
 
 
 def average_running_statistics(net: nn.Module) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.trainers.models.minigo_parts import CPU, minigo, net
+from tests.trainers.models.minigo_parts import CPU, minigo, net, played
 from trainers.data.selfplay import SelfPlayData
 from trainers.models.minigo.evaluator import Evaluator
 from trainers.models.minigo.network import GoNet, Sizes, flops
@@ -79,3 +80,24 @@ def test_searches_are_compiled_by_an_example_also_without_an_evaluation(monkeypa
     module.arena().self_play(0)
     module.arena().gate(0)
     assert counter.frame_count == compiled
+
+
+def test_after_a_few_large_steps_a_network_plays_with_the_statistics_of_its_present_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(0)
+    module = minigo(games=20)
+    module._window.add(played(games=20).positions)
+    optimizer = torch.optim.SGD(module.net.parameters(), lr=0.5)
+    for step in range(3):
+        batch = module._window.sample(64, step)
+        optimizer.zero_grad()
+        module.training_step(batch | {"weights": torch.full((64,), 1 / 64)}, step).backward()
+        optimizer.step()
+    monkeypatch.setattr(module, "_trainer", SimpleNamespace(num_training_batches=3, current_epoch=0))
+    monkeypatch.setattr(module, "_gate", lambda: None)
+    module.on_train_batch_end(None, batch, 2)
+    planes = module._window.sample(512, 9)["planes"]
+    in_training = module.net.train()(planes)
+    for of_evaluator, of_batch in zip(Evaluator(module.net)(planes), in_training, strict=True):
+        assert (of_evaluator - of_batch).abs().mean() < 0.06

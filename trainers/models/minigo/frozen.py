@@ -21,6 +21,13 @@ UNREADABLE = (
 )  # fmt: skip
 
 
+def load_network(file: Path) -> tuple[GoNet, float]:
+    """Return the champion in a run's model.pt, of the sizes that the run had, and the run's komi."""
+    hparams = torch.load(file, map_location="cpu", weights_only=True)["config"]["model"]["hparams"]
+    sizes = Sizes(*(hparams[name] for name in ("board", "filters", "blocks", "dense")))
+    return load_frozen(str(file), None, sizes), hparams["komi"]
+
+
 def load_frozen(file: str, digest: str | int | None, sizes: Sizes) -> GoNet:
     """Return the champion in a run's model.pt. Raises ConfigError if its sizes or its digest are others."""
     try:

@@ -24,13 +24,15 @@ from trainers.models.minigo.play_options import Options, check_counts, check_rul
 from trainers.models.minigo.positions import Window
 from trainers.models.minigo.pro_moves import ProMoves, pro_games
 from trainers.models.minigo.self_play import Customs
-from trainers.ops.batchnorm import average_running_statistics
+from trainers.ops.batchnorm import average_running_statistics, renew_running_statistics
 from trainers.ops.compiling import compiled
 from trainers.ops.distributed_sum import DistributedSum
 from trainers.ops.go import Rules
 from trainers.ops.tree_search import Settings
 from trainers.workload import Batch, TrialModule, Workload
 
+RENEWAL = 201  # key of random numbers, beside the data's DRAWN
+RENEWAL_BATCHES = 8
 DTYPES = {"bf16": torch.bfloat16, "16": torch.float16}  # by prefix of Lightning's precision
 
 
@@ -158,8 +160,17 @@ class MiniGo(TrialModule):
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         if batch_idx + 1 == self.trainer.num_training_batches:
+            self._renew_statistics(len(batch["planes"]))
             average_running_statistics(self)
             self._gate()
+
+    def _renew_statistics(self, number: int) -> None:
+        """Normalise by the statistics of the trained weights: a generation may have too few steps for a moving average.
+
+        The batches have `number` positions each.
+        """
+        keys = ((self.options.seed, self.current_epoch, RENEWAL, rank(), index) for index in range(RENEWAL_BATCHES))
+        renew_running_statistics(self.net, (self._window.sample(number, *key)["planes"] for key in keys))
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         if "planes" in batch:  # the warm-up's example
