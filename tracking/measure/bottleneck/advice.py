@@ -132,6 +132,7 @@ AGAINST_SLOW_RANK = {
     "data": "the data and the loader of that rank first, since the others wait for it",
     "queued": "that rank on cores of its own: end the other processes there, or keep them off (taskset, a cpuset)",
     "quota": "a larger quota of cores for that rank's container",
+    "blocked": "what that rank waits for outside its loader: py-spy dump --pid shows it",
     "co-tenant": "a GPU of its own for that rank: end the other process, or choose another GPU",
     "power": "a higher power limit for that GPU: see nvidia-smi -q -d POWER,PERFORMANCE",
     "thermal": "better cooling of that GPU: see nvidia-smi -q -d TEMPERATURE,PERFORMANCE",

@@ -38,6 +38,10 @@ class Rank:
     def computing(self) -> float:
         return max(0.0, self.total - self.data - self.exchange - self.gc)
 
+    @property
+    def off_core(self) -> float:
+        return max(0.0, self.computing + self.gc - self.core)
+
     def plain(self) -> dict[str, Any]:
         """The shares of the rank's time, as in result.json."""
         host = min(self.gc + self.queued + self.quota, max(0.0, self.total - self.data - self.exchange))
@@ -126,12 +130,14 @@ def _cause(
 ) -> tuple[str, str]:
     """The cause that explains most of the wait, with words that state a share of the slow rank's time."""
     longer = {part: getattr(slow, part) - _others(all_ranks, slow, part) for part in ("data", *HOST_PARTS, "computing")}
-    longer["queued"] = max(longer["queued"], _off_core(slow, all_ranks) if not gpus else 0.0)
+    longer |= _off_core(slow, all_ranks, bool(gpus))
     words = {
         "data": f"its loader is late in {slow.late / max(1, slow.num_steps):.0%} of steps",
         "gc": f"Python's garbage collection takes {slow.gc / slow.total:.0%} of its time",
         "queued": f"other processes have its core for {longer['queued'] / slow.total:.0%} of its time",
         "quota": f"its container's quota halts it for {slow.quota / slow.total:.0%} of its time",
+        "blocked": f"it sleeps, or waits for a file, a lock or the network, for {longer['blocked'] / slow.total:.0%} of"
+        " its time",
     }
     likeliest = max(words, key=lambda part: longer[part])
     if longer[likeliest] >= MIN_CAUSE_SHARE * waited and longer[likeliest] > 0:
@@ -148,18 +154,26 @@ def _cause(
     )
 
 
-def _off_core(slow: Rank, all_ranks: Sequence[Rank]) -> float:
-    """Seconds that the slow rank was ready to compute but off its core, beyond the others' share; 0 if not known.
+def _off_core(slow: Rank, all_ranks: Sequence[Rank], on_gpus: bool) -> dict[str, float]:
+    """Seconds by cause that the slow rank was off its core, beyond the others: `queued` for a core, or `blocked`.
 
-    The others' share is subtracted, since a rank with more work also loses more time to other processes.
+    A rank with more work also queues longer, so the others' seconds count by its core time. Without the kernel's count
+    of the queue, all time off the core counts as queued. On a GPU, the host is off its core while it waits for the GPU.
     """
-    off_core_shares = {
-        rank.rank: max(0.0, 1.0 - rank.core / max(1e-9, rank.computing + rank.gc)) for rank in all_ranks if rank.core
+    known = all(rank.core for rank in all_ranks)
+    counted = any(rank.queued for rank in all_ranks)
+    if not known or (on_gpus and not counted):
+        return {"queued": slow.queued - _others(all_ranks, slow, "queued"), "blocked": 0.0}
+    queued = {rank.rank: rank.queued if counted else rank.off_core for rank in all_ranks}
+    queues = [queued[rank.rank] / rank.core for rank in all_ranks if rank is not slow]
+    longer = {
+        part: getattr(slow, part) - _others(all_ranks, slow, part) for part in ("computing", "gc", "core", "queued")
     }
-    if len(off_core_shares) < len(all_ranks):
-        return 0.0
-    others = [share for number, share in off_core_shares.items() if number != slow.rank]
-    return (off_core_shares[slow.rank] - sum(others) / len(others)) * (slow.computing + slow.gc)
+    blocked = longer["computing"] + longer["gc"] - max(0.0, longer["core"]) - max(0.0, longer["queued"])
+    return {
+        "queued": queued[slow.rank] - slow.core * sum(queues) / len(queues),
+        "blocked": blocked if counted and not on_gpus else 0.0,
+    }
 
 
 def _gpu_cause(slow: Rank, gpus: Mapping[int, Mapping[str, float]], co_tenants: str) -> tuple[str, str] | None:
