@@ -42,7 +42,8 @@ def train(arguments: argparse.Namespace, folder: Path) -> None:
 
 
 def sizes(arguments: argparse.Namespace) -> list[str]:
-    return ["--batch", str(arguments.batch), "--width", str(arguments.width)]
+    sharded = ["--sharded"] if arguments.sharded else []
+    return ["--batch", str(arguments.batch), "--width", str(arguments.width), *sharded]
 
 
 def of_peer(arguments: argparse.Namespace, folder: Path, case: str) -> str:
@@ -89,6 +90,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--sharded", action="store_true", help="shard the network by fully_shard; default: DDP")
     parser.add_argument("--peer", default="", help="path of the command traceml, in an environment with torch")
     parser.add_argument("--folder", type=Path, help="folder for runs and logs; default: a temporary one")
     arguments = parser.parse_args()

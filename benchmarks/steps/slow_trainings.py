@@ -7,6 +7,7 @@ was slow on purpose, and those of the whole loop.
 from __future__ import annotations
 
 import argparse
+import copy
 import gc
 import json
 import os
@@ -23,6 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, Dataset
 
 CASES = ("loader", "work", "gc", "tiny", "co-tenant", "evaluations")
@@ -82,6 +84,17 @@ class Rows(Dataset[Any]):
         return self.rows
 
 
+def data_parallel(net: nn.Module, device: torch.device) -> nn.Module:
+    return nn.parallel.DistributedDataParallel(net, device_ids=[device.index] if device.type == "cuda" else None)
+
+
+def sharded(net: nn.Sequential) -> nn.Module:
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer)
+    return fully_shard(net)
+
+
 class Training:
     """A network, its loader and its step."""
 
@@ -91,8 +104,8 @@ class Training:
         net = nn.Sequential(
             nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
         )
-        devices = [purpose.device.index] if purpose.device.type == "cuda" else None
-        self.model = nn.parallel.DistributedDataParallel(net.to(purpose.device), device_ids=devices)
+        self.alone = copy.deepcopy(net.to(purpose.device))  # for what takes part in no exchange
+        self.model = sharded(net) if options.sharded else data_parallel(net, purpose.device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
         self.num_steps = 0
         self.batch = 2 if purpose.case == "tiny" else options.batch
@@ -107,8 +120,8 @@ class Training:
         if self.purpose.case == "work" and self.purpose.slow:
             with self.purpose.noted():  # twice more, without exchange
                 for _ in range(2):
-                    out = self.model.module(rows)
-                    torch.autograd.grad(nn.functional.cross_entropy(out, labels), list(self.model.parameters()))
+                    out = self.alone(rows)
+                    torch.autograd.grad(nn.functional.cross_entropy(out, labels), list(self.alone.parameters()))
                 if self.purpose.device.type == "cuda":
                     torch.cuda.synchronize()
         if self.purpose.case == "gc" and self.purpose.slow and self.num_steps % COLLECT_EVERY == 0:
@@ -122,7 +135,7 @@ class Training:
         with self.purpose.noted(), torch.no_grad():
             for _ in range(self.options.steps // 10):
                 rows, labels = (part.to(self.purpose.device) for part in self.loader.dataset[0])
-                loss = nn.functional.cross_entropy(self.model.module(rows), labels)
+                loss = nn.functional.cross_entropy(self.alone(rows), labels)
             return float(loss)
 
 
@@ -203,6 +216,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--sharded", action="store_true")
     parser.add_argument("--runs", required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -223,7 +223,7 @@ def _no_exchange(tags: Mapping[str, str], params: Mapping[str, str]) -> list[str
     overlap = tags.get("overlap_grad_reduce")
     several = max(int(tags.get("env.gpu_count") or 0), int(params.get("nodes") or 0)) > 1
     if tags.get("strategy") == "fsdp":
-        return ["the exchange of weights and gradients overlaps both passes, and was not timed (give profile=true)"]
+        return ["too few steps to time the exchange of weights and gradients"]
     if overlap == "false":
         return ["too few steps to time the exchange of gradients"]
     return ["the exchange of gradients overlaps the backward pass, and was not timed"] if overlap or several else []

@@ -13,6 +13,7 @@ from typing import Any
 Windows = Sequence[Mapping[str, Any]]
 MIN_WAIT_SHARE = 0.05  # share of the time that the others have to wait for a rank for it to be named
 MIN_CAUSE_SHARE = 0.25  # share of that wait that a cause has to explain to be named
+MIN_BLOCKED_SHARE = 0.5  # of `blocked`, which is a remainder: the core time is not known for computing alone
 HOST_PARTS = ("gc", "queued", "quota")
 EXCHANGE = "rank_exchange_ms"
 SLOWER_CLOCK = 5.0  # percentage points below the other GPUs
@@ -139,8 +140,10 @@ def _cause(
         "blocked": f"it sleeps, or waits for a file, a lock or the network, for {longer['blocked'] / slow.total:.0%} of"
         " its time",
     }
-    likeliest = max(words, key=lambda part: longer[part])
-    if longer[likeliest] >= MIN_CAUSE_SHARE * waited and longer[likeliest] > 0:
+    least = dict.fromkeys(words, MIN_CAUSE_SHARE) | {"blocked": MIN_BLOCKED_SHARE}
+    named = [part for part in words if longer[part] > 0 and longer[part] >= least[part] * waited]
+    if named:
+        likeliest = max(named, key=lambda part: longer[part])
         return likeliest, words[likeliest]
     if cause := _gpu_cause(slow, gpus, co_tenants):
         return cause

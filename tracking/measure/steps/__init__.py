@@ -10,8 +10,10 @@ from tracking.measure.steps import first_process, rank_parts
 from tracking.measure.steps.host_watch import HostWatch
 from tracking.measure.steps.loader_marks import batches
 from tracking.measure.steps.nvtx_ranges import Ranges, nvtx_ranges
+from tracking.measure.steps.shard_marks import ShardedExchanges
 from tracking.measure.steps.step_marks import LastGradient, optimizer_steps
 
 __all__ = [
-    "HostWatch", "LastGradient", "Ranges", "batches", "first_process", "nvtx_ranges", "optimizer_steps", "rank_parts",
+    "HostWatch", "LastGradient", "Ranges", "ShardedExchanges", "batches", "first_process", "nvtx_ranges",
+    "optimizer_steps", "rank_parts",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tracking.base import quantities
-from tracking.measure.steps import HostWatch, LastGradient, Ranges, first_process, rank_parts
+from tracking.measure.steps import HostWatch, LastGradient, Ranges, ShardedExchanges, first_process, rank_parts
 from tracking.measure.training import throughput
 from tracking.measure.training.energy import EnergyMeter
 from tracking.measure.training.logged import LoggedValues
@@ -53,6 +53,7 @@ class Meter:
         self._timer = StepTimer(device)
         self._marks_steps = ranks.size > 1 or device.type == "cpu"
         self._gradient = LastGradient(self._timer.mark)
+        self._sharded = ShardedExchanges(self._timer.mark)
         self._host = HostWatch()
         self._fetched_mark: object = None  # the mark at which the next step's batch was ready, if known
         self.energy_meter = EnergyMeter(device, ranks)
@@ -111,6 +112,7 @@ class Meter:
         self._follows_evaluation = after_evaluation
         self._fetched_mark = None
         self._host.seconds()  # drop what came before, such as compiling or an evaluation
+        self._sharded.taken()
         self._chunk = Chunk(self._timer.mark())
         self.ranges.begin_epoch(self.epoch_num)
 
@@ -145,6 +147,7 @@ class Meter:
             return
         if self.ranks.size > 1:
             self._gradient.watch(optimizer)
+            self._sharded.watch(optimizer)
         self._chunk.updates.append((len(self._chunk.done_marks), *self._gradient.taken(), self._timer.mark()))
 
     def step_done(self, loss: torch.Tensor | None, step_in_epoch: int) -> None:
@@ -156,12 +159,13 @@ class Meter:
         assert chunk is not None
         if loss is not None:
             chunk.losses.append(loss)
+        chunk.exchanges += [(len(chunk.done_marks), *pair) for pair in self._sharded.taken()]
         chunk.done_marks.append(self._timer.mark())
         self.ranges.end_step()
         self.step += 1
         if self._first_step or step_in_epoch % self._window_steps == 0:
             self._first_step = False
-            self._take_logged(chunk)
+            chunk.logged = self._logged.take() if self._logged else []
             self._read(self._full_chunk, self.step - len(chunk.done_marks))
             self._full_chunk, self._chunk = chunk, Chunk(chunk.done_marks[-1])
 
@@ -171,7 +175,7 @@ class Meter:
         assert chunk is not None
         self.ranges.leave("epoch")
         if chunk.done_marks:
-            self._take_logged(chunk)
+            chunk.logged = self._logged.take() if self._logged else []
         self._read(self._full_chunk, self.step - len(chunk.done_marks))
         self._read(chunk, self.step)
         self._full_chunk = self._chunk = None
@@ -181,6 +185,7 @@ class Meter:
     def end(self) -> None:
         """End the training: release its parameters and journal where the ranks ran. A collective call."""
         self._gradient.forget()
+        self._sharded.forget()
         if self.ranks.size > 1:
             calls = list(self._logged.calls.values()) if self._logged else []
             first_process.exchange(self._journal, self.ranks, rank_parts.place(self._device), self.first_metrics, calls)
@@ -199,10 +204,6 @@ class Meter:
         """Journal what the module logged since the last window; an epoch's training values wait for its end."""
         if self._logged is not None:
             self.metrics(self._logged.rest(within_epoch))
-
-    def _take_logged(self, chunk: Chunk) -> None:
-        if self._logged is not None:
-            chunk.logged = self._logged.take()
 
     def _read(self, chunk: Chunk | None, step: int) -> None:
         """Turn a chunk into a window over all ranks. Raises NonFiniteLoss on every rank."""

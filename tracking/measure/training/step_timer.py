@@ -30,6 +30,7 @@ class Chunk:
     logged: list[Entry] = field(default_factory=list)  # values that the module logged up to the last of these steps
     # Index of the step; marks of the last gradient, the backward pass's end (None: unknown) and the optimizer's start.
     updates: list[tuple[int, object | None, object | None, object]] = field(default_factory=list)
+    exchanges: list[tuple[int, object, object]] = field(default_factory=list)  # of a sharded model: step, start, end
 
 
 class StepTimer:
@@ -82,6 +83,8 @@ class StepTimer:
                     exchanges[step] += self.seconds_between(last_gradient, backward_end)
                 gaps[step] += self.seconds_between(backward_end, update_start)
             updates[step] = 0.0 if self._cuda else self.seconds_between(update_start, chunk.done_marks[step])
+        for step, start, end in chunk.exchanges:
+            exchanges[step] += self.seconds_between(start, end)
         return [exchanges, gaps, updates]
 
     def _loss_values(self, losses: list[torch.Tensor]) -> list[float]:

@@ -42,6 +42,7 @@ def test_a_late_loader_is_named_with_its_rank_and_node() -> None:
         ({"rank_core_ms": [38.0, 38.0, 38.0, 40.0]}, {}, "queued"),  # a kernel that does not count the queue
         ({"rank_queued_ms": [20.0, 20.0, 20.0, 44.0]}, {}, "computing"),  # 2.2 times the work, and so the queue.
         ({"rank_queued_ms": [1.0] * 4, "rank_core_ms": [38.0, 38.0, 38.0, 40.0]}, {}, "blocked"),
+        ({"rank_queued_ms": [1.0] * 4, "rank_core_ms": [38.0, 38.0, 38.0, 70.0]}, {}, "computing"),  # most is work
         ({"rank_core_ms": [10.0, 10.0, 10.0, 22.0]}, {}, "computing"),  # All are short of cores, and it has more work.
         ({"rank_quota_ms": [0, 0, 0, 45.0]}, {}, "quota"),
         ({"rank_samples": [8.0, 8.0, 8.0, 16.0]}, {}, "samples"),

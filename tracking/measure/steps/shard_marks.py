@@ -1,0 +1,84 @@
+"""Marks around the exchanges of a model that PyTorch's `fully_shard` shards over all processes.
+
+Each layer gathers its weights in both passes, and reduces its gradients before any of them is ready, so the marks of
+`step_marks` see nothing. A rank waits for later ones in all of these exchanges. PyTorch has no hook around them, so its
+methods are wrapped; their names are the same from 2.6 to 2.15. On a GPU both marks are on the stream that computes,
+which then waits for the exchange's stream: what it hides behind computing does not count.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+LISTENING: weakref.WeakSet[ShardedExchanges] = weakref.WeakSet()  # a training that fails may not forget its own
+OF_GROUP = ("pre_forward", "pre_backward", "post_backward")
+OF_STATE = ("_root_post_backward_final_callback",)  # waits for the last gradients
+
+
+class ShardedExchanges:
+    """Calls `mark` before and after each exchange; `taken` returns these pairs since the previous call."""
+
+    def __init__(self, mark: Callable[[], object]) -> None:
+        self._mark = mark
+        self._pairs: list[tuple[object, object]] = []
+        self._is_within = False  # one of the methods may call another
+        self._watched: set[int] = set()  # optimizers
+
+    def watch(self, optimizer: torch.optim.Optimizer) -> None:
+        """Mark exchanges from now on if the optimizer's parameters are sharded."""
+        if id(optimizer) in self._watched:
+            return
+        self._watched.add(id(optimizer))
+        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        if any(type(parameter).__name__ == "DTensor" for parameter in parameters):  # importing the class is slow
+            _wrap_methods()
+            LISTENING.add(self)
+
+    def note(self, exchange: Callable[[], Any]) -> Any:
+        """Call `exchange` between two marks."""
+        if self._is_within:
+            return exchange()
+        self._is_within = True
+        before = self._mark()
+        try:
+            return exchange()
+        finally:
+            self._pairs.append((before, self._mark()))
+            self._is_within = False
+
+    def taken(self) -> list[tuple[object, object]]:
+        taken, self._pairs = self._pairs, []
+        return taken
+
+    def forget(self) -> None:
+        LISTENING.discard(self)
+
+
+@functools.cache
+def _wrap_methods() -> None:
+    """Let FSDP's methods tell everyone in LISTENING. They stay so, and cost a function call without listeners."""
+    from torch.distributed.fsdp._fully_shard import _fsdp_param_group, _fsdp_state
+
+    owners: tuple[tuple[Any, tuple[str, ...]], ...] = (
+        (_fsdp_param_group.FSDPParamGroup, OF_GROUP), (_fsdp_state.FSDPState, OF_STATE),
+    )  # fmt: skip
+    for owner, names in owners:
+        for name in names:
+            if hasattr(owner, name):
+                setattr(owner, name, _noted(getattr(owner, name)))
+
+
+def _noted(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        call = functools.partial(method, *args, **kwargs)
+        for listener in tuple(LISTENING):
+            call = functools.partial(listener.note, call)
+        return call()
+
+    return noted
