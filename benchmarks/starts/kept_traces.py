@@ -25,6 +25,7 @@ from tracking.record import journal, run_folder
 
 SHORT = ("max_epochs=1", "limit_train_batches=150", "tracking.offline=true", "log_every_n_steps=25")
 STEP = "throughput/step_ms_p50"
+LOSS = "train/loss"
 
 
 def sweep(options: list[str], num_seeds: int, environ: dict[str, str]) -> list[dict[str, float]]:
@@ -48,13 +49,14 @@ def figures(result: Path) -> dict[str, float]:
     parts = {part: float(metrics[key]) for part, key in PARTS.items() if metrics.get(key, 0.0) >= 0.05}
     events = {event.key: event.values for event in journal.events(result.parent / run_folder.JOURNAL)}
     compiled = {name: events.get("compiled", {}).get(name, 0) for name in ("num_cached", "num_compiled")}
-    losses = {key: value for key, value in metrics.items() if key.endswith("loss")}
+    records = journal.read(result.parent / run_folder.JOURNAL)
+    losses = [record.values[LOSS] for record, _ in records if LOSS in record.values]
     return {
         "start": float(metrics["time/init_sec"]),
         **parts,
         **compiled,
         STEP: float(metrics.get(STEP, 0.0)),
-        **losses,
+        "last loss": losses[-1],
     }
 
 
@@ -71,7 +73,7 @@ def main() -> None:
             for keep in ("0", "1"):
                 environ = {**os.environ, **empty, "TIMETRIAL_KEEP_TRACES": keep}
                 for job in sweep([f"model={asked.model}", *asked.options], asked.seeds, environ):
-                    values = ", ".join(f"{name} {value:.5g}" for name, value in job.items())
+                    values = ", ".join(f"{name} {value:.7g}" for name, value in job.items())
                     print(f"{asked.model}, {'kept' if keep == '1' else 'traced'}: {values}", flush=True)
 
 

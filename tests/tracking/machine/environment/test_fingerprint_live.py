@@ -133,8 +133,8 @@ def test_versions_that_torch_has_loaded() -> None:
 
 
 def num_neighbours(run: Launched) -> int:
-    """How many other processes on the first GPU a run has named."""
-    named = re.search(r"gpu 0: (\d+) process", run.result["neighbours"])
+    """How many other processes on its GPU a run has named. CUDA_VISIBLE_DEVICES decides which GPU that is."""
+    named = re.search(r"gpu \d+: (\d+) process", run.result["neighbours"])
     return int(named[1]) if named else 0
 
 
