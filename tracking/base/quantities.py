@@ -214,11 +214,11 @@ def quantity(key: str) -> Quantity:
     if key in CATALOGUE:
         return CATALOGUE[key]
     if is_declared(key):
-        return Quantity(key, heading=f"best {metric_name(key)}" if key.startswith(BEST) else "")
+        which = "best " if key.startswith(BEST) else "last " if key.startswith(EVAL) else ""
+        return Quantity(key, heading=which and which + metric_name(key))
     unit = next((unit for ending, unit in UNITS.items() if key.endswith(ending)), "")
-    return Quantity(
-        key, unit, heading=sensor_headings.heading(key.removeprefix(SYSTEM)) if key.startswith(SYSTEM) else ""
-    )
+    heading = sensor_headings.heading(key.removeprefix(SYSTEM)) if key.startswith(SYSTEM) else ""
+    return Quantity(key, unit, heading=heading)
 
 
 def unit(key: str) -> str:

@@ -33,9 +33,18 @@ def test_a_declared_direction_is_in_every_file_that_readers_have(tmp_path: Path)
     result = run_folder.read_result(folder)
     assert result is not None
     assert (result.metrics["eval/best_val_loss"], result.metrics["eval/best_power"]) == (1.0, 3.0)
+    assert (result.metrics["eval/val_loss"], result.metrics["eval/power"]) == (1.5, 2.0)
     assert headline(result).startswith("val_loss 1 at best")
     (run,) = FolderRuns([tmp_path]).find([folder.name])
     assert result.directions == run.directions == run_folder.read_config(folder).directions() == declared
+
+
+@pytest.mark.slow
+def test_metrics_beside_that_of_the_target_have_a_best_value_too(tmp_path: Path) -> None:
+    result = run_folder.read_result(trained(tmp_path, metrics={"power": "higher"}, target={"val_loss": "<=0.5"}))
+    assert result is not None
+    best = {key: value for key, value in result.metrics.items() if key.startswith("eval/best_")}
+    assert list(best.items()) == [("eval/best_val_loss", 1.0), ("eval/best_power", 3.0)]
 
 
 @pytest.mark.slow

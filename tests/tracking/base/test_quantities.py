@@ -201,7 +201,9 @@ def test_a_value_is_shown_with_its_unit_and_digits() -> None:
     assert quantities.text("throughput/samples_per_sec", 12345.6) == "12,346 samples/s"
     assert quantities.text("cost/to_accuracy_usd", 0.12345) == "0.1235 USD"
     assert quantities.text("eval/accuracy", 0.98765) == "0.9877"
-    assert quantity("eval/best_top 5").heading == "best top 5"
+    assert [quantity(f"{prefix}top 5").heading for prefix in ("eval/best_", "eval/", "test/")] == [
+        "best top 5", "last top 5", "",
+    ]  # fmt: skip
 
 
 def test_directions_are_read_as_they_were_written() -> None:

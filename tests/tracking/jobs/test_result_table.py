@@ -32,6 +32,13 @@ def test_the_folder_of_a_run_and_its_kernels_are_shown_from_where_the_user_is(
     assert note in list(run_table("a", folder, Result(status="finished")).columns[1].cells)
 
 
+def test_the_best_value_of_each_metric_stands_beside_its_last_one_where_they_differ() -> None:
+    best = {"eval/best_accuracy": 0.9722, "eval/best_loss": 0.09, "eval/best_recall": 0.5}
+    last = {"eval/accuracy": 0.97222, "eval/loss": 0.11, "eval/undeclared": 1.0}
+    row = dict(run_rows(Result("finished", metrics=best | last)))["best"]
+    assert row == "accuracy 0.9722, loss 0.09 (last 0.11), recall 0.5"  # Results of older versions have no last ones.
+
+
 def test_what_of_the_limit_was_not_measured_is_told_below_it() -> None:
     why = {"words": "not known (80 % of the time)", "missing": ["no ceilings were measured", "steps were not timed"]}
     rows = run_rows(Result("finished", bottleneck=why))

@@ -54,6 +54,12 @@ def test_a_job_that_missed_its_target_has_its_rate_its_epochs_and_its_best_value
     assert (mean["best accuracy"], mean["samples/s"]) == ("0.900 ± 0.050", "101.0 ± 1.0")
 
 
+def test_only_the_best_values_of_targets_have_a_column() -> None:
+    (row,) = shown(REACHED | {"eval/best_loss": 0.1})
+    assert "best accuracy" in row
+    assert "best loss" not in row
+
+
 def test_a_mean_has_as_many_digits_as_its_error_whatever_the_unit() -> None:
     times = [REACHED | {"time/to_accuracy_sec": sec} for sec in (0.06, 0.0684)]
     first, _, mean = shown(*times)

@@ -47,11 +47,13 @@ def shown(evidence: Evidence, workload: str) -> dict[str, tuple[str, float]]:
     """The headings that a workload has figures under: their metrics, and the factors to their units."""
     ended = [run for setting in evidence.settings(workload) for run in evidence.ended(workload, setting).values()]
     named = sorted({BEST + name for run in ended for name in run.with_best})
-    best = {quantity(key).heading: (key, 1.0) for key in named if evidence.better(workload, key)}
+    known = [key for key in named if evidence.better(workload, key)]
+    both = [prefix + quantities.metric_name(key) for key in known for prefix in (BEST, quantities.EVAL)]
+    evaluated = {quantity(key).heading: (key, 1.0) for key in both}
     busy = {heading: (key, 1.0) for heading, key in BUSY.items()}
     present = {
         heading: (key, scale)
-        for heading, (key, scale) in (QUANTITIES | best | busy).items()
+        for heading, (key, scale) in (QUANTITIES | evaluated | busy).items()
         if any(evidence.values(workload, setting, key) for setting in evidence.settings(workload))
     }
     if not any(run.missed for run in ended):

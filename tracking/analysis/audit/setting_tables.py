@@ -28,7 +28,7 @@ from tracking.base import quantities
 
 def settings(content: Content, workload: str) -> Rows:
     evidence, rows = content.evidence, {}
-    others = {*BUSY, *LIMITS, *OVER_FP32}
+    others = {*BUSY, *LIMITS, *OVER_FP32, *_of_evaluations(content, workload)}
     headings = [heading for heading in content.headings(workload) if heading not in others]
     shares = any(evidence.ends(workload, setting) for setting in evidence.settings(workload))
     for setting in evidence.settings(workload):
@@ -45,6 +45,22 @@ def settings(content: Content, workload: str) -> Rows:
 
 def _key(setting: Labels) -> str:
     return " ".join(setting.values())
+
+
+def _of_evaluations(content: Content, workload: str) -> list[str]:
+    """The headings of metrics of evaluations."""
+    figures = [figure for figure in content.report["figures"] if figure["workload"] == workload]
+    return list(dict.fromkeys(each["figure"] for each in figures if each["key"].startswith(quantities.EVAL)))
+
+
+def metrics(content: Content, workload: str) -> Rows:
+    """The best and the last value of each metric."""
+    headings = _of_evaluations(content, workload)
+    settings = content.evidence.settings(workload) if headings else []
+    return {
+        _key(setting): {**setting, **{heading: content.cell(workload, setting, heading) for heading in headings}}
+        for setting in settings
+    }
 
 
 def limits(content: Content, workload: str) -> Rows:

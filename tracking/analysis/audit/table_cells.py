@@ -197,6 +197,7 @@ MADE: dict[str, Callable[[Content, str, Claimed | None], Rows]] = {
     "settings": lambda content, workload, _: setting_tables.settings(content, workload),
     "ranking": lambda content, workload, shown: ranking_table.ranked(content, workload, shown.rows if shown else {}),
     "possible": lambda content, workload, _: ranking_table.possible(content, workload),
+    "metrics": lambda content, workload, _: setting_tables.metrics(content, workload),
     "limits": lambda content, workload, _: setting_tables.limits(content, workload),
     "utilization": lambda content, workload, _: setting_tables.utilization(content, workload),
     "speed-ups": lambda content, _, __: setting_tables.speed_ups(content),

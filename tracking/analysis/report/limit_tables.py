@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracking.analysis.compare import Task, estimate
-from tracking.analysis.report.setting_tables import ReportedFigure, ids_of
+from tracking.analysis.report.setting_tables import ReportedFigure, mean_cell
 from tracking.analysis.results import Table
 from tracking.base import quantities
 from tracking.measure.bottleneck import NAMES, limit
@@ -31,12 +31,7 @@ def limits_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedF
             continue
         row = [*setting.labels.values(), NAMES[limit(shares)]]
         for name in columns:
-            facts = quantities.quantity(quantities.bottleneck(name))
-            mean = estimate(setting.measured(facts.key), facts.scale)
-            row.append(mean.text(setting.usual_n(facts.key)) if mean else "")
-            if mean:
-                ids = ids_of(setting, facts.key)
-                figures.append(ReportedFigure(task.title, setting.labels, facts.heading, facts.key, mean, ids))
+            row.append(mean_cell(figures, task, setting, quantities.quantity(quantities.bottleneck(name))))
         rows.append(row)
     headings = dict.fromkeys(
         [*axes, "limited by", *(quantities.quantity(quantities.bottleneck(name)).heading for name in columns)], ""

@@ -24,6 +24,7 @@ from tracking.analysis.report import plain, setting_tables, stack_tables
 from tracking.analysis.report.caveats import caveats, unpaired
 from tracking.analysis.report.comparison_table import comparison_table
 from tracking.analysis.report.limit_tables import limits_table
+from tracking.analysis.report.metrics_table import metrics_table
 from tracking.analysis.report.pictures import Plot, Plotter, roofline_chart
 from tracking.analysis.report.possible_table import possible_table
 from tracking.analysis.report.questions import over_table, tables_over_all, within_table
@@ -203,12 +204,12 @@ def _add_workload(report: Report, task: Task, store: Runs) -> None:
     table, figures = setting_tables.settings_table(task, report.axes)
     report.tables.append(table)
     report.figures += figures
-    possible = possible_table(task, report.axes, store)
-    report.tables += [possible] if possible else []
-    for made in (limits_table(task, report.axes), utilization_table(task, report.axes)):
+    for made in (table(task, report.axes) for table in (metrics_table, limits_table, utilization_table)):
         if made:
             report.tables.append(made[0])
             report.figures += made[1]
+    possible = possible_table(task, report.axes, store)
+    report.tables += [possible] if possible else []
     pairs = compare(task, report.metric)
     report.comparisons += [(task.title, pair) for pair in pairs]
     report.warnings += unpaired(task, pairs, report.metric)

@@ -60,11 +60,7 @@ def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Reporte
         cells += [_fact(setting, key) for key in facts]
         cells += [shown_share(setting) for _ in shares]
         for quantity in shown:
-            mean = estimate(setting.measured(quantity.key), quantity.scale)
-            cells.append(mean.text(setting.usual_n(quantity.key)) if mean else "")
-            if mean:
-                ids = ids_of(setting, quantity.key)
-                figures.append(ReportedFigure(task.title, setting.labels, quantity.heading, quantity.key, mean, ids))
+            cells.append(mean_cell(figures, task, setting, quantity))
         for key in ratios:
             cells += _ratio_cells(figures, task, setting, key)
         rows.append(cells)
@@ -87,13 +83,8 @@ def out_of_memory(setting: Setting) -> str:
 
 
 def quantities_of(task: Task) -> list[Quantity]:
-    """The quantities that runs of the workload have; the best value of each metric comes before the rates.
-
-    Older runs may have a best value of a metric without a direction: it has no column.
-    """
+    """The quantities that runs of the workload have."""
     runs = [run for setting in task.settings for run in setting.trained]
-    named = {key for run in runs for key in run.metrics if key.startswith(quantities.BEST)}
-    names = sorted(key for key in named if any(setting.better(key) for setting in task.settings))
     measured = [key for key in quantities.OF_A_SETTING if any(setting.values(key) for setting in task.settings)]
     same = all(
         run.metrics.get(quantities.EVALUATIONS_TO_ACCURACY) == run.metrics.get(quantities.EPOCHS_TO_ACCURACY)
@@ -101,9 +92,17 @@ def quantities_of(task: Task) -> list[Quantity]:
     )
     left_out = {quantities.EVALUATIONS_TO_ACCURACY} if same else set()
     left_out |= set() if any(setting.missed for setting in task.settings) else {quantities.EPOCHS_TRAINED}
-    shown = [key for key in measured if key not in left_out]
-    place = next((place for place, key in enumerate(shown) if key.startswith(quantities.THROUGHPUT)), len(shown))
-    return [*map(quantities.quantity, [*shown[:place], *names, *shown[place:]])]
+    return [quantities.quantity(key) for key in measured if key not in left_out]
+
+
+def mean_cell(figures: list[ReportedFigure], task: Task, setting: Setting, quantity: Quantity) -> str:
+    """The mean of a setting as a table shows it, which is added to `figures`; "" where no run has it."""
+    mean = estimate(setting.measured(quantity.key), quantity.scale)
+    if mean is None:
+        return ""
+    ids = ids_of(setting, quantity.key)
+    figures.append(ReportedFigure(task.title, setting.labels, quantity.heading, quantity.key, mean, ids))
+    return mean.text(setting.usual_n(quantity.key))
 
 
 def shown_share(setting: Setting) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracking.analysis.compare import Setting, Task, estimate, estimates
-from tracking.analysis.report.setting_tables import ReportedFigure, ids_of
+from tracking.analysis.report.setting_tables import ReportedFigure, ids_of, mean_cell
 from tracking.analysis.results import Table
 from tracking.base import quantities
 
@@ -34,11 +34,7 @@ def utilization_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Repo
             row.append(mean.text(setting.usual_n(key)) if mean else "")
             means += [mean] if mean else []
             row += [_ratio(figures, task, setting, bases[setting.name], key, heading)] if ratios else []
-        for key, heading in shown.items():
-            mean = _measured(setting, key)
-            row.append(mean.text(setting.usual_n(key)) if mean else "")
-            if mean:
-                figures.append(ReportedFigure(task.title, setting.labels, heading, key, mean, ids_of(setting, key)))
+        row += [mean_cell(figures, task, setting, quantities.quantity(key)) for key in shown]
         rows.append(row)
     headings = [*axes]
     for words, over in speeds.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -165,12 +166,18 @@ def resumed_rows(result: Result) -> list[tuple[str, str]]:
 
 
 def best(result: Result) -> str:
-    """The best value of each metric that has one (see tracking.record.evaluations)."""
+    """The best value of each metric that has one (see tracking.record.evaluations), with the last if it differs."""
     values = {key: value for key, value in result.metrics.items() if key.startswith(evaluations.BEST)}
-    named = ", ".join(f"{key.removeprefix(evaluations.BEST)} {value:.4g}" for key, value in values.items())
+    named = ", ".join(best_and_last(result.metrics, quantities.metric_name(key)) for key in values)
     if named or not result.evaluations:
         return named or "no evaluation"
     return "not known: declare which way a metric is better"
+
+
+def best_and_last(metrics: Mapping[str, float], name: str) -> str:
+    """`loss 0.09 (last 0.11)`; without the last value if it is the best one."""
+    value, last = (f"{metrics.get(key + name, math.nan):.4g}" for key in (quantities.BEST, quantities.EVAL))
+    return f"{name} {value}" + (f" (last {last})" if last not in (value, "nan") else "")
 
 
 def shown(metrics: Mapping[str, float], key: str) -> str:

@@ -33,7 +33,7 @@ COST = quantities.COST_SWEEP_USD  # of all jobs together
 # The summary's columns by MLflow key.
 COLUMNS = (
     quantities.TIME_TO_ACCURACY_SEC, quantities.TIME_TO_ACCURACY_TRAIN_SEC, EPOCHS, WHERE_MISSED, EVALUATIONS,
-    quantities.BEST,  # one column for each metric with a best value
+    quantities.BEST,  # a column for each target's metric; without a target, for each metric with a best value
     quantities.THROUGHPUT_SAMPLES_PER_SEC, WHERE_MEASURED, quantities.WORLD_SIZE,
 )  # fmt: skip
 
@@ -117,6 +117,7 @@ def columns(jobs: Sequence[Job]) -> list[Quantity]:
     chosen: list[str] = []
     measured = [job.result.metrics for job in jobs if job.result is not None]
     keys = list(dict.fromkeys(key for metrics in measured for key in metrics))
+    targets = {name for job in jobs if job.result is not None for name in job.result.targets}
     missed = any(metrics.get(quantities.TARGET_REACHED) == 0.0 for metrics in measured)
     left_out = set() if missed else {WHERE_MISSED}
     left_out |= set() if WHERE_MEASURED in keys else {WHERE_MEASURED}
@@ -124,7 +125,8 @@ def columns(jobs: Sequence[Job]) -> list[Quantity]:
         left_out.add(EVALUATIONS)
     for key in COLUMNS:
         if key == quantities.BEST:
-            chosen += [metric for metric in keys if metric.startswith(key)]
+            bests = [metric for metric in keys if metric.startswith(key)]
+            chosen += [metric for metric in bests if not targets or quantities.metric_name(metric) in targets]
         elif key not in left_out:
             chosen.append(key)
     return [*map(quantities.quantity, chosen)]

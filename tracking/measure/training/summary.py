@@ -48,13 +48,15 @@ def cost(config: RunConfig, events: Sequence[Record], times: dict[str, float]) -
 
 
 def best(config: RunConfig, eval_events: Sequence[Record]) -> dict[str, float]:
-    """The best value of every target metric, or without a target of the model's metrics.
-
-    Metrics without a known direction have no best value.
-    """
+    """The best value of every metric with a known direction, the target's first."""
     rows = [event.values["metrics"] for event in eval_events]
-    names = list(config.targets() or config.model.metrics or (rows[0] if rows else ()))
-    return evaluations.best(rows, names, config.directions())
+    return evaluations.best(rows, [*dict.fromkeys([*config.targets(), *config.directions()])], config.directions())
+
+
+def last(eval_events: Sequence[Record]) -> dict[str, float]:
+    """The metrics of the last evaluation, by key."""
+    rows = [event.values["metrics"] for event in eval_events[-1:]]
+    return {quantities.EVAL + name: value for row in rows for name, value in row.items()}
 
 
 def start_facts(
@@ -102,7 +104,7 @@ def write(
     log.metrics({key: value for key, value in metrics.items() if key not in curves})
     result = run_folder.Result(
         status="finished",
-        metrics=metrics,
+        metrics=evaluations.finite(last(eval_events)) | metrics,  # The journal has these as curves.
         targets=config.targets(),
         directions=config.directions(),
         windows=throughput.rate_quartiles(windows),

@@ -92,8 +92,8 @@ def test_the_files_of_a_report_agree_with_the_run_folders(root: Path, folder: Pa
     assert checked.differences == []
     assert (checked.num_runs, len(read(folder)["left_out"])) == (7, 1)
     assert {table["kind"] for table in read(folder)["tables"]} == {
-        "ranking", "settings", "possible", "limits", "utilization", "pairs", "speed-ups", "excluded", "beside",
-        "published", "within", "over",
+        "ranking", "settings", "metrics", "possible", "limits", "utilization",
+        "pairs", "speed-ups", "excluded", "beside", "published", "within", "over",
     }  # fmt: skip
 
 
