@@ -34,8 +34,8 @@ ANSWER = {
     "limit": "{setting} {are} limited by {cause} ({percent} % of the time); try first: {next}.",
 }
 TEMPLATES = ANSWER | {
-    "goodput": "{percent} % of the time from submission to the end was training (goodput of {setting}, the mean of "
-    "its counted runs).",
+    # Not called goodput: a sweep's goodput, on its last lines, covers all its jobs.
+    "goodput": "{percent} % of the time from submission to the end was training (mean of the runs of {setting}).",
     "told apart": "{better} is better by a factor of {factor:.3g}{paired}",
     "told apart without a factor": "{better} is better{paired}",
     "told apart by pairs": "{better} is better: its run is the sooner one in {won:.0%} of pairs",
