@@ -14,12 +14,14 @@ Each seed is a run. Printed are means over runs, with standard errors, of median
 before it, the step after one ("behind"), their difference, the training's wait (`checkpoint_start` to
 `checkpoint_stop`, "held up"), and the time until the file is complete. The first two windows are left out. A second
 table has the parts of the wait (`checkpoint_stop`) and of the writing (`checkpoint_saved`), from the journal; "device
-copy" is the time between the two ends of the copies on the GPU, idle time included.
+copy" is the time between the two ends of the copies on the GPU, idle time included. Before the tables stands a line of
+JSON for each checkpoint, since medians of the parts need not add up to the median of the wait.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import subprocess
 import sys
@@ -71,6 +73,10 @@ def measured(options: Sequence[str]) -> tuple[tuple[float, ...], dict[str, float
     held_up = statistics.median(1e3 * (end - start) for start, end in clock.intervals(events, "checkpoint"))
     row = usual, after, after - usual, held_up, statistics.median(event.values["sec"] for event in saved)
     within = [event for event in events if event.key == "checkpoint_stop" and "step" in event.values]
+    starts = {event.values.get("step"): event.clock_sec for event in events if event.key == "checkpoint_start"}
+    for event in within:
+        held_up_ms = 1e3 * (event.clock_sec - starts[event.values["step"]])
+        print(json.dumps({**event.values, "held_up_ms": held_up_ms, "behind_ms": times.get(event.values["step"] + 1)}))
     return row, medians(within) | medians(saved)
 
 

@@ -8,10 +8,11 @@ collective calls must not mix with the training's.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from tracking.record import checkpoints
 from trainers.loop.saving.copies import DeviceCopies, copied, on_host
 from trainers.loop.saving.whole_files import WholeFiles
 from trainers.workload import Shard
+
+SWITCH_SEC = 1e-4  # how long a thread may keep Python's interpreter while another one waits for it
 
 
 class Stopwatch:
@@ -99,7 +102,7 @@ class Writer:
             self._write(job)
             self._ranks.wait()
             return False
-        self._thread = threading.Thread(target=self._write, args=(job,), name="checkpoint", daemon=True)
+        self._thread = threading.Thread(target=self._write_beside, args=(job,), name="checkpoint", daemon=True)
         self._thread.start()
         return True
 
@@ -148,6 +151,10 @@ class Writer:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+
+    def _write_beside(self, job: Job) -> None:
+        with quick_switches():
+            self._write(job)
 
     def _write(self, job: Job) -> None:
         began, watch = time.perf_counter(), Stopwatch()
@@ -207,6 +214,21 @@ class Writer:
         states: list[Any] | None = [None] * self._shard.world_size if self._shard.rank == 0 else None
         dist.gather_object(rank_state, states, dst=0, group=self._ranks.group)
         return states or []
+
+
+@contextmanager
+def quick_switches() -> Iterator[None]:
+    """Have Python switch between threads often.
+
+    The training's thread gives the interpreter away at each kernel that it launches, and would wait 5 ms to get it back
+    from a thread that pickles: some launches later the GPU has no work.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, SWITCH_SEC))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def in_words(error: Exception) -> str:

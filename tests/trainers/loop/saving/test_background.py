@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, OrderedDict, defaultdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -145,3 +146,15 @@ def test_steps_on_the_gpu_end_before_the_training_is_held_up(
     callback._save(trainer, mock.Mock(), 2)
     first = ["synchronize"] if waits else []
     assert recorder.order == [*first, "checkpoint_start", "wait", "write", "checkpoint_stop"]
+
+
+def test_python_switches_often_between_threads_while_one_writes(tmp_path: Path) -> None:
+    usual, intervals = sys.getswitchinterval(), []
+    writer = Writer(ALONE, "place")
+    for in_background in (True, False):
+        content = {"state_dict": {"weights": torch.ones(3)}, "callbacks": {}}
+        late = {"interval": lambda: intervals.append(sys.getswitchinterval())}
+        writer.write(Job(tmp_path / "checkpoints" / "x.ckpt", 1, content, {"random": {}}, late), in_background)
+        writer.wait()
+    assert intervals == [pytest.approx(background.SWITCH_SEC), usual]
+    assert sys.getswitchinterval() == usual
