@@ -27,7 +27,7 @@ def part(document: Mapping[str, Any], rank: int) -> dict[str, Any]:
     if any(event.get("cat") in DEVICE for event in events):
         events = [event for event in events if event.get("cat") not in HOST_CATEGORIES]
     process_numbers: dict[str, int] = {}
-    rank_events = [dict(_of_rank(event, rank, process_numbers)) for event in events]
+    rank_events = [dict(_with_rank(event, rank, process_numbers)) for event in events]
     return {"base_ns": int(document.get("baseTimeNanoseconds", 0)), "events": rank_events}
 
 
@@ -36,12 +36,12 @@ def write(folder: Path, parts: Sequence[Path], max_bytes: float) -> int:
 
     Times are relative to the first rank, which is always included. Raises OSError.
     """
-    chosen = [source for source in parts if source.exists()]
-    while sum(source.stat().st_size for source in chosen) > max_bytes and len(chosen) > 1:
-        chosen.pop()
+    sources = [source for source in parts if source.exists()]
+    while sum(source.stat().st_size for source in sources) > max_bytes and len(sources) > 1:
+        sources.pop()
     with documents.replacing(folder / NAME) as file, gzip.GzipFile("", "wb", 6, file, 0) as packed:
         base_ns, separator = None, b""
-        for source in chosen:
+        for source in sources:
             merged = json.loads(source.read_bytes())
             if base_ns is None:
                 base_ns = merged["base_ns"]
@@ -53,11 +53,11 @@ def write(folder: Path, parts: Sequence[Path], max_bytes: float) -> int:
             rows = (json.dumps(event | {"ts": event["ts"] + shift}) for event in merged["events"])
             packed.write(",\n".join(rows).encode())
             separator = b",\n"
-        packed.write(b"]}" if chosen else b'{"traceEvents": []}')
-    return len(chosen)
+        packed.write(b"]}" if sources else b'{"traceEvents": []}')
+    return len(sources)
 
 
-def _of_rank(event: Mapping[str, Any], rank: int, process_numbers: dict[str, int]) -> Iterator[tuple[str, Any]]:
+def _with_rank(event: Mapping[str, Any], rank: int, process_numbers: dict[str, int]) -> Iterator[tuple[str, Any]]:
     """The event's items, with a process number and name that are unique to this rank."""
     pid = str(event.get("pid"))
     number = process_numbers.setdefault(pid, len(process_numbers))

@@ -2,8 +2,8 @@
 
 All hold Chrome's trace events. Kineto marks kernels by a category. XLA puts them on the threads "Stream #N" of the
 processes "/device:GPU:N", beside derived threads such as "XLA Ops" that repeat the same time. A host launches kernels
-long before they run, so all kernels of a trace count, from the first one's start to the last one's end. Only those of
-an earlier step are left out, which still run as the trace begins: Kineto's traces hold no launch of them.
+long before they run, so all kernels of a trace count, from the first one's start to the last one's end. Kernels of an
+earlier step may still run as the trace begins. They are left out: Kineto's traces hold no launch of them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def summary_of(document: Mapping[str, Any]) -> tuple[Summary, list[str]]:
 
 def _summary_of(events: Sequence[Mapping[str, Any]]) -> tuple[Summary, list[str]]:
     complete = [event for event in events if event.get("ph") == "X" and "dur" in event]
-    devices = _devices(events, _launched(complete))
+    devices = _devices(events, _launched_within(complete))
     if not devices:
         if any(str(event.get("name")).startswith(STEP) for event in complete):
             return summarize(parse({"traceEvents": complete})), [
@@ -90,11 +90,11 @@ def _summary_of(events: Sequence[Mapping[str, Any]]) -> tuple[Summary, list[str]
     return replace(summarize(trace), gaps=[]), notes  # XLA's traces do not show the host's activity
 
 
-def _launched(complete: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The events without those kernels that the host launched before the trace began; all, if no launch is known."""
+def _launched_within(complete: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The events without kernels that the host launched before the trace began; all events if no launch is known."""
     launches = {_correlation(event) for event in complete if event.get("cat") in LAUNCHES} - {None}
-    known = launches.intersection(_correlation(event) for event in complete if event.get("cat") in DEVICE)
-    if not known:
+    kernel_launches = launches.intersection(_correlation(event) for event in complete if event.get("cat") in DEVICE)
+    if not kernel_launches:
         return list(complete)
     return [
         event

@@ -1,7 +1,7 @@
 """Says which values of a run on several processes are those of the first process alone.
 
-A module may count on each process and never add up, or log without `sync_dist`. Its value is then no value of the whole
-training, which nothing else would show.
+A module may count on each process and never add up, or log without `sync_dist`. Its value then describes one process,
+not the training, and nothing else would show that.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ class Ranks(Protocol):
 
 
 def exchange(
-    journal: Journal | None, ranks: Ranks, place: Mapping[str, Any], evaluated: Mapping[str, float],
+    journal: Journal | None, ranks: Ranks, place: Mapping[str, Any], first_metrics: Mapping[str, float],
     calls: Sequence[Call],
 ) -> None:  # fmt: skip
     """Journal where the ranks ran, and the keys of values of the first one alone. A collective call.
 
-    `evaluated` are the first evaluation's metrics on this rank, `calls` the options of its logged values.
+    `first_metrics` are the first evaluation's metrics on this rank, `calls` the options of its logged values.
     """
-    answers = [json.loads(words) for words in ranks.gather_texts(json.dumps([place, evaluated], default=float))]
+    texts = ranks.gather_texts(json.dumps([place, first_metrics], default=float))
+    places_and_metrics = [json.loads(text) for text in texts]
     if journal is None:
         return
-    journal.event(rank_parts.PLACES, ranks=[rank_place for rank_place, _ in answers])
-    names = [quantities.EVAL + name for name in differing([metrics for _, metrics in answers])]
+    journal.event(rank_parts.PLACES, ranks=[rank_place for rank_place, _ in places_and_metrics])
+    names = [quantities.EVAL + name for name in differing_metrics([metrics for _, metrics in places_and_metrics])]
     names += [key for call in calls if not call.synced for key in (call.step_key, call.epoch_key) if key is not None]
     if names:
         keys = ", ".join(dict.fromkeys(names))
@@ -57,7 +58,7 @@ def exchange(
         logging.getLogger(__name__).warning("values of the first process alone, not of all %d: %s", ranks.size, keys)
 
 
-def differing(metrics_by_rank: Sequence[Mapping[str, float]]) -> list[str]:
+def differing_metrics(metrics_by_rank: Sequence[Mapping[str, float]]) -> list[str]:
     """The metrics whose values differ between the first rank and another one."""
     first, *others = metrics_by_rank
     return [

@@ -24,19 +24,19 @@ class Collections:
     """A callback of the garbage collector that adds up the seconds of its collections."""
 
     seconds: float = 0.0
-    since: float = 0.0
+    start_sec: float = 0.0
 
     def __call__(self, phase: str, info: dict[str, Any]) -> None:
         if phase == "start":
-            self.since = time.perf_counter()
-        elif self.since:
-            self.seconds += time.perf_counter() - self.since
+            self.start_sec = time.perf_counter()
+        elif self.start_sec:
+            self.seconds += time.perf_counter() - self.start_sec
 
 
 class HostWatch:
     """`seconds` gives the seconds since the previous call, in the order of NAMES.
 
-    These are: in garbage collections, runnable without a core, halted by the container's quota, and computing on the
+    These are: in garbage collections, runnable without a core, stopped by the container's quota, and computing on the
     calling thread. A counter that this machine does not have stays 0.
     """
 
@@ -45,18 +45,18 @@ class HostWatch:
         self._files = [_open(thread), _open(cgroup / _control_group() / "cpu.stat") or _open(cgroup / "cpu.stat")]
         gc.callbacks.append(self._collections)
         weakref.finalize(self, _release, self._collections, self._files)  # a training may end by any error
-        self._before = self._counters()
+        self._last_counters = self._counters()
 
     def seconds(self) -> list[float]:
         now = self._counters()
-        earlier, self._before = self._before, now
+        earlier, self._last_counters = self._last_counters, now
         return [max(0.0, after - before) for after, before in zip(now, earlier, strict=True)]
 
     def _counters(self) -> tuple[float, ...]:
         thread, quota = (_read(file).split() for file in self._files)
-        halted = quota[quota.index("throttled_usec") + 1] if "throttled_usec" in quota else "0"
-        queued = thread[1] if len(thread) == 3 and thread[0] != "0" else "0"  # 0: not counted
-        return self._collections.seconds, int(queued) / 1e9, int(halted) / 1e6, time.thread_time()
+        throttled_usec = quota[quota.index("throttled_usec") + 1] if "throttled_usec" in quota else "0"
+        queued_ns = thread[1] if len(thread) == 3 and thread[0] != "0" else "0"  # 0: not counted
+        return self._collections.seconds, int(queued_ns) / 1e9, int(throttled_usec) / 1e6, time.thread_time()
 
 
 def _release(collections: Collections, files: list[int | None]) -> None:

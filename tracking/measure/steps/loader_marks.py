@@ -10,17 +10,17 @@ from torch.utils.data import dataloader
 
 
 @contextmanager
-def batches(fetched: Callable[[], None]) -> Iterator[None]:
-    """Call `fetched` after each batch of any DataLoader of this process."""
+def batches(on_batch: Callable[[], None]) -> Iterator[None]:
+    """Call `on_batch` after each batch of any DataLoader of this process."""
     iterator = dataloader._BaseDataLoaderIter
     original = iterator.__next__
 
-    def next_and_note(self: Any) -> Any:
+    def next_and_report(self: Any) -> Any:
         batch = original(self)
-        fetched()
+        on_batch()
         return batch
 
-    iterator.__next__ = next_and_note  # type: ignore[method-assign]
+    iterator.__next__ = next_and_report  # type: ignore[method-assign]
     try:
         yield
     finally:

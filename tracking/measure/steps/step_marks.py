@@ -20,8 +20,8 @@ ENGINE: Any = torch.autograd.Variable._execution_engine
 class LastGradient:
     """Calls `mark` when the last parameter has its gradient, and when that backward pass has ended.
 
-    `taken` returns both marks once, and None for a missing one. The first backward pass shows which parameter is last.
-    The hooks of the others are then removed, since each costs time.
+    `take_marks` returns both marks once, and None for a missing one. The first backward pass shows which parameter is
+    last. The hooks of the others are then removed, since each costs time.
     """
 
     def __init__(self, mark: Callable[[], object]) -> None:
@@ -30,7 +30,7 @@ class LastGradient:
         self._watched: set[int] = set()  # optimizers
         self._candidates: set[int] = set()  # parameters that may be the last
         self._last: torch.Tensor | None = None
-        self._marked: tuple[object, object] = (None, None)
+        self._marks: tuple[object, object] = (None, None)
 
     def watch(self, optimizer: torch.optim.Optimizer) -> None:
         """Find the last parameter of an optimizer on its first step, and watch it from then on."""
@@ -41,7 +41,7 @@ class LastGradient:
         if id(optimizer) in self._watched:
             return
         self._watched.add(id(optimizer))
-        for parameter in (each for group in optimizer.param_groups for each in group["params"]):
+        for parameter in (weight for group in optimizer.param_groups for weight in group["params"]):
             if parameter.requires_grad and parameter.is_leaf and id(parameter) not in self._hooks:
                 self._hooks[id(parameter)] = parameter.register_post_accumulate_grad_hook(self._gradient_ready)
                 self._candidates.add(id(parameter))
@@ -50,18 +50,18 @@ class LastGradient:
         if self._candidates:
             self._last = parameter
         elif not (parameter.is_cuda and torch.cuda.is_current_stream_capturing()):
-            self._marked = self._mark(), None
+            self._marks = self._mark(), None
             # DDP queues its waiting callback right after this one, so a callback queued by this one runs after DDP's.
             ENGINE.queue_callback(lambda: ENGINE.queue_callback(self._backward_ended))
 
     def _backward_ended(self) -> None:
-        self._marked = self._marked[0], self._mark()
+        self._marks = self._marks[0], self._mark()
 
-    def taken(self) -> tuple[object, object]:
-        marked, self._marked = self._marked, (None, None)
-        return marked
+    def take_marks(self) -> tuple[object, object]:
+        marks, self._marks = self._marks, (None, None)
+        return marks
 
-    def forget(self) -> None:
+    def remove_hooks(self) -> None:
         """Remove all hooks."""
         for hook in self._hooks.values():
             hook.remove()
@@ -69,12 +69,12 @@ class LastGradient:
 
 
 @contextmanager
-def optimizer_steps(begins: Callable[[torch.optim.Optimizer], None]) -> Iterator[None]:
-    """Call `begins` before each step of any optimizer, except for steps that compute gradients in a closure."""
+def optimizer_steps(on_step: Callable[[torch.optim.Optimizer], None]) -> Iterator[None]:
+    """Call `on_step` before each step of any optimizer, except for steps that compute gradients in a closure."""
 
     def pre_hook(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if kwargs.get("closure") is None and not any(callable(argument) for argument in args[1:]):
-            begins(optimizer)
+            on_step(optimizer)
 
     hook = register_optimizer_step_pre_hook(pre_hook)
     try:

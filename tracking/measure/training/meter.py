@@ -148,7 +148,7 @@ class Meter:
         if self.ranks.size > 1:
             self._gradient.watch(optimizer)
             self._sharded.watch(optimizer)
-        self._chunk.updates.append((len(self._chunk.done_marks), *self._gradient.taken(), self._timer.mark()))
+        self._chunk.updates.append((len(self._chunk.done_marks), *self._gradient.take_marks(), self._timer.mark()))
 
     def step_done(self, loss: torch.Tensor | None, step_in_epoch: int) -> None:
         """Note that a step is launched, counted from 1 in its epoch. If its window is full, read the previous window.
@@ -184,7 +184,7 @@ class Meter:
 
     def end(self) -> None:
         """End the training: release its parameters and journal where the ranks ran. A collective call."""
-        self._gradient.forget()
+        self._gradient.remove_hooks()
         self._sharded.forget()
         if self.ranks.size > 1:
             calls = list(self._logged.calls.values()) if self._logged else []

@@ -21,12 +21,12 @@ def test_the_last_gradient_alone_keeps_its_hook() -> None:
         net(torch.ones(1, 2)).sum().backward()
         last.watch(optimizer)
         # It is found in the second step, and marked from then on, as is the end of the backward pass.
-        assert last.taken() == ((None, None) if step < 2 else (1, 2))
+        assert last.take_marks() == ((None, None) if step < 2 else (1, 2))
         optimizer.step()
     hooked = [name for name, each in net.named_parameters() if each._post_accumulate_grad_hooks]
     assert len(hooked) == 1
     assert hooked[0].startswith("0.")  # the first layer's, whose gradient comes last
-    last.forget()
+    last.remove_hooks()
     assert not any(each._post_accumulate_grad_hooks for each in net.parameters())
 
 
