@@ -6,7 +6,7 @@ functions that upload import mlflow, since that takes seconds.
 
 from __future__ import annotations
 
-from tracking.store.mirror.description import end_tags, recorded
+from tracking.store.mirror.description import end_tags, journal_values
 from tracking.store.mirror.log_batches import MAX_TAG_CHARS, RUN_START_TAG, log_batches, shortened
 from tracking.store.mirror.mirror import Mirror
 from tracking.store.mirror.mlflow_run import UID_TAG
@@ -19,7 +19,7 @@ __all__ = [
     "UID_TAG",
     "Mirror",
     "end_tags",
+    "journal_values",
     "log_batches",
-    "recorded",
     "shortened",
 ]

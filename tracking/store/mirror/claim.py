@@ -24,22 +24,22 @@ FIRST_PAUSE_SEC = 0.5  # the longest pause after the first try; it doubles with 
 
 
 def is_ours(client: PatientClient, run_id: str, experiment_id: str | None, uid: str) -> bool:
-    """Whether a run has the uid and is the one to continue; a deleted run is, unless another run has the uid."""
+    """Whether a run has the uid and can be continued. A deleted run can, unless another run has the uid."""
     with client.request() as mlflow:
         run = mlflow.get_run(run_id)
     mlflow_run.checked_id(run.info.run_id, f"the run {run_id}")
     if run.data.tags.get(UID_TAG) != uid:
         return False
-    return run.info.lifecycle_stage == "active" or not (experiment_id and runs_of(client, experiment_id, uid))
+    return run.info.lifecycle_stage == "active" or not (experiment_id and find_runs(client, experiment_id, uid))
 
 
 def claim(client: PatientClient, experiment_id: str, uid: str, create: Callable[[], str]) -> str:
     """The id of the run with this uid: an existing one, or one made by `create`."""
     for attempt in range(MAX_TRIES):
-        if runs := runs_of(client, experiment_id, uid):
+        if runs := find_runs(client, experiment_id, uid):
             return str(runs[0].info.run_id)
         run_id = create()
-        if all(run.info.run_id == run_id for run in runs_of(client, experiment_id, uid)):
+        if all(run.info.run_id == run_id for run in find_runs(client, experiment_id, uid)):
             return run_id
         with client.request() as mlflow:
             mlflow.delete_run(run_id)
@@ -47,7 +47,7 @@ def claim(client: PatientClient, experiment_id: str, uid: str, create: Callable[
     raise TrackingUnavailable(f"copies of this folder (uid {uid}) keep creating runs. Next: upload one copy at a time")
 
 
-def runs_of(client: PatientClient, experiment_id: str, uid: str) -> list[MlflowRun]:
+def find_runs(client: PatientClient, experiment_id: str, uid: str) -> list[MlflowRun]:
     with client.request() as mlflow:
         return mlflow_run.runs_with_uid(mlflow, experiment_id, uid)
 
@@ -62,9 +62,9 @@ def add_tags(client: PatientClient, run_id: str, tags: Mapping[str, str]) -> Non
                 mlflow.set_tag(run_id, key, value)
 
 
-def remove_doubles(client: PatientClient, experiment_id: str, uid: str, run_id: str) -> None:
-    """Delete the empty run of a creation that succeeded only after its timeout, when another had been created."""
-    for run in runs_of(client, experiment_id, uid):
+def remove_duplicates(client: PatientClient, experiment_id: str, uid: str, run_id: str) -> None:
+    """Delete the empty runs of creations that succeeded after their timeout, when another run had been created."""
+    for run in find_runs(client, experiment_id, uid):
         if run.info.run_id != run_id and not run.data.metrics and not run.data.params:
             with client.request() as mlflow:
                 mlflow.delete_run(run.info.run_id)

@@ -21,7 +21,7 @@ DATASET_PARTS = {"train_samples": ("training", ""), "eval_samples": ("eval", "-e
 GENERATED = "generated"  # the digest of a dataset that is generated on use and so has no digest
 
 
-def recorded(folder: Path) -> dict[str, str]:
+def journal_values(folder: Path) -> dict[str, str]:
     """The params and tags of a run's journal, each with its newest value, and the sizes of its datasets."""
     values: dict[str, str] = {}
     for record, _ in journal.read(folder / run_folder.JOURNAL):
@@ -43,8 +43,8 @@ def end_tags(result: Result, values: Mapping[str, str]) -> dict[str, str]:
 def _failure_note(failure: Failure) -> str:
     """The cause and the end of the worker's traceback."""
     cause = shortened(in_markdown(failure.message), MAX_TAG_CHARS - LAST_WORDS_CHARS - 100)
-    words = failure.traceback.strip().replace("```", "` ` `")[-LAST_WORDS_CHARS:]
-    return f"{cause}\n\n```\n{words}\n```" if words else cause
+    traceback = failure.traceback.strip().replace("```", "` ` `")[-LAST_WORDS_CHARS:]
+    return f"{cause}\n\n```\n{traceback}\n```" if traceback else cause
 
 
 def _note(result: Result, values: Mapping[str, str]) -> str:

@@ -83,7 +83,7 @@ def log_batches(path: Path, offset: int, params: Mapping[str, str] | None = None
     between, its part is sent again, which changes nothing.
     """
     earlier_params = dict(params or {})
-    batch, shipped = LogBatch(offset, earlier_params=earlier_params), offset
+    batch, sent_offset = LogBatch(offset, earlier_params=earlier_params), offset
     for record, end in journal.read(path, offset):
         if record.key == RUN_START:
             record = _as_tag(record, path)
@@ -92,7 +92,7 @@ def log_batches(path: Path, offset: int, params: Mapping[str, str] | None = None
                 try:
                     if not batch.add(record.kind, key, value, record.time_ms, record.step):
                         yield batch
-                        shipped = batch.offset
+                        sent_offset = batch.offset
                         earlier_params |= batch.params
                         batch = LogBatch(batch.offset, earlier_params=earlier_params)
                         fits = batch.add(record.kind, key, value, record.time_ms, record.step)
@@ -100,7 +100,7 @@ def log_batches(path: Path, offset: int, params: Mapping[str, str] | None = None
                 except ValueError as error:  # it stays in the journal; the rest of the run is sent
                     batch.refused.append(str(error))
         batch.offset, batch.time_ms = end, max(batch.time_ms, record.time_ms)
-    if batch.offset > shipped:
+    if batch.offset > sent_offset:
         yield batch
 
 

@@ -45,8 +45,8 @@ class Mirror:
         uri = tracking_uri or (environment_uri if strip_credentials(environment_uri) == stored else stored)
         hint = f"Delete {folder / run_folder.MIRROR} to upload the folder as a new run"
         self._client = PatientClient(uri, hint)
-        self._uploads = ArtifactUploads(folder, self._client)
-        self._model = ModelUpload(folder, self._client)
+        self._artifact_uploads = ArtifactUploads(folder, self._client)
+        self._model_upload = ModelUpload(folder, self._client)
         self._verified_run: str | None = None  # the run that was verified as this folder's
         self.state = self._load()
 
@@ -61,7 +61,7 @@ class Mirror:
     @property
     def complete(self) -> bool:
         """Whether the run has ended and MLflow holds all of it, whichever mirror sent it."""
-        return state.complete(self.folder, self._load())
+        return state.is_complete(self.folder, self._load())
 
     def step(self) -> int:
         """Ship new records; return the number of rows: metric values, params and tags.
@@ -82,25 +82,25 @@ class Mirror:
                 return
             self.state.compared = False
             self._send_until_complete(lambda: self._send_rows(result))
-            self._send_until_complete(lambda: self._uploads.send(self._ensure_run(), self.state, self._save))
-            self._send_until_complete(lambda: self._model.send(self._ensure_run(), self.state, self._save))
+            self._send_until_complete(lambda: self._artifact_uploads.send(self._ensure_run(), self.state, self._save))
+            self._send_until_complete(lambda: self._model_upload.send(self._ensure_run(), self.state, self._save))
             self.state.compared = True
             self._save()
 
     def _send_until_complete(self, send: Callable[[], list[str]]) -> None:
         """Call `send`, which returns what the server still misses, and once more if anything is missing."""
         if send() and (missing := send()):
-            words = f"the server has acknowledged but does not hold {server_check.in_words(missing)}"
+            words = f"the server has acknowledged but does not hold {server_check.list_missing(missing)}"
             raise TrackingUnavailable(f"{strip_credentials(self._client.uri)}: {words}. It will be sent again")
 
     def _send_rows(self, result: Result) -> list[str]:
         self._ship()
         run_id = self._ensure_run()
-        end_tags = self._end(run_id, result)
+        end_tags = self._record_end(run_id, result)
         if self.state.num_creations > 1 and self.state.experiment_id:
-            claim.remove_doubles(self._client, self.state.experiment_id, self.info.uid, run_id)
-        wanted = server_check.expected(self.folder, end_tags, self.state.left_out)
-        missing = server_check.missing(self._client, run_id, wanted, STATUS[result.status])
+            claim.remove_duplicates(self._client, self.state.experiment_id, self.info.uid, run_id)
+        expected = server_check.expected_content(self.folder, end_tags, self.state.left_out)
+        missing = server_check.missing_content(self._client, run_id, expected, STATUS[result.status])
         if missing:
             self.state.offset, self.state.params, self.state.status, self.state.others = 0, {}, None, {}
             self._save()
@@ -126,7 +126,7 @@ class Mirror:
         if files.exists(path) and path.lstat().st_size < offset:
             offset = 0  # a crash of the machine lost the journal's last lines, and new ones were written
         for batch in log_batches(path, offset, self.state.params):
-            left_out = row_uploads.send(self._client, run_id, self.info.uid, batch) if len(batch) else []
+            refused_keys = row_uploads.send(self._client, run_id, self.info.uid, batch) if len(batch) else []
             num_rows += len(batch)
             if is_head:
                 self.state.offset = batch.offset
@@ -135,7 +135,7 @@ class Mirror:
             self.state.params |= batch.params
             self.state.time_ms = max(batch.time_ms, self.state.time_ms)  # a wall clock can be set back
             self.state.refused += [words for words in batch.refused if words not in self.state.refused]
-            self.state.left_out += [name for name in left_out if name not in self.state.left_out]
+            self.state.left_out += [name for name in refused_keys if name not in self.state.left_out]
             self._save()
         return num_rows
 
@@ -147,7 +147,7 @@ class Mirror:
         self.state.status = None
         self._save()
 
-    def _end(self, run_id: str, result: Result) -> Iterable[str]:
+    def _record_end(self, run_id: str, result: Result) -> Iterable[str]:
         """Record how the run ended in MLflow; return the tags that say so."""
         from mlflow.entities import RunTag
 
@@ -157,7 +157,7 @@ class Mirror:
             self._save()
         else:
             self._drop_failure(run_id)
-        values = description.recorded(self.folder)
+        values = description.journal_values(self.folder)
         tags = description.end_tags(result, values)
         if self.info.kind == "sweep":
             tags.pop(NOTE_TAG, None)  # its journal holds the note

@@ -23,8 +23,8 @@ FILES = (PROGRAM, EXAMPLE, SERVING, REQUIREMENTS, PYTHON_ENV, CONDA, MLMODEL)
 
 
 @contextmanager
-def prepared(folder: Path, exported: ExportedModel, logged: LoggedModel) -> Iterator[dict[str, Path]]:
-    """The model's files by their path in the model, with the path to read each from. Raises OSError."""
+def write_files(folder: Path, exported: ExportedModel, logged: LoggedModel) -> Iterator[dict[str, Path]]:
+    """Write the model's files to a temporary folder. Yields their paths by path in the model. Raises OSError."""
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(TemporaryDirectory()))
         (scratch / DATA).mkdir()

@@ -57,13 +57,13 @@ class ModelUpload:
         model = self._find_logged(run_id, state, exported.name) or self._create(run_id, state, exported)
         state.model_id = mlflow_run.checked_id(model.model_id, "a logged model")
         store = artifact_store(self._client.uri, model.artifact_location)
-        with model_files.prepared(self._folder, exported, model) as paths:
-            wanted = model_files.sizes(paths)
-            for name in self._missing_files(store, wanted):
-                with self._client.request(wanted[name]):
+        with model_files.write_files(self._folder, exported, model) as paths:
+            sizes = model_files.sizes(paths)
+            for name in self._missing_files(store, sizes):
+                with self._client.request(sizes[name]):
                     # MLflow takes the name of the folder, or None for the model's top folder.
                     store.log_artifact(str(paths[name]), str(Path(name).parent) if "/" in name else None)
-            if missing := self._missing_files(store, wanted):
+            if missing := self._missing_files(store, sizes):
                 return [f"the model's file {name}" for name in missing]
         if str(model.status) != "READY":
             with self._client.request() as client:
@@ -84,13 +84,13 @@ class ModelUpload:
         with self._client.request() as client:
             return client.create_logged_model(state.experiment_id, exported.name, run_id, params=params)
 
-    def _missing_files(self, store: ArtifactRepository, wanted: dict[str, int]) -> list[str]:
-        """The files that the server does not hold in the wanted size; some stores report no sizes."""
+    def _missing_files(self, store: ArtifactRepository, sizes: dict[str, int]) -> list[str]:
+        """The files that the server does not hold in the expected size; some stores report no sizes."""
         stored: dict[str, int | None] = {}
         for folder in (None, model_files.DATA):
             with self._client.request():
                 stored |= {file.path: file.file_size for file in store.list_artifacts(folder)}
-        return [name for name, size in wanted.items() if stored.get(name, -1) not in (size, None)]
+        return [name for name, size in sizes.items() if stored.get(name, -1) not in (size, None)]
 
     def _link(self, run_id: str, model_id: str, step: int) -> None:
         """Show the model on the run's page."""
@@ -147,18 +147,18 @@ class ModelUpload:
                 client.create_registered_model(name)
                 return
             except Exception as error:  # narrowed at once: MLflow's classes are not importable at the top
-                if code_of(error) != "RESOURCE_ALREADY_EXISTS":
+                if error_code(error) != "RESOURCE_ALREADY_EXISTS":
                     raise
         with self._client.request() as client:
             try:
                 client.get_registered_model(name)
             except Exception as error:  # MLflow's client does not find a model if the name is a prompt's
-                if code_of(error) != "RESOURCE_DOES_NOT_EXIST":
+                if error_code(error) != "RESOURCE_DOES_NOT_EXIST":
                     raise
                 raise TrackingRefused(
                     f"register_model={name}: the server has a prompt of that name. Next: give another name"
                 ) from None
 
 
-def code_of(error: Exception) -> str:
+def error_code(error: Exception) -> str:
     return str(getattr(error, "error_code", ""))

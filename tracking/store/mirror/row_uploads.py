@@ -30,7 +30,7 @@ def send(client: PatientClient, run_id: str, uid: str, batch: LogBatch) -> list[
     except TrackingRefused:
         if not batch.params and not batch.tags:
             raise
-        _send(client, run_id, metrics, tags={UID_TAG: uid})  # it has this tag: a refusal means of all
+        _send(client, run_id, metrics, tags={UID_TAG: uid})  # the run has this tag, so a refusal is not due to it
         params = _send_in_halves(client, run_id, batch.params, "params")
         tags = _send_in_halves(client, run_id, batch.tags, "tags")
         batch.refused += [f"params: {words}" for words in _param_refusals(client, run_id, batch.params, params)]

@@ -1,8 +1,8 @@
 """Compare what a server holds of a run with the run's folder, since an acknowledgement alone proves nothing.
 
-This takes one request for the params, the tags and the last row of every key, one for the sizes of the files, and one
-for each key with several rows, whose answer is a single row. A key's rows are read back only if these disagree with the
-journal.
+One request gets the params, the tags and the last row of every key, another the sizes of the files. A key with several
+rows needs one more request, whose answer is a single row. All rows of a key are read back only if these answers differ
+from the journal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_NAMED = 3  # missing things that a message lists
 
 
 @dataclass
-class Expected:
+class Content:
     """The journal's content for a server. Rows are kept as hashes, about 80 bytes each."""
 
     rows: dict[str, set[int]] = field(default_factory=dict)
@@ -39,17 +39,17 @@ class Expected:
     tags: set[str] = field(default_factory=set)
 
 
-def expected(folder: Path, end_tags: Iterable[str], left_out: Collection[str]) -> Expected:
-    """The content of the journals and the tags of the end, without `left_out`: "params KEY" and "tags KEY"."""
-    contents = Expected()
+def expected_content(folder: Path, end_tags: Iterable[str], refused_keys: Collection[str]) -> Content:
+    """The content of the journals and the tags of the end, without `refused_keys`: "params KEY" and "tags KEY"."""
+    contents = Content()
     names = [run_folder.JOURNAL, *node_records.other_journals(folder)]
     for batch in (batch for name in names for batch in log_batches(folder / name, 0)):
         for key, value, time_ms, step in batch.metrics:
             row = (step, time_ms, as_stored(value))
             contents.rows.setdefault(key, set()).add(hash(row))
             contents.latest[key] = max(row, contents.latest.get(key, row))
-        contents.params |= {key for key in batch.params if f"params {key}" not in left_out}
-        contents.tags |= {key for key in batch.tags if f"tags {key}" not in left_out}
+        contents.params |= {key for key in batch.params if f"params {key}" not in refused_keys}
+        contents.tags |= {key for key in batch.tags if f"tags {key}" not in refused_keys}
     contents.tags |= set(end_tags)
     return contents
 
@@ -59,14 +59,14 @@ def as_stored(value: float) -> float:
     return 0.0 if math.isnan(value) else max(-sys.float_info.max, min(sys.float_info.max, value)) or 0.0
 
 
-def missing(client: PatientClient, run_id: str, wanted: Expected, status: str) -> list[str]:
-    """What the server is missing of the wanted content and the status, in words."""
+def missing_content(client: PatientClient, run_id: str, expected: Content, status: str) -> list[str]:
+    """What the server is missing of the expected content and the status, in words."""
     with client.request() as mlflow:
         run = mlflow.get_run(run_id)
         mlflow_run.checked_id(run.info.run_id, f"the run {run_id}")
-    words = [_missing_rows(client, run, key, wanted) for key in wanted.rows]
-    words += [f"the param {key}" for key in sorted(wanted.params) if key not in run.data.params]
-    words += [f"the tag {key}" for key in sorted(wanted.tags) if key not in run.data.tags]
+    words = [_missing_rows(client, run, key, expected) for key in expected.rows]
+    words += [f"the param {key}" for key in sorted(expected.params) if key not in run.data.params]
+    words += [f"the tag {key}" for key in sorted(expected.tags) if key not in run.data.tags]
     words += [] if run.info.status == status else [f"the status {status}"]
     return [text for text in words if text]
 
@@ -79,16 +79,16 @@ def missing_files(client: PatientClient, store: ArtifactRepository, signatures: 
     return [name for name, (size, _) in signatures.items() if stored.get(name, -1) not in (size, None)]
 
 
-def in_words(missing_words: list[str]) -> str:
+def list_missing(missing: list[str]) -> str:
     """The first MAX_NAMED missing things, and the number of further ones."""
-    more = f" and {len(missing_words) - MAX_NAMED} more" if len(missing_words) > MAX_NAMED else ""
-    return ", ".join(missing_words[:MAX_NAMED]) + more
+    more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
+    return ", ".join(missing[:MAX_NAMED]) + more
 
 
-def _missing_rows(client: PatientClient, run: MlflowRun, key: str, wanted: Expected) -> str:
-    rows, run_id = wanted.rows[key], run.info.run_id
+def _missing_rows(client: PatientClient, run: MlflowRun, key: str, expected: Content) -> str:
+    rows, run_id = expected.rows[key], run.info.run_id
     latest = next((_row(metric) for metric in run.data._metric_objs if metric.key == key), None)
-    if latest == wanted.latest[key] and (len(rows) == 1 or _has_num_rows(client, run_id, key, len(rows))):
+    if latest == expected.latest[key] and (len(rows) == 1 or _has_num_rows(client, run_id, key, len(rows))):
         return ""
     stored = set()
     if latest is not None:

@@ -66,7 +66,7 @@ def signature_of(folder: Path, name: str) -> list[int] | None:
     return [stat.st_size, stat.st_mtime_ns]
 
 
-def complete(folder: Path, state: MirrorState) -> bool:
+def is_complete(folder: Path, state: MirrorState) -> bool:
     """Whether the run has ended and MLflow was found to hold all of it."""
     result = run_folder.read_result(folder)
     return (
