@@ -188,7 +188,7 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None, ans
     metrics = {"num_finished": float(len(jobs) - len(unfinished))}
     if (usd := sweep_cost.spent_usd(folder)) is not None:
         metrics[sweep_summary.COST] = usd
-    spent = goodput.together(goodput.job_parts(folder))
+    spent = goodput.sum_over_runs(goodput.job_parts(folder))
     metrics |= {quantities.goodput(name): round(share, 4) for name, share in goodput.shares(spent).items()}
     result = Result("finished", metrics=metrics)
     if unfinished:

@@ -40,7 +40,7 @@ def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: P
             for line in sweep_report.headlines(folder) if all(job.result for job in jobs) else ():
                 console.print(line, style="bold", markup=False, soft_wrap=True)
             _say_how_far_off(console, folder, len(jobs))
-    if words := goodput.words(goodput.together(goodput.job_parts(folder))):
+    if words := goodput.words(goodput.sum_over_runs(goodput.job_parts(folder))):
         console.print(f"goodput of all jobs, from submission to the end: {words}", soft_wrap=True)
     console.print(f"sweep folder: {path_to_type(folder)}", soft_wrap=True)
     if (usd := sweep_cost.spent_usd(folder)) is not None:

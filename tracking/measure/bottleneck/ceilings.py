@@ -64,14 +64,14 @@ def read(path: Path) -> Ceilings:
     return typed_json.checked(Ceilings, documents.read_json(path), path)
 
 
-def keep_in(folder: Path, tags: Mapping[str, str]) -> None:
+def copy_into(folder: Path, tags: Mapping[str, str]) -> None:
     """Copy the ceilings of a run's hardware into its folder, to record what the run was judged by."""
     measured = of_hardware(tags)
     if measured is not None and not (folder / NAME).exists():
         documents.write_json(folder / NAME, measured)
 
 
-def kept_in(folder: Path) -> Ceilings | None:
+def read_from(folder: Path) -> Ceilings | None:
     """The ceilings in a run's folder, or None. Raises OSError, and ValueError for a damaged file."""
     return read(folder / NAME) if (folder / NAME).exists() else None
 

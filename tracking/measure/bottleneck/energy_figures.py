@@ -30,11 +30,11 @@ def figures(folder: Path, records: Sequence[Record], start: Record, stop: Record
     config = run_folder.read_config(folder)
     measured, nodes = result.metrics, counters(folder, records, start)
     resumed = any(record.key == attempts.RESUME for record in records)
-    counted = [] if resumed or len(nodes) < config.nodes else nodes
+    host_counters = [] if resumed or len(nodes) < config.nodes else nodes
     values: dict[str, float] = {}
     spans = {"": stop.clock_sec - start.clock_sec, "to_accuracy_": measured.get(quantities.TIME_TO_ACCURACY_SEC)}
     for name, sec in spans.items():
-        host = None if sec is None or not counted else total(counted, sec)
+        host = None if sec is None or not host_counters else total(host_counters, sec)
         gpus = measured.get(f"{quantities.ENERGY}{name}joules")
         joules = [part for part in (gpus, host) if part is not None]
         if sec is None or not joules or (config.on_gpu() and gpus is None):
@@ -52,15 +52,15 @@ def counters(folder: Path, records: Sequence[Record], start: Record) -> list[lis
 
     The head node's seconds are monotonic. Other nodes' seconds follow the wall clock, which the nodes share.
     """
-    read = {"": [replace(record, clock_sec=record.clock_sec - start.clock_sec) for record in records]}
+    records_by_node = {"": [replace(record, clock_sec=record.clock_sec - start.clock_sec) for record in records]}
     for file in node_records.other_journals(folder):
         other_records = (record for record, _ in journal.read(folder / file))
-        shifted = [replace(record, clock_sec=(record.time_ms - start.time_ms) / 1e3) for record in other_records]
-        read[node_records.node_of(file)] = shifted
-    keys = {node: f"{quantities.SYSTEM}{node}/{HOST}" if node else quantities.SYSTEM + HOST for node in read}
+        on_clock = [replace(record, clock_sec=(record.time_ms - start.time_ms) / 1e3) for record in other_records]
+        records_by_node[node_records.node_of(file)] = on_clock
+    keys = {node: f"{quantities.SYSTEM}{node}/{HOST}" if node else quantities.SYSTEM + HOST for node in records_by_node}
     rows = [
-        [(each.clock_sec, float(each.values[keys[node]])) for each in samples if keys[node] in each.values]
-        for node, samples in read.items()
+        [(sample.clock_sec, float(sample.values[keys[node]])) for sample in samples if keys[node] in sample.values]
+        for node, samples in records_by_node.items()
     ]
     return [row for row in rows if len(row) > 1]
 
@@ -76,11 +76,11 @@ def between(row: Sequence[tuple[float, float]], sec: float) -> float | None:
     first, last = max(0.0, row[0][0]), min(sec, row[-1][0])
     if last - first < MIN_COVERED_SHARE * sec or any(after < before for (_, before), (_, after) in pairwise(row)):
         return None
-    return at(row, sec) - at(row, 0.0)
+    return interpolate(row, sec) - interpolate(row, 0.0)
 
 
-def at(row: Sequence[tuple[float, float]], sec: float) -> float:
+def interpolate(row: Sequence[tuple[float, float]], sec: float) -> float:
     """The counter at `sec`, on the line through the samples around it, or through the two nearest ones."""
-    place = min(max(1, next((number for number, (when, _) in enumerate(row) if when >= sec), len(row))), len(row) - 1)
-    (begin, low), (end, high) = row[place - 1], row[place]
+    index = min(max(1, next((number for number, (when, _) in enumerate(row) if when >= sec), len(row))), len(row) - 1)
+    (begin, low), (end, high) = row[index - 1], row[index]
     return low + (high - low) * (sec - begin) / (end - begin) if end > begin else low

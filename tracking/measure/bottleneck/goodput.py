@@ -72,8 +72,8 @@ def seconds(events: Sequence[Record], created_ms: int, ended_ms: int, finished: 
     if not finished or trained is None:
         return parts | {"lost": max(0.0, total_sec - parts["queue"])}
     parts |= _training_parts(events, history, elapsed, ended_ms)
-    spent = sum(parts.values())
-    scale = min(1.0, total_sec / spent) if spent else 1.0  # a machine's two clocks differ by some milliseconds
+    known_sec = sum(parts.values())
+    scale = min(1.0, total_sec / known_sec) if known_sec else 1.0  # a machine's two clocks differ by some milliseconds
     parts = {name: max(0.0, scale * sec) for name, sec in parts.items()}
     return parts | {"idle": max(0.0, total_sec - sum(parts.values()))}
 
@@ -90,25 +90,25 @@ def _training_parts(
         training = sum(end - begin for begin, end in clock.intervals(history, "run")) - evaluation - checkpoint
     # The first step of a generation waits for its positions: that is self-play. The gate follows the last step.
     phases = _phases(history)
-    waited = min(training, max(0.0, _waited(history) - phases.get("selfplay", 0.0)))
-    begin_place = next(place for place, event in enumerate(events) if event.key in ("run_start", attempts.RESUME))
-    if events[begin_place].key == attempts.RESUME:  # an attempt ended before its training began
-        begin_place = max(0, begin_place - 1)
-    trained, kept = attempts.trained_sec(events), attempts.trained_sec(history)
+    wait_sec = min(training, max(0.0, _wait_sec(history) - phases.get("selfplay", 0.0)))
+    begin_index = next(index for index, event in enumerate(events) if event.key in ("run_start", attempts.RESUME))
+    if events[begin_index].key == attempts.RESUME:  # an attempt ended before its training began
+        begin_index = max(0, begin_index - 1)
+    trained_sec, history_sec = attempts.trained_sec(events), attempts.trained_sec(history)
     return {
         "start": start_figures.get(quantities.TIME_INIT_SEC, 0.0) - compiling,
         "compile": compiling,
-        "data": waited,
+        "data": wait_sec,
         **phases,
-        TRAIN: max(0.0, training - waited - sum(phases.values())),
+        TRAIN: max(0.0, training - wait_sec - sum(phases.values())),
         "evaluation": evaluation,
         "checkpoint": checkpoint,
-        "lost": trained - kept + elapsed[-1] - elapsed[begin_place] - trained,
+        "lost": trained_sec - history_sec + elapsed[-1] - elapsed[begin_index] - trained_sec,
         "end": (ended_ms - stop.time_ms) / 1e3,
     }
 
 
-def _waited(history: Sequence[Record]) -> float:
+def _wait_sec(history: Sequence[Record]) -> float:
     """Seconds that the rank with the longest wait waited for data."""
     waits = [event.values.get("rank_wait_ms") for event in history if event.key == "throughput_window"]
     sums = [sum(row) for row in zip(*filter(None, waits), strict=False)]
@@ -142,7 +142,7 @@ def shares(parts: Mapping[str, float]) -> dict[str, float]:
     return {name: sec / total_sec for name, sec in parts.items()} if total_sec else {}
 
 
-def together(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def sum_over_runs(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The sums of the parts over several runs, such as a sweep's."""
     return {
         name: sum(parts.get(name, 0.0) for parts in runs)
@@ -156,8 +156,8 @@ def words(parts: Mapping[str, float]) -> str:
     part_shares = shares(parts)
     if not part_shares:
         return ""
-    shown = ((share, name) for name, share in part_shares.items() if name != TRAIN and share >= 0.005)
-    rest = sorted(shown, reverse=True)
+    rows = ((share, name) for name, share in part_shares.items() if name != TRAIN and share >= 0.005)
+    rest = sorted(rows, reverse=True)
     others = ", ".join(f"{quantities.GOODPUT_PARTS[name]} {100 * share:.0f} %" for share, name in rest)
     trained = f"{100 * part_shares.get(TRAIN, 0.0):.0f} % of {sum(parts.values()):.1f} s was training"
     return f"{trained}; {others}" if others else trained

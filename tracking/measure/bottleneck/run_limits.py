@@ -53,7 +53,7 @@ def explain(folder: Path, neighbours: str = "") -> dict[str, Any]:
     """
     try:
         records = [record for record, _ in journal.read(folder / run_folder.JOURNAL)]
-        ceilings.keep_in(folder, _latest(records, "tags"))
+        ceilings.copy_into(folder, _latest(records, "tags"))
         findings = examine(folder, neighbours)
         if findings.metrics:
             log = Journal(folder / run_folder.JOURNAL)
@@ -83,7 +83,7 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
     if start is None or stop is None or stop.clock_sec <= start.clock_sec:
         return Findings()
     tags, params = _latest(records, "tags"), _latest(records, "params")
-    measured = ceilings.kept_in(folder)
+    measured = ceilings.read_from(folder)
     newest_records = _newest_attempt(records)
     times = _with_phases(_clock(events, start, stop), newest_records)
     means = activity.means(newest_records, spans.training(events))

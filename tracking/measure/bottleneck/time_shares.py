@@ -1,8 +1,8 @@
 """A run's time divided by cause: what it waited for, or what kept it busy. Pure arithmetic; the shares add up to 1.
 
 Timed parts come first: evaluations, checkpoints, waiting for data, the exchange of gradients, garbage collection, and
-the extra time of the slowest rank. The GPU's counters divide the rest of the training, in this order, as far as time is
-remaining:
+the extra time of the slowest rank. The GPU's counters divide the rest of the training, in this order, while time
+remains:
 
     host     the GPU had no work: 1 - engine activity, less the waits above, in which it had none either
     dram     the time that the traffic of the GPU's memory takes at the rate of a copy
@@ -28,7 +28,7 @@ MIN_NAMED_SHARE = 0.05  # causes with a smaller share are not named
 NAMES = quantities.CAUSES
 TIMED_PARTS = ("data", "exchange", "gc", "imbalance")  # within the training, in order of deduction
 OWN = "own"  # the param `precision` of a script that does not state it
-IDLE = 1.0  # percent of the cycles, below which cores count as idle
+IDLE_PERCENT = 1.0  # cores that work in a smaller share of the cycles count as idle
 COUNTERS = {
     "dram": "gpu_dram_bandwidth_percentage",
     "tensor": "gpu_tensor_activity_percentage",
@@ -52,14 +52,14 @@ class Clock:
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds by cause: self-play, the gate
 
 
-def precision_of(named: str, means: Mapping[str, float]) -> str:
-    """The precision to compare with: `named`, or fp32 for a script's own that leaves the tensor cores idle.
+def precision_of(precision: str, means: Mapping[str, float]) -> str:
+    """The precision to compare with: fp32 for a script that does not state its own and leaves the tensor cores idle.
 
-    `named` is the param `precision`, which is `own` for a script that does not state it.
+    Otherwise `precision`, the param of that name, which is `own` for a script that does not state it.
     """
     tensor, fp32 = (means.get(COUNTERS[name]) for name in ("tensor", "fp32"))
-    in_fp32 = tensor is not None and fp32 is not None and tensor < IDLE <= fp32
-    return "fp32" if named == OWN and in_fp32 else named
+    in_fp32 = tensor is not None and fp32 is not None and tensor < IDLE_PERCENT <= fp32
+    return "fp32" if precision == OWN and in_fp32 else precision
 
 
 def divide(clock: Clock, means: Mapping[str, float], ceilings: Mapping[str, float]) -> dict[str, float]:
@@ -75,40 +75,41 @@ def divide(clock: Clock, means: Mapping[str, float], ceilings: Mapping[str, floa
         if seconds is not None:
             shares[name] = min(remaining, seconds / clock.total)
             remaining -= shares[name]
-    waited = shares.get("data", 0.0) + shares.get("gc", 0.0)
-    for name, share in _busy(clock, means, training, waited, ceilings):
+    wait_share = shares.get("data", 0.0) + shares.get("gc", 0.0)
+    for name, share in _counter_shares(clock, means, training, wait_share, ceilings):
         shares[name] = min(remaining, share)
         remaining -= shares[name]
     shares = {name: min(1.0, max(0.0, share)) for name, share in shares.items()}
     return shares | {"unknown": max(0.0, 1.0 - sum(shares.values()))}
 
 
-def _busy(
-    clock: Clock, means: Mapping[str, float], training: float, waited: float, ceilings: Mapping[str, float]
+def _counter_shares(
+    clock: Clock, means: Mapping[str, float], training: float, wait_share: float, ceilings: Mapping[str, float]
 ) -> list[tuple[str, float]]:
     """The shares by the counters, in order of deduction."""
     parts: list[tuple[str, float]] = []
     busy = means.get("gpu_engine_activity_percentage", 100.0) / 100.0
     if "gpu_engine_activity_percentage" in means:
-        parts.append(("host", max(0.0, training * (1.0 - busy) - waited)))
+        parts.append(("host", max(0.0, training * (1.0 - busy) - wait_share)))
     phases = {name: seconds / clock.total for name, seconds in clock.phases.items()}
     parts += [(name, share * busy) for name, share in phases.items()]
-    training = max(0.0, training - sum(phases.values()))  # What the counters say is of all the training alike.
-    counted = [(name, COUNTERS[name], ceiling) for name, ceiling in ceilings.items() if COUNTERS[name] in means]
-    work = [(name, training * means[counter] / ceiling) for name, counter, ceiling in counted]
+    # The counters are means over the whole training, phases included.
+    training = max(0.0, training - sum(phases.values()))
+    counters = [(name, COUNTERS[name], ceiling) for name, ceiling in ceilings.items() if COUNTERS[name] in means]
+    work = [(name, training * means[counter] / ceiling) for name, counter, ceiling in counters]
     parts += sorted(work, key=lambda part: -part[1])
     if "gpu_sm_clock_percentage" in means:
         throttled = max(means.get(f"gpu_{cause}_throttled_percentage", 0.0) for cause in ("power", "thermal"))
         parts.append(("power", training * throttled / 100.0 * (1.0 - means["gpu_sm_clock_percentage"] / 100.0)))
     if "gpu_engine_activity_percentage" in means and "gpu_sm_activity_percentage" in means:
-        unfilled = means["gpu_engine_activity_percentage"] - means["gpu_sm_activity_percentage"]
-        parts.append(("kernels", training * max(0.0, unfilled) / 100.0))
+        unfilled_percent = means["gpu_engine_activity_percentage"] - means["gpu_sm_activity_percentage"]
+        parts.append(("kernels", training * max(0.0, unfilled_percent) / 100.0))
     if not any(key.startswith("gpu_") for key in means):
-        parts += _on_cores(clock, means, training)
+        parts += _cpu_shares(clock, means, training)
     return parts
 
 
-def _on_cores(clock: Clock, means: Mapping[str, float], training: float) -> list[tuple[str, float]]:
+def _cpu_shares(clock: Clock, means: Mapping[str, float], training: float) -> list[tuple[str, float]]:
     """The shares of a run on CPUs. An update of the weights also keeps the cores busy, so it is deducted from them."""
     update = (clock.update or 0.0) / clock.total
     parts = [] if clock.update is None else [("update", update)]

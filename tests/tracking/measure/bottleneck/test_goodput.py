@@ -54,7 +54,7 @@ def test_self_play_is_no_wait_for_data_and_an_epoch_that_is_played_again_counts_
     parts = goodput.seconds(records, 1_000_000, 1_067_000, finished=True)
     assert parts == pytest.approx(SPENT | {"selfplay": 2.5, "gate": 4.0, "data": 0.5, "train": 19})
     assert "self-play 4 %" in goodput.words(parts)
-    assert goodput.together([parts, SPENT])["selfplay"] == pytest.approx(2.5)
+    assert goodput.sum_over_runs([parts, SPENT])["selfplay"] == pytest.approx(2.5)
     played_again = [
         replace(record, clock_sec=record.clock_sec + 100, time_ms=record.time_ms + 100_000) for record in records[3:]
     ]
@@ -119,10 +119,10 @@ def test_nothing_that_a_failed_run_did_counts() -> None:
 
 
 def test_a_sweep_adds_up_the_seconds_of_its_jobs_and_failed_ones_too() -> None:
-    together = goodput.together([SPENT, {"queue": 10.0, "lost": 23.0}])
+    together = goodput.sum_over_runs([SPENT, {"queue": 10.0, "lost": 23.0}])
     assert together["lost"] == 23
     assert sum(goodput.shares(together).values()) == pytest.approx(1.0)
-    assert goodput.together([]) == {}
+    assert goodput.sum_over_runs([]) == {}
     assert goodput.words({}) == ""
 
 

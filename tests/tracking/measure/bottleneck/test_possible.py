@@ -34,7 +34,7 @@ def test_each_limit_says_its_ceiling_what_was_reached_and_the_time_without_it(tm
     ceilings.save(MEASURED)
     busy = {"engine_activity_percentage": 100.0, "dram_bandwidth_percentage": 45.0, "tensor_activity_percentage": 27.0}
     folder = run(tmp_path, *trained(sample(0, **busy), sample(4, **busy), sample(8, **busy)))
-    ceilings.keep_in(folder, GPU)
+    ceilings.copy_into(folder, GPU)
     rows = {row["cause"]: row for row in examine(folder).bottleneck["possible"]}
     # 45 % of the cycles at the 90 % of a copy are half of 8 s; 27 % at the 90 % of a product are 2.4 s.
     assert rows["dram"] == {
