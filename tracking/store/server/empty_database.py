@@ -31,7 +31,7 @@ def create(path: Path) -> None:
 
 
 def copy(path: Path) -> bool:
-    """Copy the cached database to `path`; False if there is none of this user's."""
+    """Copy the cached database to `path`; False if this user owns no cached one."""
     try:
         if not is_trusted(_cached_path()):
             return False
