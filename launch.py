@@ -157,15 +157,16 @@ def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
     for job_config in configs:
         check_workload(job_config)
     verdicts = judge_all(configs, gpus) if config.cluster.kind == "none" else []
-    if search and not folder:
-        search.next_jobs()  # A sweep's folder is made with its first jobs.
-        search_price.check_budget(search, gpus)
-    for job in jobs if not search else []:
+    new_search = None if folder else search
+    known = new_search.next_jobs() if new_search else jobs  # A sweep's folder is made with its first jobs.
+    if new_search:
+        search_price.check_budget(new_search, gpus)
+    for job in known:
         request.events.tell("composed", overrides=job.overrides)
     with Launcher(config, gpus, processes.begun(), supervisor, request.events) as launcher:
         if config.dry_run:
-            block = search.block() if search and not folder else []
-            return launcher.dry_run(block or [job for job in jobs if not job.finished], verdicts, search)
+            block = new_search.block() if new_search else []
+            return launcher.dry_run(block or [job for job in jobs if not job.settled], verdicts, search)
         launcher.check_jobs(configs, verdicts)
         launcher.check_server()
         launcher.make_stacks(configs)
@@ -185,8 +186,7 @@ def search_for(request: Request, job: Job, folder: Path | None, jobs: list[Job],
 
     search = search_of(job, jobs if folder else [], folder, request.axes, parsed_axis, compose_job, len(gpus))
     if request.axes and not search:
-        axes = " ".join(request.axes)
-        raise ConfigError(f"{axes}: axes of a search, but no search is requested. Next: add +search=quickest")
+        raise ConfigError(f"{' '.join(request.axes)}: axes of a search without a search. Next: add +search=quickest")
     return search
 
 
@@ -219,9 +219,9 @@ def axes_of(words: list[str]) -> list[str]:
     """The arguments that are axes of a search; empty without a search."""
     if not any(SEARCH_ARGUMENTS.fullmatch(word) for word in words):
         return []
-    parser = overrides_parser.OverridesParser.create()
     options = [word for word in words if "=" in word and not word.startswith("-")]
-    return [word for word in options if word.endswith("=") or parser.parse_override(word).is_sweep_override()]
+    parsed = overrides_parser.OverridesParser.create().parse_overrides(options)
+    return [str(each.input_line) for each in parsed if each.value() == "" or each.is_sweep_override()]
 
 
 def parsed_axis(word: str) -> tuple[str, object, list[Any]]:

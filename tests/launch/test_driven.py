@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 from tests.support.commands import HANGS_SEC, ROOT, TINY, environment
+from tests.support.searched_program import words
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +47,18 @@ def test_a_sweep_tells_each_jobs_life(tmp_path: Path) -> None:
         assert "evaluated" in life[1:-1]
     assert len([event for event in told if event["event"] == "started"]) == 2
     assert "sweep folder:" in said  # for people, as ever
+
+
+def test_a_search_tells_each_job_before_it_starts_and_then_its_answer(tmp_path: Path) -> None:
+    code, told, said = events(tmp_path, *words(tmp_path, "batch_size=1,4", "search.budget=2runs"))
+    assert code == 0, said
+    for number, event in enumerate(told):
+        if event["event"] == "started":
+            assert told[number - 1]["event"] == "composed"
+            assert told[number - 1]["overrides"] == event["overrides"]
+    assert [event["event"] for event in told].count("started") == 2
+    [answer] = [event for event in told if event["event"] == "answer"]
+    assert answer["words"] in said.replace("\n", " ")
 
 
 def test_a_refusal_is_an_event_too(tmp_path: Path) -> None:

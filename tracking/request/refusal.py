@@ -17,6 +17,7 @@ from tracking.base.safe_text import printable
 from tracking.request.stored_config import type_name
 
 QUOTES = "'\""
+SWEEP_FUNCTION = re.compile(r"(choice|range|interval|tag|glob|sort|shuffle)\(")  # of Hydra's grammar
 OPTIONAL_GROUPS = ("recipe", "closed")  # the optional groups of conf/config.yaml
 
 HELP = f"See {LAUNCH} --help." if PREFIX else f"See {LAUNCH} --help, or docs/configuration.md."  # A wheel has no docs/.
@@ -69,10 +70,26 @@ def _explain(error: Exception) -> str:
     for pattern, message in HYDRA_MESSAGES.items():
         if match := re.match(pattern, text, re.MULTILINE):
             return f"refused: {message.format(match[1])} {program_advice(match[1])}{HELP}"
-    if (override := getattr(error, "override", None)) and (line := quoted_override(override)):
+    override = getattr(error, "override", None) or ""
+    if message := malformed_values(override):
+        return f"refused: {message}"
+    if line := quoted_override(override):
         return f"refused: {override}: Hydra cannot parse this without quotes. Next: {line} {HELP}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"refused: {' '.join(lines)} {HELP}"
+
+
+def malformed_values(override: str) -> str:
+    """The message for the values of a sweep or a search that Hydra cannot parse; empty for other overrides."""
+    key, _, value = override.partition("=")
+    if SWEEP_FUNCTION.match(value):
+        return (
+            f"{override}: Hydra cannot parse these values. Allowed: {key}=8,16,32, '{key}=range(1,5)', or in a search"
+            f" '{key}=interval(8,32)'"
+        )
+    if value[:1] not in (*QUOTES, "[", "{") and "," in value and not all(part.strip() for part in value.split(",")):
+        return f"{override}: a value beside a comma is missing. Allowed: {key}=8,16,32"
+    return ""
 
 
 def quoted_override(override: str) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ from conf.schema import ConfigError, RunConfig
 from tests.support.composing import EIGHT_GPUS, composed
 from tracking.analysis.search import Axis
 from tracking.machine.environment.nvml import Gpu
-from tracking.request import checks
+from tracking.request import checks, refusal
 from tracking.request.search_options import axis_of, budget_of, default_axes, objectives_of, setting_overrides
 
 SEARCH = ("search=quickest", "model=vgg", "dataset=digits")
@@ -289,6 +291,24 @@ def test_a_quoted_word_stays_a_word_and_a_plus_stays() -> None:
 def test_a_range_without_values_is_refused(word: str) -> None:
     with pytest.raises(ConfigError, match="gpus=8,16,32"):
         axis(word)
+
+
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        ("batch_size=1,", "a value beside a comma is missing. Allowed: batch_size=8,16,32"),
+        ("batch_size=choice()", "Hydra cannot parse these values. Allowed: batch_size=8,16,32"),
+        ("lr=interval(0.1)", "Hydra cannot parse these values. .* in a search 'lr=interval"),
+        ("lr=interval(a,b)", "Hydra cannot parse these values"),
+        ("lr=interval(0.1,1", "Hydra cannot parse these values"),
+    ],
+)
+def test_an_axis_that_hydra_cannot_parse_is_refused_by_name(word: str, words: str) -> None:
+    with pytest.raises(HydraException) as refused:
+        launch.axes_of(["search=quickest", word])
+    said = refusal.explain(refused.value)
+    assert said.startswith(f"refused: {word}: ")
+    assert re.search(words, said)
 
 
 @pytest.mark.parametrize("word", ["+search=quickest", "++search=quickest", "search=none", "sweep.until_decided=True"])

@@ -1,6 +1,6 @@
 """Find the setting that reaches the target soonest with few runs: what to run next, when to stop it, and the answer.
 
-A search first explores, which makes no claims. Then it decides among a few finalists with fresh seeds. It is a pure
+A search first explores, which makes no claims. Then it decides among a few finalists with new seeds. It is a pure
 function of the rules and of the trials in order of their start, so an interrupted search continues from its trials.
 benchmarks/reports/search_rates.py measures how often its answers are wrong.
 """

@@ -109,8 +109,11 @@ def next_deciding(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTri
 
 
 def _seed(rules: Rules, trials: Sequence[SearchTrial], block: int) -> int:
-    """The seed of a block, the same for all settings and above all seeds of exploring."""
-    used = [trial.seed for trial in of_phase(trials, EXPLORE)]
+    """The seed of a block, the same for all settings, above all seeds of exploring and of the earlier search.
+
+    On the same machine a seed may bring the same luck again, and both chose the finalists.
+    """
+    used = [trial.seed for trial in [*of_phase(trials, EXPLORE), *rules.earlier]]
     return max([rules.explore_seed, *used]) + 1 + block
 
 

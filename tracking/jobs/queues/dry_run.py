@@ -24,8 +24,7 @@ def show(
     sweep.name_jobs(jobs)
     if search_jobs:
         console.print(search_jobs.begins(), soft_wrap=True)
-    search = jobs[0].config.search if jobs else None
-    estimates = price_words.estimates(jobs, gpus) if search and not search.name else []
+    estimates = price_words.estimates(jobs, gpus) if jobs and not jobs[0].config.search.name else []
     for number, job in enumerate(jobs, 1):
         console.print(f"job {number} of {len(jobs)}: {' '.join(job.overrides) or 'defaults'}", style="bold")
         console.print(preview(job, refused), soft_wrap=True, markup=False)
@@ -33,21 +32,21 @@ def show(
             console.print(f"  memory: {memory}", soft_wrap=True)
         if estimates:
             console.print(f"  {price_words.of_job(job, estimates[number - 1])}", soft_wrap=True)
-    if search:
-        price_of_all = (
-            search_price.of_search(search_jobs, gpus) if search_jobs and search.name else _price(jobs, estimates)
-        )
+    if price_of_all := _price(jobs, estimates, gpus, search_jobs):
         console.print(f"price: {price_of_all}", soft_wrap=True)
 
 
-def _price(jobs: Sequence[Job], estimates: Sequence[price.Estimate | None]) -> str:
-    """The price of all jobs; for settings to decide among, the price of their blocks within the budget."""
-    config = jobs[0].config
-    if config.search.phase:
-        return f"the search's budget: {config.search.budget}"
-    if config.sweep.until_decided:
+def _price(
+    jobs: Sequence[Job], estimates: Sequence[price.Estimate | None], gpus: Sequence[Any], search_jobs: SearchJobs | None
+) -> str:  # fmt: skip
+    """The price of all jobs, of a search within its budget, or of the blocks of settings to decide among."""
+    if search_jobs and search_jobs.left:
+        return f"at most what is left of the budget: {search_jobs.left}"
+    if not jobs:
+        return ""
+    if jobs[0].config.sweep.until_decided:
         return price_words.of_blocks(jobs, estimates)
-    return price_words.of_all(jobs, estimates)
+    return search_price.of_search(search_jobs, gpus) if search_jobs else price_words.of_all(jobs, estimates)
 
 
 def preview(job: Job, refused: RefusedStacks) -> str:

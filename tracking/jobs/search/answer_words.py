@@ -142,7 +142,7 @@ def _verdict(answer: Answer, objective: str) -> list[str]:
         sentences = ["Not decided within the budget.", *sentences]
     if answer.alike:
         others = "; ".join(setting_text(setting) for setting in answer.alike)
-        within = "" if answer.tolerance is None else f" The best of them is at most {answer.tolerance:.1%} better."
+        within = "" if answer.tolerance is None else f" It is at most {100 * answer.tolerance:.1f} % above the best of them."
         sentences.append(f"It cannot be told from {others}.{within}")
     if figure.mean and answer.unbiased is not None and answer.unbiased > (1 + LEAST_LUCK) * figure.mean:
         sentences.append(f"Corrected for the luck of the chosen one: {answer.unbiased:.4g} {UNITS[objective]}.")
@@ -208,7 +208,7 @@ def _spent(answer: Answer, budget: Budget) -> str:
     whole = budget.words(budget.amount)
     grid = ""
     if answer.grid_cost is not None and budget.unit != "runs":
-        grid = f" A grid of three seeds would have taken about {budget.words(answer.grid_cost)} (estimated)."
+        grid = f" A grid of three seeds would have taken at least {budget.words(answer.grid_cost)} (estimated)."
     return (
         f"{answer.num_explored} runs explored{stopped}, {answer.num_decided} decided: {took} of {whole}, starts"
         f" included.{grid}"

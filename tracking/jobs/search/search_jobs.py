@@ -17,8 +17,9 @@ from tracking.analysis.search import Answer, Axis, SearchTrial, answers, propose
 from tracking.analysis.statistics import counted
 from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import answer_words, fronts, trace_file
+from tracking.jobs.search.job_of_trial import job_of_trial, words_of
 from tracking.jobs.search.search_rules import rules_of
-from tracking.jobs.search.trial_of_job import cap_sec, points, rates, seconds_of, trial_of, trials_of
+from tracking.jobs.search.trial_of_job import points, rates, seconds_of, trial_of, trials_of
 from tracking.record import Result, documents, failures
 from tracking.request.search_options import Budget, budget_of, objectives_of, setting_overrides
 
@@ -39,7 +40,6 @@ class SearchJobs:
         refused: Sequence[tuple[int, SearchTrial]] = (), num_gpus: int = 0,
     ) -> None:  # fmt: skip
         self._base, self._make = base, make
-        self._words = [word for word in base.overrides if not word.startswith("seed=")]
         self._rules = rules_of(base.config, axes, num_gpus)
         self._budget: Budget = budget_of(base.config.search)
         self._objectives = objectives_of(base.config.search)
@@ -75,7 +75,7 @@ class SearchJobs:
     def corners(self) -> list[RunConfig]:
         """A config for each value of each axis, with defaults elsewhere. Raises ConfigError for one that cannot run."""
         values = [{axis.key: value} for axis in self._rules.axes for value in axis.ends]
-        return [self._make([*self._words, *setting_overrides(value)]) for value in values]
+        return [self._make(words_of(self._base, value)) for value in values]
 
     @property
     def runs_to_first_look(self) -> int:
@@ -86,7 +86,7 @@ class SearchJobs:
 
         Raises ConfigError for a setting that cannot be run.
         """
-        words = [[*self._words, *setting_overrides(setting)] for setting in self._rules.finalists]
+        words = [words_of(self._base, setting) for setting in self._rules.finalists]
         jobs = [Job(self._make(each), each) for each in words]
         for job in jobs:
             job.config.sweep.jobs_at_once = 1  # Deciding runs have the machine to themselves.
@@ -145,8 +145,16 @@ class SearchJobs:
                 self._read = [], []
         return made
 
+    def _left(self) -> float:
+        return self._budget.amount - math.fsum(trial.cost for trial in self.trials)
+
     def _is_spent(self) -> bool:
-        return math.fsum(trial.cost for trial in self.trials) >= self._budget.amount
+        return self._left() <= 0
+
+    @property
+    def left(self) -> str:
+        """What a resumed search has left of its budget, in words; empty for a new search."""
+        return self._budget.words(max(0.0, self._left())) if any(job.folder for job in self.jobs) else ""
 
     def answers(self) -> list[Answer]:
         """The answer by each objective. Lost runs that a spent budget cannot repeat only add to the cost."""
@@ -228,27 +236,15 @@ class SearchJobs:
             console.print(f"crashed each time: {setting}: {sweep_summary.outcome(job)}", soft_wrap=True)
 
     def _job(self, trial: SearchTrial) -> Job | None:
-        words = [*self._words, *setting_overrides(trial.setting), f"seed={trial.seed}"]
+        left_sec = self._left() if self._budget.unit == "seconds" else None
         try:
-            config = self._make(words)
+            job = job_of_trial(trial, self._base, len(self.jobs) + 1, self._rules, left_sec, self._make)
         except ConfigError as error:
             self._refuse(trial, str(error))
             return None
-        if any(job.config.config_hash() == config.config_hash() for job in self.jobs):
+        if any(other.config.config_hash() == job.config.config_hash() for other in self.jobs):
             self._refuse(trial, "another setting gives the same config: both are the same run")
             return None
-        job = Job(config, words)
-        config.search = dataclasses.replace(
-            self._base.config.search, setting=dict(trial.setting), phase=trial.phase, block=trial.block,
-            trial=len(self.jobs) + 1,
-        )  # fmt: skip
-        config.search.cap_sec = cap_sec(job, trial)
-        takes_all = 0 < self._rules.num_gpus <= config.num_gpus()
-        has_neighbours = trial.phase == "explore" and config.cluster.kind == "none" and not takes_all
-        config.sweep.jobs_at_once = self._rules.at_once if has_neighbours else 1
-        unforeseen = trial.phase == "explore" or (trial.block == 0 and not self._rules.explore)
-        if self._budget.unit == "seconds" and unforeseen and config.timeout_sec is None:
-            config.timeout_sec = max(1.0, self._budget.amount - sum(each.cost for each in self.trials))
         return job
 
     def _refuse(self, trial: SearchTrial, why: str) -> None:

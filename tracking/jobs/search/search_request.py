@@ -33,40 +33,56 @@ def search_of(
     `axes` are the words of the command line that name the axes, and `parsed` reads them. `num_gpus` are visible here.
     Raises ConfigError.
     """
-    words = list(axes)
     if resumed:
-        first = resumed[0].config.search
-        if not first.phase:
-            if is_search(requested.config):
-                name = search_name(requested.config)
-                raise ConfigError(
-                    f"sweep.resume={requested.config.sweep.resume}: the sweep is not a search. Next: leave {name} out"
-                )
+        first = resumed[0]
+        if not first.config.search.phase:
+            _refuse_plain_sweep(requested.config)
             return None
-        requested = _as_it_began(requested, resumed[0])
-        check_unchanged(resumed[0], make)
-        if words and words != first.axes:
-            raise ConfigError(
-                f"{' '.join(words)}: the search goes on with the axes that it has: {' '.join(first.axes)}. Next: leave"
-                " them out, or begin a new search"
-            )
-        words = first.axes
-    elif not is_search(requested.config):
+        words = _unchanged_axes(axes, first)
+        requested = _as_it_began(requested, first)
+        check_unchanged(first, make)
+    elif is_search(requested.config):
+        words = _completed_axes(axes, requested)
+    else:
         return None
-    only_groups = all(word.partition("=")[0] in GROUPS for word in words)
-    if only_groups and not requested.config.sweep.until_decided and not (words and requested.config.is_program()):
-        words += default_axes(requested.config, requested.overrides)
     requested.config.search.axes = words
     searched = [_axis(requested.config, word, parsed) for word in words]
-    if not resumed:
-        check_several(search_name(requested.config), words, searched)
     if requested.config.sweep.until_decided:
         check_few(words, searched)
     elif importlib.util.find_spec("optuna") is None:
         name = search_name(requested.config)
         raise ConfigError(f"{name}: needs Optuna. Next: pip install 'optuna>=5,<6' (the extra search)")
+    if not resumed:
+        check_several(search_name(requested.config), words, searched)
     refused = trace_file.refused(folder, searched) if folder else ()
     return SearchJobs(requested, searched, make, resumed, refused, num_gpus)
+
+
+def _refuse_plain_sweep(config: RunConfig) -> None:
+    """Raise ConfigError if a search is requested for a resumed sweep, which is none."""
+    if is_search(config):
+        raise ConfigError(
+            f"sweep.resume={config.sweep.resume}: the sweep is not a search. Next: leave {search_name(config)} out"
+        )
+
+
+def _unchanged_axes(axes: Sequence[str], first: Job) -> list[str]:
+    """The axes of a resumed search. Raises ConfigError if the command line names others."""
+    began = first.config.search.axes
+    if axes and list(axes) != began:
+        raise ConfigError(
+            f"{' '.join(axes)}: the search goes on with the axes that it has: {' '.join(began)}. Next: leave"
+            " them out, or begin a new search"
+        )
+    return began
+
+
+def _completed_axes(axes: Sequence[str], requested: Job) -> list[str]:
+    """The requested axes; if they name at most the number of GPUs, with the default axes of a search."""
+    config, only_groups = requested.config, all(word.partition("=")[0] in GROUPS for word in axes)
+    if not only_groups or config.sweep.until_decided or (axes and config.is_program()):
+        return list(axes)
+    return [*axes, *default_axes(config, requested.overrides)]
 
 
 def _axis(config: RunConfig, word: str, parsed: ParsedWord) -> Axis:
@@ -119,8 +135,8 @@ def check_few(words: Sequence[str], axes: Sequence[Axis]) -> None:
         or not 2 <= math.prod(len(axis.choices) for axis in axes) <= MOST_SETTINGS
     ):
         raise ConfigError(
-            f"sweep.until_decided=true {' '.join(words)}: decides among 2 to {MOST_SETTINGS} settings, as"
-            " precision=fp32,bf16; search more with +search=quickest"
+            f"{' '.join(['sweep.until_decided=true', *words])}: decides among 2 to {MOST_SETTINGS} settings. Next: give"
+            " an axis with their values, as precision=fp32,bf16, or search more settings with +search=quickest"
         )
 
 

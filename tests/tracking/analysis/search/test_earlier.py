@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from tests.tracking.analysis.search.searches import AXES, Setting, noisy, searched, true_time
-from tracking.analysis.search import EXPLORE, Rules, SearchTrial, answer, propose
+from tracking.analysis.search import DECIDE, EXPLORE, Rules, SearchTrial, answer, propose
 from tracking.analysis.search.exploring.earlier import agreed_shape
 from tracking.analysis.search.exploring.shape import Point, shape_of
 
@@ -73,6 +73,14 @@ def test_what_the_earlier_search_measured_is_in_no_figure(earlier: tuple[SearchT
     assert all(figure.mean is None or figure.mean < 0.8 * true_time(figure.setting) for figure in outcome.figures)
     anew = answer(replace(rules, earlier=()), trials)
     assert {figure.mean for figure in outcome.figures if figure.n} <= {figure.mean for figure in anew.figures}
+
+
+def test_deciding_uses_no_seed_of_the_earlier_search(earlier: tuple[SearchTrial, ...]) -> None:
+    trials, _ = found(begun_with(earlier), quicker)
+    used = {trial.seed for trial in [*earlier, *trials] if trial.phase == EXPLORE}
+    decided = {trial.seed for trial in trials if trial.phase == DECIDE}
+    assert decided
+    assert not decided & used
 
 
 def test_it_goes_on_from_its_trials_as_it_would_have(earlier: tuple[SearchTrial, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,15 @@ def test_a_search_without_two_settings_to_compare_is_refused(given: list[str], a
         search_of(Job(make(given), given), [], None, axes, parsed_once, make, 0)
 
 
+def test_without_optuna_a_search_is_refused_and_a_sweep_until_decided_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    base = make([])
+    with pytest.raises(ConfigError, match=r"search=quickest: needs Optuna. Next: pip install .*the extra search"):
+        search_of(Job(base, []), [], None, ["batch_size=4,8"], parsed, make, 0)
+    base.search.name, base.sweep.until_decided = "", True
+    assert search_of(Job(base, []), [], None, ["batch_size=4,8"], parsed, make, 0)
+
+
 def test_where_nothing_can_be_run_the_first_reason_is_told() -> None:
     def refuse(words: list[str]) -> RunConfig:
         raise ConfigError("gpus=1: none is there")
@@ -106,8 +116,10 @@ def test_a_sweep_is_repeated_until_it_is_decided() -> None:
     assert {job.config.search.phase for job in ran} == {"decide"}
     assert made.answer().named == {"batch_size": 16}
     assert made.answer().decided
-    with pytest.raises(ConfigError, match="decides among 2 to 4 settings"):
-        search_of(Job(base, []), [], None, ["batch_size=4,8,16,32,64"], parsed, make, 0)
+    for axes in (["batch_size=4,8,16,32,64"], ["batch_size=4"], []):
+        words = " ".join(["sweep.until_decided=true", *axes])
+        with pytest.raises(ConfigError, match=f"^{words}: decides among 2 to 4 settings. Next: give an axis"):
+            search_of(Job(base, []), [], None, axes, parsed, make, 0)
 
 
 def test_a_sweep_is_not_repeated_beyond_a_budget_that_its_first_runs_show_to_be_too_small(tmp_path: Path) -> None:

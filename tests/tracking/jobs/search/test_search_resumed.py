@@ -6,14 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from conf.launch_options import SearchConfig
 from conf.schema import ConfigError, RunConfig
 from tests.support.composing import ROOT, composed
 from tests.tracking.jobs.search.made_searches import make, on_slurm, parsed, result, run, search
 from tracking.jobs.plan import Job, sweep
+from tracking.jobs.queues.dry_run import show
 from tracking.jobs.search import search_of
 from tracking.jobs.search.search_request import check_unchanged
+from tracking.machine.stacks import RefusedStacks
 from tracking.record import Failure, Result, run_folder
 from tracking.request import stored_config
 
@@ -41,6 +44,17 @@ def test_a_search_says_how_many_jobs_in_the_queue_it_goes_on_with() -> None:
     assert goes_on.begins().endswith(f"in 60runs, 1 run made, following {len(jobs) - 1} jobs in the queue")
     new = goes_on.next_jobs()
     assert 0 < len(new) <= 5 - (len(jobs) - 1), "they keep their places"
+
+
+def test_a_dry_run_of_a_resumed_search_prices_what_is_left_of_its_budget() -> None:
+    begun = search()
+    assert begun.left == "", "a new search has its whole budget"
+    for job in run(begun, most=9):
+        job.folder = Path("runs/x")
+    goes_on = search(begun.jobs)
+    console = Console(width=200, record=True)
+    show([], RefusedStacks(make([]), []), [], console, goes_on)
+    assert "price: at most what is left of the budget: 51 runs" in console.export_text()
 
 
 def test_a_resumed_sweep_knows_the_folders_of_the_runs_that_were_lost(tmp_path: Path) -> None:

@@ -1,0 +1,42 @@
+"""A trial of a search as a job: its command line, and how the search has it run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from conf.schema import RunConfig
+from tracking.analysis.search import EXPLORE, Rules, Scalar, SearchTrial
+from tracking.jobs.plan import Job
+from tracking.jobs.search.trial_of_job import cap_sec
+from tracking.request.search_options import setting_overrides
+
+
+def words_of(base: Job, setting: Mapping[str, Scalar]) -> list[str]:
+    """The command line of a setting, without its seed. `base` is the request."""
+    return [*(word for word in base.overrides if not word.startswith("seed=")), *setting_overrides(setting)]
+
+
+def job_of_trial(
+    trial: SearchTrial, base: Job, number: int, rules: Rules, left_sec: float | None,
+    make: Callable[[list[str]], RunConfig],
+) -> Job:  # fmt: skip
+    """The job of a trial, whose `number` counts from 1. `make` composes a config. Raises ConfigError.
+
+    `left_sec` is what is left of a budget of time. It limits a run if no earlier run shows what such a run takes.
+    """
+    words = [*words_of(base, trial.setting), f"seed={trial.seed}"]
+    job = Job(make(words), words)
+    config = job.config
+    config.search = dataclasses.replace(
+        base.config.search, setting=dict(trial.setting), phase=trial.phase, block=trial.block, trial=number
+    )
+    config.search.cap_sec = cap_sec(job, trial)
+    explores = trial.phase == EXPLORE
+    takes_all = 0 < rules.num_gpus <= config.num_gpus()
+    has_neighbours = explores and config.cluster.kind == "none" and not takes_all
+    config.sweep.jobs_at_once = rules.at_once if has_neighbours else 1
+    unforeseen = explores or (trial.block == 0 and not rules.explore)
+    if left_sec is not None and unforeseen and config.timeout_sec is None:
+        config.timeout_sec = max(1.0, left_sec)
+    return job
