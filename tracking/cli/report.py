@@ -2,8 +2,8 @@
 
 JSON: `report`, the content of report.json; `written`, the files; `attached`, the id of the MLflow run that got them, or
 null; `search`, the answers of searches as text; `check`, null without --check, else `num_figures`, `num_runs` and
-`differences`, a list of sentences. With --reference-only: `tables`, each with `title`, `columns`, `rows` and `note`; and
-`written`, the files with --out.
+`differences`, a list of sentences. With --reference-only: `tables`, each with `title`, `columns`, `rows` and `note`;
+and `written`, the files with --out.
 """
 
 from __future__ import annotations

@@ -142,7 +142,8 @@ def _verdict(answer: Answer, objective: str) -> list[str]:
         sentences = ["Not decided within the budget.", *sentences]
     if answer.alike:
         others = "; ".join(setting_text(setting) for setting in answer.alike)
-        within = "" if answer.tolerance is None else f" It is at most {100 * answer.tolerance:.1f} % above the best of them."
+        above = "" if answer.tolerance is None else f"{100 * answer.tolerance:.1f}"
+        within = f" It is at most {above} % above the best of them." if above else ""
         sentences.append(f"It cannot be told from {others}.{within}")
     if figure.mean and answer.unbiased is not None and answer.unbiased > (1 + LEAST_LUCK) * figure.mean:
         sentences.append(f"Corrected for the luck of the chosen one: {answer.unbiased:.4g} {UNITS[objective]}.")
