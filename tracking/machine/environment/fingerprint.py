@@ -67,7 +67,7 @@ class Collector:
         start: Callable[[Sequence[str], Path | None], host.Output] = host.start,
         repository: Path | None = None,
     ) -> None:
-        self._environ = dict(environ)
+        self._environ = environ  # No copy: imports before `finish` set variables, which a later fork already has.
         self._outputs = {name: start(command, None) for name, command in COMMANDS.items()}
         parts = repositories.from_launcher(self._environ)
         self._repositories = repositories.ask(repository, start) if parts is None else lambda: parts
