@@ -9,7 +9,7 @@ from __future__ import annotations
 from tracking.measure.programs import checked_values
 from tracking.measure.programs.declared_patterns import DeclaredPatterns, compile_pattern
 from tracking.measure.programs.journal_lines import parse_record
-from tracking.measure.programs.lines import LineSplitter, SkippedLines
+from tracking.measure.programs.line_splitter import LineSplitter, SkippedLines
 from tracking.measure.programs.mlperf_benchmarks import Benchmark, by_our_names
 from tracking.measure.programs.mlperf_lines import Entry, MetricJoiner, is_torn, metric_of, parse_entry
 from tracking.measure.programs.mlperf_log import EVALUATIONS, NO_STOP, RUN_EDGES, SUCCESS, MLPerfLog, read_log

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tracking.measure.programs import checked_values, number_parsing
-from tracking.measure.programs.lines import SkippedLines
+from tracking.measure.programs.line_splitter import SkippedLines
 
 
 @dataclass(frozen=True)

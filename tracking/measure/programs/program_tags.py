@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracking.measure.programs.lines import SkippedLines
+from tracking.measure.programs.line_splitter import SkippedLines
 from tracking.measure.programs.training_events import TrainingEvents
 
 # `program.status` is the status of run_stop, so submission_status gets another name.

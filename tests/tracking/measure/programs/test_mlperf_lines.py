@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracking.measure.programs import Entry, LineSplitter, is_torn, parse_entry
-from tracking.measure.programs import lines as line_module
+from tracking.measure.programs import line_splitter as line_module
 
 
 @pytest.mark.parametrize(
