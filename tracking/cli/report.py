@@ -181,7 +181,7 @@ def show(console: Console, made: Report, folder: Path, details: bool = False) ->
     """
     for search_answer in made.searched:
         console.print(search_answer, markup=False, soft_wrap=True, style="bold")
-    for answer in made.answers:
+    for answer in made.shown_answers:
         console.print(answer.headline, markup=False, soft_wrap=True, style="bold")
         if answer.beside:
             console.print(answer.beside, markup=False, soft_wrap=True)

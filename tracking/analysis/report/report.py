@@ -80,6 +80,15 @@ class Report:
     def answer(self) -> str:
         return " ".join(text for each in self.answers for text in (each.headline, each.beside) if text)
 
+    @property
+    def shown_answers(self) -> list[Answer]:
+        """The answers that readers see. A single search gives its own, which heeds how often it looked at the runs."""
+        return [] if self.searched and len(self.answers) == 1 else self.answers
+
+    @property
+    def shown_sentences(self) -> list[str]:
+        return [text for each in self.shown_answers for text in (each.headline, each.beside) if text]
+
     def best(self, task: Task) -> Best | None:
         """The best setting of a workload; None where nothing says which is."""
         bests = (verdict.best for verdict in self.verdicts if verdict.task == task.title and verdict.stack is None)

@@ -62,8 +62,9 @@ def headlines(folder: Path) -> list[str]:
 
 def note(made: Report) -> str:
     """The start of the parent run's Markdown description: the answer and the number of warnings."""
-    careful = f" {counted(len(made.warnings), 'warning')} in the report." if made.warnings else ""
-    return f"{in_markdown(made.answer)}{careful} Tables and figures: `report.html` among the artifacts.{BETWEEN}"
+    warnings = [f"{counted(len(made.warnings), 'warning')} in the report."] if made.warnings else []
+    sentences = [*map(in_markdown, made.shown_sentences), *warnings]
+    return f"{' '.join([*sentences, 'Tables and figures: `report.html` among the artifacts.'])}{BETWEEN}"
 
 
 def attach(store: MlflowRuns, made: Report, written: Sequence[Path]) -> str:
