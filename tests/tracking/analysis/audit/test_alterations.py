@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import few_runs
 from tests.support.commands import ROOT
 from tests.support.stack_study import A100, H100, STUDY, report_of, write_study
 from tests.support.studied import CLOCKS, SWEEP, config, make_run, make_sweep, measure_place
@@ -217,8 +218,20 @@ def test_every_value_behind_a_picture_that_is_altered_is_seen(root: Path, folder
 
 def test_so_is_every_value_of_the_picture_of_stacks(study: Path, tmp_path: Path) -> None:
     evidence = Evidence(read(study / "report"), [study / "runs"])
-    for name in ("report-1-stacks.json", "report-1-reached.json", "report-mean-utilisation.json"):
+    for name in ("report-1-stacks.json", "report-1-reached.json"):
         assert unseen_in_picture(study / "report" / name, evidence, tmp_path) == set(), name
+
+
+def test_so_is_every_value_of_the_mean_utilisation_of_two_workloads(tmp_path: Path) -> None:
+    targets = {"accuracy": 0.9}, {"accuracy": 0.8}
+    runs = [{"config": {"targets": each, "seed": seed}} for each in targets for seed in (1, 2)]
+    made = few_runs.written(tmp_path / "runs", runs)
+    page.write(made, tmp_path / "report")
+    evidence = Evidence(read(tmp_path / "report"), [tmp_path / "runs"])
+    path = tmp_path / "report" / "report-mean-utilisation.json"
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    assert unseen_in_picture(path, evidence, scratch) == set()
 
 
 def unseen_in_picture(path: Path, evidence: Evidence, scratch: Path) -> set[str]:

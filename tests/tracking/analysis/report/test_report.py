@@ -170,7 +170,6 @@ def test_the_command_writes_all_files_prints_the_table_and_checks_every_figure(
         "1-throughput",
         "1-utilisation",
         "1-cost",
-        "mean-utilisation",
     }
     for text in (markdown, (here / "out" / "report.html").read_text()):
         assert all(headline in text for headline in content["headlines"])

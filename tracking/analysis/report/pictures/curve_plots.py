@@ -105,13 +105,14 @@ class CurvePlotter:
         return drawn("utilisation", caption, figure, panels)
 
     def mean_utilisation(self) -> Plot | None:
+        """The mean utilisation of each of several workloads, as bars."""
         shown = {
             label: {name: as_point(0.0, Estimate(*mean_and_standard_error(values), len(values)))
                     for name, values in workloads.items()}
             for label, workloads in self._means.items()
             if moved(label, chain.from_iterable(workloads.values()))
         }  # fmt: skip
-        if not shown:
+        if all(len(means) < 2 for means in shown.values()):  # A single bar compares nothing.
             return None
         of = "over the median run of each setting"
         bars = [point for means in shown.values() for point in means.values()]

@@ -61,12 +61,9 @@ class Plotter:
 
     def plots(self) -> Iterator[Plot]:
         """Every picture that the runs have the data for; of several workloads, those of all of them come first."""
-        several = len(self._workloads) > 1
-        if several:
-            yield from self._over_all()
-        yield from self._of_each()
-        if not several:
-            yield from self._over_all()
+        of_each = list(self._of_each())  # First, since the means are of the curves drawn here.
+        over_all = list(self._over_all())
+        yield from (over_all + of_each if len(self._workloads) > 1 else of_each + over_all)
 
     def _over_all(self) -> Iterator[Plot]:
         """The pictures that show all workloads."""

@@ -101,16 +101,22 @@ def test_every_target_metric_has_its_curve_from_the_start_of_the_clock_and_its_t
         assert [point.x for point in line] == pytest.approx([1, 2, 3, 4] if panel.x == "epoch" else AT)
 
 
-def test_utilisation_and_its_means_are_of_the_same_clock(store: Runs) -> None:
-    of = made(store)
+def test_utilisation_and_its_means_are_of_the_same_clock(tmp_path: Path) -> None:
+    two_metrics(tmp_path)
+    two_metrics(tmp_path, seeds=(2,), targets={"mask_map": 0.6})
+    of = made(FolderRuns([tmp_path]))
     gpu, *_, ends = picture(of, "1-utilisation").panels
     assert gpu.y == "GPU utilisation (%)"
     (line,) = gpu.lines.values()
     assert [point.x for point in line] == pytest.approx([-30, 50, 150, 250, 350, 450])
     (spans,) = ends.lines.values()
     assert [(span.x, span.y) for span in spans] == [pytest.approx((end - 20, end)) for end in AT]
-    (mean,) = picture(of, "mean-utilisation").panels[0].lines.values()
-    assert mean[0].y == 100.0
+    means = picture(of, "mean-utilisation").panels[0].lines
+    assert [mean.y for (mean,) in means.values()] == [100.0, 100.0]
+
+
+def test_a_single_mean_of_utilisation_is_not_drawn(store: Runs) -> None:
+    assert not any(plot.name == "mean-utilisation" for plot in made(store).plots)
 
 
 def test_a_run_that_is_older_and_missed_its_target_begins_where_its_command_had_made_it(tmp_path: Path) -> None:
@@ -142,7 +148,7 @@ def test_the_data_of_a_picture_lie_beside_it(tmp_path: Path) -> None:
     of = made(FolderRuns([tmp_path]))
     written = page.write(of, tmp_path / "out")
     pictures = {path.stem for path in written if path.suffix == ".png"}
-    assert {"report-1-accuracy", "report-1-reached", "report-1-utilisation", "report-mean-utilisation"} <= pictures
+    assert {"report-1-accuracy", "report-1-reached", "report-1-utilisation"} <= pictures
     for name in pictures:
         data = json.loads((tmp_path / "out" / f"{name}.json").read_text())
         assert f"report-{data['name']}" == name
