@@ -101,8 +101,13 @@ def main() -> int:
 def priced(folder: Path) -> tuple[str, float | None]:
     """What a launch says of its price, and the error in percent; None without an estimate."""
     said = price_words.how_far_off(folder, 1)
-    share, _, sign = said.rpartition(", ")[2].partition(" % ")
-    return said, None if not said else 0.0 if share == "the same" else float(share) * (-1 if sign == "less" else 1)
+    if not said:
+        return said, None
+    words = said.rpartition(", ")[2]
+    if words.endswith(" times as long"):
+        return said, 100 * (float(words.split()[0]) - 1)
+    share, _, sign = words.partition(" % ")
+    return said, 0.0 if share == "the same" else float(share) * (-1 if sign == "less" else 1)
 
 
 if __name__ == "__main__":

@@ -319,6 +319,9 @@ def test_how_far_off_is_said_of_what_ended_before_the_launch_alone(tmp_path: Pat
     made(tmp_path, "2", 9.0, created_ms=WORK_MS - 5_000)  # still ran when the next one began
     folder = made(tmp_path, "3", 430.0, config(runs_dir=str(tmp_path)))
     assert price_words.how_far_off(folder, 1) == "took 7:10; the estimate was 6:40 (3:20 to 10:00), 7 % less"
+    for number, seconds, words in (("6", 22.0, "18.2 times as long"), ("7", 1000.0, "0.4 times as long")):
+        far = made(tmp_path, number, seconds, config(runs_dir=str(tmp_path)))
+        assert price_words.how_far_off(far, 1).endswith(f"; the estimate was 6:40 (3:20 to 10:00), {words}")
     assert price_words.how_far_off(made(tmp_path, "4", 430.0, status="failed"), 1) == ""
     assert price_words.how_far_off(made(tmp_path, "5", 430.0, resumes=[{"epoch_num": 1}]), 1) == ""
     assert price_words.how_far_off(made(tmp_path / "new", "1", 430.0), 1) == ""  # None ran there before.
@@ -365,7 +368,10 @@ def test_a_launch_after_another_has_a_price_and_says_how_far_off_it_was(tmp_path
     shown = launch(tmp_path, "-m", *asked, "seed=1,2", "dry_run=true").output
     assert re.search(r"price: 2 jobs: about [\d.:]+( s)? \(.+ to .+\), [\d.]+ \(.+\) USD\n", shown), shown
     second = launch(tmp_path, "-m", *asked, "seed=2,3")
-    assert re.search(r"\njobs took .+; the estimate was .+ \(.+ to .+\), (\d+ % (more|less)|the same)\n", second.output)
+    assert re.search(
+        r"\njobs took .+; the estimate was .+ \(.+ to .+\), (\d+ % (more|less)|[\d.]+ times as long|the same)\n",
+        second.output,
+    )
     third = launch(tmp_path, *asked, "seed=4")
     assert re.search(r"\ntook .+; the estimate was .+ \(.+ to .+\), ", third.output), third.output
     decided = (*asked, "batch_size=32,64", "sweep.until_decided=true", "dry_run=true")

@@ -68,6 +68,11 @@ def test_a_mean_has_as_many_digits_as_its_error_whatever_the_unit() -> None:
     assert mean["FLOPs utilisation (%)"] == "32.070 ± 0.070"
 
 
+def test_a_world_size_that_all_runs_share_has_no_error() -> None:
+    *_, mean = shown(*[REACHED | {"world_size": 2.0}] * 2)
+    assert (mean["world size"], mean["epochs"]) == ("2", "2 ± 0")
+
+
 def test_a_legend_explains_what_the_table_shows_and_nothing_else() -> None:
     share = "(%): the 95 % interval of the share of runs that reach the target."
     error = "±: standard error of the mean over seeds."

@@ -104,10 +104,16 @@ def how_far_off(folder: Path, num_jobs: int) -> str:
         return ""
     seconds = price.sweep_sec([(run.config, run.seconds) for run, _ in known])
     estimate = price.price([(run.config, made) for run, made in known]).seconds
-    off = round(100 * (estimate.middle / seconds - 1))
-    share = "the same" if off == 0 else f"{abs(off)} % {'more' if off > 0 else 'less'}"
     who = "" if num_jobs == 1 else "jobs " if len(known) == num_jobs else f"{len(known)} of {num_jobs} jobs "
-    return f"{who}took {time(seconds)}; the estimate was {_times(estimate)}, {share}"
+    return f"{who}took {time(seconds)}; the estimate was {_times(estimate)}, {_beside(estimate.middle / seconds)}"
+
+
+def _beside(ratio: float) -> str:
+    """An estimate over the time that was taken: in percent up to a factor of 2 either way, beyond it as a factor."""
+    off = round(100 * (ratio - 1))
+    if not 0.5 <= ratio <= 2:
+        return f"{ratio:.3g} times as long"
+    return f"{abs(off)} % {'more' if off > 0 else 'less'}" if off else "the same"
 
 
 def _range(values: price.Range, words: Callable[[float], str]) -> str:

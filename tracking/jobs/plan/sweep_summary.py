@@ -231,7 +231,8 @@ def cells(row: dict[str, Any]) -> list[str]:
         if scaled is None or scaled.error:
             shown.append(scaled.text() if scaled else "")  # As many digits as in a report.
             continue
-        texts = [facts.text(part) for part in (scaled.mean, scaled.error) if part is not None]
+        parts = (scaled.mean, None if key == quantities.WORLD_SIZE else scaled.error)  # A size has no spread.
+        texts = [facts.text(part) for part in parts if part is not None]
         shown.append(f"{scaled.bound} {' ± '.join(texts)}".strip())
     return [*row["labels"].values(), row["n"], row["status"], *shown]
 
