@@ -44,7 +44,9 @@ def test_every_folder_is_ended_and_nothing_half_written_stays(moment: str, name:
     code = tracking(["sync", str(tmp_path / "runs")])
     there = results(tmp_path)
     assert code == (0 if there else 2), output
-    assert {result["status"] for result in there.values()} <= {"killed", "failed"}
+    statuses = [result["status"] for result in there.values()]  # the sweep's first
+    assert set(statuses[:1]) <= {"killed", "failed"}
+    assert set(statuses[1:]) <= {"killed", "failed", "finished"}, "a job may have ended before the signal came"
     left = [path for path in tmp_path.rglob("*") if path.name.endswith(".tmp")]
     assert not left
     assert {path.parent for path in tmp_path.rglob(".owner")} == set(there)

@@ -197,7 +197,6 @@ def test_utilisation_stands_over_devices(tmp_path: Path) -> None:
             explain(make_run(sweep, config(gpus=gpus, seed=seed), URI, step_sec=0.1 / gpus + seed / 100))
     reported(tmp_path, "--by", "gpus")
     (panel,) = json.loads((tmp_path / "out" / "report-busy.json").read_text())["panels"]
-    assert not (tmp_path / "out" / "report-mean-utilisation.json").exists()
     assert (panel["y"], panel["lines"][0]["x"]) == ("GPU utilisation (%)", [1.0, 2.0])
 
 
