@@ -59,7 +59,7 @@ def search_of(
 
 
 def _refuse_plain_sweep(config: RunConfig) -> None:
-    """Raise ConfigError if a search is requested for a resumed sweep, which is none."""
+    """Raise ConfigError if a search is requested and the resumed sweep is a plain one."""
     if is_search(config):
         raise ConfigError(
             f"sweep.resume={config.sweep.resume}: the sweep is not a search. Next: leave {search_name(config)} out"
