@@ -22,7 +22,7 @@ from tests.support.team_server import TeamServer
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).resolve().parent.parent / ".bytecode_cache")
 sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
-# Of a process that has loaded readline, such as pytest's first, others inherit a terminal's width that nobody has set.
+# A process that has loaded readline, such as pytest's first, exports a terminal's width, which its children inherit.
 os.environ.pop("COLUMNS", None)
 # Two workers and what they start share the cores: with as many threads each, they would wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -32,7 +32,7 @@ os.environ["XDG_STATE_HOME"] = str(Path(__file__).resolve().parent.parent / ".py
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# An example takes as long as the machine is busy, which says nothing of the code.
+# A busy machine makes examples slow. That is not a fault of the code.
 slow_is_no_failure = [hypothesis.HealthCheck.too_slow]
 hypothesis.settings.register_profile("any machine", deadline=None, suppress_health_check=slow_is_no_failure)
 hypothesis.settings.load_profile("any machine")

@@ -95,7 +95,7 @@ def play(kind: Kind, case: Case, tally: Tally) -> None:
         return
     except Finding as finding:
         wrong = str(finding)
-    except Exception:  # the program's own trouble is none of the product's, but nothing is passed over
+    except Exception:  # a fault of this program, not of the product: reported all the same
         wrong = traceback.format_exc()
     finally:
         case.close()

@@ -115,7 +115,7 @@ class Case:
         return self.start("sync", "-m", "tracking", "sync", *(words or ("runs",)), **environ)
 
     def sync(self, *words: str, **environ: str) -> str:
-        """What sync says where all is complete. Raises Finding where it is not."""
+        """The output of sync if everything is complete. Raises Finding if it is not."""
         self.proxy.fault = None
         started = self.start_sync(*words, **environ)
         code = started.end()
@@ -172,7 +172,7 @@ class Case:
         )
 
     def close(self) -> None:
-        """Nothing goes on after a case."""
+        """End the processes of the case."""
         self.proxy.fault, self.proxy.only, self.proxy.retry_after, self.proxy.delay_sec = None, b"", "", 0.0
         for process in processes_of(self.cwd):
             with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""What run folders hold and what MLflow has of it in its database and files, compared without the code under test.
+"""Compares run folders with MLflow's database and files, without the code under test.
 
 Rows are compared by key, step, time and value, params and tags by value, the status by result.json, files by digest.
 """
@@ -26,7 +26,7 @@ def folders(cwd: Path) -> list[Path]:
 
 
 def run_ids(store: Store) -> set[str]:
-    """Of all runs that are not deleted."""
+    """The rows of all runs that are not deleted."""
     if not store.database.exists():
         return set()
     return {run_id for (run_id,) in query(store, "select run_uuid from runs where lifecycle_stage = 'active'")}

@@ -128,7 +128,7 @@ def links(case: Case, good: list[Path], canary: Path) -> Bedlam:
         folder = another(good[1], f"linked{number}")
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(canary)
-        if name != run_folder.RUN:  # without it, the folder is none of a run
+        if name != run_folder.RUN:  # without it, the folder is not a run folder
             bedlam[name not in HARMLESS_LINKS].append(folder)
         case.tell(f"linked{number}: {name}")
     (good[0].parent / "link").symlink_to(canary.parent)

@@ -1,4 +1,4 @@
-"""What a machine does to its runs: a disk without room, and a clock that is set."""
+"""Faults of a machine: a full disk, and a clock that is set."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def is_of(process: psutil.Process, word: str) -> bool:
 
 
 def conclude(case: Case) -> None:
-    """Nothing of it is left, MLflow has it all, and a run that finished has trained to its end."""
+    """Its processes have ended, MLflow has everything, and a finished run has trained to its end."""
     case.wait_until_gone()
     case.sync()
     case.compare()

@@ -58,7 +58,7 @@ def change_password(server: MlflowServer) -> None:
 
 
 def refused(case: Case, uri: str) -> bool:
-    """Whether sync says that the old password is none, unless everything was there before it was changed."""
+    """Whether sync refuses the old password. Also True if everything was uploaded before the change."""
     sync = case.start_sync(**credentials(uri, OLD))
     code = sync.end()
     return ("401" in sync.output and code == 1) or "failed: " not in sync.output

@@ -97,7 +97,7 @@ def resume(case: Case, launcher: Started) -> None:
 
 
 def results(cwd: Path, folders: list[Path] | None = None) -> dict[Path, dict[str, str]]:
-    """By folder; of what has none yet, an empty status."""
+    """The statuses by folder; an empty one if a folder has no status yet."""
     paths = [folder / run_folder.RESULT for folder in (count.folders(cwd) if folders is None else folders)]
     return {path.parent: json.loads(path.read_text()) if path.exists() else {"status": ""} for path in paths}
 

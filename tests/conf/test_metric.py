@@ -1,4 +1,4 @@
-"""What is declared of a metric: bounds, and which way is better."""
+"""The declaration of a metric: its bounds, and which way is better."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Connection(HTTPConnection):
         self._answer = answer
 
     def request(self, *_: object, **__: object) -> None:
-        """Nobody is asked."""
+        """Send nothing."""
 
     def getresponse(self) -> Any:
         return self._answer

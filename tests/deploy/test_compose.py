@@ -102,7 +102,7 @@ def test_no_password_has_a_default_and_all_are_generated(tmp_path: Path) -> None
 
 
 def options_of(command: list[str], environ: dict[str, Any]) -> dict[str, object]:
-    """What `mlflow server` is told by a command and by the environment, by the option's name."""
+    """The options of `mlflow server` by name, from a command and from the environment."""
     from mlflow.cli import server
 
     words = command[command.index("server") + 1 :]
@@ -135,7 +135,7 @@ def test_mlflow_is_told_the_same_as_by_the_native_script(tmp_path: Path) -> None
         lists = [str(values[name]).replace("${PORT:-8443}", "8443") for values in (composed, asked)]
         lists[0] = VARIABLE.sub(r"${\1}", lists[0])
         assert set(lists[0].split(",")) == set(lists[1].split(",")), name
-    # What is said by the environment alone.
+    # Options that only the environment sets.
     for name in (name for name in known if name.startswith("MLFLOW_")):
         assert name in environ, f"{name}: the native script sets it, and the compose file does not"
     for name in ("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "MLFLOW_DISABLE_TELEMETRY"):

@@ -1,4 +1,4 @@
-"""What users, and people without a password, can do with a server: every route of MLflow's, asked for real."""
+"""The rights of users, and of people without a password, on a server: real requests to all of MLflow's routes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Shared:
         return [re.sub("<[^>]+>", "x", path.replace("<path:artifact_path>", artifact)) for path in sorted(written)]
 
     def values(self, rule: str) -> dict[str, Any]:
-        """What a request of this rule says: enough for MLflow to do it, where one may."""
+        """The body of this rule's request, complete enough for MLflow to carry it out if allowed."""
         run = {"run_id": self.run, "run_uuid": self.run}
         experiments = {"experiment_id": self.experiment, "experiment_ids": [self.experiment]}
         metric = {"key": "k", "value": 1, "timestamp": 2, "step": 2}
@@ -164,7 +164,7 @@ LISTINGS = (
     "experiments/search", "runs/search", "search-datasets", "logged-models/search", "traces/search",
     "registered-models/search", "model-versions/search", "/graphql", "artifacts",
 )  # fmt: skip
-# What these hold cannot be made on this server, so that nobody finds anything with them.
+# This server cannot make the objects of these routes, so their answers are empty for everyone.
 EMPTY = ("logged-models/search", "traces/search", "registered-models/search", "model-versions/search")
 
 

@@ -36,7 +36,7 @@ class Cast:
         self.experiment = server.accounts.experiment_id("theirs")
 
     def values(self, rule: str) -> dict[str, Any]:
-        """What a request of this rule says, so that MLflow would do it for an administrator."""
+        """The body of this rule's request. MLflow would carry it out for an administrator."""
         role, permission = {"role_id": self.role["id"]}, self.role["permissions"][0]
         on_theirs = {"resource_type": "experiment", "resource_id": self.experiment}
         account = {"username": MEMBER}

@@ -1,4 +1,4 @@
-"""Who is let in: wrong passwords are counted, many clients of one user pass, and a token is refused in words."""
+"""Logins: wrong passwords are counted, many clients of one user pass, and the refusal of a token says why."""
 
 from __future__ import annotations
 

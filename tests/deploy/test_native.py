@@ -29,7 +29,7 @@ from tests.support.team_server import TeamServer
 
 pytestmark = [
     pytest.mark.service,
-    # MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
+    # Only MLflow's dependencies raise these warnings: some use what others deprecate.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
@@ -79,7 +79,7 @@ def test_every_password_is_generated_and_kept(team_server: TeamServer) -> None:
     team_server.command("init")
     assert json.loads((team_server.home / "secrets.json").read_text()) == secrets
     assert sorted((path, path.read_bytes()) for path in team_server.home.glob("tls/*")) == before
-    # None of them is on a command line, which every user of the machine can see.
+    # Every user of the machine can see command lines, so the passwords are not on them.
     shown = " ".join(word for process in psutil.process_iter(["cmdline"]) for word in process.info["cmdline"] or [])
     assert not [name for name, secret in secrets.items() if secret in shown]
 

@@ -1,4 +1,4 @@
-"""What one machine compiled, carried to another: there nothing is compiled. A folder stands for each machine."""
+"""Compiled code, exported on one machine and imported on another, which then compiles nothing. Each is a folder."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def test_a_program_trains_in_a_container_whose_python_holds_no_package(image: st
     assert podman.containers() == []
 
 
-# Of each place, whether it could be written to; and what a link from the run's folder leads to.
+# Prints for each folder whether it could be written to, and the target of a link in the run's folder.
 INTRUDER = """
 import json, os, sys
 def tried(path):
@@ -222,7 +222,7 @@ def test_what_runs_in_a_container_can_write_where_it_has_to_and_nowhere_that_is_
     assert written >= {launched.folder.name, "cache", "text", "its own steps"}, places
     assert not written & {"stacks", "images", "compiled", "mlflow", "ceilings", "other", ROOT.name}, places
     assert "secret False False" in log
-    # What could be written to elsewhere is the container's own, and ends with it.
+    # Other writable folders are the container's own, and end with it.
     evil = [path.relative_to(tmp_path).parts[0:2] for path in tmp_path.rglob("evil")]
     assert sorted(evil) == [("cache", "evil"), ("cache", "text"), ("here", "runs")]
     assert not [place for place in (Path.home(), Path("/etc"), ROOT) if (place / "evil").exists()]

@@ -1,4 +1,4 @@
-"""What stays on a GPU after a run that was killed, or a check: no process, and no memory."""
+"""A killed run, or a check, leaves no process and no memory on a GPU."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_killed_run_gives_its_gpus_back(tmp_path: Path, held: Held, victim: st
         if victim == "Ctrl-C":
             process.send_signal(signal.SIGINT)
         launched = collect(process, tmp_path)
-        # What is left is ended by the kernel, where nobody lives to wait for it; else it is gone with the launcher.
+        # The kernel ends the processes of a dead launcher, which may stay zombies. A living launcher has ended its own.
         wait_for(lambda: freed(before, held))
         assert not [
             member for member in (worker, *ranks) if member.is_running() and member.status() != psutil.STATUS_ZOMBIE

@@ -94,7 +94,7 @@ def test_with_a_target_set_it_is_of_the_closed_division(runs: dict[str, Launched
 def test_the_checker_takes_translators_logs_with_a_fraction_of_bleu(
     runs: dict[str, Launched], model: str, tmp_path: Path
 ) -> None:
-    """Of the events of another run, since only the options and the metric are a translator's own."""
+    """Uses the events of another run: only the options and the metric are a translator's own."""
     config = checks.check_run(composed([f"model={model}", "dataset=wmt", *CLOSED]), EIGHT_GPUS)
     events = journal.events(runs["ssd"].folder / run_folder.JOURNAL)
     for bleu, failures in ((26.5, 0), (23.9, 1)):

@@ -114,7 +114,7 @@ def run(cwd: Path, source: str, arguments: str = "", *options: str) -> Launched:
 
 
 def asked(arguments: str = "", before: str = "env ") -> list[str]:
-    """Words for launch.py. Of a command that begins with `env`, no PyTorch is imported for the fingerprint."""
+    """Words for launch.py. For a command that begins with `env`, the fingerprint does not import PyTorch."""
     command = f"program.command={before}{sys.executable} script.py {arguments}"
     return ["model=program", command, "gpus=0", "tracking.offline=true", "tracking.system_metrics_interval_sec=0"]
 
@@ -255,7 +255,7 @@ def test_a_program_that_says_nothing_of_the_target_is_no_miss_and_is_told_how_to
     assert "target not reached" not in launched.output
 
 
-# The first seed's accuracy is no number at first, the second says nothing of it.
+# The first seed's accuracy is NaN at first; the second prints no accuracy.
 ODD = """
 import sys, time
 

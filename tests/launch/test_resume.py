@@ -59,7 +59,7 @@ def epochs_under_way(cwd: Path) -> set[int]:
 
 
 def kill_everything(process: Forked | subprocess.Popen[str]) -> None:
-    """What a power cut does to the launcher, the worker and all its processes."""
+    """Kill the launcher, the worker and all its processes at once, as a power cut would."""
     victims = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
     assert len(victims) >= 3
     for victim in victims:

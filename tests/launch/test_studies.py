@@ -35,7 +35,7 @@ from tracking.record import run_folder
 from tracking.request import checks, study_checks
 
 STUDIES = sorted(path.stem for path in (ROOT / "conf/study").glob("*.yaml"))
-MODELS = len(list((ROOT / "conf/model").glob("*.yaml"))) - 1  # a program is none before one is named
+MODELS = len(list((ROOT / "conf/model").glob("*.yaml"))) - 1  # without `program`, which needs a command
 STACKS = len(list((ROOT / "conf/stack").glob("*.yaml")))
 
 
@@ -73,7 +73,7 @@ def test_the_whole_grid_composes_and_passes_the_checks_on_eight_gpus(name: str, 
 
 
 def asked_by(commands: Iterable[in_calls.Command]) -> dict[str, list[RunConfig]]:
-    """Of each command that launches runs, these, as composed and checked on a machine of eight GPUs."""
+    """The runs of each command that launches any, composed and checked on a machine of eight GPUs."""
     words = {command.name: shlex.split(command.words)[2:] for command in commands if "launch.py" in command.words}
     return {
         name: [checks.check_run(composed(job), EIGHT_GPUS) for job in jobs([*map(hydra_argument, every)])]

@@ -97,7 +97,7 @@ def test_jobs_are_children_and_the_parent_holds_the_summary(faulty: Launched) ->
 
 @pytest.fixture(scope="module")
 def repeated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Launched, Launched]:
-    """A sweep of two seeds, of which the first fails and what broke it is mended then; and the same sweep resumed."""
+    """A sweep of two seeds, and the same sweep resumed. The first seed fails; then its cause is mended."""
     cwd = tmp_path_factory.mktemp("repeated")
     broken = ("model.hparams.fault=error", f"model.hparams.marker={cwd / 'mended'}")
     process = begin(cwd, "-m", *TINY, *broken, "seed=1,2", "tracking.offline=true")

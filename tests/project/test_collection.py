@@ -40,7 +40,7 @@ def test_a_module_that_a_run_needs_is_missed_with_an_error() -> None:
 
 
 def test_packages_of_tests_alone_are_known_as_such() -> None:
-    """What the group `dev` has and a run does not need may be missing; a file that imports it is then skipped."""
+    """Packages of the group `dev` that runs do not need may be missing. Test files that import them are skipped."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     words = [
         word for group in ("dev", "bench") for word in project["dependency-groups"][group] if isinstance(word, str)

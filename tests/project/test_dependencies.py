@@ -70,7 +70,7 @@ def imported(*parts: str) -> dict[str, str]:
 
 
 def undeclared(modules: dict[str, str], names: set[str]) -> dict[str, str]:
-    """Of the modules, those that no declared distribution provides."""
+    """The modules that no declared distribution provides."""
     providers = packages_distributions()
     return {
         module: file

@@ -1,4 +1,4 @@
-"""What README and docs say is true: links resolve, commands compose, references and quotations are current."""
+"""README and docs are true: links resolve, commands compose, references and quotations are current."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def test_every_room_is_described_in_the_order_of_imports() -> None:
 
 
 def drawn() -> dict[str, set[str]]:
-    """Of each floor in the diagram, those that its arrows point to."""
+    """The targets of each floor's arrows in the diagram."""
     arrows = re.findall(r"^ +([\w.]+) --> ([\w. &]+)$", architecture("Rooms"), re.MULTILINE)
     return {floor: set(targets.split(" & ")) for floor, targets in arrows}
 

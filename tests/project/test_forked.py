@@ -11,7 +11,7 @@ import pytest
 from tests.support import forked
 from tests.support.composing import ROOT
 
-# Whoever reads a fork's exit code first waits for a second reader, of which there is none where one asks at a time.
+# The first reader of a fork's exit code waits for a second one. If one thread reads at a time, none comes.
 # The process forks from a server of its own, which imports nothing.
 TWO_THREADS = """
 import sys, threading

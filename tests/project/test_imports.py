@@ -1,4 +1,4 @@
-"""Who may import whom, by layers and rooms; hydra, mlflow and torch where they belong only; and what gets too large."""
+"""Imports follow layers and rooms; hydra, mlflow and torch stay in theirs; files, functions and folders stay small."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def imports_lower_rooms(path: Path) -> None:
 
 
 def sees_a_rooms_face_alone(path: Path) -> None:
-    """What `__init__` exports; a room's modules are its own, unless the room is open."""
+    """The exports of a room's `__init__`, and the modules of an open room."""
     for used, imported, what in rooms_used(path):
         if used == room(module(path)) or used in OPEN or not (ROOT / used.replace(".", "/")).is_dir():
             continue

@@ -109,7 +109,7 @@ def test_it_trains_its_own_model_and_a_users_beside_packages_of_the_same_names(i
     for folder, facts in fingerprints.items():
         assert json.loads((folder / run_folder.RESULT).read_text())["status"] == "finished"
         assert facts["software"]["packages"]["timetrial"] == installation.version()
-        # Of the code; the user's folder and the environment may lie in repositories of their own.
+        # The code's commit: the user's folder and the environment may lie in repositories of their own.
         assert facts.get("git") == (hatch_build.commit(ROOT) or None)
     # Another command reads what is there, and has nothing to upload: all of it is in MLflow.
     synced = installed.run("timetrial", "sync", "runs", "--json")

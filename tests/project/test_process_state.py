@@ -1,4 +1,4 @@
-"""What a test leaves in its process is undone, so that tests pass in company as they do alone."""
+"""Changes of a test to its process are undone, so tests pass together as they do alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has to end although the test that started it is killed, as Ctrl-C under xdist kills it after ten seconds."""
+"""Ends processes whose test was killed. Ctrl-C under xdist kills a test after ten seconds."""
 
 from __future__ import annotations
 

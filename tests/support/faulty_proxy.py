@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-# Successes that are none: nothing of the request reaches the server.
+# Answers that look like successes, although the request never reaches the server.
 FALSE_ANSWERS = {
     "empty answer": "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 0\r\n",
     "login page": "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 23\r\n",

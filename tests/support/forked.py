@@ -176,9 +176,9 @@ def run(command: Sequence[str]) -> None:
 
 
 def forked() -> int:
-    """os.fork, within whose hooks Python would swallow the exception of a signal. A process of its own has none.
+    """os.fork. In its hooks Python would swallow an exception of a signal handler, which a new process cannot have.
 
-    Another thread may have taken a signal that the main one then handles, so the handlers only note it meanwhile.
+    Another thread may have received a signal that the main one handles, so the handlers only note it meanwhile.
     """
     came: list[int] = []
     handlers = {}

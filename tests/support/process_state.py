@@ -1,4 +1,4 @@
-"""What a test may change for its whole process, and has to leave as it was: else another one fails in company alone."""
+"""State of the process that a test may change and must restore: else another test fails, but only in company."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def torch_settings() -> dict[str, tuple[Any, Callable[[Any], object]]]:
 
 
 def python_settings() -> dict[str, tuple[Any, Callable[[Any], object]]]:
-    """What signals do to this process, what a traceback goes to, and where it is; each with what sets it."""
+    """The signal handlers, the exception hooks and the current folder of this process, each with its setter."""
     settings: dict[str, tuple[Any, Callable[[Any], object]]] = {
         "folder": (os.getcwd(), os.chdir),  # noqa: PTH109  (as a text, which outlives the folder)
         "excepthook": (sys.excepthook, lambda hook: setattr(sys, "excepthook", hook)),

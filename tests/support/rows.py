@@ -1,4 +1,4 @@
-"""What a journal holds and what a server's database has of it, in the same words."""
+"""The rows of a journal and of a server's database, in one form."""
 
 from __future__ import annotations
 

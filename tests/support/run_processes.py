@@ -14,9 +14,9 @@ from tracking.record import run_folder
 
 
 def workers_of(folder: Path, cwd: Path) -> list[psutil.Process]:
-    """The worker of the run in `folder`, whose launcher works in `cwd`, if it is there.
+    """The worker of the run in `folder`, if it is alive. The launcher's working directory is `cwd`.
 
-    Of the processes that hold the run's lock, it leads a session and is not the supervisor, whose input is a socket.
+    The supervisor and the worker hold the run's lock and lead a session. The supervisor's input is a socket.
     """
     holders = [process for process in processes_of(cwd) if holds(process, folder / run_folder.RUN_LOCK)]
     return [each for each in holders if session_of(each) == each.pid and not input_of(each).startswith("socket:")]
@@ -37,7 +37,7 @@ def session_of(process: psutil.Process) -> int:
 
 
 def input_of(process: psutil.Process) -> str:
-    """What it reads as its standard input; empty for one that has ended."""
+    """The target of a process's standard input; empty if the process has ended."""
     with suppress(OSError):
         return str(Path(f"/proc/{process.pid}/fd/0").readlink())
     return ""

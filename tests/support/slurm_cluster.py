@@ -200,7 +200,7 @@ class Cluster:
 
 
 def running() -> Iterator[Cluster]:
-    """The cluster of a fixture; skips where there can be none."""
+    """The cluster of a fixture; skips the test if no cluster can be started."""
     if reason := missing():
         pytest.skip(reason)
     with ExitStack() as stack:

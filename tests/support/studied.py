@@ -79,11 +79,12 @@ def make_run(
     max_epochs: int = 3, losses: Sequence[float] = (), failed_after: Sequence[float] = (),
     recorded: bool = True,
 ) -> Path:  # fmt: skip
-    """A run of an epoch for each accuracy, each of two windows of `steps` steps; or one that failed, after
-    epochs of the accuracies `failed_after`, of which the launcher has `recorded` by when it had not reached its target.
+    """A run with an epoch for each accuracy, of two windows of `steps` steps each; or a failed run.
 
-    The accuracies are of the first target metric; further ones follow it in proportion to their targets. Where the
-    folder `sweep` is none of a sweep, it is a single run. A tag of None is one that the run has not got.
+    A failed run ends after epochs of the accuracies `failed_after`. With `recorded`, the launcher has noted the time by
+    which it had not reached its target. The accuracies are those of the first target metric; further metrics follow in
+    proportion to their targets. If the folder `sweep` is not a sweep's, the run is a single one. The run lacks tags
+    that are None.
     """
     name = run_setup.run_name(asked)
     folder = run_folder.create(sweep, name)
@@ -219,9 +220,10 @@ def to_accuracy(step_sec: float, epochs: int = 3) -> float:
 
 
 def write_sweep(root: Path, uri: str) -> list[Path]:
-    """One and two GPUs, and of each a run that counts nowhere: it was killed, it was resumed.
+    """A sweep over one, two and four GPUs.
 
-    Of four GPUs three runs reached their target, one each missed it, timed out and diverged.
+    One run on one GPU was killed and one on two was resumed; neither counts. On four GPUs three runs reached their
+    target; one missed it, one timed out and one diverged.
     """
     sweep = make_sweep(root, SWEEP, uri, 16)
     folders = [sweep]

@@ -1,6 +1,6 @@
 """Which names and keywords of PyTorch's and Lightning's the worker's code uses, and this Python lacks: a line each.
 
-Run by the Python of a stack: python tests/support/torch_names.py. Nothing of ours is imported, and nothing is computed.
+Run by the Python of a stack: python tests/support/torch_names.py. It imports none of our code and computes nothing.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ COMPILER_WARNINGS = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What PyTorch's compiler says on a GPU is no failure of ours."""
+    """Ignore the warnings of PyTorch's compiler on a GPU."""
     for item in items:
         if item.get_closest_marker("gpu"):
             for warning in COMPILER_WARNINGS:
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What is kept between runs is not that of the user."""
+    """Keep the caches of tests apart from the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIMETRIAL_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield

@@ -1,7 +1,7 @@
 """Kernels on rows and pixels that lie more than 2**31 numbers behind the first, for `tests.trainers.triton_on_cpu`.
 
-They lie in a file with holes, of which little is written. Tensors that reached over all of it would be copied whole by
-Triton's interpreter: kernels are given the first row and the way to the next.
+They lie in a sparse file. Triton's interpreter would copy a tensor over all of it, so kernels get the first row and the
+stride to the next.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-APART, NUM, HEADS, WIDTH = 2**25, 66, 2, 16  # of the rows, of which 64 are a block of the kernels
+APART, NUM, HEADS, WIDTH = 2**25, 66, 2, 16  # of the rows; a block of the kernels has 64
 SIDES, CORNER = (33_100, 65_001), (4, 6)  # of an image, and of its last corner, which is looked at
 
 
@@ -56,7 +56,7 @@ def attention() -> dict[str, torch.Tensor]:
 
 
 def cut() -> dict[str, torch.Tensor]:
-    """The last corner of a large image, of which the rest is black, in both layouts."""
+    """The last corner of a large, otherwise black image, in both layouts."""
     from trainers.data import crop_triton
 
     height, width = SIDES

@@ -51,7 +51,7 @@ def by_kernels() -> dict[str, torch.Tensor]:
 
 
 def with_large_sums() -> Sampled:
-    """One of which the third layer's gradient, summed up over all samples, is more than fp16 holds."""
+    """A network whose third layer's gradient, summed over all samples, exceeds the range of fp16."""
     given = sampled(num_groups=400)
     with torch.no_grad():
         given.net.final.weight.mul_(100)
@@ -70,7 +70,7 @@ def large_sum_in_fp16() -> torch.Tensor:
 
 
 def of_broken_weights() -> torch.Tensor:
-    """The losses of networks of which all numbers of one parameter are none."""
+    """The losses of networks with one parameter all NaN, for each parameter."""
     losses = []
     for name, _ in sampled().net.named_parameters():
         net, *batch = sampled(num_groups=9)

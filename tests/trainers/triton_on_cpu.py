@@ -73,8 +73,8 @@ def sentences(lengths: list[list[int]], width: int) -> torch.Tensor:
 
 
 def attended(kind: str) -> Attended:
-    """Three rows, of which one is empty; their tokens look at their `own` sentence, what is `earlier` there, or an
-    `other` one, which may be missing."""
+    """Three rows, one of them empty. A token looks at its `own` sentence, at what is `earlier` there, or at an
+    `other` sentence, which may be missing."""
     torch.manual_seed(0)
     queries = sentences([[3, 1, 17, 5], [40, 1], []], 48)
     keys = sentences([[4, 2, 9, 33], [13], []], 56) if kind == "other" else queries

@@ -11,7 +11,7 @@ from trainers.workload import Batch, Workload
 
 
 class Logging(tiny.Tiny):
-    """What is logged follows from step, epoch and rank alone, so that a test can tell what is to come of it."""
+    """Logs values that follow from step, epoch and rank alone, so a test can compute the expected ones."""
 
     def __init__(self, data: ImageData, learning_rate: float, weight_decay: float, name: str = "step/number") -> None:
         super().__init__(data, learning_rate, weight_decay)

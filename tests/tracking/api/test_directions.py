@@ -55,7 +55,7 @@ def test_without_one_there_is_no_best(tmp_path: Path) -> None:
     assert not [key for key in result.metrics if key.startswith("eval/best_")]
     assert headline(result).startswith("val_loss 1.5 at the end")
     content = documents.read_json(folder / run_folder.RESULT)
-    del content["directions"]  # Results of older versions have none.
+    del content["directions"]  # as in results of older versions
     documents.write_json(folder / run_folder.RESULT, content)
     assert run_folder.read_result(folder) == result
 

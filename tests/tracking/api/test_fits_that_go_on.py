@@ -20,7 +20,7 @@ from tracking.api.script_process import THIS_PROCESS
 from tracking.lightning import TimeTrial
 from tracking.record import documents, journal, run_folder
 
-# What Lightning warns a user of is not ours.
+# Lightning's warnings to users are not under test.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 

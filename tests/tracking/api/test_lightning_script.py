@@ -32,7 +32,7 @@ from tracking.record import documents, journal, run_folder
 from tracking.record.journal import Record
 
 EPOCHS = {"max_epochs": 3}
-# What Lightning warns a user of is not ours.
+# Lightning's warnings to users are not under test.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 

@@ -1,4 +1,4 @@
-"""Metrics and params whose names MLflow does not take: none is lost, and what they are called is said."""
+"""Metrics and params with names that MLflow refuses: all are kept, and a message gives their new names."""
 
 from __future__ import annotations
 

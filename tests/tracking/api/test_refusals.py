@@ -13,7 +13,7 @@ from tracking.analysis.results import FolderRuns
 from tracking.api.script_process import THIS_PROCESS
 from tracking.lightning import TimeTrial
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # What Lightning warns a user of is not ours.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Lightning's warnings to users
 
 
 def trial(runs_dir: Path, **options: Any) -> TimeTrial:

@@ -134,7 +134,7 @@ def planted(team_server: TeamServer, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def unwanted(folder: Path, names: list[str]) -> set[str]:
-    """What git does not hold, or holds itself."""
+    """Files that git ignores, and git's own."""
     at_top = {".git", ".venv", "runs", "data", "mlruns", "mlartifacts", "mlflow.db"} if folder == ROOT else set()
     return {name for name in names if name in at_top or name == "__pycache__" or name.endswith("_cache")}
 

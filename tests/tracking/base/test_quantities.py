@@ -124,7 +124,7 @@ DIRECTIONS = {
     "utilization/run_cpu_percentage": None,
     "world_size": None,
 }
-# What the documentation has no row of by itself: families, and what only published figures have.
+# Keys without a row of their own in the documentation: families, and keys of published figures only.
 IN_FAMILIES = (
     *(quantities.BOTTLENECK, quantities.GOODPUT, quantities.UTILIZATION, quantities.ROOFLINE, quantities.SYSTEM),
     quantities.THROUGHPUT_TOKENS_PER_SEC_PER_DEVICE,

@@ -31,7 +31,7 @@ ACTIVE = {"html_block", "html_inline", "link_open", "image", "code_inline", "fen
 
 
 def active(text: str) -> set[str]:
-    """What a Markdown text holds that is more than words."""
+    """The markup in a Markdown text."""
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
     kinds = {token.type for token in tokens} | {child.type for token in tokens for child in token.children or []}
     return kinds & ACTIVE

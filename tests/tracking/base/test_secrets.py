@@ -1,4 +1,4 @@
-"""What is taken for a secret, what is refused for holding one, and who is not asked for any."""
+"""Recognised secrets, requests that are refused because of one, and servers that get none."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_line_without_an_end_is_not_cut_within_a_secret(tmp_path: Path, monkey
     assert text.count("***") == 3
 
 
-# What a text holds, and what has to be left of it.
+# A text, and the same text redacted.
 HIDDEN = {
     "GET /a?sv=1&sig=aB3%2Fx%3D&se=2": "GET /a?sv=1&sig=***&se=2",
     "https://b/k?X-Amz-Signature=0a1b2c3d4e&X-Amz-Date=2": "https://b/k?X-Amz-Signature=***&X-Amz-Date=2",

@@ -77,7 +77,7 @@ def test_every_kind_comes_early_and_every_variant_once_before_any_comes_again() 
 
 @pytest.fixture(scope="module")
 def uploaded(empty_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with mlflow.db, mlartifacts and runs/run, of which all is there."""
+    """A folder with mlflow.db, mlartifacts and the completely uploaded runs/run."""
     root = tmp_path_factory.mktemp("uploaded")
     shutil.copy(empty_database, root / "mlflow.db")
     folder = make_folder(root / "runs", f"sqlite:///{root}/mlflow.db")

@@ -29,7 +29,7 @@ def die(cwd: Path, name: str, moment: str, *arguments: str) -> str:
 
 
 def results(cwd: Path) -> dict[Path, dict[str, object]]:
-    """By folder, of sweeps and runs; fails where one has none."""
+    """The statuses of sweeps and runs by folder; fails if one has no status."""
     folders = run_folder.run_folders(cwd / "runs")
     return {folder: json.loads((folder / run_folder.RESULT).read_text()) for folder in folders}
 

@@ -255,7 +255,7 @@ def test_a_job_of_a_sweep_goes_on_by_its_own_folders_configuration_which_is_look
 def test_the_job_that_a_strangers_ticket_names_is_neither_cancelled_nor_requeued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor that of this user's own ticket in another run's folder."""
+    """The same holds for this user's own ticket in another run's folder."""
     own, others = interrupted(tmp_path / "runs"), interrupted(tmp_path / "runs")
     asked: list[str] = []
     monkeypatch.setattr(slurm, "run", lambda command: asked.append(" ".join(command)) or "")

@@ -1,4 +1,4 @@
-"""What earlier runs say of the time and the cost of jobs before they run, and how far off that was."""
+"""Estimates of jobs' time and cost from earlier runs, and their error."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_the_same_setting_goes_before_the_same_batch_and_that_before_another(tmp
     assert estimated(tmp_path) == Estimate(Range(45.0, 90.0, 135.0), 1)
     made(tmp_path, "04", 4.0, start={"model": "vgg", "num_compiled": 0})
     made(tmp_path, "05", 6.0)  # an older version's
-    assert estimated(tmp_path) == Estimate(Range(4.0, 5.0, 6.0), 2)  # What the first compiled is in the cache.
+    assert estimated(tmp_path) == Estimate(Range(4.0, 5.0, 6.0), 2)  # The first one's compiled code is in the cache.
     assert estimated(tmp_path, batch_size=32, gpus=[3], compile=True) == estimated(tmp_path)  # what it is by default
 
 

@@ -1,4 +1,4 @@
-"""What can be continued, and what is refused, with what to do instead."""
+"""Runs that can be continued, and refusals of others, with the next step."""
 
 from __future__ import annotations
 

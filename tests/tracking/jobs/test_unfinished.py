@@ -1,4 +1,4 @@
-"""What a launch finds of earlier ones: quickly, and nothing that others are at."""
+"""A launch finds unfinished runs of earlier launches quickly, and leaves those in use alone."""
 
 from __future__ import annotations
 

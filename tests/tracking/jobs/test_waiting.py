@@ -1,4 +1,4 @@
-"""What is said before a run trains."""
+"""The messages of a run before it trains."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_line_comes_each_time_that_a_part_has_taken_twice_as_long() -> None:
 
 
 def console(*records: Record, terminal: bool, monkeypatch: pytest.MonkeyPatch, of: Waiting) -> str:
-    """What is printed when the last record is 40 s ago."""
+    """The printed line when the last record is 40 s old."""
     monkeypatch.setattr(run_folder, "now_ms", lambda: records[-1].time_ms + 40_000)
     printed = io.StringIO()
     screen = Console(file=printed, width=180, force_terminal=terminal, color_system=None)

@@ -219,7 +219,7 @@ def test_a_failed_checkpoint_is_counted_and_its_time_too() -> None:
 
 
 def test_an_attempt_goes_on_after_a_step() -> None:
-    """What came behind the checkpoint of that step is superseded, and the epoch that goes on has one start."""
+    """Rows after that step's checkpoint are superseded, and the continued epoch has one start."""
 
     def at(sec: float, key: str, **values: Any) -> Record:
         return Record("event", round(sec * 1e3), sec, key, values=values)

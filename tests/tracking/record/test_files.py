@@ -1,4 +1,4 @@
-"""Nothing outside of a run's folder is read or written by way of what lies in it."""
+"""Files in a run's folder cannot lead reads or writes out of it."""
 
 from __future__ import annotations
 

@@ -294,7 +294,7 @@ def test_an_image_that_finds_no_room_is_fetched_when_there_is_room(
 
 
 def test_a_log_of_mlperf_s_without_room_costs_the_run_nothing(disk: Path) -> None:
-    """Nor the chart of its roofline; both can be had again."""
+    """The chart of its roofline is missing too. Both can be made later."""
     sweep = make_sweep(disk / "runs", "s", "sqlite:///x", 1)
     asked = config(model="resnet50")
     asked.model.workload, asked.model.hparams = "trainers.models.resnet:WORKLOAD", {"epochs": 3}
@@ -313,7 +313,7 @@ def test_a_log_of_mlperf_s_without_room_costs_the_run_nothing(disk: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_jobs_on_a_full_disk_are_followed_to_their_end(cluster: Cluster, disk: Path) -> None:
-    """Who follows says what there is no room for, and ends; another one finds all when there is room."""
+    """The follower says which files do not fit, and ends. A later one, with room, finds everything."""
     asked = (*SHORT, "seed=1", "detach=true", "tracking.system_metrics_interval_sec=0")
     run = launch(disk, *asked, **cluster.env)
     assert run.code == 0, run.output

@@ -1,4 +1,4 @@
-"""Who runs a folder: what is known of it, and that a run which may go on is never ended."""
+"""The process that runs a folder: how it is recognised, and that a run which may continue is never ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a language model takes of a GPU's memory: shapes by count, and what is refused with which words."""
+"""The GPU memory of a language model: its shapes by count, and the refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made once and kept: made anew where it is damaged, and by one process; the others wait, not for ever."""
+"""Cached files: a damaged one is made anew, by a single process. The others wait for it, with a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Annotation files that are not quite COCO's, and detections that are none: refused, or as pycocotools has it."""
+"""Malformed COCO annotations and detections: refused, or evaluated as pycocotools does."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def objects(num_images: int = 3) -> Content:
-    """Images of one size, each with two objects of each of two classes, of which one is a crowd."""
+    """Images of one size. Each has two objects of each of two classes; one object is a crowd."""
     content = random_content(np.random.default_rng(3), num_images, 2)
     for image in content["images"]:
         image |= {"height": ROWS, "width": COLUMNS}

@@ -136,7 +136,7 @@ def test_nothing_is_read_before_the_first_batch(folder: Path, monkeypatch: pytes
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> ImageFolderData:
-    """Eight images of which every crop differs."""
+    """Eight images without two equal crops."""
     root = tmp_path_factory.mktemp("pictures")
     for number in range(8):
         write(root / "train" / "a" / f"{number}.jpg", picture(40, 60, number))
@@ -163,7 +163,7 @@ def test_order_and_crops_are_decided_by_seed_and_epoch_alone(pictures: ImageFold
 
 def test_an_evaluated_image_is_its_middle(pictures: ImageFolderData) -> None:
     (batch,) = pictures.eval_loader(1, ALONE)
-    # 60 x 40 pixels: the shorter side becomes 10, of which 8 are shown; blocks of 4 pixels have one mean each.
+    # 60 x 40 pixels: the shorter side becomes 10, and its middle 8 are shown. A shown pixel is the mean of 4 x 4.
     middle = picture(60, 40)[14:46, 4:36].reshape(8, 4, 8, 4, 3).mean(axis=(1, 3))
     image = batch["images"][0].permute(1, 2, 0).numpy()
     assert np.abs(image - middle).mean() < 2

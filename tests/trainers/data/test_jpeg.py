@@ -118,7 +118,7 @@ def test_a_broken_file_is_named(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("kind", ["EPS", "TIFF", "PPM", "ICO"])
 def test_pillow_opens_no_other_format_under_a_jpegs_name(tmp_path: Path, kind: str) -> None:
-    """It knows fifty, of which one is read by running Ghostscript."""
+    """It knows fifty formats, and runs Ghostscript to read one."""
     bad = write(tmp_path / "odd.jpg", picture(32, 32), format=kind)
     with Image.open(bad) as opened:
         assert opened.format == kind
@@ -137,7 +137,7 @@ def test_what_is_met_under_a_jpegs_name_is_read(tmp_path: Path, kind: str) -> No
 GREY = np.add.outer(np.arange(48), np.arange(64)) * 2 % 256
 
 
-# What each format can hold, and how far a value may be from the one that was written: few colours, or lossy ones.
+# Largest mean difference of a read value from the written one, by format and mode. Palettes and lossy formats differ.
 HELD = {
     "JPEG": {"L": 2, "RGB": 3, "CMYK": 3, "YCbCr": 3},
     "PNG": {"1": 130, "L": 0, "LA": 0, "P": 45, "RGB": 0, "RGBA": 0, "I;16": 0},

@@ -45,7 +45,7 @@ def write(folder: Path, text: list[str] | bytes, kind: str = "ratings.csv") -> s
 
 
 def original(data: RatingsData, content: list[Row]) -> list[tuple[set[int], int]]:
-    """Of each user, the items trained on and the one held out, by the ids of the file."""
+    """Each user's training items and held-out item, by the ids of the file."""
     held = data.interactions
     ids = sorted({row[1] for row in content})
     bounds = zip(held.start[:-1], held.start[1:], strict=True)

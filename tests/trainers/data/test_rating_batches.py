@@ -1,4 +1,4 @@
-"""An epoch's batches of ratings: each positive once, negatives that are none, the same for any number of processes."""
+"""An epoch's batches of ratings: each positive once, no negative among the positives, the same for any world size."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def real(batch: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 def epoch(
     data: RatingsData, batch_size: int, epoch: int = 0, seed: int = 1, world_size: int = 1
 ) -> list[list[tuple[int, ...]]]:
-    """Of each step the groups of all processes, as tuples of the user and the items, sorted."""
+    """The groups of all processes by step, as sorted tuples of the user and the items."""
     steps: list[list[tuple[int, ...]]] = []
     for rank in range(world_size):
         loader = data.train_loader(batch_size, seed, Shard(rank, world_size, CPU))

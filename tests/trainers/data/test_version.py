@@ -1,4 +1,4 @@
-"""What tells one run's data from another's: the same where they are the same, another wherever they are not."""
+"""The version of a run's data: equal for equal data, different for different data."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class Saves(pl.Callback):
 
 @pytest.mark.parametrize(("step", "left"), [(None, 4), (6, 2)])
 def test_it_is_told_when_a_run_is_resumed(tmp_path: Path, step: int | None, left: int) -> None:
-    """Which batches of a begun epoch are left out is `begin_behind`'s affair, and this loader has none."""
+    """The loader has no `begin_behind`, which would leave out the batches before the checkpoint."""
     path = tmp_path / "kept.ckpt"
     fitted(Own(), epochs=3, callbacks=[Saves(path, step)])
     seen = numbers(fitted(Own(), epochs=3, checkpoint=path))

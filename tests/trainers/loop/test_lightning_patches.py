@@ -1,7 +1,7 @@
-"""What is switched off or patched of Lightning and PyTorch has its effect, in trainings that look at their own steps.
+"""Patches of Lightning and PyTorch have their effect, in trainings that observe their own steps.
 
-A name that is private may be gone in a next version without a word, and what is set under it then does nothing. These
-private names, and these habits that rest on no promise, are relied on; each has a test that fails when it changes:
+The next version may drop a private name without notice, and setting it then does nothing. The code relies on these
+private names and undocumented behaviours. Each has a test that fails when it changes:
 
     _TrainingEpochLoop._broadcast_sigterm_tensor     trainers.loop.train: a wait for the device before every step
     _TrainingEpochLoop.on_advance_end,

@@ -158,7 +158,7 @@ class Overflows(pl.LightningModule):
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])])
 def test_a_fused_sgd_whose_first_step_is_skipped_has_no_momentum_from_it(device: str) -> None:
     weights = []
-    torch.use_deterministic_algorithms(True)  # What is not initialized is then NaN, and not by chance what it was.
+    torch.use_deterministic_algorithms(True)  # Uninitialised memory is then NaN instead of old values.
     try:
         for fused in (False, True):
             module, scaler = Overflows(fused), torch.amp.GradScaler(device, init_scale=4.0)

@@ -1,4 +1,4 @@
-"""What a training takes for granted, and what it does not."""
+"""The training loop's assumptions about workloads, and what it checks."""
 
 from __future__ import annotations
 

@@ -71,9 +71,9 @@ def losses_and_gradients(module: MaskRcnn, batch: Batch) -> tuple[dict[str, floa
 
 
 def test_compiled_steps_of_mask_rcnn_learn_what_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two canvases in turns, the third time as what was recorded of them.
+    """Two canvases in turns. The third time, their recorded graphs are replayed.
 
-    All learn from the same proposals: which of two nearly equal ones is the better is decided by the last bits.
+    All learn from the same proposals, since the last bits decide between two nearly equal ones.
     """
     module, batches = made("maskrcnn")
     module.train()

@@ -46,7 +46,7 @@ def over(layer: nn.LSTM, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def logits_of(network: Gnmt, source: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-    """Of one sentence without padding."""
+    """The result for a single sentence without padding."""
     own: Any = network
     embedded = [own.embedding.weight[token] for token in source]
     backwards = over(own.backwards, embedded[::-1])[::-1]

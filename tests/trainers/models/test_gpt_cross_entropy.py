@@ -51,7 +51,7 @@ def test_logits_far_beyond_the_cap_give_finite_numbers() -> None:
 
 
 def test_in_a_half_type_no_float32_tensor_is_as_large_as_all_logits() -> None:
-    """What is computed of a chunk may be; the chunk is what bounds it."""
+    """The largest float32 tensor is that of a chunk, whose size is limited."""
     tensors, targets = given()
     loss = CrossEntropy(CAP)(tensors[0].bfloat16(), *tensors[1:], targets)
     loss.backward()

@@ -64,7 +64,7 @@ def plain_names(net: NeuMF) -> dict[str, torch.Tensor]:
 
 
 def spread(net: nn.Module) -> None:
-    """Weights larger than the first ones are, so that no part of a gradient is lost in rounding."""
+    """Make the weights larger than the initial ones, so rounding does not lose parts of a gradient."""
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.normal_(0, 0.5)
@@ -201,7 +201,7 @@ def test_the_held_out_item_loses_ties_and_duplicates_count_once() -> None:
 def test_what_is_not_a_number_is_no_hit() -> None:
     scores = torch.tensor([[0.1, 0.2, math.nan], [0.1, math.nan, 0.3]]).repeat_interleave(5, dim=1)
     valid, positions = torch.ones(2, 15, dtype=torch.bool), torch.full((2,), 14)
-    assert ranks(scores, valid, positions).tolist() == [15, 9]  # Of the second, four tie and five are no numbers.
+    assert ranks(scores, valid, positions).tolist() == [15, 9]  # In the second row four tie and five are NaN.
 
 
 @pytest.mark.parametrize("world_size", [2, 3])

@@ -1,4 +1,4 @@
-"""Translators learn a small language, of which every word has a translation, and translate sentences they never saw."""
+"""Translators learn a small language, word for word, and translate sentences that they never saw."""
 
 from __future__ import annotations
 

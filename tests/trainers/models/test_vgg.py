@@ -96,7 +96,7 @@ def test_averaged_gradients_are_those_of_the_mean_loss_of_the_global_batch(world
 
     loaders = [data.train_loader(2, 1, Shard(rank, world_size, CPU)) for rank in range(world_size)]
     for batches in zip(*loaders, strict=True):
-        # What DDP does: the mean over processes of the gradients of each one's loss.
+        # As DDP does: the mean over processes of the gradients of each one's loss.
         shards = [forward_loss(net, batch["images"], batch["labels"], batch["weights"])[1] for batch in batches]
         averaged = torch.stack([gradients(loss) for loss in shards]).mean(dim=0)
         images = torch.cat([batch["images"][batch["weights"] > 0] for batch in batches])

@@ -62,7 +62,7 @@ def search(num: int, limit: int, beam: int, scoring: Scoring, limits: list[int] 
 
 
 def ended(limit: int) -> list[tuple[int, ...]]:
-    """All hypotheses of up to `limit` tokens that end, and of which only the last one is the end."""
+    """All hypotheses of up to `limit` tokens with one end token, their last."""
     others = [token for token in range(TOKENS) if token != END]
     return [(*said, END) for num in range(limit) for said in itertools.product(others, repeat=num)]
 

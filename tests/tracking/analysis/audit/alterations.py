@@ -15,7 +15,7 @@ from typing import Any
 from tracking.analysis.report.sentences import ANSWER
 
 Path = tuple[Any, ...]  # the keys and places that lead to a value
-# What `report --check` does not look at, as docs/report.md says it: words, and what is of no run.
+# Values that `report --check` does not check, as docs/report.md says: words, and values that belong to no run.
 WORDS = ("title", "source", "searched", "warnings", "sentences")
 WORDS_OF_A_TABLE = ("title", "note")
 # By kind of table, the columns that hold words or what others published.
@@ -101,7 +101,7 @@ def sampled(some: Iterable[Alteration], covered: Iterable[tuple[str, ...]] = ())
 
 
 def field(tree: dict[str, Any], path: Path) -> Iterator[str]:
-    """What a value is of: its keys, and in place of a place in a list what the record there is, or its column."""
+    """The keys that lead to a value. A list's index is replaced by the kind of its record, or by its column."""
     node: Any = tree
     columns: list[str] = []
     for key in path:

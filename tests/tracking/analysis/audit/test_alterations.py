@@ -34,7 +34,7 @@ from tracking.record import documents
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two settings of two and three runs, of which one missed its target; a killed run, and an attempt that failed."""
+    """Two settings of two and three runs. One run missed its target, one was killed, and one attempt failed."""
     root = tmp_path_factory.mktemp("small")
     sweep = make_sweep(root / "runs", SWEEP, "sqlite:///none.db", 7)
 
@@ -132,7 +132,7 @@ def test_every_value_of_a_study_of_stacks_that_is_altered_is_seen(study: Path, f
 def test_an_audit_that_does_not_look_is_found_out(
     root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, blind: str
 ) -> None:
-    """Else the tests above would say nothing."""
+    """Otherwise the tests above would prove nothing."""
     content = read(folder)
     part = {"bests": "best"}.get(blind, blind)
     module = importlib.import_module(f"tracking.analysis.audit.{blind}")

@@ -18,7 +18,7 @@ TIME = "time/to_accuracy_sec"
 
 
 def samples(seed: int) -> list[tuple[Times, Observations]]:
-    """Two sides of two to six runs, some of which missed their target, were stopped or diverged."""
+    """Two sides of two to six runs. Some missed their target, were stopped or diverged."""
     chance = random.Random(seed)
     interval = chance.choice([0.0, 0.0, 2.0])
     sides = []

@@ -108,7 +108,7 @@ def test_a_workload_that_the_config_does_not_have_is_named(root: Path, tmp_path:
 
 
 def test_runs_that_are_left_out_are_those_that_should_be(root: Path, content: dict[str, Any], tmp_path: Path) -> None:
-    """Of runs that shared their machine, and of attempts that were made again."""
+    """Runs that shared their machine, and attempts that were repeated, are left out."""
     sweep = make_sweep(tmp_path, "20260101-000000-vgg-0002", "sqlite:///none.db", 4)
     for seed in (1, 2):
         make_run(sweep, config(seed=seed), "sqlite:///none.db", 0.1 + seed / 100)

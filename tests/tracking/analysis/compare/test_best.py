@@ -16,7 +16,7 @@ TIME = "time/to_accuracy_sec"
 
 @dataclass(frozen=True)
 class Known(Setting):
-    """A setting of which the times are known, and not the runs."""
+    """A setting with known times, without runs."""
 
     known: Times = field(kw_only=True)
 
@@ -37,7 +37,7 @@ def names(settings: Sequence[Setting]) -> list[str]:
 
 
 def test_the_best_stack_is_the_best_setting_where_runs_miss_the_target() -> None:
-    """Of a and b it is not sure which is sooner, and c is sooner than a whatever became of the run that missed."""
+    """Whether a or b is sooner is not sure. c is sooner than a, whatever the missed run's time would have been."""
     task = of({"a": Times([17, 15], [30]), "b": Times([17, 8], [10]), "c": Times([15, 16, 14])})
     leads = best(task, TIME)
     (stack,) = best_stacks(task, TIME, compare(task, TIME))

@@ -51,7 +51,7 @@ def test_the_sentence_says_which_and_why() -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> FolderRuns:
-    """Runs of two batch sizes, of which the second evaluates every 100 samples."""
+    """Runs of two batch sizes. The second evaluates every 100 samples."""
     sweep = make_sweep(tmp_path, SWEEP, "sqlite:///none.db", 4)
     for batch_size in (16, 32):
         for seed in (1, 2):

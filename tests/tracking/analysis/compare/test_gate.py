@@ -187,7 +187,7 @@ def test_runs_without_a_fingerprint_are_named_with_what_to_do(gate: Gate) -> Non
     assert "leave these runs out, or repeat them" in words
     assert "note: 1 of 6 runs (vgg-digits-fp32-1gpu-seed3) has no fingerprint.json: clock limits" in words
     assert "`python -m tracking sync --again FOLDER` uploads it" in words
-    assert "differ in env." not in words  # Nothing is said of what is not known.
+    assert "differ in env." not in words  # Unknown values are not compared.
 
 
 def test_a_server_that_does_not_answer_is_exit_code_2(gate: Gate, mlflow_environment: None) -> None:

@@ -45,7 +45,7 @@ def test_kernels_in_both_and_in_one_alone(pair: tuple[Path, Path], capsys: pytes
     code, output = asked(capsys, *pair, json_too=True)
     assert code == 0, output
     answer = json.loads(output[: output.rindex("}") + 1])
-    # A: 300 + 200 + 150 + 50 us, of which 250 are shared; B: 300 + 200 + 50.
+    # A: 300 + 200 + 150 + 50 us, 250 of them shared; B: 300 + 200 + 50.
     assert answer["sentence"] == "2 kernels are in both, with 36% of the kernels' time in A and 45% in B"
     rows = {row["name"]: row for row in answer["kernels"]}
     assert {name for name, row in rows.items() if row["shared"]} == {FORWARD, UPDATE}

@@ -173,7 +173,7 @@ def test_a_candidate_that_takes_longer_than_the_baseline_without_getting_there_i
 
 @pytest.mark.slow
 def test_a_baseline_that_misses_makes_no_candidate_slower() -> None:
-    """The same times on both sides, of which the baseline's later ones were cut off."""
+    """The same times on both sides. The baseline's later ones were cut off."""
     random = np.random.default_rng(0)
     codes = []
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""What the closed division does not allow is refused before it trains."""
+"""Settings that break the closed division's rules are refused before the training."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_the_study_of_p2_and_p3(tmp_path: Path) -> None:
     assert figure(beside[0]["time to accuracy (min)"]) == 12.8
 
 
-# Each GPU's best, worst and other stacks; the worst where the study names none.
+# Each GPU's best, worst and other stacks; the worst if the study names no other.
 GRID = [("384", "9.0"), ("410", "9.0"), ("410", "10.0"), ("418", "9.0"), ("418", "10.0")]
 
 

@@ -16,7 +16,7 @@ LOSSES = {1: 0.9, 2: 0.5}  # by GPUs
 
 
 def report_on(root: Path, metrics: dict[str, Any], **options: Any) -> Report:
-    """Two settings of two runs each, of which that of two GPUs ends with the smaller loss."""
+    """Two settings of two runs each. The one with two GPUs ends with the smaller loss."""
     runs = [
         run | {"losses": (2.0, 1.0, loss + number / 100)}
         for gpus, loss in LOSSES.items()

@@ -22,7 +22,7 @@ from tracking.analysis.results.folder_runs import FolderRuns
 from tracking.jobs.plan import run_setup
 from tracking.record import run_folder
 
-# What a seed does is far more than what the precision does.
+# The seed's effect is far larger than the precision's.
 FP32 = (0.100, 0.130, 0.160, 0.190)
 BF16 = (0.0975, 0.1278, 0.1576, 0.1874)
 TIME = "time/train_sec"  # does not fall on evaluations

@@ -67,7 +67,7 @@ def test_the_fewest_devices_and_the_cheapest_setting_that_are_in_time(made: Path
     assert (day["fewest devices"], day["devices"], day["time to accuracy"]) == ("gpus=2 nodes=1", "2", "15:12 ± 0:03 h")
     assert day["runs in time"] == "3 of 3, at least 37 %"
     assert (day["cheapest"], day["its cost (USD)"]) == ("gpus=2 nodes=1", "60.80 ± 0.23")
-    # The stopped run of four GPUs says nothing of nine hours, and the mean is at least so large.
+    # The stopped run on four GPUs does not count for nine hours; the mean is a lower bound.
     assert (working_day["fewest devices"], working_day["time to accuracy"]) == ("gpus=4 nodes=1", "≥ 6:39 ± 1:33 h")
     assert working_day["runs in time"] == "3 of 3, at least 37 %"
     assert film["fewest devices"] == "none; nearest: gpus=4 nodes=1"

@@ -1,4 +1,4 @@
-"""Reports on a few runs each: which settings are told apart, by what, and how that is said."""
+"""Reports on a few runs each: the settings that are told apart, the test that does it, and the sentences."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_setting_of_which_no_run_got_there_is_worse_than_one_that_did(
 def test_a_setting_is_not_better_for_losing_its_slow_runs(
     make: Callable[..., Report], tmp_path: Path, failure: str | None
 ) -> None:
-    """Equal times, of which the later half of one setting missed, timed out or diverged."""
+    """Equal times. The later half of one setting's runs missed, timed out or diverged."""
     steps = (0.1, 0.12, 0.14, 0.16, 0.18, 0.2)
     runs = repeated(config={"gpus": 1}, steps=steps[:3])
     lost = {"accuracies": (0.1, 0.2)} if failure is None else {"failure": failure, "failed_after": (0.1, 0.2)}

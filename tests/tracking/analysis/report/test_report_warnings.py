@@ -151,7 +151,7 @@ def test_a_warm_up_is_in_no_mean_and_is_listed_whatever_became_of_it(
 def test_a_report_is_strict_json_also_where_a_mean_has_no_factor_to_another(
     make: Callable[..., Report], tmp_path: Path
 ) -> None:
-    """A mean of nought has none, and a loss that diverged has no mean."""
+    """There is no ratio to a mean of zero, and no mean of a diverged loss."""
     declared = {"accuracy": [0.0, 1.0], "loss": "lower"}
     runs = [
         {"config": {"gpus": gpus, "seed": seed, "metrics": declared}, "step_sec": 0.1, "losses": losses}

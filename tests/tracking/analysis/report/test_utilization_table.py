@@ -123,7 +123,7 @@ def test_each_kind_of_gpu_has_a_panel_with_its_own_runs_alone() -> None:
 
 @pytest.mark.pictures
 def test_a_run_keeps_its_own_roofline(root: Path, tmp_path: Path) -> None:
-    """As an artifact, where bytes, FLOPs and ceilings are known; elsewhere there is none."""
+    """An artifact of runs with known bytes, FLOPs and ceilings; other runs have no such artifact."""
     without = next((root / "runs" / "precisions").glob("vgg*"))
     roofline_chart.write_of_run(without)
     assert not (without / "roofline.png").exists()

@@ -87,7 +87,7 @@ def test_a_selector_is_a_sweep_an_experiment_an_id_a_name_or_a_folder(
     for store in stores:
         everything = [run.id for run in store.find([SWEEP])]
         first = store.find([SWEEP])[0]
-        assert len(everything) == 3  # the parent run is none of them
+        assert len(everything) == 3  # without the parent run
         for selector in ("studies", str(root / SWEEP)):
             assert [run.id for run in store.find([selector])] == everything
         for selector in (first.id, first.name, str(root / SWEEP / first.name)):

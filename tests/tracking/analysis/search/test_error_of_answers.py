@@ -12,7 +12,7 @@ SEEDS = range(1000, 1600)  # 4,000 others miss in 3.7 ± 0.3 %
 
 @pytest.mark.slow
 def test_a_ratio_misses_no_more_often_for_deciding_having_looked_three_times() -> None:
-    """Of two equally quick settings the one that noise helps is named, at the look at which it helps most."""
+    """The answer names the one of two equally quick settings that noise helps, at the look where it helps most."""
     rules = Rules((Axis("gpus", (1, 4)),), explore=False, finalists=({"gpus": 1}, {"gpus": 4}))
     missed = 0
     for seed in SEEDS:

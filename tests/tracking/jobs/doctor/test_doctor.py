@@ -23,7 +23,7 @@ from tests.support.team_server import TeamServer
 from tracking.jobs.doctor import Finding, examination, gpus, tracking_server
 from tracking.machine.environment import cache
 
-# MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
+# Only MLflow's dependencies raise these warnings: some use what others deprecate.
 pytestmark = [
     pytest.mark.usefixtures("mlflow_environment"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

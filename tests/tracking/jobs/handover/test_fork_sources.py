@@ -1,4 +1,4 @@
-"""What a server has imported may be edited: then a run is forked from another, or is a new process."""
+"""Sources that a fork server has imported may be edited. A run is then forked from another server, or started anew."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def line(second: float, key: str, value: Any = None, begin_ms: int = START_MS, *
 
 
 def lines(benchmark: str, said: Iterable[Said], run: int = 0, **before: Any) -> list[str]:
-    """A log: what is said before the clock starts, and then `said`."""
+    """A log: the lines before the clock starts, and then `said`."""
     begin_ms = START_MS + run * 10_000_000
     first = {"submission_benchmark": benchmark, "submission_org": "org", "submission_platform": "sys", "seed": run + 1}
     texts = [line(0, key, value, begin_ms) for key, value in (first | before).items()]

@@ -1,6 +1,6 @@
 """Logs of MLPerf's submissions as runs: some written here, in the formats of v0.5 and v0.7, and some published ones.
 
-Of the published ones tests/fixtures/mlperf-v0.7 has what the score needs, a list of lines for each of five logs, from
+tests/fixtures/mlperf-v0.7 has those lines of five published logs that the score needs, from
 github.com/mlcommons/training_results_v0.7 (NVIDIA/results/dgxa100_ngc20.06_pytorch/ssd, dgxa100_ngc20.06_mxnet/resnet).
 tests/fixtures/mlperf-published has lines of those of other rounds, as docs/results/2026-11-25-published-logs.md names
 them, a paragraph a log.
@@ -23,7 +23,7 @@ from tracking.record import files, run_folder
 
 
 def submission(path: Path, minutes: float, seed: int, status: str = "success", platform: str = "1xDGX") -> Path:
-    """A log of v0.7 of ResNet-50: four epochs, evaluated after each, of which the last reaches the target."""
+    """A log of v0.7 of ResNet-50: four epochs, evaluated after each. The last one reaches the target."""
     start_ms, quarter_ms = 1_592_000_000_000, round(minutes * 15_000)
     lines: list[tuple[int, str, Any, dict[str, Any]]] = [
         (0, "submission_benchmark", "resnet", {}), (0, "submission_org", "Some Org", {}),

@@ -99,5 +99,5 @@ def test_a_process_keeps_to_its_share_with_its_children_and_their_memory() -> No
     )
     affinity, policy = json.loads(ended.stdout)
     assert affinity == [thread]
-    if not ended.stderr:  # a container may be allowed to bind no memory, and it is said
+    if not ended.stderr:  # a container may not be allowed to bind memory, and a note says so
         assert policy == "bind:0"

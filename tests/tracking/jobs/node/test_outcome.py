@@ -1,4 +1,4 @@
-"""The end of a job's processes: the next one begins on a machine that has none of them left."""
+"""The end of a job's processes: all have ended before the next job begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks Slurm about run after run asks it once about all of them."""
+"""A launcher that polls Slurm asks about all its runs in one query."""
 
 from __future__ import annotations
 

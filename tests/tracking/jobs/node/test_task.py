@@ -1,4 +1,4 @@
-"""What a node of a cluster was given, beside what its run has asked for."""
+"""The resources that a cluster gave a node, beside those that the run requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a program's output is kept, and what the program is given."""
+"""The kept part of a program's output, and the program's environment."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_torchrun_starts_a_process_a_device(tmp_path: Path, command: str, ending
 
 @pytest.fixture
 def heard(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> listener.Listener:
-    """What listens to a program that has said nothing yet; its run is in `tmp_path`."""
+    """A listener to a program that has not printed yet; its run is in `tmp_path`."""
     out = Journal(tmp_path / run_folder.JOURNAL)
     return listener.Listener(config("x"), out, tmp_path / process.JOURNAL, [])
 

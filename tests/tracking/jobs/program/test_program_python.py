@@ -1,4 +1,4 @@
-"""Which Python a program runs on, as its command tells, and what is said of one that it does not tell."""
+"""The Python of a program, as its command names it, and the message if it does not."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_nothing_is_said_of_a_python_that_is_not_known_and_of_a_bare_one_its_ver
     facts = program_python.fingerprint(config("x"), bare, environ)
     assert set(facts["software"]) & set(program_python.PYTHON_KEYS) == {"python", "packages"}
     assert facts["software"]["packages"] == {}
-    # What looks like a Python and answers as none is not known either.
+    # A file that has Python's name and does not answer like Python is unknown too.
     assert shutil.which("true")
     (tmp_path / "python").symlink_to(str(shutil.which("true")))
     facts = program_python.fingerprint(config("x"), str(tmp_path / "python"), environ)

@@ -1,4 +1,4 @@
-"""What a program prints is taken as fast as it comes, and is whole."""
+"""The stamper reads a program's output as fast as it comes, without loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is worth by each objective, what it costs, and a search by two of them."""
+"""A run's value by each objective, its cost, and a search by two objectives."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_a_folder_on_the_way_that_others_can_write_to_is_refused(above: Path, mo
     above.chmod(0o1777)  # sticky, as /tmp
     check_cache()
     above.chmod(mode)
-    above.parent.chmod(0o700)  # Nobody else gets there.
+    above.parent.chmod(0o700)  # Other users cannot enter it.
     check_cache()
 
 
@@ -230,7 +230,7 @@ def test_an_environment_is_never_executed_of_which_a_file_is_another_user_s(root
 def test_nor_one_of_which_others_can_write_a_file(above: Path, opened: str) -> None:
     folder = made_environment()
     (folder / opened).chmod(0o777)
-    assert ready(MINE)  # Nobody else gets there.
+    assert ready(MINE)  # Other users cannot enter it.
     remade = shutil.copytree(folder, folder.with_name("other"), symlinks=True)
     shutil.rmtree(folder)
     remade.rename(folder)

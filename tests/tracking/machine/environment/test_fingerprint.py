@@ -1,4 +1,4 @@
-"""The fingerprint on captured and hand-written machines, of which it keeps no secret."""
+"""The fingerprint of captured and hand-written machines, without their secrets."""
 
 from __future__ import annotations
 

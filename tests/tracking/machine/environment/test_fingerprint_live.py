@@ -127,7 +127,7 @@ def test_versions_that_torch_has_loaded() -> None:
     assert (software["torch"], software["cuda"]) == (torch_version, cuda)
     major, minor, patch = map(int, software["cudnn"].split("."))
     assert cudnn == major * (10_000 if major >= 9 else 1_000) + minor * 100 + patch
-    # Of the major version that torch was built against; the rest is that of the library in the process.
+    # Only the major version is that of torch's build; the rest is that of the loaded library.
     assert re.fullmatch(rf"{facts['nccl'][0]}\.\d+\.\d+", software["nccl"])
     assert {"env.cuda", "env.cudnn", "env.nccl", "env.torch", "env.stack_id", "env.hardware_id"} <= set(facts["tags"])
 

@@ -52,7 +52,7 @@ def of_gpu(values: dict[str, float], index: int = 2) -> dict[str, float]:
 
 
 def test_what_a_gpu_did_since_the_sample_before_is_in_every_sample(hopper: HopperNvml, tmp_path: Path) -> None:
-    """What this GPU lacks, and what is no number, is absent; and NVML's slow counters of PCIe are not asked."""
+    """Metrics that this GPU lacks, and NaN, are absent. NVML's slow PCIe counters are not read."""
     hopper.broken |= {"nvmlDeviceGetPcieThroughput", "nvmlDeviceGetFieldValues"}
     metrics = SystemMetrics(["GPU-2"], tmp_path)
     for _ in range(2):
@@ -81,7 +81,7 @@ def test_without_it_there_is_what_nvml_has(hopper: HopperNvml, tmp_path: Path, l
 
 
 def test_a_gpu_that_is_gone_costs_its_own_samples_alone(hopper: HopperNvml, tmp_path: Path) -> None:
-    """When it is back, its first reading is a beginning: nothing is said of the time in which it was away."""
+    """The first reading of a GPU that is back starts a new interval. The time of its absence gets no sample."""
     metrics = SystemMetrics(["GPU-1", "GPU-2"], tmp_path)
     hopper.broken.add("nvmlGpmSampleGet")
     assert of_gpu(metrics.sample()) == {}
@@ -92,7 +92,7 @@ def test_a_gpu_that_is_gone_costs_its_own_samples_alone(hopper: HopperNvml, tmp_
 
 
 class LosingNvml(HopperNvml):
-    """The same, of which a GPU may be lost: whatever it is asked fails."""
+    """The same with a GPU that may be lost: every call about it fails."""
 
     lost: int | None = None
 

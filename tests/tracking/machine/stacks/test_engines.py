@@ -1,4 +1,4 @@
-"""What each container engine is told, word for word: how a container is started, on which GPUs, and how it is ended."""
+"""The exact command lines of each container engine: how it starts a container, on which GPUs, and how it ends it."""
 
 from __future__ import annotations
 

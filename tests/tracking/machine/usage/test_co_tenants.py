@@ -1,4 +1,4 @@
-"""Who else computes where a run does: on a made-up /proc, and beside a real process that is busy."""
+"""Co-tenants of a run: on a made-up /proc, and beside a real busy process."""
 
 from __future__ import annotations
 

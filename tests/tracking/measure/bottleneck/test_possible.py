@@ -1,4 +1,4 @@
-"""Of each limit the ceiling, what was reached of it, and the time without it."""
+"""The ceiling of each limit, the reached share of it, and the time without the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What limited a run, from a folder: samples of the sensors, ceilings, roofline and traffic; and what is missing."""
+"""The limits of a run from its folder: sensor samples, ceilings, roofline and traffic; and missing inputs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sample(at: float, **values: float) -> Record:
-    """Of two GPUs, whose values lie 10 above and below those given."""
+    """Samples of two GPUs, 10 above and 10 below the given values."""
     each = {
         f"gpu_{index}_{key}": value + spread for key, value in values.items() for index, spread in ((0, 10), (3, -10))
     }

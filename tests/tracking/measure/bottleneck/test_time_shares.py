@@ -142,7 +142,7 @@ def test_kernels_that_leave_multiprocessors_idle_are_known() -> None:
 
 def test_what_one_rank_takes_longer_and_collections_are_on_the_clock() -> None:
     divided = divide(replace(CLOCK, gc=20.0, imbalance=30.0), {"gpu_engine_activity_percentage": 50.0}, {})
-    # The GPU has no work while its host collects, which is said once.
+    # The GPU has no work while its host collects garbage. That time counts once.
     assert (divided["gc"], divided["imbalance"]) == (0.2, 0.3)
     assert divided["host"] == pytest.approx(0.9 * 0.5 - 0.09 - 0.2)
 

@@ -39,7 +39,7 @@ STRANGE = (
     | EXTREMES
     | VALUES
 )
-# Lines that are right, in each of which a value or none is replaced.
+# Valid lines. The test replaces one value of a line, or none.
 JOURNAL = [
     {"kind": "event", "key": "run_start", "clock_sec": 100.5},
     {"kind": "event", "key": "epoch_start", "time_ms": 1_000_600, "values": {"epoch_num": 1, "step": 0}},

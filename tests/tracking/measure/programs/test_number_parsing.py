@@ -15,7 +15,7 @@ NBSP = "\u00a0"
 
 
 def read(pattern: str, line: str, role: str = "metric") -> tuple[list[float], str]:
-    """What is read of the line, and why something of it is not."""
+    """The values read from the line, and the reasons for those that were not."""
     words = DeclaredPatterns({"loss": pattern}) if role == "metric" else DeclaredPatterns({}, **{role: pattern})
     return [each.value for each in words.matches(line)], words.skipped.first
 

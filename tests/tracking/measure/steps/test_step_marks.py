@@ -1,4 +1,4 @@
-"""What lies within a step: which gradient is the last one, and what held up the host."""
+"""Marks within a step: the last gradient, and delays of the host."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def within(backward: list[float], after: list[float]) -> torch.Tensor:
 
 
 def test_the_exchange_lies_in_the_backward_pass_or_after_it() -> None:
-    """What a rank does after DDP's exchange, and before its optimizer, is no wait for others."""
+    """A rank's work between DDP's exchange and its optimizer does not count as waiting for others."""
     times, waits, held = torch.ones(2, 1), torch.zeros(2, 1), torch.zeros(2, len(NAMES))
 
     def exchange(*parts: list[float], is_ddp: bool = False) -> list[float]:

@@ -23,13 +23,13 @@ positive = st.floats(1e-4, 10.0)
 
 
 def window(samples: int, *step_sec: float, wait: float = 0.0, epoch: int = 1) -> Window:
-    """Of one rank."""
+    """A window of one rank."""
     waits = tuple(wait for _ in step_sec)
     return Window(len(step_sec), epoch, samples, (math.fsum(step_sec),), (math.fsum(waits),), step_sec, waits)
 
 
 def of_ranks(samples: int, ranks: Sequence[Sequence[float]], epoch: int = 1) -> Window:
-    """Of several ranks, each with its time of every step."""
+    """A window of several ranks, each with the time of every step."""
     sums = tuple(map(math.fsum, ranks))
     nothing = (0.0,) * len(ranks)
     return Window(1, epoch, samples, sums, nothing, throughput.slowest(ranks), (0.0,) * len(ranks[0]))

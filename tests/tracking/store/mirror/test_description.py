@@ -47,7 +47,7 @@ def mlflow_run(uri: str, folder: Path) -> Run:
     ({"metrics": RATE | {"time/resumed_to_accuracy_train_sec": 8.0}},
      "accuracy 0.97 after 8.00 s of training, interrupted, 6,690 images/s"),
     ({"targets": {}, "directions": {"accuracy": "higher"}}, "accuracy 0.953 at best"),
-    ({"targets": {}}, "accuracy 0.9 at the end"),  # Nothing says which way is better.
+    ({"targets": {}}, "accuracy 0.9 at the end"),  # no direction is declared
     ({"targets": {}, "evaluations": [], "metrics": RATE}, "6,690 images/s"),
     ({"targets": {}, "evaluations": []}, ""),
 ])  # fmt: skip

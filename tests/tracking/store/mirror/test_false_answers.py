@@ -1,4 +1,4 @@
-"""Successes that are none: what a server was only said to have is found out before a run is called complete."""
+"""False successes: what the server acknowledged and does not have is found before a run is called complete."""
 
 from __future__ import annotations
 

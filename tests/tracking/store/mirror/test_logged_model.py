@@ -57,7 +57,7 @@ def uri(launched: Launched) -> str:
 
 
 def unsent(launched: Launched, tmp_path: Path) -> Path:
-    """A copy of the run's folder of which another database, `other.db`, is to get all."""
+    """A copy of the run's folder, to be uploaded whole to another database, `other.db`."""
     folder = tmp_path / "run"
     shutil.copytree(launched.folder, folder)
     (folder / run_folder.MIRROR).unlink()

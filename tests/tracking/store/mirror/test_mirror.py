@@ -26,7 +26,7 @@ from tracking.store.mirror.mirror import Mirror
 from tracking.store.server.database import open_client
 from tracking.store.server.server_errors import TrackingRefused, TrackingUnavailable, check_server
 
-# MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
+# Only MLflow's dependencies raise these warnings: some use what others deprecate.
 pytestmark = [
     pytest.mark.usefixtures("mlflow_environment"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

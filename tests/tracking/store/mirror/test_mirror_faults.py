@@ -21,7 +21,7 @@ from tracking.record.journal import Journal, events
 from tracking.store.mirror.mirror import UID_TAG, Mirror
 from tracking.store.server.server_errors import TrackingUnavailable
 
-# MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
+# Only MLflow's dependencies raise these warnings: some use what others deprecate.
 pytestmark = [
     pytest.mark.usefixtures("mlflow_environment"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

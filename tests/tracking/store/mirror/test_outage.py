@@ -38,7 +38,7 @@ PATIENT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "7200"}
 def test_training_is_not_delayed_and_nothing_is_lost(server: MlflowServer, proxy: FaultyProxy, tmp_path: Path) -> None:
     """How long a step takes meanwhile is measured by benchmarks/overhead/outage_steps.py."""
     places = (f"tracking.uri={proxy.uri}", "tracking.upload_wait_sec=2", "tracking.experiment=tests")
-    proxy.fault = "refuse"  # Nobody is there when it starts.
+    proxy.fault = "refuse"  # no server when it starts
     enough = tmp_path / "enough"
     process = begin(
         tmp_path, *TINY, *SETTINGS, *places, f"model.hparams.until={enough}",
@@ -55,7 +55,7 @@ def test_training_is_not_delayed_and_nothing_is_lost(server: MlflowServer, proxy
         proxy.fault = fault
         wait_for(lambda fault=fault: proxy.counts[fault])
         goes_on(folder)
-    proxy.fault = "refuse"  # Nobody is there when it ends.
+    proxy.fault = "refuse"  # no server when it ends
     enough.touch()
     launched = collect(process, tmp_path)
     assert launched.code == 0, launched.output

@@ -1,4 +1,4 @@
-"""What MLflow's store does with rows that it has, on SQLite and PostgreSQL; and a database that goes away."""
+"""MLflow's store and rows that it already has, on SQLite and PostgreSQL; and a database that goes away."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def tables(database: Path) -> set[tuple[str, ...]]:
 
 
 def cut_short(whole: Path, path: Path, revision: str = "a8c4a736bde6") -> None:
-    """What is there of a database when MLflow is killed while it makes one."""
+    """The database that is left when MLflow is killed while it makes one."""
     shutil.copy(whole, path)
     with closing(sqlite3.connect(path)) as database:
         for (name,) in database.execute("select name from sqlite_master where type = 'table'").fetchall():
@@ -109,7 +109,7 @@ def test_many_that_start_at_once_make_one_database(processes: BaseContext, tmp_p
 def test_one_that_is_killed_while_it_makes_one_leaves_nothing_in_the_way(
     processes: BaseContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does a cache in which nothing can be kept."""
+    """A cache that cannot be written is not in the way either."""
     folder = ended_run(tmp_path)
     worker = processes.Process(target=upload_first, args=(folder,))
     worker.start()

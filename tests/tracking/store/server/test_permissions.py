@@ -1,4 +1,4 @@
-"""Who may write to a team's server is told before anything is trained: passwords, permissions, certificates."""
+"""Access to a team's server is checked before the training: passwords, permissions, certificates."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def passwords(team_server: TeamServer) -> Iterator[dict[str, str]]:
 @pytest.fixture
 def check(team_server: TeamServer, passwords: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     def ask(user: str, experiment: str = "erins", password: str | None = None) -> str:
-        """What the check says; nothing where all is well."""
+        """The message of the check; empty if everything works."""
         for key, value in team_server.credentials(user, password or passwords.get(user)).items():
             monkeypatch.setenv(key, value)
         try:

@@ -31,7 +31,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def collected() -> Iterator[None]:
-    """What MLflow's sessions leave open is closed here, where it is ignored, and not in whichever test comes next."""
+    """Close what MLflow's sessions leave open here, where its warnings are ignored, and not in the next test."""
     yield
     gc.collect()
 

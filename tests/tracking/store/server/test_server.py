@@ -26,7 +26,7 @@ from tracking.store.server.server_errors import TrackingRefused, TrackingUnavail
 
 TRAINING = ui_links.MODEL_TRAINING
 
-# MLflow's dependencies use what others of them deprecate; our own warnings are none of these.
+# Only MLflow's dependencies raise these warnings: some use what others deprecate.
 pytestmark = [
     pytest.mark.usefixtures("mlflow_environment"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

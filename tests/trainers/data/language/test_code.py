@@ -1,4 +1,4 @@
-"""Python sources as a dataset: which are taken, what is said of them, and in which part each is."""
+"""Python sources as a dataset: the chosen files, their messages, and each one's part of the split."""
 
 from __future__ import annotations
 

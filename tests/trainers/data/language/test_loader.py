@@ -40,7 +40,7 @@ def counted(num_train: int = 27, num_eval: int = 11) -> LanguageData:
 
 
 def steps(data: LanguageData, batch_size: int, world_size: int, epoch: int = 0, behind: int = 0) -> list[Any]:
-    """Of each step the batches of all processes."""
+    """The batches of all processes by step."""
     of_ranks = []
     for rank in range(world_size):
         loader = data.train_loader(batch_size, 1, Shard(rank, world_size, CPU))

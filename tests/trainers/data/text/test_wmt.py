@@ -1,4 +1,4 @@
-"""WMT's files: what is read of good ones, and what is said of bad ones."""
+"""WMT's files: the pairs in good ones, and the messages for bad ones."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def trained(
 
 
 def of_epochs(folder: Path) -> dict[tuple[str, int | None], float]:
-    """What was logged of epochs, by name and step; of a step that was trained twice what was logged last."""
+    """The logged values of epochs by name and step; the last ones of a step that was trained twice."""
     rows = [record for record, _ in journal.read(folder / "journal.jsonl") if record.kind == "metrics"]
     values = {(key, row.step): row.values[key] for row in rows for key in row.values if key.startswith("of_epoch/")}
     assert len(values) == 3 * EPOCHS

@@ -1,4 +1,4 @@
-"""What PyTorch traced is loaded by a later process, and wherever that fails the function is compiled as usual."""
+"""A later process loads PyTorch's kept traces. If it cannot, the function is compiled as usual."""
 
 from __future__ import annotations
 
