@@ -259,7 +259,8 @@ def test_sensors_of_a_rank_are_those_of_the_last_attempt(tmp_path: Path) -> None
     held = {"rank_ms": [4000.0] * 2, "rank_exchange_ms": [2000.0, 100.0], "step_ms": [40.0] * 100}
     places = [{"node": "a"}, {"node": "a"}]
     for record in (
-        event(100, "run_start"), event(100, "epoch_start"), event(104, "throughput_window", samples=800, **held),
+        event(100, "run_start"), event(100, "epoch_start"),
+        *(event(at, "throughput_window", samples=800, **held) for at in range(101, 109)),
         clocked(110, 90.0, 60.0), clocked(120, 90.0, 60.0), event(200, "epoch_stop"), event(200, "run_stop"),
         event(201, "rank_places", ranks=places),
     ):  # fmt: skip

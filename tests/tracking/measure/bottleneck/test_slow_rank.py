@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy
 import pytest
+from numpy.random import Generator
 
 from tracking.analysis.audit.journals import waits as audited
 from tracking.measure.bottleneck import slow_rank
@@ -21,7 +23,8 @@ def said(**values: Any) -> dict[str, Any]:
 
 
 def verdict(windows: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
-    return slow_rank.verdict(slow_rank.ranks(windows), NODES, options.pop("gpus", {}), **options)
+    """The verdict on a training of these windows five times over, so that it is beyond noise."""
+    return slow_rank.verdict(slow_rank.ranks(windows * 5), NODES, options.pop("gpus", {}), **options)
 
 
 def test_a_late_loader_is_named_with_its_rank_and_node() -> None:
@@ -62,7 +65,7 @@ def test_each_cause_has_its_evidence(values: dict[str, Any], options: dict[str, 
 def test_no_rank_is_named_where_all_wait_alike_or_where_nothing_is_known() -> None:
     assert not verdict([said(rank_exchange_ms=[60.0, 61.0, 60.0, 58.0])])
     assert not verdict([{"rank_ms": [100.0] * 4}])
-    assert slow_rank.imbalance(slow_rank.ranks([said(rank_exchange_ms=[60.0, 61.0, 60.0, 58.0])])) == 0.0
+    assert slow_rank.imbalance(slow_rank.ranks([said(rank_exchange_ms=[60.0, 61.0, 60.0, 58.0])] * 5)) == 0.0
 
 
 def test_a_delay_that_wanders_from_rank_to_rank_names_none() -> None:
@@ -72,7 +75,8 @@ def test_a_delay_that_wanders_from_rank_to_rank_names_none() -> None:
 
 @pytest.mark.parametrize("values", [{}, {"rank_gc_ms": [0, 0, 0, 20.0]}, {"rank_wait_ms": [1.0, 1.0, 1.0, 48.0]}])
 def test_the_audit_comes_to_the_same_wait(values: dict[str, Any]) -> None:
-    windows = [said(**values), {"rank_ms": [1.0] * 4}]
+    windows = [said(**values), {"rank_ms": [1.0] * 4}] * 5
+    assert slow_rank.imbalance(slow_rank.ranks(windows)) > 0.0
     assert audited.waited_in_vain(windows) / 1e3 == pytest.approx(slow_rank.imbalance(slow_rank.ranks(windows)))
 
 
@@ -89,3 +93,48 @@ def test_a_short_last_batch_does_not_make_a_rank_the_one_with_more_samples() -> 
     alike, last = said(samples=4 * 32 * 10), said(samples=112, rank_samples=[16.0, 32.0, 32.0, 32.0])
     assert verdict([alike] * 20 + [last])["cause"] == "computing"
     assert slow_rank.ranks([alike, last])[0].samples == 320 + 16
+
+
+def simulated(
+    random: Generator, num_ranks: int, num_windows: int, work: float, hiccup: float
+) -> list[dict[str, list[float]]]:
+    """Windows of ten steps, of ranks that wait for each other. The last rank has `work` times the others' work.
+
+    A step's work scatters by a tenth, and in a fiftieth of the steps it takes `hiccup` times as long.
+    """
+    steps = random.lognormal(0.0, 0.1, (num_windows, 10, num_ranks))
+    steps = steps * numpy.where(random.random(steps.shape) < 0.02, hiccup, 1.0)
+    steps[..., -1] *= work
+    slowest = steps.max(axis=2, keepdims=True)
+    waits, whole = (slowest - steps + 0.05).sum(axis=1), (slowest + 0.05).sum(axis=1)
+    return [
+        {"rank_ms": [float(row_whole[0])] * num_ranks, "rank_exchange_ms": row.tolist(), "step_ms": [1.0] * 10}
+        for row, row_whole in zip(waits, whole, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4, 8])
+@pytest.mark.parametrize("hiccup", [1.0, 10.0])
+def test_of_equal_ranks_one_is_named_in_one_run_of_a_hundred_at_most(num_ranks: int, hiccup: float) -> None:
+    random, runs, blamed = numpy.random.default_rng(num_ranks), 300, 0
+    for num_windows in (3, 6, 12, 40):
+        for _ in range(runs):
+            windows = simulated(random, num_ranks, num_windows, 1.0, hiccup)
+            held_up = slow_rank.waited_for(slow_rank.ranks(windows))
+            assert audited.is_beyond_noise(windows) or held_up is None
+            blamed += held_up is not None
+    assert blamed <= 0.01 * 4 * runs
+
+
+@pytest.mark.parametrize(("num_ranks", "num_windows"), [(2, 8), (4, 5), (8, 4)])
+def test_a_rank_with_twice_the_work_is_found_with_the_fewest_windows_that_tell(
+    num_ranks: int, num_windows: int
+) -> None:
+    random = numpy.random.default_rng(num_windows)
+    for _ in range(100):
+        windows = simulated(random, num_ranks, num_windows, 2.0, 1.0)
+        slow = slow_rank.verdict(slow_rank.ranks(windows), [], {})
+        assert (slow["rank"], slow["cause"]) == (num_ranks - 1, "computing")
+        assert audited.is_beyond_noise(windows)
+        assert not slow_rank.verdict(slow_rank.ranks(windows[:-1]), [], {})
+        assert not audited.is_beyond_noise(windows[:-1])

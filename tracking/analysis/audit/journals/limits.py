@@ -151,7 +151,9 @@ def _in_order(
     if collected:
         yield "gc", max(collected) / 1e3 / total
     if exchange_waits:
-        yield "imbalance", waits.waited_in_vain(windows) / 1e3 / total
+        # Earlier versions named a rank within the noise, too.
+        is_named = waits.is_beyond_noise(windows) or _journaled(rows, quantities.bottleneck("imbalance")) > 0.0
+        yield "imbalance", waits.waited_in_vain(windows) / 1e3 / total * is_named
     means = _means(rows, spans)
     data = max(0.0, max(late, default=0.0) / 1e3 / total - phases.get("selfplay", 0.0))
     waited = min(training, data + max(collected, default=0.0) / 1e3 / total)
@@ -178,6 +180,11 @@ def _in_order(
         yield "processor", (training - update) * means["run_cpu"] / 100
     if "neighbours_cpu" in means:
         yield "neighbours", training * means["neighbours_cpu"] / 100
+
+
+def _journaled(rows: Sequence[Row], key: str) -> float:
+    values: list[float] = [row["values"][key] for row in rows if row["kind"] == "metrics" and key in row["values"]]
+    return values[-1] if values else 0.0
 
 
 def _phases(rows: Sequence[Row], total: float) -> dict[str, float]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy
+
+MOST_PARTS, ALLOWED = 12, 0.01  # parts in which ranks are compared; share of runs with equal ranks that name one
 Windows = Sequence[Mapping[str, Any]]
 
 
@@ -18,6 +21,21 @@ def exchanges(windows: Windows) -> list[float]:
     """Each rank's time in the exchange; empty of one process."""
     several = [window for window in windows if len(window.get("rank_exchange_ms") or []) > 1]
     return sums(several, "rank_exchange_ms")
+
+
+def is_beyond_noise(windows: Windows) -> bool:
+    """Whether the rank with the shortest wait in all has the shortest one in more parts than equal ranks would."""
+    from scipy.special import bdtrc
+
+    waits = numpy.array(
+        [window["rank_exchange_ms"] for window in windows if len(window.get("rank_exchange_ms") or []) > 1]
+    )
+    n, size = min(MOST_PARTS, len(waits)), waits.shape[1]
+    parts = numpy.add.reduceat(waits, [part * len(waits) // n for part in range(n)])
+    alone = (parts == parts.min(axis=1, keepdims=True)).sum(axis=1) == 1
+    shortest = int((alone & (parts.argmin(axis=1) == waits.sum(axis=0).argmin())).sum())
+    chance = float(bdtrc(shortest - 1, n, 1 / size)) if shortest else 1.0
+    return bool(size * chance <= ALLOWED)
 
 
 def waited_in_vain(windows: Windows) -> float:
