@@ -151,9 +151,7 @@ def _in_order(
     if collected:
         yield "gc", max(collected) / 1e3 / total
     if exchange_waits:
-        # Earlier versions named a rank within the noise, too.
-        is_named = waits.is_beyond_noise(windows) or _journaled(rows, quantities.bottleneck("imbalance")) > 0.0
-        yield "imbalance", waits.waited_in_vain(windows) / 1e3 / total * is_named
+        yield "imbalance", _imbalance(rows, windows) / total
     means = _means(rows, spans)
     data = max(0.0, max(late, default=0.0) / 1e3 / total - phases.get("selfplay", 0.0))
     waited = min(training, data + max(collected, default=0.0) / 1e3 / total)
@@ -182,9 +180,12 @@ def _in_order(
         yield "neighbours", training * means["neighbours_cpu"] / 100
 
 
-def _journaled(rows: Sequence[Row], key: str) -> float:
-    values: list[float] = [row["values"][key] for row in rows if row["kind"] == "metrics" and key in row["values"]]
-    return values[-1] if values else 0.0
+def _imbalance(rows: Sequence[Row], windows: waits.Windows) -> float:
+    """Seconds of waiting for a slow rank. Earlier versions named one within the noise, too."""
+    key = quantities.bottleneck("imbalance")
+    journaled = [row["values"][key] for row in rows if row["kind"] == "metrics" and key in row["values"]]
+    is_named = waits.is_beyond_noise(windows) or any(journaled)
+    return waits.waited_in_vain(windows) / 1e3 if is_named else 0.0
 
 
 def _phases(rows: Sequence[Row], total: float) -> dict[str, float]:
