@@ -123,7 +123,7 @@ def choices(group: str) -> str:
 
 
 def recipes() -> str:
-    """What models do otherwise on some datasets, after both of which the file is named, or where it is asked for."""
+    """The table of recipes: a model's values for one dataset, or for a name that users choose."""
     datasets = [path.stem for path in (ROOT / "conf" / "dataset").glob("*.yaml")]
     models = [path.stem for path in (ROOT / "conf" / "model").glob("*.yaml")]
     lines = ["| recipe | meaning |", "|---|---|"]

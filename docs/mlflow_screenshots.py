@@ -103,7 +103,7 @@ def take(page: Page, path: Path, height: int) -> None:
 
 
 def write(picture: Image.Image, path: Path) -> None:
-    """Write a picture in few colors, of which the rare ones, those of thin lines, are kept."""
+    """Write a picture in few colors. The rare ones, those of thin lines, are kept."""
     few = picture.convert("RGB").quantize(COLORS, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
     few.save(path, optimize=True)
 

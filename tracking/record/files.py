@@ -1,4 +1,4 @@
-"""Opens files of a run's folder so that nothing outside the folder is read or written.
+"""Opens files of a run's folder, and refuses to read or write outside it.
 
 Another user may have made the folder, and a name in it may link to any file of this user. So a file is opened relative
 to its folder, without following links at either, and only if it is a regular file: a pipe would block. Folders further

@@ -130,7 +130,7 @@ def _interval(word: str, key: str, sweep: Any) -> dict[str, Any]:
 def default_axes(config: RunConfig, overrides: Sequence[str] = ()) -> list[str]:
     """The default axes as arguments: batch size and learning rate, both around the model's own.
 
-    What the `overrides` fix is not searched. The model's lr_scaling applies to the global batch of each setting. Raises
+    Options that the `overrides` set are not axes. The model's lr_scaling applies to each setting's global batch. Raises
     ConfigError for a program.
     """
     if config.is_program():

@@ -62,14 +62,14 @@ def follow(trainer: pl.Trainer, plan: EvaluationPlan) -> None:
     loop = trainer.fit_loop.epoch_loop
     resumed_after: list[int] = []
 
-    def due(fetcher: Any) -> bool:
+    def should_evaluate(fetcher: Any) -> bool:
         step = loop.total_batch_idx + 1
         # Lightning asks once before the first step of a resumed run; its checkpoint was saved after that evaluation.
         if loop.restarting and not resumed_after:
             resumed_after.append(step)
         return step not in resumed_after and loop._should_check_val_epoch() and plan.evaluates_after(step)
 
-    loop._should_check_val_fx = due  # type: ignore[method-assign, assignment]
+    loop._should_check_val_fx = should_evaluate  # type: ignore[method-assign, assignment]
     if plan.num_steps < plan.num_batches * plan.max_epochs:
         trainer.callbacks.append(LastStep(plan.num_steps))  # type: ignore[attr-defined]
 

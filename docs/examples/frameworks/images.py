@@ -33,7 +33,7 @@ SIZES = {
 
 
 def options(description: str, compiled: str) -> argparse.Namespace:
-    """What both programs are asked; `compiled` is the framework as it comes."""
+    """The options of both programs; `compiled` is the framework's default."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--seed", type=int, default=1)

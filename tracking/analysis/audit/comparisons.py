@@ -16,7 +16,7 @@ COUNTS = ("reached", "n", "other_reached", "m", "horizon")
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The pairs of one workload, by their names. Of two equal settings the better is the one that the report names."""
+    """The pairs of one workload, by their names. If two settings are equal, the report says which is the better one."""
 
     evidence: Evidence
     workload: str

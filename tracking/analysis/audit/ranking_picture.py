@@ -24,7 +24,7 @@ def settings(evidence: Evidence, picture: Picture) -> dict[str, Any]:
             runs[name_of(setting)] = _dots(sorted(sample.numbers), tolerance(metric))
     facts = quantities.quantity(metric)
     label = facts.heading if facts.heading and facts.scale == 1 else metric
-    # Of many settings the first ones are drawn; which those are, the table of ranked settings says.
+    # If there are many settings, only the first ones of the table of ranked settings are drawn.
     panels = {panel.get("title", ""): panel for panel in picture["panels"]}
     due = {}
     for title, lines in (("", means), ("runs", runs)):

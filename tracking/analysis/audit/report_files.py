@@ -1,5 +1,5 @@
 """The files of a report's folder: report.json and the data beside pictures against the run folders, and the others
-against report.json. What a picture of means shows is in `mean_pictures`, what one of curves shows in `curves`.
+against report.json. `mean_pictures` checks the content of pictures of means, `curves` that of curves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compare runs: groups of repeats, estimates, confounding, differences and the gate. Nothing here draws or prints."""
+"""Compare runs: groups of repeats, estimates, confounding, differences and the gate. It neither draws nor prints."""
 
 from __future__ import annotations
 

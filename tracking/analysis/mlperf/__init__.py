@@ -1,6 +1,6 @@
 """A run in MLPerf's terms: its log, as MLPerf's compliance checker reads it, and the score of several runs.
 
-A log is made from the run's folder alone. Nothing here starts, trains or uploads anything.
+A log is made from the run's folder alone.
 """
 
 from __future__ import annotations

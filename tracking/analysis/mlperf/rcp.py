@@ -34,7 +34,7 @@ class Convergence:
     """The epochs of a setting's runs beside the reference's.
 
     `reference` is the reference's mean, `least` the smallest mean that MLPerf accepts. Both are None without a point;
-    `why` gives the reason. `good` is None if the check says nothing.
+    `why` gives the reason. `good` is None if the check cannot tell.
     """
 
     epochs: float | None = None

@@ -1,4 +1,4 @@
-"""What limited the runs: a row a setting, a column a cause that any of them has."""
+"""The table of limits: a row for each setting, a column for each cause that occurs."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _rows(setting: Setting, store: Runs) -> Iterator[list[str]]:
 
 
 def _limits(run: Run, store: Runs) -> Mapping[str, Any]:
-    """What a run's result says limited it; empty where it does not."""
+    """The cause that limited a run, from its result; empty if the result has none."""
     if not any(key.startswith(quantities.BOTTLENECK) for key in run.metrics):
         return {}
     with suppress(FileNotFoundError, ValueError):

@@ -43,7 +43,7 @@ RUN_AGAIN, SHARED_MACHINE = "run again", "shared its machine"  # why a selected 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a report says of a workload: the best setting and how sure that is; then what else there is to say."""
+    """A report's answer for a workload: `headline` has the best setting and how sure that is, `beside` the rest."""
 
     headline: str
     beside: str = ""
@@ -82,7 +82,7 @@ class Report:
 
     @property
     def shown_answers(self) -> list[Answer]:
-        """The answers that readers see. A single search gives its own, which heeds how often it looked at the runs."""
+        """The printed answers. A single search has its own, which corrects for its repeated looks at the runs."""
         return [] if self.searched and len(self.answers) == 1 else self.answers
 
     @property

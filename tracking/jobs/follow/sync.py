@@ -19,7 +19,7 @@ MAX_RETRY_AFTER_SEC = 60.0  # upper limit of a server's Retry-After, since a use
 
 @dataclass(frozen=True)
 class Outcome:
-    """What `sync` did with one folder: `state` is complete, running, or failed; `message` says more."""
+    """The outcome of `sync` for one folder: `state` is complete, running, or failed; `message` says more."""
 
     folder: Path
     state: str

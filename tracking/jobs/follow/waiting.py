@@ -116,7 +116,7 @@ class Waiting:
 def about(key: str, starts: Sequence[EarlierStart], behind: str = "") -> str:
     """`about 60 s`: the median of the starts in which the part was long enough to be shown; empty if there is no such.
 
-    The forks of a sweep have their import behind them, and say nothing of one that is waited for.
+    Forked workers have finished their imports, so their line does not mention an import.
     """
     seconds = [sec for start in starts if (sec := start.seconds.get(key, 0.0)) >= SHOWN_SEC]
     return f"about {statistics.median(seconds):.0f} s{behind}" if seconds else ""

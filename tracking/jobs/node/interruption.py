@@ -1,4 +1,4 @@
-"""What a supervisor does when it is told to stop, or when its launcher or its scheduler's daemon is gone."""
+"""Stops a run: on a signal, on Slurm's warning, or when the launcher or the scheduler's daemon is gone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WARNED_SEC = 15.0  # part of Slurm's warning time kept for ending and requeueing
 GONE_SEC = 1.0  # until a killed slurmstepd is gone; its processes may be signalled earlier
 
 
-def heed_warning(config: RunConfig, task: Task) -> None:
+def handle_warning(config: RunConfig, task: Task) -> None:
     """Stop at Slurm's warning if the run may be requeued; else use all of its time."""
     if may_go_on(config, task):
         signals.raise_on_signals(WARNED)
@@ -82,9 +82,9 @@ def trains(folder: Path, since: int) -> bool:
 
 
 def end(folder: Path, config: RunConfig, task: Task, error: signals.Interrupted, line: Lifeline) -> int:
-    """Report how a stopped run has ended, and return the exit code. None of its processes is left.
+    """Report how a stopped run has ended, and return the exit code. Its processes must have ended.
 
-    Where Slurm ends or moves the job, its state tells why when it has ended: then who follows says it.
+    If Slurm ends or moves the job, the reason is in the job's final state, and the follower reports it.
     """
     gone = line.cut(GONE_SEC if task.scheduled and error.signum == signal.SIGTERM else 0.0)
     if gone is not None:

@@ -1,6 +1,6 @@
 """A machine cut into shares of as many cores and GPUs each, so that jobs side by side use nothing of each other's.
 
-What they have in common all the same (caches, memory channels, power, disks) is why such runs carry a tag.
+They still share caches, memory channels, power and disks, so such runs carry a tag.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def supervise(folder: Path, assigned: Assignment | None = None) -> int:
     with ExitStack() as stack:  # The folder stays locked until its end is written.
         try:
             signals.raise_on_signals()
-            interruption.heed_warning(config, task)
+            interruption.handle_warning(config, task)
             line.watch()
             if task.rank == 0:
                 lock = assigned.lock if assigned else None

@@ -90,7 +90,7 @@ def value_of(config: RunConfig, option: str) -> Any:
 
 
 def parts(value: Any, with_numbers: bool) -> list[str]:
-    """Each part as Python writes it, so that no control character is in it; a number of a model names nothing."""
+    """Each part in Python's notation, without control characters; without a model's numbers, which execute nothing."""
     if isinstance(value, dict):
         named = {key: inner for key, inner in value.items() if with_numbers or holds_text(inner)}
         return [f"{key if str(key).isprintable() else repr(key)}={inner!r}" for key, inner in named.items()]

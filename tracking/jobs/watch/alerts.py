@@ -1,7 +1,7 @@
 """Runs `alert.command` when a run fails, diverges or is slow, and when a sweep has ended.
 
 The command gets the alert as JSON on its standard input, and a short form in variables; docs/alerts.md lists both.
-Neither holds a secret. The command runs beside the launcher's work for at most `alert.timeout_sec`. Its first failure
+Both are without secrets. The command runs beside the launcher's work for at most `alert.timeout_sec`. Its first failure
 is printed, further ones are not.
 """
 

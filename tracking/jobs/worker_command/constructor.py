@@ -24,7 +24,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Constructor:
-    """What a class or function is called with; `open` if it takes further keywords."""
+    """The parameters of a class or function; `open` if it takes further keywords."""
 
     name: str
     parameters: tuple[Parameter, ...]

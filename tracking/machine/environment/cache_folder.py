@@ -1,7 +1,7 @@
 """The user's private cache: environments, images, compiled code and data that are made once.
 
-Files that are executed or loaded must belong to this user or root. Nobody else may be able to write them, or a folder
-on the way to them.
+Files that are executed or loaded must belong to this user or root. Other users must not be able to write them,
+or a folder on the way to them.
 """
 
 from __future__ import annotations

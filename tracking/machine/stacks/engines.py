@@ -1,4 +1,4 @@
-"""The command lines of the container engines. Nothing is run here.
+"""The command lines of the container engines. This module runs no command.
 
 Sources: the reference of `docker run` and podman-run(1); `apptainer exec` in Apptainer's user guide, which also holds
 for SingularityCE; doc/cmd/start.md, doc/image-format.md and conf/hooks/98-nvidia.sh of NVIDIA's enroot; args.c of

@@ -107,7 +107,7 @@ class SystemMetricsThread:
         return self
 
     def close(self) -> None:
-        """Stop sampling. Nothing is written to the journal afterwards, even if a sensor hangs."""
+        """Stop sampling. The journal gets no sample afterwards, even if a sensor hangs."""
         self._closing.set()
         self._thread.join(timeout=1.0)
         with self._writing:

@@ -74,7 +74,7 @@ class Mirror:
     def finish(self) -> None:
         """Ship the rest of an ended run, set its status and end time, upload its files, and compare with the server.
 
-        What the server acknowledged but does not hold is sent once more. Raises as `step` does.
+        Sends content again that the server acknowledged and does not have. Raises as `step` does.
         """
         with self._locked():
             result = run_folder.read_result(self.folder)

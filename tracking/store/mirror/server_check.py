@@ -60,7 +60,7 @@ def as_stored(value: float) -> float:
 
 
 def missing_content(client: PatientClient, run_id: str, expected: Content, status: str) -> list[str]:
-    """What the server is missing of the expected content and the status, in words."""
+    """The expected content and status that the server does not have, as text."""
     with client.request() as mlflow:
         run = mlflow.get_run(run_id)
         mlflow_run.checked_id(run.info.run_id, f"the run {run_id}")

@@ -50,7 +50,7 @@ class Lane:
 
 
 class Decoder:
-    """The hardware decoder of a GPU. Raises Unavailable if there is none.
+    """The hardware decoder of a GPU. Raises Unavailable on a GPU without one.
 
     `size` and `decode` may run at the same time, each in one thread.
     """

@@ -156,7 +156,7 @@ class EvalLoader:
 
 
 def dealt(pairs: np.ndarray, rows: int, shard: Shard, width: tuple[int, int], num_targets: int) -> Step:
-    """Return this process's part of a global batch of pairs: `rows`, of which the last ones may be padding."""
+    """Return this process's `rows` of a global batch of pairs. The last ones may be padding."""
     places = np.arange(rows) * shard.world_size + shard.rank
     return Step(np.resize(pairs, rows * shard.world_size)[places], places < len(pairs), width, num_targets)
 

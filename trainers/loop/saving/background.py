@@ -143,8 +143,8 @@ class Writer:
 
     def written(self) -> list[Job]:
         """Return the checkpoints that were written, or failed, since the last call."""
-        done, self._written = self._written, []
-        return done
+        written, self._written = self._written, []
+        return written
 
     def wait(self) -> None:
         """Wait until no thread is writing."""

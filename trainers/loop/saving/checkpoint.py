@@ -71,7 +71,7 @@ class CheckpointCallback(Checkpoint):
             measuring.logged.load_checkpoint(self._loaded.get("logged", ()))
             measuring.meter.energy_meter.earlier_joules += self._joules
             if self._shard.rank == 0:
-                measuring.meter.is_stop_requested = self._stopping.asked
+                measuring.meter.is_stop_requested = self._stopping.is_requested
         self._loaded = {}
         if not isinstance(self._loader, Positionable):
             return
@@ -126,8 +126,8 @@ class CheckpointCallback(Checkpoint):
         step = progress.total.ready
         within_epoch = progress.current.ready < trainer.num_training_batches
         stop_requested = self._told_to_stop(trainer)
-        due = self._interval.steps is not None and step % self._interval.steps == 0
-        if within_epoch and (due or stop_requested) and not trainer.should_stop:
+        at_interval = self._interval.steps is not None and step % self._interval.steps == 0
+        if within_epoch and (at_interval or stop_requested) and not trainer.should_stop:
             self._save(trainer, module, step, stop_requested)
 
     def _told_to_stop(self, trainer: pl.Trainer) -> bool:
@@ -135,7 +135,7 @@ class CheckpointCallback(Checkpoint):
         measuring = measuring_callback(trainer)
         if measuring is None:
             return False
-        return measuring.meter.should_stop or (self._shard.world_size == 1 and self._stopping.asked())
+        return measuring.meter.should_stop or (self._shard.world_size == 1 and self._stopping.is_requested())
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         epoch, step = trainer.current_epoch + 1, trainer.fit_loop.epoch_loop.batch_progress.total.ready
@@ -186,8 +186,8 @@ class CheckpointCallback(Checkpoint):
             content = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
             rank_state: dict[str, Any] = {"random": random_states(self._shard.device), "buffers": {}}
             if self._shard.rank:
-                kept = module.state_dict().keys()
-                rank_state["buffers"] = {name: value for name, value in module.named_buffers() if name in kept}
+                saved_names = module.state_dict().keys()
+                rank_state["buffers"] = {name: value for name, value in module.named_buffers() if name in saved_names}
         except Exception as error:
             failure = in_words(error)
         if self._meeting is not None:

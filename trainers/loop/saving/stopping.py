@@ -20,10 +20,10 @@ class Stopping:
     def __init__(self, run_dir: Path) -> None:
         self._file = run_dir / run_folder.STOPPING
         self._looked_at = 0.0
-        self._found = False
+        self._requested = False
 
-    def asked(self) -> bool:
-        if not self._found and time.monotonic() - self._looked_at > LOOK_SEC:
+    def is_requested(self) -> bool:
+        if not self._requested and time.monotonic() - self._looked_at > LOOK_SEC:
             self._looked_at = time.monotonic()
-            self._found = self._file.exists()
-        return self._found
+            self._requested = self._file.exists()
+        return self._requested

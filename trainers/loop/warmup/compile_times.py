@@ -43,7 +43,7 @@ def parts(seconds: Mapping[str, float]) -> dict[str, float]:
     captured += [seconds[OURS]] if OURS in seconds else []
     backend = seconds.get(BACKEND, 0.0)
     spent = {"trace_sec": seconds[WHOLE] - backend} if WHOLE in seconds else {}
-    if BACKEND in seconds or KEPT in seconds:  # Of what is kept, tracing is not told apart.
+    if BACKEND in seconds or KEPT in seconds:  # KEPT contains the tracing too.
         generated = backend + seconds.get(BACKWARD, 0.0) + seconds.get(KEPT, 0.0)
         spent["backend_sec"] = generated - sum(templates)
     spent |= {"autotune_sec": sum(autotuned)} if autotuned else {}
@@ -58,8 +58,8 @@ def so_far() -> dict[str, float]:
     counters: Mapping[str, Mapping[str, int]] = getattr(module, "counters", {})
     counts = {name: float(counters[group][name]) for group, name in (*HITS, *MISSES) if name in counters.get(group, {})}
     captures = {OURS: sum(compiling.CAPTURES_SEC)} if compiling.CAPTURES_SEC else {}
-    loaded, kept = kept_traces.LOADS_SEC, kept_traces.LOADS_SEC + kept_traces.SAVES_SEC
-    ours = {KEPT: sum(kept), NUM_LOADED: float(len(loaded))} if kept else {}
+    loads_sec, all_sec = kept_traces.LOADS_SEC, kept_traces.LOADS_SEC + kept_traces.SAVES_SEC
+    ours = {KEPT: sum(all_sec), NUM_LOADED: float(len(loads_sec))} if all_sec else {}
     return {name: sum(values) for name, values in times.items()} | captures | counts | ours
 
 

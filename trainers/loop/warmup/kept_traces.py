@@ -98,13 +98,13 @@ class KeptTraces:
     def _compiled(self, name: str, args: tuple[Any, ...]) -> Any:
         """Compile, and write the result to the store."""
         with torch._dynamo.config.patch(enable_aot_compile=True), _without_gradients(args):
-            whole: Any = torch.compile(self._function, dynamic=False, fullgraph=True, options=self._options or None)
-            kept = whole.aot_compile((args, {}))
-            serialized = type(kept).serialize(kept).serialized_data
-        modules = {source.module for source in kept.source_info().inlined_sources} | {self._function.__module__}
+            function: Any = torch.compile(self._function, dynamic=False, fullgraph=True, options=self._options or None)
+            compiled = function.aot_compile((args, {}))
+            serialized = type(compiled).serialize(compiled).serialized_data
+        modules = {source.module for source in compiled.source_info().inlined_sources} | {self._function.__module__}
         sources = {module: _digest(module) for module in sorted(modules)}
         self._store.write(name, json.dumps(sources).encode() + b"\n" + serialized)
-        return kept
+        return compiled
 
     @property
     def _name_of(self) -> str:
@@ -159,15 +159,15 @@ def _described(value: Any) -> Any:
 def _without_gradients(args: tuple[Any, ...]) -> Iterator[None]:
     """Hide the gradients of the arguments' parameters: PyTorch 2.11 cannot load guards that were saved with some."""
     modules = [value for value in args if isinstance(value, nn.Module)]
-    kept = [(parameter, parameter.grad) for module in modules for parameter in module.parameters()]
-    for parameter, _ in kept:
+    gradients = [(parameter, parameter.grad) for module in modules for parameter in module.parameters()]
+    for parameter, _ in gradients:
         parameter.grad = None
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*grad attribute of a Tensor that is not a leaf")
             yield
     finally:
-        for parameter, gradient in kept:
+        for parameter, gradient in gradients:
             parameter.grad = gradient
 
 

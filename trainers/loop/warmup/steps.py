@@ -41,15 +41,15 @@ def warm_up(
             for _ in range(NUM_STEPS):
                 # The training loop makes the same call, which includes precision, gradient exchange and scaler.
                 trainer.strategy.optimizer_step(optimizer, step)
-        kept = num_bytes(optimizer.state_dict(), ALIGNMENT)
+        state_bytes = num_bytes(optimizer.state_dict(), ALIGNMENT)
         if not evaluate:
-            return kept
+            return state_bytes
         with evaluating(module), torch.no_grad():
             for batch in batches:
                 for _ in range(NUM_EVALUATIONS):
                     trainer.strategy.validation_step(batch, 0)
             check_names(module, module.metrics(), targets)  # metrics() also drops the counts.
-    return kept
+    return state_bytes
 
 
 def check_names(module: TrialModule, metrics: Collection[str], targets: Collection[str]) -> None:

@@ -198,11 +198,11 @@ def become_worker(request: dict[str, Any], descriptors: list[int], server: int, 
     Inheritance(request["cores"], request["memory"] and tuple(request["memory"])).take()
     os.environ.clear()
     os.environ.update(request["environ"])
-    output, *kept = descriptors
+    output, *locks = descriptors
     for stream in (1, 2):
         os.dup2(output, stream)
     os.close(output)
-    for descriptor in kept:  # This is the lock of the run's folder, which all processes of the run hold.
+    for descriptor in locks:  # the lock of the run's folder, which all processes of the run hold
         os.set_inheritable(descriptor, True)
     random.seed()
     if numpy := sys.modules.get("numpy"):

@@ -1,4 +1,4 @@
-"""What follows the answer of a report, from the journals: misses, runs that do not count, costs and limits."""
+"""The sentences after a report's answer, from the journals: misses, runs that do not count, costs and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What numbers alone say, once more: means, ratios, tests, and whether a text is these numbers.
+"""Statistics of plain numbers, computed independently: means, ratios, tests; and whether a text shows these numbers.
 
 It is written apart from tracking.analysis.statistics, which makes a report. The rest of the audit brings the numbers,
 from the journals and from the report.

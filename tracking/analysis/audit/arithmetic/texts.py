@@ -63,6 +63,6 @@ def _form(text: str) -> str:
 
 
 def last_digit(text: str, mean: float) -> float:
-    """What the last digit that is not filled with zeros counts in a printed mean."""
+    """The value of the last significant digit of a printed mean."""
     decimals = len(NUMBER.findall(text)[0].partition(".")[2])
     return 10.0 ** (max(0, _magnitude(mean) - 5) or -decimals)

@@ -1,4 +1,4 @@
-"""What the journals say of the runs of a report, and how a report's values are held against it.
+"""The facts of a report's runs from their journals, and the comparison of a report's values with them.
 
 It reads run folders, and of the report what it was asked.
 """

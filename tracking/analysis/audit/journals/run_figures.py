@@ -88,7 +88,7 @@ class JournalFigures(JournalRun):
         return None if None in parts else float(whole - len(parts) + sum(parts)) or None
 
     def flops_utilization(self) -> float | None:
-        """What the run says, corrected by how far its rate is from its windows': FLOPs are counted, not journaled."""
+        """The run's value, scaled by the recomputed rate over the run's rate: the journal lacks the counted FLOPs."""
         journaled = self.merged("metrics")
         claimed, rate = journaled.get(quantities.THROUGHPUT_MODEL_FLOPS_UTILIZATION), self.samples_per_sec()
         if claimed is None or rate is None:
@@ -137,7 +137,7 @@ class JournalFigures(JournalRun):
         return self._trained_sec() / trained if trained else None
 
     def _trained_sec(self) -> float:
-        """Of all epochs, without the evaluations and checkpoints that lie within one."""
+        """Seconds of all epochs, without the evaluations and checkpoints in them."""
         pairs = {
             name: list(zip(self.times(f"{name}_start"), self.times(f"{name}_stop"), strict=False))
             for name in ("epoch", "eval", "checkpoint")
@@ -201,9 +201,9 @@ class JournalFigures(JournalRun):
         return self.per_sec("samples")
 
     def per_sec(self, *counts: str) -> float | None:
-        """What was counted over seconds of all windows but the first two, or where there are no more but the first.
+        """Counts over seconds of the windows after the first two; after the first, if there are only two.
 
-        An epoch, or its part between two evaluations, took as long as the rank whose windows of it sum up to most.
+        An epoch, or its part between two evaluations, took as long as its slowest rank, by the sum of its windows.
         """
         windows = [row["values"] for row in self.rows if row["kind"] == "event" and row["key"] == "throughput_window"]
         steady = windows[2:] if len(windows) > 2 else windows[1:]

@@ -62,7 +62,7 @@ def _lines(task: Task, settings: Sequence[Setting], axis: str, key: str) -> dict
 
 
 def _name(task: Task, setting: Setting, axis: str) -> str:
-    """What a setting is beside its batch size."""
+    """The labels of a setting without its batch size."""
     return " ".join(f"{key}={value}" for key, value in setting.labels.items() if key != axis) or task.title
 
 

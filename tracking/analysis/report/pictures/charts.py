@@ -191,7 +191,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
 def front(settings: Mapping[str, Point], label: str) -> Figure:
     """Cost or energy against time: a mark a setting, and the Pareto front.
 
-    Of many settings those on the front are named, then the soonest; the others are grey.
+    If there are many settings, those on the front get names, then the soonest; the others are grey.
     """
     figure, (axes,) = new_figure(7, 4.5)
     names, points = list(settings), list(settings.values())

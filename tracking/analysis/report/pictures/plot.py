@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Panel:
-    """What a panel shows: lines over `x`, or bars, which are lines of one point.
+    """A panel: lines over `x`, or bars, which are lines of one point.
 
     `key` is the metric of the values, or a regular expression for several metrics. `ticks` are the names of the places
     0, 1, ... on the x axis. `runs` has the run's id of each line that is of a single run.

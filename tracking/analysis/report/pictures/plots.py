@@ -68,7 +68,7 @@ class Plotter:
     def _over_all(self) -> Iterator[Plot]:
         """The pictures that show all workloads."""
         busy = busy_over_devices(self._workloads)
-        means = None if busy else self._curves.mean_utilisation()  # A mean over 1 and 8 devices says nothing of either.
+        means = None if busy else self._curves.mean_utilisation()  # A mean over 1 and 8 devices describes neither.
         for plot in (times_of_all(self._workloads), busy, means, self.roofline()):
             if plot:
                 yield plot

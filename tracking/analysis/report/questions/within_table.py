@@ -10,8 +10,8 @@ from tracking.analysis.report.questions.within import Fit
 from tracking.analysis.results import Cell, Table
 
 NOTE = (
-    "A setting is in time if every run of it was. A run that crashed, or was stopped before the limit, says nothing and"
-    " is not counted. At least: the share of such runs that is in time, with 95 % confidence (Clopper and Pearson)."
+    "A setting is in time if every run of it was. A run that crashed, or was stopped before the limit, does not count."
+    " At least: the share of such runs that is in time, with 95 % confidence (Clopper and Pearson)."
     " Nearest: the setting with the largest share of runs in time."
 )
 COLUMNS = ("workload", "within", "fewest devices", "devices", "time to accuracy", "runs in time")

@@ -1,4 +1,4 @@
-"""What a report answers: the best setting of each workload, how sure that is, and what would make it sure."""
+"""A report's answer: the best setting of each workload, how sure that is, and what would make it sure."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _ahead(chosen: Best, metric: str) -> dict[str, Any]:
     values["ahead"] = phrases.ahead(pair.factor, at_least, phrases.of_metric(metric)[1], values["other"])
     values["ahead"] += phrases.between(low, values["high"], CONFIDENCE)
     ratio, what = _price(chosen.leader, other) if metric == TIME else (None, "")
-    if ratio is not None and abs(ratio * pair.factor - 1) > SAME:  # Else it says no more than the factor.
+    if ratio is not None and abs(ratio * pair.factor - 1) > SAME:  # Otherwise it repeats the factor.
         values |= {"ratio": ratio, "amount": f", at {ratio:.2g} times the {what}"}
     return values
 

@@ -1,4 +1,4 @@
-"""What follows a report's answer: misses, runs that do not count, the cheapest setting, and what limits the best."""
+"""Sentences after a report's answer: misses, runs that do not count, the cheapest setting, the limit of the best."""
 
 from __future__ import annotations
 

@@ -193,9 +193,9 @@ class Nodes:
 def met(
     config: RunConfig, place: Path | None = None, address: str = "", check: Callable[[], None] = lambda: None
 ) -> Iterator[Nodes]:
-    """The nodes of a run once all have met (see Nodes), and `check` finds what is needed here.
+    """The nodes of a run, once all have met (see Nodes) and `check` has passed on this node.
 
-    Raises ConfigError, of which the others are told.
+    Raises ConfigError, after sending its message to the other nodes.
     """
     if config.rendezvous is not None:
         route.check_address(config.rendezvous)
