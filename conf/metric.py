@@ -32,6 +32,15 @@ def directions(metrics: Mapping[str, Any]) -> dict[str, str]:
     return {name: better for name, better in declared.items() if better}
 
 
+def declaration_advice(name: str) -> str:
+    """The ways to declare a metric's direction, for the next step of a message."""
+    return (
+        f"declare it and run again, by metrics: {{{name}: lower}} or {{{name}: higher}} in a model's YAML,"
+        f" metrics={{'{name}': 'lower'}} of TimeTrial and time_trial, [EXPRESSION, lower] in program.metrics, or a"
+        f" target of {name}"
+    )
+
+
 def is_declaration(value: Any) -> bool:
     try:
         parse(value)

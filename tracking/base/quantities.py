@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from conf.metric import HIGHER, LOWER, NO_DIRECTIONS
+from conf.metric import HIGHER, LOWER, NO_DIRECTIONS, declaration_advice
 from tracking.base import sensor_headings
 from tracking.base.causes import CAUSES as CAUSES
 from tracking.base.goodput_parts import GOODPUT_PARTS as GOODPUT_PARTS
@@ -249,12 +249,12 @@ def better(key: str, declared: Mapping[str, str] = NO_DIRECTIONS) -> str | None:
 
 
 def why_unknown(key: str) -> str:
-    """Why the direction of a metric is not known, and what to declare."""
+    """Why the direction of a metric is not known."""
     if not is_declared(key):
         return f"neither a lower nor a higher {key} is better"
-    name = metric_name(key)
-    return (
-        f"nothing says whether lower or higher is better of {name}. Next: declare it and run again, by metrics: "
-        f"{{{name}: lower}} or {{{name}: higher}} in a model's YAML, metrics={{'{name}': 'lower'}} of TimeTrial and"
-        f" time_trial, [EXPRESSION, lower] in program.metrics, or a target of {name}"
-    )
+    return f"whether a lower or a higher {metric_name(key)} is better is not declared"
+
+
+def how_to_declare(key: str) -> str:
+    """The ways to declare the direction of a user's metric; empty for timetrial's own."""
+    return declaration_advice(metric_name(key)) if is_declared(key) else ""

@@ -49,8 +49,8 @@ def check(console: Console, folder: Path, roots: Sequence[Path]) -> dict[str, An
     searched = ", ".join(map(str, dict.fromkeys(roots)))
     values, journals = counted(audit_result.num_figures, "value"), counted(audit_result.num_runs, "journal")
     console.print(
-        f"recomputed {values} from {journals} below {searched}: {verdict}; other sentences than the answer, and "
-        "drawings, are not checked",
+        f"recomputed {values} from {journals} in {searched}: {verdict}. Not checked: sentences other than the answer,"
+        " and drawings",
         markup=False, soft_wrap=True,
     )  # fmt: skip
     return {

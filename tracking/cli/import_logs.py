@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> Answer:
 
 
 def show(imported: Imported) -> None:
-    state = "imported" if imported.new else "was there"
+    state = "imported" if imported.new else "already imported"
     print(printable(f"{state}: {imported.folder} {imported.note}".strip()), flush=True)
     if imported.not_understood:
         print(printable(f"  not understood: {imported.not_understood}"), flush=True)

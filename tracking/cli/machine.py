@@ -93,7 +93,10 @@ def measured(folder: Path) -> dict[str, Any]:
         ) from None
     if process.returncode:
         last_line = (process.stderr.strip().splitlines() or ["no message"])[-1]
-        raise Refused(f"the ceilings could not be measured: {last_line}")
+        raise Refused(
+            f"the ceilings could not be measured: {last_line}. Next: check this machine with"
+            f" {installation.TRACKING} doctor"
+        )
     return dict(json.loads(process.stdout.splitlines()[-1]))
 
 

@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None, prog: str = TRACKING, others: Others = (
             finally:
                 output.flush()
         except OSError as error:  # from the output: `execute` handles those of the command
-            print(f"refused: standard output: {error.strerror}", file=sys.stderr)
+            print(f"refused: standard output: {error.strerror}. Next: write it elsewhere", file=sys.stderr)
             output.give_up()
             return REFUSED
         except KeyboardInterrupt:

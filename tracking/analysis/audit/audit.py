@@ -62,15 +62,15 @@ def _check_selection(report: Mapping[str, Any], evidence: Evidence, roots: Seque
     """Note selected runs that are missing, runs that are not selected, and labels that differ from configs."""
     where = ", ".join(map(str, roots))
     for selector in evidence.nameless:
-        tally.note(False, f"{selector} names no run folder at or below {where}")
+        tally.note(False, f"{selector}: no such run folder in {where}")
     names = {str(run.get("uid")): run.get("name") for run in [*report["runs"], *report["excluded"]]}
     for uid in sorted(evidence.unknown):
-        tally.note(False, f"no run folder at or below {where} is of {names[uid]}")
+        tally.note(False, f"{names[uid]}: its run folder is not in {where}")
     for uid, run in evidence.should.items():
-        tally.note(uid in names, f"{run.name} is not in the report, and {' '.join(report['selectors'])} names it")
+        tally.note(uid in names, f"{run.name}: missing in the report, but in {' '.join(report['selectors'])}")
     for uid, run in evidence.runs.items():
         is_selected = uid in evidence.should or bool(evidence.nameless)
-        tally.note(is_selected, f"{run.name} is in the report, and {' '.join(report['selectors'])} does not name it")
+        tally.note(is_selected, f"{run.name}: in the report, but not in {' '.join(report['selectors'])}")
         for key, value in run.configured.items():
             journaled = str(run.params.get(key, ""))
             tally.note(journaled == value, f"{run.name}: its journal has {key}={journaled}, its config.yaml {value}")
@@ -108,7 +108,7 @@ def _answer(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -
     try:
         answers.check(report, evidence, tally)
     except (LookupError, TypeError, AttributeError, ValueError, AssertionError):  # It rests on what was altered.
-        tally.note(False, "answer: cannot be made of the report's numbers")
+        tally.note(False, "answer: does not follow from the report's numbers")
 
 
 def _check_factors(report: Mapping[str, Any], tally: AuditResult) -> None:
@@ -117,7 +117,7 @@ def _check_factors(report: Mapping[str, Any], tally: AuditResult) -> None:
         claimed = [sentence for sentence in report["sentences"] if sentence["kind"] == "factors"]
         due = factors.sentences(report)
     except (LookupError, TypeError, AttributeError, ValueError):  # It rests on what was altered, and found before.
-        tally.note(False, "sentences: those on the parts of times cannot be made of the comparisons")
+        tally.note(False, "sentences: those on the parts of times do not follow from the comparisons")
         return
     compare(tally, "sentences", by_identity(tally, "sentences", claimed, factors.identity), due)
 

@@ -83,7 +83,7 @@ def compare(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -
     for name, table in (due | claimed).items():
         kind = table.get("kind")
         about = due.get(name, table).get("about")
-        tally.note(table.get("about") == about, f"tables: {name}: it is about {table.get('about')!r}, not {about!r}")
+        tally.note(table.get("about") == about, f"tables: {name}: is about {table.get('about')!r}, not {about!r}")
         if kind == PUBLISHED:
             continue
         if kind not in MADE:
@@ -94,7 +94,7 @@ def compare(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -
         try:
             rows = MADE[kind](content, table["title" if kind == "stacks" else "about"], shown)
         except (LookupError, TypeError, AttributeError, ValueError):  # It rests on what was altered, and found before.
-            tally.note(False, f"tables: {name}: cannot be made of the report's figures")
+            tally.note(False, f"tables: {name}: does not follow from the report's figures")
             continue
         there = shown.rows if shown else {}
         if rows or there or kind == "excluded":
@@ -114,7 +114,7 @@ def _claimed(table: Mapping[str, Any] | None, keys: Sequence[str], tally: AuditR
     columns = table.get("columns", [])
     cells = [dict(zip(columns, row, strict=False)) for row in table.get("rows", [])]
     even = all(len(row) == len(columns) for row in table.get("rows", []))
-    tally.note(even and len({*columns}) == len(columns), f"tables: {name}: its rows are not as its columns")
+    tally.note(even and len({*columns}) == len(columns), f"tables: {name}: its rows do not fit its columns")
     if table["kind"] in WITH_PUBLISHED:  # The published rows come from no journal.
         cells = [row for row in cells if str(row.get("")).startswith(OWN)]
     rows = trees.by_identity(tally, f"tables: {name}", cells, lambda row: " ".join(str(row.get(key)) for key in keys))

@@ -54,8 +54,10 @@ def judge(store: Runs, question: Question) -> GateVerdict:
         if not sides[name]:
             wanted = " ".join(f"{key}={value}" for key, value in question.where)
             counted = [run for run in runs if not run.uncounted]
-            why = f"has {wanted}" if counted else "is counted: each is a warm-up. Next: name others"
-            raise ValueError(f"--{name} {' '.join(selectors)}: no run of {len(runs)} {why}")
+            why = f"no run of {len(runs)} has {wanted}. Next: change --where"
+            if not counted:
+                why = f"no run of {len(runs)} counts: each is a warm-up. Next: name others"
+            raise ValueError(f"--{name} {' '.join(selectors)}: {why}")
     check_sides(sides, question.metric)
     if not question.with_neighbours:
         confounding.check_shared(*sides.values())

@@ -37,7 +37,7 @@ from tracking.analysis.statistics import (
     runs_to_tell,
 )
 from tracking.base import quantities
-from tracking.base.quantities import unit, why_unknown
+from tracking.base.quantities import how_to_declare, unit, why_unknown
 
 NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 2
 ON_EVALUATIONS = "Times fall on evaluations: evaluate more often, or give --metric a rate or time/train_sec. "
@@ -78,7 +78,8 @@ class GateVerdict:
 def check_metric(metric: str, better: str | None) -> str:
     """The direction of a metric. Raises ValueError for a metric without a known direction."""
     if better is None:
-        raise ValueError(f"--metric {metric}: {why_unknown(metric)}")
+        advice = how_to_declare(metric)
+        raise ValueError(f"--metric {metric}: {why_unknown(metric)}{advice and f'. Next: {advice}'}")
     return better
 
 

@@ -17,6 +17,7 @@ from tracking.measure.programs import EVALUATIONS, SUCCESS, Benchmark, MLPerfLog
 from tracking.record import typed_json
 
 NOT_IN_SETTING = ("seed",)
+LEAVE_OUT = "Next: leave this run out"
 # The keys that identify a submission. Its repeats may differ in other keys, such as the optimizer's name.
 SUBMISSION_KEYS = {
     "submission_benchmark", "submission_org", "submission_platform", "submission_division", "submission_status",
@@ -97,16 +98,16 @@ def read(name: str, text: str, known: Mapping[str, str] | None = None) -> Scored
     not the log of a run."""
     log = read_log(text.splitlines())
     if (torn := next((line for line in log.torn if "run_st" in line), None)) is not None:
-        raise ValueError(f"{name}: its MLPerf log has an unreadable line: {torn[:200]}")
+        raise ValueError(f"{name}: its MLPerf log has an unreadable line: {torn[:200]}. {LEAVE_OUT}")
     if log.start is None:
-        raise ValueError(f"{name}: its MLPerf log has no run_start")
+        raise ValueError(f"{name}: its MLPerf log has no run_start. {LEAVE_OUT}")
     values = {key: json.dumps(value) for key, value in (known or {}).items() if value}
     if log.submission.name:
         values["submission_benchmark"] = json.dumps(log.submission.name)
     before = log.entries[: next(index for index, entry in enumerate(log.entries) if entry is log.start)]
     values |= {entry.key: json.dumps(entry.value) for entry in before if entry.value is not None}
     if "submission_benchmark" not in values:
-        raise ValueError(f"{name}: its MLPerf log has no submission_benchmark")
+        raise ValueError(f"{name}: its MLPerf log has no submission_benchmark. {LEAVE_OUT}")
     part = values.keys() & SUBMISSION_KEYS if known else values.keys() - set(NOT_IN_SETTING)
     setting = tuple(sorted((key, values[key]) for key in part))
     reached = log.status == SUCCESS

@@ -9,16 +9,20 @@ from tracking.analysis.compare import Comparison, Setting, Task, censoring, grou
 from tracking.analysis.report.pictures import TIME
 from tracking.analysis.results import EXPLORING
 from tracking.analysis.statistics import counted
+from tracking.base import quantities
 
 
-def caveats(tasks: Sequence[Task], with_missed: bool) -> list[str]:
-    """Warnings on whole settings and workloads."""
-    warnings = []
+def caveats(tasks: Sequence[Task], metric: str, with_missed: bool) -> list[str]:
+    """Warnings on the metric, on whole settings and on workloads."""
+    warnings, settings = [], [setting for task in tasks for setting in task.settings]
     if len(tasks) > 1:
         names = "; ".join(task.title for task in tasks)
         warnings.append(
             f"{len(tasks)} tasks (model, data set, target), each compared within itself, never with another: {names}"
         )
+    undirected = any(setting.measured(metric).reached and not setting.better(metric) for setting in settings)
+    if undirected and (advice := quantities.how_to_declare(metric)):
+        warnings.append(f"{metric}: settings are not ranked by it. Next: {advice}")
     for task in tasks:
         for setting in task.settings:
             if setting.num_missed and setting.reached:

@@ -173,7 +173,7 @@ def make(
     tasks = grouping.group(runs, axes, values, with_missed)
     title, metric = " ".join(selectors), metric or estimates.main_metric(tasks)
     report = Report(title, store.source, axes, metric, tasks, runs, with_missed, selectors, left_out=superseded)
-    report.warnings = caveats(tasks, with_missed)
+    report.warnings = caveats(tasks, metric, with_missed)
     if superseded:
         attempts = counted(len(superseded), "failed attempt")
         report.warnings.append(f"left out: {attempts} of jobs that their sweep ran again")

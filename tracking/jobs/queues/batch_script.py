@@ -29,7 +29,9 @@ def quoted(words: Sequence[str]) -> str:
 
 def quoted_word(word: str) -> str:
     if control := breaks_a_line(word):
-        raise ConfigError(f"{word!r}: holds a control character ({control!r}), which a batch script cannot hold")
+        raise ConfigError(
+            f"{word!r}: holds a control character ({control!r}), which a batch script cannot hold. Next: remove it"
+        )
     if word and all(map(PLAIN.match, word)):
         return word
     # sbatch splits a word at an escaped space, and interprets a backslash within single quotes.

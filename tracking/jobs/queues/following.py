@@ -121,7 +121,10 @@ class Following:
                 continue
             before = self._jobs[-at_once].ticket.job_id if len(self.running) >= at_once else ""
             if not self.submit(job, before):
-                raise ConfigError(f"{job.name} and the jobs after it are not submitted: Slurm does not answer")
+                raise ConfigError(
+                    f"Slurm does not answer: {job.name} and the jobs after it are not submitted. Next: check Slurm with"
+                    " sinfo, then continue the sweep with sweep.resume=ID"
+                )
 
     def cancel(self, error: signals.Interrupted) -> None:
         """Cancel queued and running jobs, and wait for their ends; a further signal ends them without grace."""

@@ -171,7 +171,7 @@ class Launcher:
                 self._mark(folder)
                 self._schedule([job], folder)
         except run_lock.Running as error:
-            raise ConfigError(f"{folder}: {error}; it is followed already") from error
+            raise ConfigError(f"{folder}: has a follower already ({error}). Next: watch it there") from error
         except Detached:
             return 0
         except Interrupted as error:

@@ -32,9 +32,14 @@ class BatchQueue(Queue):
             try:
                 slurm.test([option for option in options if not option.startswith("--output")])
             except ConfigError as error:
-                raise ConfigError(f"cluster=slurm: Slurm refuses the job: {error}. Next: change cluster.*") from None
+                raise ConfigError(
+                    f"cluster=slurm: Slurm refuses the job: {error}. Next: correct the options of cluster"
+                    " (cluster.partition, cluster.time, ...)"
+                ) from None
             except slurm.Away as error:
-                raise ConfigError(f"cluster=slurm: Slurm does not answer: {error}") from None
+                raise ConfigError(
+                    f"cluster=slurm: Slurm does not answer: {error}. Next: check it with sinfo, and try again"
+                ) from None
 
     def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, started: float, after: str = "") -> Ticket:
         folder = owner.folder

@@ -13,7 +13,10 @@ DESCRIBED = ("env.torch", "env.cuda", "env.driver", "env.cudnn", "env.nccl", "en
 def identity(tags: Mapping[str, str]) -> dict[str, str]:
     """The fingerprint tags that compiled code depends on. Raises ValueError if one of KEYS is missing."""
     if missing := [key for key in KEYS if key not in tags]:
-        raise ValueError(f"{', '.join(missing)}: not known on this machine, so compiled code cannot be identified")
+        raise ValueError(
+            f"{', '.join(missing)}: not known on this machine, so compiled code cannot be identified. Next: see"
+            " `fingerprint`"
+        )
     return {key: tags[key] for key in (*KEYS, *DESCRIBED) if key in tags}
 
 

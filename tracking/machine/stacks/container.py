@@ -38,7 +38,9 @@ def check_container(stack: StackConfig) -> None:
         if not getattr(declared, key):
             raise ConfigError(f"stack={stack.name}: stack.container.{key} is missing. Next: give it")
     if str(declared.image).startswith("-"):
-        raise ConfigError(f"stack={stack.name}: stack.container.image={declared.image}: not an image's name")
+        raise ConfigError(
+            f"stack={stack.name}: stack.container.image={declared.image}: not an image's name. Allowed: NAME:TAG"
+        )
     engine, default = container_images.engine(stack), ContainerConfig()
     check_job(stack)
     for key, instead in STORED_ONLY.items():

@@ -110,7 +110,7 @@ def find(stack: StackConfig) -> Image | None:
             return None
         raise ConfigError(
             f"stack={stack.name}: {stack.container.engine} cannot look up stack.container.image={name} (exit code"
-            f" {done.returncode}: {last_words(done.stderr)})"
+            f" {done.returncode}: {last_words(done.stderr)}). Next: try `{stack.container.engine} image inspect {name}`"
         )
     try:
         return inspected(name, done.stdout)
@@ -222,7 +222,7 @@ def pull(stack: StackConfig) -> Image:
     if image is None:
         raise ConfigError(
             f"stack={stack.name}: stack.container.image={name} cannot be fetched (exit code {done.returncode}:"
-            f" {last_words(done.stderr)})"
+            f" {last_words(done.stderr)}). Next: correct the name, or give this machine access to the registry"
         )
     return image
 

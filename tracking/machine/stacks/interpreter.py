@@ -138,12 +138,12 @@ def ask(key: str, path: str) -> dict[str, Any]:
         answer = json.loads(done.stdout) if done.returncode == 0 else None
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise ConfigError(
-            f"{key}: does not answer as a Python does ({redact(str(error))[:200]}). Next: give another"
+            f"{key}: does not answer as a Python does ({redact(str(error))[:200]}). Next: give the path of a Python"
         ) from None
     if not isinstance(answer, dict) or "python" not in answer:
         words = " ".join(done.stderr.split())[-200:]
         raise ConfigError(
-            f"{key}: does not answer as a Python does (exit code {done.returncode}: {redact(words)}). Next: give"
-            " another"
+            f"{key}: does not answer as a Python does (exit code {done.returncode}: {redact(words)}). Next: give the"
+            " path of a Python"
         )
     return answer

@@ -77,11 +77,14 @@ def positions(records: Sequence[Record], rules: Rules) -> tuple[Boards, torch.Te
         if (record.size, record.komi) != (rules.size, rules.komi):
             raise ConfigError(
                 f"game {record.name}: is on {record.size}x{record.size} with komi={record.komi:g}; the rules have"
-                f" {rules.size}x{rules.size} and komi={rules.komi:g}"
+                f" {rules.size}x{rules.size} and komi={rules.komi:g}. Next: give games by these rules"
             )
         if len(record.moves) > rules.max_moves:
             number, most = len(record.moves), rules.max_moves
-            raise ConfigError(f"game {record.name}: has {number} moves, more than max_moves={most}")
+            raise ConfigError(
+                f"game {record.name}: has {number} moves, more than max_moves={most}. Next: leave it out, or give rules"
+                " with a larger max_moves"
+            )
         boards = rules.start(1)
         for move in record.moves:
             before.append(boards)

@@ -221,7 +221,7 @@ def test_a_side_is_of_one_setting(gate: Gate) -> None:
         (("base", "same", "--metric", "system/disk_read_megabytes_per_sec"), "neither a lower nor a higher system/"),
         (
             ("lossy", "lossier", "--metric", "eval/loss"),
-            "nothing says whether lower or higher is better of loss. Next: declare",
+            "whether a lower or a higher loss is better is not declared. Next: declare",
         ),
         (("base", "same", "--metric", "energy/joules"), "no run has it"),
     ],
@@ -290,4 +290,4 @@ def test_mlflow_gives_the_same_answers(store: Path, gate: Gate, mlflow_environme
 def test_a_side_of_warm_ups_alone_is_refused(gate: Gate) -> None:
     code, words = gate("base", "cold")
     assert code == 2
-    assert "--candidate cold: no run of 1 is counted: each is a warm-up. Next: name others" in words
+    assert "--candidate cold: no run of 1 counts: each is a warm-up. Next: name others" in words

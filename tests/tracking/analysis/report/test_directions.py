@@ -38,10 +38,26 @@ def test_the_best_is_in_the_declared_direction(tmp_path: Path, better: str, lead
 
 def test_without_a_direction_no_setting_is_the_best_and_the_report_says_what_to_declare(tmp_path: Path) -> None:
     made = report_on(tmp_path, {"accuracy": [0.0, 1.0]})
-    assert "No setting is the best by eval/loss: nothing says whether lower or higher is better of loss" in made.answer
-    assert "metrics={'loss': 'lower'} of TimeTrial" in made.answer
+    assert made.answer == (
+        "No setting is the best by eval/loss: whether a lower or a higher loss is better is not declared."
+    )
+    [advice] = [warning for warning in made.warnings if warning.startswith("eval/loss: ")]
+    assert "metrics={'loss': 'lower'} of TimeTrial" in advice
     assert (made.comparisons, made.verdicts) == ([], [])
     assert not any(table.kind == "pairs" for table in made.tables)
+    assert audit(made.plain(), [tmp_path]).differences == []
+
+
+def test_several_workloads_without_a_direction_get_the_advice_once(tmp_path: Path) -> None:
+    runs = [
+        run | {"losses": (2.0, 1.0, 0.5)}
+        for model in ("vgg", "resnet50")
+        for gpus in (1, 2)
+        for run in repeated(config={"model": model, "gpus": gpus, "targets": {}}, steps=(0.1, 0.11))
+    ]
+    made = written(tmp_path, runs, metric="eval/loss")
+    assert made.answer.count("no setting is the best by eval/loss") == 2
+    assert " ".join([made.answer, *made.warnings]).count("Next: declare it") == 1
     assert audit(made.plain(), [tmp_path]).differences == []
 
 
@@ -60,7 +76,7 @@ def test_runs_that_contradict_each_other_say_nothing(tmp_path: Path) -> None:
         for run in repeated(config={"gpus": gpus, "metrics": {"accuracy": [0, 1], "loss": better}}, steps=(0.1, 0.11))
     ]
     made = written(tmp_path, runs, metric="eval/loss")
-    assert "nothing says whether lower or higher is better of loss" in made.answer
+    assert "whether a lower or a higher loss is better is not declared" in made.answer
     assert audit(made.plain(), [tmp_path]).differences == []
 
 

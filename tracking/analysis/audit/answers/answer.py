@@ -45,7 +45,7 @@ def check(report: Record, evidence: Evidence, tally: AuditResult) -> None:
     compare(tally, "sentences", claimed, due)
     for sentence in listed:
         filled = str(sentence["template"]).format(**sentence["values"])
-        tally.note(filled == sentence["text"], f"sentences: {sentence['kind']}: its values do not make its text")
+        tally.note(filled == sentence["text"], f"sentences: {sentence['kind']}: its text does not have its values")
     _joined(report, evidence, listed, tally)
 
 
@@ -57,8 +57,8 @@ def _joined(report: Record, evidence: Evidence, sentences: list[Record], tally: 
         first = [sentence["text"] for sentence in of_workload if sentence["kind"] in HEADLINES]
         headlines.append(" ".join(first))
         whole += [*first, *(sentence["text"] for sentence in of_workload if sentence["kind"] in beside_answer.KINDS)]
-    tally.note(report["answer"] == " ".join(whole), "answer: it is not made of the sentences")
-    tally.note(report["headlines"] == headlines, "headlines: they are not made of the sentences")
+    tally.note(report["answer"] == " ".join(whole), "answer: differs from the sentences")
+    tally.note(report["headlines"] == headlines, "headlines: differ from the sentences")
 
 
 def _identity(sentence: Record) -> str:

@@ -18,8 +18,8 @@ def rendezvous(own: NodeState, others: Sequence[NodeState]) -> str:
     if host.startswith("127.") and any(state.boot_id != own.boot_id for state in others):
         names = ", ".join(f"{state.name} at {state.address or state.name}" for state in others)
         raise ConfigError(
-            f"node {own.name}: its way to the other nodes ({names}) is {host}, which leads nowhere else."
-            " Next: mend this node's name in DNS or /etc/hosts"
+            f"node {own.name}: its address on the route to the other nodes ({names}) is {host}, which they cannot"
+            " reach. Next: correct this node's name in DNS or /etc/hosts"
         )
     with socket.socket() as listening:
         listening.bind((host, 0))
@@ -32,7 +32,7 @@ def own_address(host: str) -> str:
         try:
             asking.connect((host, ANY_PORT))
         except OSError as error:
-            raise ConfigError(f"no route to the node at {host}: {error}") from None
+            raise ConfigError(f"no route to the node at {host}: {error}. Next: check the nodes' network") from None
         return str(asking.getsockname()[0])
 
 
@@ -47,7 +47,8 @@ def check_address(rendezvous: str) -> None:
         ) from None
     if ip.startswith("127.0.1."):
         raise ConfigError(
-            f"rendezvous={rendezvous}: {host} is {ip} here, which no other machine reaches. Next: give its IP"
+            f"rendezvous={rendezvous}: {host} is {ip} here, which other machines cannot reach. Next: give this"
+            " machine's IP address in their network"
         )
 
 
