@@ -44,6 +44,12 @@ def means(records: Sequence[Record], spans: Sequence[Span]) -> dict[str, float]:
     return _weighted_means([(covered, _over_gpus(values)) for covered, values in _within(records, spans, "")])
 
 
+def highest(records: Sequence[Record], sensor: str) -> float:
+    """The highest value of a GPU sensor in any sample of any GPU in use; 0 without one."""
+    gpu_values = ((GPU.fullmatch(key), value) for _, values in samples(records) for key, value in values.items())
+    return max((value for match, value in gpu_values if match and match[1] == sensor), default=0.0)
+
+
 def by_gpu(records: Sequence[Record], spans: Sequence[Span], node: str = "") -> dict[int, dict[str, float]]:
     """The means of each GPU's sensors within `spans`: by the GPU's index on its node, then by name without `gpu_N_`."""
     rows = list(_within(records, spans, node))

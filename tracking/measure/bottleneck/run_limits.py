@@ -15,6 +15,7 @@ from tracking.measure.bottleneck import (
     ceilings,
     energy_figures,
     possible,
+    quicker_stack,
     rank_limits,
     roofline,
     slow_rank,
@@ -99,9 +100,10 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
     metrics |= roofline.metrics(place)
     metrics |= roofline.of_ceiling(place, measured, tags.get("env.gpu", ""), params.get("precision", ""))
     slow = rank_limits.of_run(folder, newest_records, events, spans.training(events), neighbours)
-    options, cause = RunOptions.of(params), time_shares.limit(shares)
+    options = RunOptions.of(params, activity.highest(newest_records, "memory_usage_percentage"))
+    cause, quicker = time_shares.limit(shares), quicker_stack.of_run(folder) if options.ours else None
     why = {
-        **advice.lines(cause, words, times, means, options, slow.get("slow_rank", {}), neighbours),
+        **advice.lines(cause, words, times, means, options, slow.get("slow_rank", {}), neighbours, quicker),
         **slow,
         "shares": {name: round(share, 4) for name, share in shares.items()},
         "evidence": _evidence(means),

@@ -190,8 +190,8 @@ def _cause(
     ratio = slow.computing / max(1e-9, _others(all_ranks, slow, "computing"))
     return (
         "computing",
-        f"it computes {ratio:.2g} times as long as the others: it has more work, or is slower in a way that no sensor"
-        " shows",
+        f"it computes {ratio:.2g} times as long as the others, so it has more work, or is slower in a way that no"
+        " sensor shows",
     )
 
 

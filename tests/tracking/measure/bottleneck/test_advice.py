@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tracking.base.quantities import CAUSES
-from tracking.measure.bottleneck.advice import ALONE, RunOptions, first_try, lines, why
+from tracking.measure.bottleneck.advice import ALONE, STACK_CAUSES, RunOptions, first_try, lines, why
+from tracking.measure.bottleneck.quicker_stack import QuickerStack
 from tracking.measure.bottleneck.time_shares import Clock
 
 CLOCK = Clock(total=10.0, evaluation=3.0, checkpoint=1.0, training=6.0, data=2.5, exchange=0.5)
@@ -61,8 +62,31 @@ def test_after_a_run_on_a_shared_machine_a_run_alone_comes_before_any_advice(
 
 @pytest.mark.parametrize("params", [{"compile": "True"}, {"compile": "False"}, {}])
 def test_what_a_run_was_asked_for_is_read_from_its_params(params: dict[str, str]) -> None:
-    options = RunOptions.of({**params, "precision": "tf32", "dataset": "coco"})
-    assert options == RunOptions("compile" in params, "tf32", params.get("compile") == "True", "coco")
+    options = RunOptions.of({**params, "precision": "tf32", "dataset": "coco", "batch_size": "64"}, 12.5)
+    compiled = params.get("compile") == "True"
+    assert options == RunOptions("compile" in params, "tf32", compiled, "coco", "batch_size", 64, 12.5)
+
+
+@pytest.mark.parametrize("cause", ["host", "kernels", "exchange"])
+def test_a_larger_batch_is_one_that_fits(cause: str) -> None:
+    params = {"compile": "True", "precision": "bf16", "batch_size": "64"}
+    advice = first_try(cause, RunOptions.of(params, 21.0))
+    assert "up to batch_size=256 fits, since 64 took 21 % of the GPU's memory" in advice
+    assert "larger batch" not in first_try(cause, RunOptions.of(params, 46.0)), "twice as much does not fit"
+    assert "a larger batch_size" in first_try(cause, RunOptions.of(params)), "its memory was not measured"
+
+
+def test_a_micro_batch_is_what_a_gpu_holds_at_once() -> None:
+    options = RunOptions.of({"compile": "True", "batch_size": "64", "hparams/micro_batch_size": "8"}, 21.0)
+    assert "up to model.hparams.micro_batch_size=32 fits" in first_try("kernels", options)
+    assert first_try("exchange", options) == "a larger batch_size, so that fewer steps exchange gradients"
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_another_stack_is_advised_only_where_its_kernels_may_help(cause: str) -> None:
+    limits = lines(cause, "", CLOCK, {}, TUNED, {}, quicker=QuickerStack("torch2_15", 3, 1.218))
+    named = limits["next"].endswith("or stack=torch2_15, on which 3 runs of the same trained 1.22 times as fast")
+    assert named is (cause in STACK_CAUSES)
 
 
 @pytest.mark.parametrize("cause", CAUSES)
