@@ -41,7 +41,7 @@ def means(records: Sequence[Record], spans: Sequence[Span]) -> dict[str, float]:
 
     A sample is weighted by its time within the spans, and counts only if at least half of its time lies there.
     """
-    return _weighted_means([(covered, _over_gpus(values)) for covered, values in _within(records, spans, "")])
+    return _weighted_means([(covered, _mean_over_gpus(values)) for covered, values in _within(records, spans, "")])
 
 
 def highest(records: Sequence[Record], sensor: str) -> float:
@@ -105,7 +105,7 @@ def traffic(records: Sequence[Record], span: Span, node: str = "") -> dict[str, 
     return figures
 
 
-def _over_gpus(values: Mapping[str, float]) -> dict[str, float]:
+def _mean_over_gpus(values: Mapping[str, float]) -> dict[str, float]:
     by_name: dict[str, list[float]] = {}
     for key, value in values.items():
         match = GPU.fullmatch(key)

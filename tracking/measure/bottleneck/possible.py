@@ -46,7 +46,7 @@ def rows(
     named = {cause: share for cause, share in shares.items() if cause != "unknown" and share >= MIN_SHARE}
     return [
         {"cause": cause, "share": round(share, 4), "at_least_sec": round(total_sec * (1 - share), 4)}
-        | _plain(ceilings.get(cause))
+        | _ceiling_fields(ceilings.get(cause))
         for cause, share in sorted(named.items(), key=lambda item: -item[1])
     ]
 
@@ -80,7 +80,7 @@ def _by_percentage(means: Mapping[str, float], key: str, unit: str) -> Reached |
     return Reached(100.0, unit, means[key] / 100.0) if key in means else None
 
 
-def _plain(reached: Reached | None) -> dict[str, Any]:
+def _ceiling_fields(reached: Reached | None) -> dict[str, Any]:
     if reached is None:
         return {}
     return {"ceiling": reached.ceiling, "unit": reached.unit, "reached": round(reached.share, 4)}

@@ -25,11 +25,11 @@ def of_run(
         return {}
     event = clock.first(events, PLACES)
     places = [dict(place) for place in event.values["ranks"]] if event else []
-    sensors, indices = _gpus(folder, records, spans, places)
+    sensors, indices = _gpu_sensors(folder, records, spans, places)
     result: dict[str, Any] = {"ranks": [_with_place(rank, places) for rank in all_ranks]}
-    held_up = slow_rank.waited_for(all_ranks)
+    slowest = slow_rank.waited_for(all_ranks)
     by_gpu = {int(index): words for index, words in CO_TENANTS_OF_GPU.findall(neighbours)}
-    co_tenants = by_gpu.get(indices.get(held_up[0].rank, -1), "") if held_up else ""
+    co_tenants = by_gpu.get(indices.get(slowest[0].rank, -1), "") if slowest else ""
     slow = slow_rank.verdict(all_ranks, places, sensors, co_tenants)
     return result | ({"slow_rank": slow} if slow else {})
 
@@ -39,7 +39,7 @@ def _with_place(rank: slow_rank.Rank, places: Sequence[Mapping[str, Any]]) -> di
     return rank.plain() | {"node": node}
 
 
-def _gpus(
+def _gpu_sensors(
     folder: Path, records: Sequence[Record], spans: Sequence[activity.Span], places: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[int, dict[str, float]], dict[int, int]]:
     """The means of each rank's GPU sensors, and the GPU indices of the head node's ranks, both by rank."""
@@ -47,14 +47,14 @@ def _gpus(
     sensors: dict[int, dict[str, float]] = {}
     indices: dict[int, int] = {}
     for node in nodes:
-        head = node == nodes[0]
-        by_gpu = activity.by_gpu(records, spans) if head else _other_node_by_gpu(folder, records, spans, node)
-        used = _used(folder) if head else {}
+        is_head = node == nodes[0]
+        by_gpu = activity.by_gpu(records, spans) if is_head else _other_node_by_gpu(folder, records, spans, node)
+        by_uuid = _indices_by_uuid(folder) if is_head else {}
         ranks = [rank for rank, place in enumerate(places) if place.get("node") == node]
-        for rank, index in zip(ranks, list(used.values()) or sorted(by_gpu), strict=False):
-            index = used.get(str(places[rank].get("gpu", "")).removeprefix("GPU-"), index)
+        for rank, index in zip(ranks, list(by_uuid.values()) or sorted(by_gpu), strict=False):
+            index = by_uuid.get(str(places[rank].get("gpu", "")).removeprefix("GPU-"), index)
             sensors |= {rank: by_gpu[index]} if index in by_gpu else {}
-            indices |= {rank: index} if head else {}
+            indices |= {rank: index} if is_head else {}
     return sensors, indices
 
 
@@ -71,7 +71,7 @@ def _other_node_by_gpu(
     return activity.by_gpu(records_of_node, [(begin + offset_sec, end + offset_sec) for begin, end in spans], node)
 
 
-def _used(folder: Path) -> dict[str, int]:
+def _indices_by_uuid(folder: Path) -> dict[str, int]:
     """The indices of the used GPUs in the head node's fingerprint, by UUID without `GPU-`."""
     try:
         used = documents.read_json(folder / run_folder.FINGERPRINT).get("used", [])

@@ -39,7 +39,7 @@ class RooflinePoint:
         return self.flops_per_sec / self.bytes_per_sec
 
 
-def point(events: Sequence[Record], means: Mapping[str, float], measured: Ceilings | None) -> RooflinePoint:
+def run_point(events: Sequence[Record], means: Mapping[str, float], measured: Ceilings | None) -> RooflinePoint:
     """A run's point, from its events, its sensors' means within the training, and its hardware's ceilings."""
     flops = next((event for event in events if event.key == FLOPS), None)
     rate = None
@@ -51,27 +51,27 @@ def point(events: Sequence[Record], means: Mapping[str, float], measured: Ceilin
     return RooflinePoint(rate or None, bytes_per_sec)
 
 
-def of_ceiling(place: RooflinePoint, measured: Ceilings | None, gpu: str, precision: str) -> dict[str, float]:
+def ceiling_share(point: RooflinePoint, measured: Ceilings | None, gpu: str, precision: str) -> dict[str, float]:
     """The share of the measured rate of matrix products, where the data sheet's peak of the GPU is not known."""
     ceiling = measured.rate(f"matmul/{precision}") if measured else None
-    if throughput.peak_flops().get(gpu, {}).get(precision) is not None or place.flops_per_sec is None or not ceiling:
+    if throughput.peak_flops().get(gpu, {}).get(precision) is not None or point.flops_per_sec is None or not ceiling:
         return {}
-    return {quantities.CEILINGS_FLOPS_UTILIZATION: place.flops_per_sec / ceiling}
+    return {quantities.CEILINGS_FLOPS_UTILIZATION: point.flops_per_sec / ceiling}
 
 
-def metrics(place: RooflinePoint) -> dict[str, float]:
-    values = {RATE: place.flops_per_sec, BYTES: place.bytes_per_sec, INTENSITY: place.intensity}
+def metrics(point: RooflinePoint) -> dict[str, float]:
+    values = {RATE: point.flops_per_sec, BYTES: point.bytes_per_sec, INTENSITY: point.intensity}
     return {key: value for key, value in values.items() if value is not None}
 
 
-def why_absent(figures: Mapping[str, float]) -> str:
+def reason_absent(figures: Mapping[str, float]) -> str:
     """Why a run on GPUs with these metrics has no place under the roofline; "" if it has one."""
     if INTENSITY in figures:
         return ""
-    why = [] if RATE in figures else [NO_FLOPS]
+    reasons = [] if RATE in figures else [NO_FLOPS]
     if BYTES not in figures:
-        why.append(NO_CEILINGS if f"{PREFIX}gpu_{DRAM}" in figures else NO_TRAFFIC)
-    return ", and ".join(why)
+        reasons.append(NO_CEILINGS if f"{PREFIX}gpu_{DRAM}" in figures else NO_TRAFFIC)
+    return ", and ".join(reasons)
 
 
 def _samples_per_sec(events: Sequence[Record]) -> float:

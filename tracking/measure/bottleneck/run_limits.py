@@ -86,7 +86,7 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
     tags, params = _latest(records, "tags"), _latest(records, "params")
     measured = ceilings.read_from(folder)
     newest_records = _newest_attempt(records)
-    times = _with_phases(_clock(events, start, stop), newest_records)
+    times = _with_phases(_timed_parts(events, start, stop), newest_records)
     means = activity.means(newest_records, spans.training(events))
     precision = time_shares.precision_of(params.get("precision", ""), means)
     shares = time_shares.divide(times, means, _ceiling_shares(measured, precision))
@@ -96,42 +96,42 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
     metrics |= _traffic_of_other_nodes(folder, start, stop)
     metrics |= energy_figures.figures(folder, newest_records, start, stop)
     metrics |= utilization.figures(means, measured, _indices(folder))
-    place = roofline.point(events, means, measured)
-    metrics |= roofline.metrics(place)
-    metrics |= roofline.of_ceiling(place, measured, tags.get("env.gpu", ""), params.get("precision", ""))
-    slow = rank_limits.of_run(folder, newest_records, events, spans.training(events), neighbours)
+    point = roofline.run_point(events, means, measured)
+    metrics |= roofline.metrics(point)
+    metrics |= roofline.ceiling_share(point, measured, tags.get("env.gpu", ""), params.get("precision", ""))
+    by_rank = rank_limits.of_run(folder, newest_records, events, spans.training(events), neighbours)
     options = RunOptions.of(params, activity.highest(newest_records, "memory_usage_percentage"))
     cause, quicker = time_shares.limit(shares), quicker_stack.of_run(folder) if options.ours else None
-    why = {
-        **advice.lines(cause, words, times, means, options, slow.get("slow_rank", {}), neighbours, quicker),
-        **slow,
+    bottleneck = {
+        **advice.lines(cause, words, times, means, options, by_rank.get("slow_rank", {}), neighbours, quicker),
+        **by_rank,
         "shares": {name: round(share, 4) for name, share in shares.items()},
         "evidence": _evidence(means),
         "total_sec": round(times.total, 4),
         "possible": possible.rows(shares, times.total, means, measured, precision, metrics),
-        "missing": _missing(tags, params, means, times, measured) + _no_place(tags, metrics),
+        "missing": _missing(tags, params, means, times, measured) + _why_no_point(tags, metrics),
     }
-    return Findings(metrics, why)
+    return Findings(metrics, bottleneck)
 
 
 def _newest_attempt(records: Sequence[Record]) -> Sequence[Record]:
     """The records since the newest resume. A monotonic clock restarts with its machine, so earlier times do not
     compare."""
-    places = [place for place, record in enumerate(records) if record.key == attempts.RESUME]
-    return records[places[-1] :] if places else records
+    resumes = [index for index, record in enumerate(records) if record.key == attempts.RESUME]
+    return records[resumes[-1] :] if resumes else records
 
 
 def _traffic_of_other_nodes(folder: Path, start: Record, stop: Record) -> dict[str, float]:
     """The traffic of non-head nodes, whose times are converted by the wall clock that the nodes share."""
     figures: dict[str, float] = {}
     for file in node_records.other_journals(folder):
-        read = (record for record, _ in journal.read(folder / file))
-        records = [replace(record, clock_sec=record.time_ms / 1e3) for record in read]
+        rows = (record for record, _ in journal.read(folder / file))
+        records = [replace(record, clock_sec=record.time_ms / 1e3) for record in rows]
         figures |= activity.traffic(records, (start.time_ms / 1e3, stop.time_ms / 1e3), node_records.node_of(file))
     return figures
 
 
-def _clock(events: Sequence[Record], start: Record, stop: Record) -> time_shares.Clock:
+def _timed_parts(events: Sequence[Record], start: Record, stop: Record) -> time_shares.Clock:
     within = [event for event in events if start.clock_sec <= event.clock_sec <= stop.clock_sec]
     windows = [event.values for event in within if event.key == "throughput_window"]
     waits = [sum(row) for row in zip(*(values.get("rank_wait_ms") or () for values in windows), strict=False)]
@@ -171,9 +171,9 @@ def _exchange(events: Sequence[Record], windows: slow_rank.Windows, ranks: Seque
     """Seconds of the exchange itself: its time on the rank that waits least for the others."""
     if any(rank.exchange for rank in ranks):
         return min(rank.exchange for rank in ranks)
-    timed = clock.first(events, EXCHANGE)  # from an earlier version, or a graph that runs as a whole
+    measurement = clock.first(events, EXCHANGE)  # from an earlier version, or a graph that runs as a whole
     steps = sum(len(values.get("step_ms") or ()) for values in windows)
-    return steps * float(timed.values["mean_ms"]) / 1e3 if timed else None
+    return steps * float(measurement.values["mean_ms"]) / 1e3 if measurement else None
 
 
 def _largest_rank_sec(windows: slow_rank.Windows, key: str) -> float | None:
@@ -213,25 +213,25 @@ def _missing(
     if times.data is None:
         missing.append("steps were not timed, so waiting for data is not known")
     if times.exchange is None:
-        missing += _no_exchange(tags, params)
+        missing += _why_no_exchange(tags, params)
     return missing
 
 
-def _no_exchange(tags: Mapping[str, str], params: Mapping[str, str]) -> list[str]:
+def _why_no_exchange(tags: Mapping[str, str], params: Mapping[str, str]) -> list[str]:
     """Why the exchange was not timed; [] for one process.
 
     A program has no tag for its exchange. Its nodes and the head node's GPUs show whether it has several processes.
     """
     overlap = tags.get("overlap_grad_reduce")
-    several = max(int(tags.get("env.gpu_count") or 0), int(params.get("nodes") or 0)) > 1
+    has_several = max(int(tags.get("env.gpu_count") or 0), int(params.get("nodes") or 0)) > 1
     if tags.get("strategy") == "fsdp":
         return ["too few steps to time the exchange of weights and gradients"]
     if overlap == "false":
         return ["too few steps to time the exchange of gradients"]
-    return ["the exchange of gradients overlaps the backward pass, and was not timed"] if overlap or several else []
+    return ["the exchange of gradients overlaps the backward pass, and was not timed"] if overlap or has_several else []
 
 
-def _no_place(tags: Mapping[str, str], metrics: Mapping[str, float]) -> list[str]:
+def _why_no_point(tags: Mapping[str, str], metrics: Mapping[str, float]) -> list[str]:
     """Why a run on GPUs has no place under the roofline, unless `_missing` says it."""
     on_gpu = tags.get("env.gpu", "none") != "none"
     return [roofline.NO_FLOPS] if on_gpu and roofline.RATE not in metrics else []

@@ -60,8 +60,8 @@ class Trace:
 
     def phase(self, time: float) -> str:
         """The phase of the step on the training thread at this time."""
-        place = bisect_right(self.phases, time, key=lambda span: span.begin) - 1
-        return self.phases[place].name if place >= 0 and time < self.phases[place].end else REST
+        index = bisect_right(self.phases, time, key=lambda span: span.begin) - 1
+        return self.phases[index].name if index >= 0 and time < self.phases[index].end else REST
 
 
 def parse(document: Mapping[str, Any]) -> Trace:
@@ -77,7 +77,7 @@ def parse(document: Mapping[str, Any]) -> Trace:
     for event in events:
         if event.get("cat") in HOST and not event["name"].startswith(STEP):
             host.setdefault(int(event["tid"]), []).append(_span(event))
-    leaves = {thread: innermost(spans) for thread, spans in host.items()}
+    innermost_by_thread = {thread: innermost(spans) for thread, spans in host.items()}
     on_gpu = any(event.get("cat") in DEVICE for event in events)
     kernels = _gpu_kernels(events) if on_gpu else _cpu_kernels(events, training)
     return Trace(
@@ -86,8 +86,8 @@ def parse(document: Mapping[str, Any]) -> Trace:
         num_steps=len(steps),
         kernels=[kernel for kernel in kernels if window.begin <= kernel.begin < window.end],
         phases=innermost([_phase(event) for event in marks if int(event["tid"]) == training and _is_phase(event)]),
-        main=leaves.get(training, []),
-        others=[spans for thread, spans in leaves.items() if thread != training],
+        main=innermost_by_thread.get(training, []),
+        others=[spans for thread, spans in innermost_by_thread.items() if thread != training],
     )
 
 
@@ -97,7 +97,7 @@ def innermost(spans: Sequence[Span]) -> list[Span]:
     open_spans: list[Span] = []
     now = 0.0
 
-    def until(time: float) -> None:
+    def close_piece(time: float) -> None:
         nonlocal now
         if open_spans and time > now:
             pieces.append(Span(open_spans[-1].name, now, time, open_spans[-1].thread))
@@ -105,13 +105,13 @@ def innermost(spans: Sequence[Span]) -> list[Span]:
 
     for span in sorted(spans, key=lambda span: (span.begin, -span.end)):
         while open_spans and open_spans[-1].end <= span.begin:
-            until(open_spans[-1].end)
+            close_piece(open_spans[-1].end)
             open_spans.pop()
-        until(span.begin)
+        close_piece(span.begin)
         now = span.begin
         open_spans.append(span)
     while open_spans:
-        until(open_spans[-1].end)
+        close_piece(open_spans[-1].end)
         open_spans.pop()
     return pieces
 
@@ -120,8 +120,8 @@ def overlapping(spans: Sequence[Span], begin: float, end: float) -> list[Span]:
     """The parts of ordered, disjoint spans that lie between `begin` and `end`."""
     first = max(0, bisect_right(spans, begin, key=lambda span: span.begin) - 1)
     last = bisect_left(spans, end, key=lambda span: span.begin)
-    cut = [Span(span.name, max(begin, span.begin), min(end, span.end), span.thread) for span in spans[first:last]]
-    return [span for span in cut if span.end > span.begin]
+    parts = [Span(span.name, max(begin, span.begin), min(end, span.end), span.thread) for span in spans[first:last]]
+    return [span for span in parts if span.end > span.begin]
 
 
 def _gpu_kernels(events: Sequence[Mapping[str, Any]]) -> list[Kernel]:
@@ -142,17 +142,17 @@ def _gpu_kernels(events: Sequence[Mapping[str, Any]]) -> list[Kernel]:
 def _cpu_kernels(events: Sequence[Mapping[str, Any]], training: int) -> list[Kernel]:
     """The training thread's operators, each with its time outside of inner operators, and Gloo's exchanges."""
     operators = [_span(event) for event in events if event.get("cat") == "cpu_op" and int(event["tid"]) == training]
-    numbered = [Span(str(place), span.begin, span.end) for place, span in enumerate(operators)]
+    by_index = [Span(str(index), span.begin, span.end) for index, span in enumerate(operators)]
     pieces: dict[int, list[Span]] = {}
-    for piece in innermost(numbered):
+    for piece in innermost(by_index):
         pieces.setdefault(int(piece.name), []).append(piece)
     kernels = [
-        Kernel(span.name, span.begin, span.end, launched=span.begin, pieces=tuple(pieces.get(place, ())))
-        for place, span in enumerate(operators)
+        Kernel(span.name, span.begin, span.end, launched=span.begin, pieces=tuple(pieces.get(index, ())))
+        for index, span in enumerate(operators)
     ]
-    exchanged = [_span(event) for event in events if event["name"].startswith(GLOO)]
+    exchanges = [_span(event) for event in events if event["name"].startswith(GLOO)]
     return kernels + [
-        Kernel(span.name, span.begin, span.end, launched=span.begin, pieces=(span,)) for span in exchanged
+        Kernel(span.name, span.begin, span.end, launched=span.begin, pieces=(span,)) for span in exchanges
     ]
 
 

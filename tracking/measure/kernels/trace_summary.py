@@ -96,22 +96,22 @@ def _classes(kernels: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _gaps(trace: Trace, busy: Sequence[Span], per_step_ms: float, step_ms: float) -> list[dict[str, Any]]:
     """The device's idle time, by phase and by the host's innermost activity."""
     gap_us: dict[tuple[str, str], float] = {}
-    for begin, end in _between(busy, trace.window):
-        for span in _filled(overlapping(trace.main, begin, end), Span(PYTHON, begin, end)):
+    for begin, end in _idle(busy, trace.window):
+        for span in _partition(overlapping(trace.main, begin, end), Span(PYTHON, begin, end)):
             phase = trace.phase(span.begin)
-            for piece in _others(trace, span) if phase == WAITING and _is_mark(span) else [span]:
+            for piece in _other_threads(trace, span) if phase == WAITING and _is_mark(span) else [span]:
                 key = phase, PYTHON if _is_mark(piece) else piece.name
                 gap_us[key] = gap_us.get(key, 0.0) + piece.end - piece.begin
     rows = sorted(gap_us.items(), key=lambda row: (-row[1], row[0]))
-    rows_kept = [(phase, host, us) for (phase, host), us in rows[:MAX_GAPS]]
-    rows_kept += [(ALL_ELSE, "", sum(us for _, us in rows[MAX_GAPS:]))] if len(rows) > MAX_GAPS else []
+    largest = [(phase, host, us) for (phase, host), us in rows[:MAX_GAPS]]
+    largest += [(ALL_ELSE, "", sum(us for _, us in rows[MAX_GAPS:]))] if len(rows) > MAX_GAPS else []
     return [
         {"phase": phase, "host": host, "ms": us * per_step_ms, "share": us * per_step_ms / step_ms}
-        for phase, host, us in rows_kept
+        for phase, host, us in largest
     ]
 
 
-def _between(busy: Sequence[Span], window: Span) -> Iterator[tuple[float, float]]:
+def _idle(busy: Sequence[Span], window: Span) -> Iterator[tuple[float, float]]:
     begin = window.begin
     for span in busy:
         if span.begin > begin:
@@ -121,13 +121,13 @@ def _between(busy: Sequence[Span], window: Span) -> Iterator[tuple[float, float]
         yield begin, window.end
 
 
-def _others(trace: Trace, waited: Span) -> list[Span]:
+def _other_threads(trace: Trace, wait: Span) -> list[Span]:
     """The other threads' activity while the training thread waited; the rest of the time is the wait itself."""
-    pieces = [piece for spans in trace.others for piece in overlapping(spans, waited.begin, waited.end)]
-    return _filled(sorted(pieces, key=lambda piece: piece.begin), waited)
+    pieces = [piece for spans in trace.others for piece in overlapping(spans, wait.begin, wait.end)]
+    return _partition(sorted(pieces, key=lambda piece: piece.begin), wait)
 
 
-def _filled(spans: Sequence[Span], whole: Span) -> list[Span]:
+def _partition(spans: Sequence[Span], whole: Span) -> list[Span]:
     """Partition `whole` into the spans, where earlier spans win, and into pieces named like `whole` for the rest."""
     pieces: list[Span] = []
     now = whole.begin

@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
-LISTENING: weakref.WeakSet[ShardedExchanges] = weakref.WeakSet()  # a training that fails may not forget its own
-OF_GROUP = ("pre_forward", "pre_backward", "post_backward")
-OF_STATE = ("_root_post_backward_final_callback",)  # waits for the last gradients
+LISTENING: weakref.WeakSet[ShardedExchanges] = weakref.WeakSet()  # a training that fails may not call `stop`
+GROUP_METHODS = ("pre_forward", "pre_backward", "post_backward")
+STATE_METHODS = ("_root_post_backward_final_callback",)  # waits for the last gradients
 
 
 class ShardedExchanges:
-    """Calls `mark` before and after each exchange; `taken` returns these pairs since the previous call."""
+    """Calls `mark` before and after each exchange; `take_pairs` returns these pairs since the previous call."""
 
     def __init__(self, mark: Callable[[], object]) -> None:
         self._mark = mark
@@ -39,7 +39,7 @@ class ShardedExchanges:
             _wrap_methods()
             LISTENING.add(self)
 
-    def note(self, exchange: Callable[[], Any]) -> Any:
+    def mark_around(self, exchange: Callable[[], Any]) -> Any:
         """Call `exchange` between two marks."""
         if self._is_within:
             return exchange()
@@ -51,11 +51,12 @@ class ShardedExchanges:
             self._pairs.append((before, self._mark()))
             self._is_within = False
 
-    def taken(self) -> list[tuple[object, object]]:
-        taken, self._pairs = self._pairs, []
-        return taken
+    def take_pairs(self) -> list[tuple[object, object]]:
+        pairs, self._pairs = self._pairs, []
+        return pairs
 
-    def forget(self) -> None:
+    def stop(self) -> None:
+        """Mark no further exchanges."""
         LISTENING.discard(self)
 
 
@@ -65,20 +66,20 @@ def _wrap_methods() -> None:
     from torch.distributed.fsdp._fully_shard import _fsdp_param_group, _fsdp_state
 
     owners: tuple[tuple[Any, tuple[str, ...]], ...] = (
-        (_fsdp_param_group.FSDPParamGroup, OF_GROUP), (_fsdp_state.FSDPState, OF_STATE),
+        (_fsdp_param_group.FSDPParamGroup, GROUP_METHODS), (_fsdp_state.FSDPState, STATE_METHODS),
     )  # fmt: skip
     for owner, names in owners:
         for name in names:
             if hasattr(owner, name):
-                setattr(owner, name, _noted(getattr(owner, name)))
+                setattr(owner, name, _with_marks(getattr(owner, name)))
 
 
-def _noted(method: Callable[..., Any]) -> Callable[..., Any]:
+def _with_marks(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
-    def noted(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         call = functools.partial(method, *args, **kwargs)
         for listener in tuple(LISTENING):
-            call = functools.partial(listener.note, call)
+            call = functools.partial(listener.mark_around, call)
         return call()
 
-    return noted
+    return wrapper

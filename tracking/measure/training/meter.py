@@ -112,7 +112,7 @@ class Meter:
         self._follows_evaluation = after_evaluation
         self._fetched_mark = None
         self._host.seconds()  # drop what came before, such as compiling or an evaluation
-        self._sharded.taken()
+        self._sharded.take_pairs()
         self._chunk = Chunk(self._timer.mark())
         self.ranges.begin_epoch(self.epoch_num)
 
@@ -159,7 +159,7 @@ class Meter:
         assert chunk is not None
         if loss is not None:
             chunk.losses.append(loss)
-        chunk.exchanges += [(len(chunk.done_marks), *pair) for pair in self._sharded.taken()]
+        chunk.exchanges += [(len(chunk.done_marks), *pair) for pair in self._sharded.take_pairs()]
         chunk.done_marks.append(self._timer.mark())
         self.ranges.end_step()
         self.step += 1
@@ -185,7 +185,7 @@ class Meter:
     def end(self) -> None:
         """End the training: release its parameters and journal where the ranks ran. A collective call."""
         self._gradient.remove_hooks()
-        self._sharded.forget()
+        self._sharded.stop()
         if self.ranks.size > 1:
             calls = list(self._logged.calls.values()) if self._logged else []
             first_process.exchange(self._journal, self.ranks, rank_parts.place(self._device), self.first_metrics, calls)

@@ -39,7 +39,7 @@ def test_a_script_is_told_what_to_change_in_it() -> None:
 
 
 def test_the_evidence_has_its_figures() -> None:
-    assert "2.5 s" in why("data", CLOCK, {})
+    assert "2.5 of 10 s" in why("data", CLOCK, {})
     assert "3 of 10 s" in why("evaluation", CLOCK, {})
     assert "62 %" in why("dram", CLOCK, {"gpu_dram_bandwidth_percentage": 62.0})
 

@@ -229,7 +229,7 @@ def test_a_run_whose_flops_nothing_states_says_so(tmp_path: Path) -> None:
     why = explain(folder)
     assert why["missing"] == [roofline.NO_FLOPS]
     assert "roofline/dram_bytes_per_sec_per_device" in journal_metrics(folder)
-    assert roofline.why_absent(journal_metrics(folder)) == roofline.NO_FLOPS
+    assert roofline.reason_absent(journal_metrics(folder)) == roofline.NO_FLOPS
 
 
 def test_a_run_that_never_trained_has_no_why(tmp_path: Path) -> None:

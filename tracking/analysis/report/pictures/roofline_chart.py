@@ -71,7 +71,7 @@ def rooflines(store: Runs, tasks: Sequence[Task]) -> dict[str, Roofline]:
 def absent(tasks: Sequence[Task]) -> list[str]:
     """How many runs on GPUs have no point, and why; empty if each has one."""
     runs = [run for task in tasks for setting in task.settings for run in _on_gpus(setting)]
-    why = Counter(words for run in runs if (words := roofline.why_absent(run.metrics)))
+    why = Counter(words for run in runs if (words := roofline.reason_absent(run.metrics)))
     if not why:
         return []
     reasons = "; ".join(f"{words} ({number})" for words, number in why.most_common())
