@@ -1,7 +1,8 @@
 """Estimates the GPU memory of a language model's training, before anything is trained.
 
-It is arithmetic on the shapes of `trainers.models.gpt`, so that a refusal takes a second. The sizes of the tensors that
-a layer keeps for its backward pass were counted by autograd's saved-tensor hooks, in bf16, with PyTorch 2.15.
+It is arithmetic on the shapes of `trainers.models.gpt`, so that a refusal takes a second. Memory is highest at one of
+four moments: in the loss, in its backward pass, in the last layer's, or in the optimizer's step. Tensors of
+different moments do not add up. Tests count the tensors that a layer keeps, and compare the peaks with measured ones.
 """
 
 from __future__ import annotations
@@ -32,9 +33,20 @@ class SavedValues(NamedTuple):
     hidden: float
 
 
-SAVED_COMPILED = {"gpt": SavedValues(10, 0, 2), "llama": SavedValues(6, 3, 3)}
-SAVED_EAGER = {"gpt": SavedValues(20, 0, 2), "llama": SavedValues(12, 3, 4)}
-FP8_SAVING = 0.5  # saved multiples of width and hidden units: in fp8 a product keeps its inputs in half the bytes
+# By architecture, whether compiled, and whether in fp8. The compiler keeps less, and with fp8 mostly bytes.
+SAVED = {
+    ("gpt", False, False): SavedValues(20, 0, 2),
+    ("gpt", False, True): SavedValues(19.5, 0, 1.5),
+    ("gpt", True, False): SavedValues(10, 0, 2),
+    ("gpt", True, True): SavedValues(8.5, 0, 1),
+    ("llama", False, False): SavedValues(12, 3, 4),
+    ("llama", False, True): SavedValues(12, 3, 3.5),
+    ("llama", True, False): SavedValues(6, 3, 3),
+    ("llama", True, True): SavedValues(4.5, 3, 2),
+}
+INPUTS = 2  # multiples of the width that a recomputed layer keeps: the stream, and what is added to it
+AROUND = 5  # the same, of embedding and head
+EAGER_LOGIT = 4 * FP32_SIZE + 1  # bytes of a logit's tensors if the loss is not compiled; a cap has one more in float32
 
 
 @dataclass(frozen=True)
@@ -57,13 +69,14 @@ class Shapes:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on a GPU, by purpose."""
+    """Bytes on a GPU at one moment of a step, by purpose."""
 
     parameters: float
     gradients: float
     optimizer: float
     activations: float
-    copies: float  # weights in the compute type, gathered parts of a sharded model, the exchange's buffer
+    loss: float  # logits, and gradients of head and logits
+    copies: float  # weights in the compute type, gathered parts of a sharded model, buffers of exchange and optimizer
 
     @property
     def total(self) -> float:
@@ -91,69 +104,88 @@ def estimated_memory(config: RunConfig, strategy: str, num_gpus: int, tokens: in
     try:
         shapes = shapes_of(hparams, vocabulary)
         tokens = tokens or config.samples_per_step() // num_gpus
-        saved = (SAVED_COMPILED if config.compiled() else SAVED_EAGER)[shapes.architecture]
-        if config.precision.name == "fp8":
-            saved = SavedValues(saved.width - FP8_SAVING, saved.shared, saved.hidden - FP8_SAVING)
+        saved = SAVED[shapes.architecture, config.compiled(), config.precision.name == "fp8"]
         itemsize = FP32_SIZE if config.precision.name in ("fp32", "tf32") else FP16_SIZE
-        return _estimated(shapes, hparams, tokens, strategy, num_gpus, itemsize, saved)
+        parts = num_gpus if strategy == "fsdp" else 1
+        return _estimated(shapes, hparams, tokens, parts, num_gpus, itemsize, saved, config.compiled())
     except (KeyError, TypeError, ZeroDivisionError):
         return None
 
 
 def _estimated(
-    shapes: Shapes,
-    hparams: Mapping[str, Any],
-    tokens: int,
-    strategy: str,
-    num_gpus: int,
-    itemsize: int,
-    saved: SavedValues,
-) -> Memory:
-    parts = num_gpus if strategy == "fsdp" else 1
-    weights = shapes.matrices + 2 * shapes.table
-    parameters = FP32_SIZE * weights / parts
+    shapes: Shapes, hparams: Mapping[str, Any], tokens: int, parts: int, num_gpus: int, itemsize: int,
+    saved: SavedValues, compiled: bool,
+) -> Memory:  # fmt: skip
+    parameters = FP32_SIZE * (shapes.matrices + 2 * shapes.table) / parts
     optimizer = FP32_SIZE * (shapes.matrices + 4 * shapes.table) / parts
     micro_batch = max(1, min(hparams["micro_batch_size"], tokens))
-    # At the loss, gradients exist only of earlier micro-batches.
-    gradients_at_loss = parameters if tokens > micro_batch else 0.0
     checkpointing = hparams["activation_checkpointing"]
-    activations = _activations(shapes, micro_batch, checkpointing, itemsize, saved)
-    copies = _gathered(shapes, parts, itemsize) if parts > 1 else _copied(shapes, num_gpus, checkpointing, itemsize)
-    loss_bytes = activations + _loss(shapes, micro_batch, itemsize)
-    step_bytes = _orthogonalising(shapes, num_gpus, parts)
-    # Two candidates for the peak: the loss, with all activations, and the end of a step, with all gradients.
-    if gradients_at_loss + loss_bytes >= parameters + step_bytes:
-        return Memory(parameters, gradients_at_loss, optimizer, loss_bytes, copies)
-    return Memory(parameters, parameters, optimizer, step_bytes, copies)
+    # Before the first micro-batch's backward pass there are no gradients.
+    earlier = parameters if tokens > micro_batch else 0.0
+    of_layer, kept = _activations(shapes, micro_batch, checkpointing, itemsize, saved)
+    uncompiled = 0 if compiled else EAGER_LOGIT + (0 if hparams["cap"] is None else FP32_SIZE)
+    in_loss, in_head = _loss(shapes, micro_batch, itemsize, parts > 1, uncompiled)
+    buffer = parameters if parts == 1 < num_gpus else 0.0  # of the exchange
+    copies = _narrow(shapes, parts, checkpointing, itemsize) + buffer
+    recomputing = kept + of_layer if checkpointing else kept
+    moments = [
+        Memory(parameters, earlier, optimizer, kept, max(in_loss, in_head), copies),
+        Memory(parameters, earlier, optimizer, recomputing, 0.0, copies + _layer_backward(shapes, parts, itemsize)),
+        Memory(parameters, parameters, optimizer, 0.0, 0.0, buffer + _orthogonalising(shapes, num_gpus, parts)),
+    ]
+    return max(moments, key=lambda moment: moment.total)
 
 
-def _activations(shapes: Shapes, tokens: int, checkpointing: bool, itemsize: int, saved: SavedValues) -> float:
-    """Bytes of activations of all layers; with `checkpointing`: their inputs, and one whole layer."""
+def _activations(
+    shapes: Shapes, tokens: int, checkpointing: bool, itemsize: int, saved: SavedValues
+) -> tuple[float, float]:  # fmt: skip
+    """Bytes of activations of a layer, and of all that is kept until the loss; with `checkpointing`: layers' inputs."""
     layer_values = (saved.width + saved.shared * shapes.shared) * shapes.width + saved.hidden * shapes.hidden_units
-    layer_inputs = 2 * shapes.width
-    all_values = shapes.layers * layer_inputs + layer_values if checkpointing else shapes.layers * layer_values
-    return itemsize * tokens * all_values
+    kept_values = INPUTS * shapes.width if checkpointing else layer_values
+    around = AROUND * shapes.width
+    return itemsize * tokens * layer_values, itemsize * tokens * (shapes.layers * kept_values + around)
 
 
-def _loss(shapes: Shapes, tokens: int, itemsize: int) -> float:
-    """Bytes of a chunk of logits and their gradients, and of the head's gradient with the product added to it."""
-    logits = min(tokens * shapes.vocabulary, MAX_LOGITS)
-    return 2 * itemsize * logits + (2 * FP32_SIZE + itemsize) * shapes.table + 2 * itemsize * tokens * shapes.width
+def _loss(shapes: Shapes, tokens: int, itemsize: int, sharded: bool, uncompiled: int) -> tuple[float, float]:
+    """Bytes at the peaks of the loss and of its backward pass: trainers.models.gpt.cross_entropy.
+
+    `uncompiled` is the size of a logit's tensors in float32, which the compiler does not make.
+    """
+    chunks = -(-tokens // max(1, MAX_LOGITS // shapes.vocabulary))
+    values = -(-tokens // chunks) * shapes.vocabulary
+    logits, of_weight = itemsize * values, FP32_SIZE * shapes.table
+    product = itemsize * shapes.table if itemsize < FP32_SIZE else 0.0  # It is then cast, or added.
+    half = 0.0 if sharded else product  # FSDP has gathered the weight in 16 bits.
+    in_chunk = logits + max(logits, uncompiled * values)
+    # The last chunk's gradients live until the next ones replace them.
+    peak = in_chunk + logits + product + of_weight if chunks > 1 else max(in_chunk, logits + product + of_weight)
+    return peak + half, 2 * of_weight + (product if sharded else 0.0)
 
 
-def _gathered(shapes: Shapes, parts: int, itemsize: int) -> float:
-    """Bytes of gathered weights: embedding, head, and three layers (one computing, one arriving, one leaving)."""
-    return itemsize * (2 * shapes.table + 3 * shapes.layer) + FP32_SIZE * shapes.layer * (1 + 1 / parts)
+def _narrow(shapes: Shapes, parts: int, checkpointing: bool, itemsize: int) -> float:
+    """Bytes of weights in the compute type at the loss.
+
+    Sharded: embedding, head, and the buffer that gathered the last layer, which waits for the next one. Otherwise the
+    layers' copies, which stay for the backward pass, except where it recomputes them.
+    """
+    if parts > 1:
+        return itemsize * (2 * shapes.table + shapes.layer)
+    return 0.0 if itemsize == FP32_SIZE or checkpointing else itemsize * shapes.matrices
 
 
-def _copied(shapes: Shapes, num_gpus: int, checkpointing: bool, itemsize: int) -> float:
-    """Bytes of weights in 16 bits, which stay for the backward pass, and of the exchange's buffer."""
-    narrow_copies = 0.0 if itemsize == FP32_SIZE else itemsize * (shapes.layer if checkpointing else shapes.matrices)
-    return narrow_copies + (FP32_SIZE * (shapes.matrices + 2 * shapes.table) if num_gpus > 1 else 0.0)
+def _layer_backward(shapes: Shapes, parts: int, itemsize: int) -> float:
+    """Bytes that a layer's backward pass adds, and the head's gradient, which waits.
+
+    A sharded layer is gathered while the next one is; its gradients are widened to be reduced. Gradients of activations
+    do not count: they replace activations that have been used.
+    """
+    if parts > 1:
+        return itemsize * (shapes.table + 2 * shapes.layer) + FP32_SIZE * shapes.layer
+    return (FP32_SIZE + itemsize) * shapes.layer
 
 
 def _orthogonalising(shapes: Shapes, num_gpus: int, parts: int) -> float:
-    """Bytes of Muon's orthogonalisation: its largest group of matrices, and its copies of all others."""
+    """Bytes of Muon's orthogonalisation: its largest group of matrices, and the updates of all others."""
     matrix = shapes.hidden_units * shapes.width
     if parts > 1:  # Each process computes one parameter at a time.
         return 10.0 * 2 * matrix

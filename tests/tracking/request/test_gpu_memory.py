@@ -1,18 +1,21 @@
-"""The GPU memory of a language model: its shapes by count, and the refusals."""
+"""The GPU memory of a language model: measured peaks, shapes and tensors by count, and the refusals."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
+from torch.distributed._tools.mem_tracker import MemTracker
 
 from conf.schema import ConfigError, RunConfig
 from tests.support.composing import EIGHT_GPUS, composed
 from tracking.machine.environment.nvml import Gpu
 from tracking.request import checks, gpu_memory
-from trainers.models.gpt.layers import Sizes
-from trainers.models.gpt.network import GPT
+from trainers.models.gpt import cross_entropy, fp8
+from trainers.models.gpt.layers import Sizes, linear
+from trainers.models.gpt.network import GPT, Parts
 
 H100S = [Gpu(index, "NVIDIA H100 80GB HBM3", f"GPU-{index}", 85_000_000_000, 9.0) for index in range(8)]
 SIZED = ("layers", "width", "heads", "vocabulary", "hidden", "kv_heads")
@@ -37,6 +40,96 @@ def test_weights_are_counted_as_the_network_has_them(recipe: str) -> None:
     assert shapes.matrices + 2 * shapes.table == pytest.approx(counted, rel=2e-3)  # without norms and biases
 
 
+# Peaks in GB, by torch.cuda.max_memory_allocated: docs/results/2026-11-26-h200-x2-larger.md, and for 124m
+# docs/results/2026-11-26-h100-gpt.md (28.2 and 28.8 GiB).
+MEASURED = [
+    ("gpt_1.5b", "bf16", "ddp", 2, 131_072, 55.2),
+    ("gpt_1.5b", "bf16", "fsdp", 2, 131_072, 35.6),
+    ("llama_8b", "bf16", "fsdp", 2, 131_072, 62.8),
+    ("llama_8b", "fp8", "fsdp", 2, 131_072, 62.8),
+    ("llama_8b", "bf16", "fsdp", 4, 131_072, 37.6),
+    ("llama_8b", "fp8", "fsdp", 4, 131_072, 37.6),
+    ("gpt_124m", "bf16", "ddp", 1, 524_288, 30.28),
+    ("gpt_124m", "bf16", "ddp", 2, 524_288, 30.92),
+    ("gpt_124m", "bf16", "ddp", 4, 524_288, 30.92),
+]
+
+
+@pytest.mark.parametrize(("recipe", "precision", "strategy", "num_gpus", "tokens", "measured"), MEASURED)
+def test_the_peak_is_forecast_as_measured(
+    recipe: str, precision: str, strategy: str, num_gpus: int, tokens: int, measured: float
+) -> None:
+    options = [f"model={recipe.partition('_')[0]}", f"recipe={recipe}", f"precision={precision}", f"gpus={num_gpus}"]
+    config = dataclasses.replace(asked(*options), batch_size=tokens // num_gpus)
+    estimate = gpu_memory.estimated_memory(config, strategy, num_gpus)
+    assert estimate is not None
+    assert estimate.total / 1e9 == pytest.approx(measured, rel=0.02)
+
+
+def kept_bytes(architecture: str, parts: Parts, layers: int, length: int) -> int:
+    """Bytes of the tensors, without parameters, that a forward pass of `length` tokens keeps for its backward pass."""
+    net = GPT(Sizes(layers, 256, 4, 256, 4, 2 if architecture == "llama" else None), length, architecture=architecture)
+    net._parts = parts
+    own = {parameter.untyped_storage().data_ptr() for parameter in net.parameters()}
+    kept: list[torch.Tensor] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with torch.autocast("cpu", torch.bfloat16), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        net(torch.zeros(1, length, dtype=torch.int64))
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in kept}
+    return sum(size for place, size in storages.items() if place not in own)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # The compiler reads it.
+@pytest.mark.parametrize(
+    ("architecture", "compiled", "narrow"),
+    [pytest.param(*key, marks=[pytest.mark.slow] if key[1] else []) for key in gpu_memory.SAVED],
+)
+def test_a_layer_keeps_as_much_for_its_backward_pass_as_is_forecast(
+    architecture: str, compiled: bool, narrow: bool
+) -> None:
+    torch._dynamo.reset()
+    parts = GPT(Sizes(1, 256, 4, 256), 64, architecture=architecture)._plain(fp8.linear if narrow else linear)
+    if compiled:  # With the compiler's choice of what is kept, but without its kernels.
+        backend = "aot_eager_decomp_partition"
+        made: list[Any] = [torch.compile(part, dynamic=False, backend=backend) for part in parts[:3]]
+        parts = Parts(*made, parts.multiply)
+    kept = {
+        (layers, length): kept_bytes(architecture, parts, layers, length) for layers in (2, 3) for length in (64, 96)
+    }
+    # The second difference: of a layer and a token, without copies of weights.
+    counted = (kept[3, 96] - kept[3, 64] - kept[2, 96] + kept[2, 64]) / 32 / gpu_memory.FP16_SIZE / 256
+    saved = gpu_memory.SAVED[architecture, compiled, narrow]
+    shared = 0.5 if architecture == "llama" else 1
+    # Norms and attention keep a few numbers more.
+    assert counted == pytest.approx(saved.width + shared * saved.shared + 4 * saved.hidden, rel=0.01)
+
+
+@pytest.mark.parametrize("cap", [None, 15.0])
+@pytest.mark.parametrize("tokens", [256, 1024])
+@pytest.mark.parametrize("sharded", [False, True])
+def test_the_uncompiled_loss_takes_as_much_as_is_forecast(
+    cap: float | None, tokens: int, sharded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert gpu_memory.MAX_LOGITS == cross_entropy.CHUNK_ELEMENTS
+    for module, name in ((gpu_memory, "MAX_LOGITS"), (cross_entropy, "CHUNK_ELEMENTS")):
+        monkeypatch.setattr(module, name, 2**20)
+    shapes = gpu_memory.Shapes(0, 128, 0, 4000 * 128, 0, 1.0, 4000, "llama")
+    weight = torch.zeros(4000, 128, dtype=torch.bfloat16 if sharded else torch.float32, requires_grad=True)
+    inputs = torch.zeros(tokens, 128, dtype=torch.bfloat16, requires_grad=True)
+    tracker = MemTracker()
+    tracker.track_external(weight, inputs)
+    with tracker:
+        cross_entropy.CrossEntropy(cap)(inputs, weight, None, torch.zeros(tokens, dtype=torch.int64)).backward()
+    peak = tracker.get_tracker_snapshot("peak")[inputs.device]["Total"] - weight.nbytes - inputs.nbytes
+    uncompiled = gpu_memory.EAGER_LOGIT + (0 if cap is None else gpu_memory.FP32_SIZE)
+    forecast = max(gpu_memory._loss(shapes, tokens, gpu_memory.FP16_SIZE, sharded, uncompiled))
+    assert peak == pytest.approx(forecast, rel=0.05)
+
+
 def test_a_sharded_training_takes_a_part_of_what_is_kept_and_the_same_activations() -> None:
     config = dataclasses.replace(asked("model=gpt", "recipe=gpt_1.5b", "gpus=4"), batch_size=131_072)
     whole, sharded = (gpu_memory.estimated_memory(config, way, 4) for way in ("ddp", "fsdp"))
@@ -50,6 +143,18 @@ def test_a_sharded_training_takes_a_part_of_what_is_kept_and_the_same_activation
     less = gpu_memory.estimated_memory(dataclasses.replace(config, model=again), "fsdp", 4)
     assert less is not None
     assert less.activations < sharded.activations / 2
+
+
+def test_recomputing_a_large_layer_may_take_more_than_the_loss() -> None:
+    hparams = {"vocabulary": 1024, "activation_checkpointing": True, "layers": 2}
+    config = asked("model=llama", "recipe=llama_8b", "gpus=4", "strategy=fsdp")
+    small = dataclasses.replace(config.model, hparams=config.model.hparams | hparams)
+    estimate = gpu_memory.estimated_memory(dataclasses.replace(config, model=small), "fsdp", 4)
+    assert estimate is not None
+    inputs = 2 * 8192 * 4096 * (2 * 2 + 5)
+    of_layer = 2 * 8192 * (7.5 - 0.75 * 1) * 4096 + 2 * 8192 * 3 * 14_336
+    assert estimate.activations == inputs + of_layer
+    assert estimate.loss == 0
 
 
 def test_a_size_that_fits_is_let_through_and_says_what_it_takes_by_either_strategy() -> None:
