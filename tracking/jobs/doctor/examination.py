@@ -44,11 +44,11 @@ def bytecode(package: str = "torch") -> Finding:
     """Whether PyTorch's bytecode exists or Python may keep it. Images often forbid that, to stay small."""
     sources = own_sources(package)
     if sources is None or sys.pycache_prefix or sources.have_bytecode(os.environ):
-        return Finding("bytecode", "Python keeps it")
+        return Finding("bytecode", "kept by Python")
     mend = "unset PYTHONDONTWRITEBYTECODE, or compile the packages once (python -m compileall)"
     return Finding(
         "bytecode",
-        f"Python does not keep it; workers use {cache() / BYTECODE}, and launchers compile anew. Next: {mend}",
+        f"not kept by Python: workers keep theirs in {cache() / BYTECODE}, each launcher compiles anew. Next: {mend}",
         tip=True,
     )  # fmt: skip
 

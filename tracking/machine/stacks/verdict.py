@@ -74,10 +74,10 @@ def judge(
             check_room(stack, uv_environment.root(), uv_environment.ROOM_BYTES, f"{TRACKING} stacks --remove")
             if resolve:
                 uv_environment.resolve(stack)
-                facts += f", which resolves{uv_environment.to_fetch(stack)}"
+                facts += f", but uv found all packages{uv_environment.to_fetch(stack)}"
         if stack.kind == "container" and container_images.find(stack) is None:
             check_room(stack, container_images.store(stack), container_images.ROOM_BYTES, "remove unused images")
-            facts += ", which can be" if resolve and container_images.check_reach(stack) else ""
+            facts += ", but can be" if resolve and container_images.check_reach(stack) else ""
     except ConfigError as error:
         return Verdict(stack.name, needs, facts, str(error), cuda)
     return Verdict(stack.name, needs, facts, cuda=cuda)

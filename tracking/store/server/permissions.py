@@ -46,6 +46,6 @@ def _explanation(uri: str, user: str, permission: str, experiment: str) -> str:
     admins = [f"{other['username']} (administrator)" for other in users if other["is_admin"]]
     return (
         f"the user {user} has {permission} on the experiment {experiment!r}, and a run needs EDIT. "
-        f"{' or '.join(admins) or 'The administrator'} can grant it, and so can anybody with MANAGE on it; or give "
-        "another tracking.experiment, or train now with tracking.offline=true"
+        f"{' or '.join(admins) or 'The administrator'} can grant it, and so can anybody with MANAGE on it. Next: ask "
+        "for EDIT, give another tracking.experiment, or train now with tracking.offline=true"
     )

@@ -165,7 +165,7 @@ def test_an_image_is_fetched_once_and_then_only_inspected(
 ) -> None:
     engine.tell(image=None, pull=IMAGE)
     assert not ready(STACK)
-    assert "image not fetched yet, which can be" in judge(STACK, []).facts
+    assert "image not fetched yet, but can be" in judge(STACK, []).facts
     said: list[str] = []
     make_all([STACK], said.append)
     assert f"torch 2.6.0, {IMAGE['Digest']}" in said[-1]
