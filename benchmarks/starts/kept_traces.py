@@ -66,15 +66,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--options", nargs="*", default=[], help="further options of launch.py")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         empty = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
-        for _ in range(asked.rounds):
+        for _ in range(arguments.rounds):
             for keep in ("0", "1"):
                 environ = {**os.environ, **empty, "TIMETRIAL_KEEP_TRACES": keep}
-                for job in sweep([f"model={asked.model}", *asked.options], asked.seeds, environ):
+                for job in sweep([f"model={arguments.model}", *arguments.options], arguments.seeds, environ):
                     values = ", ".join(f"{name} {value:.7g}" for name, value in job.items())
-                    print(f"{asked.model}, {'kept' if keep == '1' else 'traced'}: {values}", flush=True)
+                    print(f"{arguments.model}, {'kept' if keep == '1' else 'traced'}: {values}", flush=True)
 
 
 if __name__ == "__main__":

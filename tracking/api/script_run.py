@@ -204,12 +204,12 @@ class ScriptRun:
 
     def _report_command(self) -> str:
         """The command that compares this run with others of its experiment."""
-        where = ""
+        option = ""
         if self.config.tracking.offline:
-            where = f" --from-folders --runs-dir {shlex.quote(str(self.folder.parent))}"
+            option = f" --from-folders --runs-dir {shlex.quote(str(self.folder.parent))}"
         elif self._uri:
-            where = f" --uri {shlex.quote(strip_credentials(self._uri))}"
-        return f"{installation.TRACKING} report {shlex.quote(self.config.tracking.experiment)}{where}"
+            option = f" --uri {shlex.quote(strip_credentials(self._uri))}"
+        return f"{installation.TRACKING} report {shlex.quote(self.config.tracking.experiment)}{option}"
 
 
 @contextmanager

@@ -153,11 +153,11 @@ def cache(arguments: argparse.Namespace) -> Answer:
         file = arguments.source.absolute()
         files, num_new = compiled.import_file(file, folders, identity, arguments.trust)
     size = sum(entry.size for entry in files.values())
-    where = " and ".join(map(str, folders.values()))
+    folder_list = " and ".join(map(str, folders.values()))
     summary = (
-        f"{file}: {len(files)} files, {size / 1e6:.1f} MB, from {where}"
+        f"{file}: {len(files)} files, {size / 1e6:.1f} MB, from {folder_list}"
         if arguments.export
-        else f"{len(files)} files, {size / 1e6:.1f} MB; new in {where}: {num_new}"
+        else f"{len(files)} files, {size / 1e6:.1f} MB; new in {folder_list}: {num_new}"
     )
     document = {
         "file": str(file),

@@ -85,8 +85,8 @@ def show(rows: Sequence[tuple[Score, Convergence | None]], without_log: Sequence
         ]
         console.print(f"{', '.join(word for word in parts if word)}: {score.verdict}", markup=False, soft_wrap=True)
         for scored_run in score.counted:
-            missed = "" if scored_run.reached else ", target missed"
-            console.print(f"  {scored_run.name}: {scored_run.seconds:,.2f} s{missed}", markup=False, soft_wrap=True)
+            suffix = "" if scored_run.reached else ", target missed"
+            console.print(f"  {scored_run.name}: {scored_run.seconds:,.2f} s{suffix}", markup=False, soft_wrap=True)
         if convergence:
             console.print(f"  {convergence.verdict}", markup=False, soft_wrap=True)
         if score.left_out:

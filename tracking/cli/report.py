@@ -126,20 +126,20 @@ def _report(arguments: argparse.Namespace) -> Answer:
     store = store_options.open_runs(arguments)
     if arguments.attach and not isinstance(store, MlflowRuns):
         raise ValueError("--attach: writes to MLflow, but --from-folders reads folders. Next: leave one of them out")
-    made = _make(store, arguments)
-    comparison.add_published(made, arguments.reference)
+    new_report = _make(store, arguments)
+    comparison.add_published(new_report, arguments.reference)
     folders = [folder for name in arguments.selectors for folder in (Path(name), arguments.runs_dir / name)]
-    made.searched = list(dict.fromkeys(filter(None, map(words_of, folders))))  # what its sweeps were asked
+    new_report.searched = list(dict.fromkeys(filter(None, map(words_of, folders))))  # what its sweeps were asked
     folder = arguments.out or Path("reports") / re.sub(r"[^\w.-]+", "-", "-".join(arguments.selectors))[:100]
-    written = page.write(made, folder)
-    document: dict[str, Any] = {"report": made.plain(), "written": list(map(str, written)), "attached": None}
+    written = page.write(new_report, folder)
+    document: dict[str, Any] = {"report": new_report.plain(), "written": list(map(str, written)), "attached": None}
     console = make_console()  # standard output, or stderr beside a JSON document
-    document["search"] = made.searched
+    document["search"] = new_report.searched
     if not arguments.json:
-        show(console, made, folder, arguments.details)
+        show(console, new_report, folder, arguments.details)
     console.print(f"written: {written[0]} and {len(written) - 1} files beside it", soft_wrap=True)
     if isinstance(store, MlflowRuns) and arguments.attach:
-        document["attached"] = sweep_report.attach(store, made, written)
+        document["attached"] = sweep_report.attach(store, new_report, written)
         console.print(f"attached to the run {document['attached']}", soft_wrap=True)
     roots = [arguments.runs_dir, *(Path(selector) for selector in arguments.selectors if Path(selector).is_dir())]
     document["check"] = audit.check(console, folder, roots) if arguments.check else None
@@ -174,21 +174,24 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
     return new_report
 
 
-def show(console: Console, made: Report, folder: Path, details: bool = False) -> None:
+def show(console: Console, new_report: Report, folder: Path, details: bool = False) -> None:
     """Print the answers, those of searches first, the warnings and the ranked settings.
 
     The tables that an option asks for follow, or with `details` all tables.
     """
-    for search_answer in made.searched:
+    for search_answer in new_report.searched:
         console.print(search_answer, markup=False, soft_wrap=True, style="bold")
-    for answer in made.shown_answers:
+    for answer in new_report.shown_answers:
         console.print(answer.headline, markup=False, soft_wrap=True, style="bold")
         if answer.beside:
             console.print(answer.beside, markup=False, soft_wrap=True)
-    for warning in made.warnings:
-        console.print(f"careful: {made.short(warning)}", markup=False, soft_wrap=True)
-    for table in [*made.rankings, *(table for table in made.others if details or table.kind in OPTION_TABLES)]:
-        console.print(replace(table, title=made.short(table.title)).rich() if table.rows else table.note)
+    for warning in new_report.warnings:
+        console.print(f"careful: {new_report.short(warning)}", markup=False, soft_wrap=True)
+    for table in [
+        *new_report.rankings,
+        *(table for table in new_report.others if details or table.kind in OPTION_TABLES),
+    ]:
+        console.print(replace(table, title=new_report.short(table.title)).rich() if table.rows else table.note)
     if not details:
         console.print(f"more: {folder / 'report.html'}; --details prints all tables", soft_wrap=True)
 

@@ -19,8 +19,8 @@ def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
     num_samples = len(data.train_loader(group, config.seed, Shard(0, 1, shard.device))) * group
     if config.samples_per_step() <= num_samples:
         return num_samples
-    most = num_samples // shard.world_size // group * group
-    next_step = f"give up to batch_size={most}" if most else f"train on up to {num_samples // group} devices"
+    max_batch = num_samples // shard.world_size // group * group
+    next_step = f"give up to batch_size={max_batch}" if max_batch else f"train on up to {num_samples // group} devices"
     devices = f" on each of {shard.world_size} devices" if shard.world_size > 1 else ""
     raise ConfigError(
         f"batch_size={config.device_batch_size()}{devices}: is larger than the training set of dataset="

@@ -115,7 +115,7 @@ class StepProfiler:
         summaries = [json.loads(words) for words in self._ranks.gather_texts(json.dumps(summary))]
         slowest = kernels.slowest(summaries)
         shown = sorted({0, slowest})
-        few = f"{num_steps} of {requested} steps: more would exceed profile.trace_megabytes={limit:g}"
+        note = f"{num_steps} of {requested} steps: more would exceed profile.trace_megabytes={limit:g}"
         return kernels.Profile(
             asked_steps=requested,
             num_steps=num_steps,
@@ -127,7 +127,7 @@ class StepProfiler:
             ],
             summaries={str(rank): summaries[rank] for rank in shown},
             traces=[kernels.trace_name(rank) for rank in shown],
-            notes=[few] if num_steps < requested else [],
+            notes=[note] if num_steps < requested else [],
         )
 
     def _empty(self) -> kernels.Profile:

@@ -109,12 +109,12 @@ def evaluate_test(trainer: pl.Trainer, module: TrialModule, loader: Loader) -> d
 
 
 @contextmanager
-def warn_on_failure(what: str) -> Iterator[None]:
+def warn_on_failure(name: str) -> Iterator[None]:
     """Log an exception of the block as a warning: the run has its result, and must not fail for want of `what`."""
     try:
         yield
     except Exception as error:
-        logging.getLogger(__name__).warning("no %s: %s: %s", what, type(error).__name__, error, exc_info=True)
+        logging.getLogger(__name__).warning("no %s: %s: %s", name, type(error).__name__, error, exc_info=True)
 
 
 def data_version(data: Data) -> dict[str, str]:

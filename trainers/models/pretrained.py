@@ -35,7 +35,7 @@ def load_pretrained(net: nn.Module, path: str, head: str) -> None:
     unknown = sorted(state.keys() - current.keys())
     reshaped = sorted(name for name in current.keys() & state.keys() if state[name].shape != current[name].shape)
     problems = (("missing", missing), ("unknown", unknown), ("of another shape", reshaped))
-    reasons = [f"{what}: {', '.join(names[:3])} ({len(names)} in all)" for what, names in problems if names]
+    reasons = [f"{problem}: {', '.join(names[:3])} ({len(names)} in all)" for problem, names in problems if names]
     if reasons:
         raise ConfigError(
             f"model.hparams.pretrained={path}: holds weights of another network ({'; '.join(reasons)}). Next: give"

@@ -82,26 +82,26 @@ def functions(model: ResNet, optimizer: optax.GradientTransformation, compiled: 
 
 
 def main() -> None:
-    asked = data.options("ResNet-50 in JAX", compiled="true")
-    size, batch_size = data.SIZES[asked.size], asked.batch_size
+    arguments = data.options("ResNet-50 in JAX", compiled="true")
+    size, batch_size = data.SIZES[arguments.size], arguments.batch_size
     x, y, held_out, answers = (jax.device_put(array) for array in data.dataset(size))
-    model = ResNet(size, jnp.bfloat16 if asked.precision == "bf16" else jnp.float32)
+    model = ResNet(size, jnp.bfloat16 if arguments.precision == "bf16" else jnp.float32)
     steps = size.train // batch_size
     optimizer = optax.chain(
         optax.add_decayed_weights(data.WEIGHT_DECAY),
-        optax.sgd(optax.cosine_decay_schedule(asked.lr, asked.epochs * steps), data.MOMENTUM),
+        optax.sgd(optax.cosine_decay_schedule(arguments.lr, arguments.epochs * steps), data.MOMENTUM),
     )
-    train_step, num_right = functions(model, optimizer, asked.compile == "true")
-    variables = jax.jit(partial(model.init, training=False))(jax.random.PRNGKey(asked.seed), normal(x[:1]))
+    train_step, num_right = functions(model, optimizer, arguments.compile == "true")
+    variables = jax.jit(partial(model.init, training=False))(jax.random.PRNGKey(arguments.seed), normal(x[:1]))
     state = dict(variables), optimizer.init(variables["params"])
     print(f"training on {jax.devices()[0].platform} with jax {jax.__version__}", flush=True)
-    for epoch in range(1, asked.epochs + 1):
-        for step, indices in enumerate(data.batches(size.train, batch_size, asked.seed, epoch), 1):
-            if asked.trace and (epoch, step) == (2, 1):
-                jax.profiler.start_trace(asked.trace)
+    for epoch in range(1, arguments.epochs + 1):
+        for step, indices in enumerate(data.batches(size.train, batch_size, arguments.seed, epoch), 1):
+            if arguments.trace and (epoch, step) == (2, 1):
+                jax.profiler.start_trace(arguments.trace)
             with jax.profiler.StepTraceAnnotation("train", step_num=step):
                 state, loss = train_step(state, x, y, indices)
-            if asked.trace and (epoch, step) == (2, 10):
+            if arguments.trace and (epoch, step) == (2, 10):
                 jax.block_until_ready(state)
                 jax.profiler.stop_trace()
             if step % data.LOG_EVERY == 0 or step == steps:

@@ -64,17 +64,17 @@ def accuracy(
 
 
 def main() -> None:
-    asked = data.options("ResNet-50 in PyTorch", compiled="false")
-    size, batch_size = data.SIZES[asked.size], asked.batch_size
+    arguments = data.options("ResNet-50 in PyTorch", compiled="false")
+    size, batch_size = data.SIZES[arguments.size], arguments.batch_size
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.manual_seed(asked.seed)
+    torch.manual_seed(arguments.seed)
     x, y, held_out, answers = (torch.from_numpy(array).to(device) for array in data.dataset(size))
     y, answers = y.long(), answers.long()
     model = resnet(size).to(device, memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(model.parameters(), asked.lr, data.MOMENTUM, weight_decay=data.WEIGHT_DECAY)
+    optimizer = torch.optim.SGD(model.parameters(), arguments.lr, data.MOMENTUM, weight_decay=data.WEIGHT_DECAY)
     steps = size.train // batch_size
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, asked.epochs * steps)
-    cast = torch.autocast(device.type, torch.bfloat16) if asked.precision == "bf16" else nullcontext()
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.epochs * steps)
+    cast = torch.autocast(device.type, torch.bfloat16) if arguments.precision == "bf16" else nullcontext()
 
     def logits(pixels: torch.Tensor) -> torch.Tensor:
         normal = (pixels.permute(0, 3, 1, 2).float() - data.MEAN) / data.STD
@@ -84,12 +84,12 @@ def main() -> None:
     def loss_of(pixels: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(logits(pixels), labels, label_smoothing=data.SMOOTHING)
 
-    compiled = torch.compile(loss_of) if asked.compile == "true" else loss_of
+    compiled = torch.compile(loss_of) if arguments.compile == "true" else loss_of
     print(f"training on {device} with torch {torch.__version__}", flush=True)
-    with profiler_of(asked.trace) as profiler:
-        for epoch in range(1, asked.epochs + 1):
+    with profiler_of(arguments.trace) as profiler:
+        for epoch in range(1, arguments.epochs + 1):
             model.train()
-            for step, indices in enumerate(data.batches(size.train, batch_size, asked.seed, epoch), 1):
+            for step, indices in enumerate(data.batches(size.train, batch_size, arguments.seed, epoch), 1):
                 batch = torch.from_numpy(indices).to(device)
                 optimizer.zero_grad()
                 loss = compiled(x[batch], y[batch])

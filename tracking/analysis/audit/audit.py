@@ -75,26 +75,26 @@ def _check_selection(report: Mapping[str, Any], evidence: Evidence, roots: Seque
             journaled = str(run.params.get(key, ""))
             tally.note(journaled == value, f"{run.name}: its journal has {key}={journaled}, its config.yaml {value}")
     left_out = by_identity(tally, "left out", report["left_out"], lambda run: str(run.get("uid")))
-    due = {
+    expected = {
         uid: {"id": _id_of(evidence, uid), "uid": uid, "name": evidence.folders[uid].name, "why": why}
         for uid, why in evidence.left_out.items()
     }
-    compare(tally, "left out", left_out, due)
+    compare(tally, "left out", left_out, expected)
 
 
 def _sections(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -> None:
-    for part, due in (("runs", _runs(evidence)), ("excluded", _excluded(evidence))):
+    for part, expected in (("runs", _runs(evidence)), ("excluded", _excluded(evidence))):
         claimed = by_identity(tally, part, report[part], lambda run: str(run.get("uid")))
-        named = {uid: record.get("name", uid) for uid, record in [*claimed.items(), *due.items()]}
+        named = {uid: record.get("name", uid) for uid, record in [*claimed.items(), *expected.items()]}
         for uid, name in named.items():
-            compare(tally, f"{part}: {name}", claimed.get(uid, "nothing"), due.get(uid, "nothing"))
+            compare(tally, f"{part}: {name}", claimed.get(uid, "nothing"), expected.get(uid, "nothing"))
     spent = {workload: Near(evidence.spent_usd(workload), EXACT, 1.0) for workload in evidence.workloads()}
     compare(tally, "spent_usd", report["spent_usd"], spent)
     compare(tally, "reached", by_identity(tally, "reached", report["reached"], _place), _reached(evidence))
     printed = by_identity(tally, "figures", report["figures"], figures.identity)
-    due = figures.expected(evidence)
-    due = {name: figures.as_printed(printed.get(name, {}), record) for name, record in due.items()}
-    compare(tally, "figures", printed, due)
+    expected = figures.expected(evidence)
+    expected = {name: figures.as_printed(printed.get(name, {}), record) for name, record in expected.items()}
+    compare(tally, "figures", printed, expected)
     pairs = by_identity(tally, "comparisons", report["comparisons"], comparisons.identity)
     compare(tally, "comparisons", pairs, comparisons.expected(evidence, report))
     _check_factors(report, tally)
@@ -115,11 +115,11 @@ def _check_factors(report: Mapping[str, Any], tally: AuditResult) -> None:
     """Compare the sentences on the parts of times with the numbers of `comparisons`."""
     try:
         claimed = [sentence for sentence in report["sentences"] if sentence["kind"] == "factors"]
-        due = factors.sentences(report)
+        expected = factors.sentences(report)
     except (LookupError, TypeError, AttributeError, ValueError):  # It rests on what was altered, and found before.
         tally.note(False, "sentences: those on the parts of times do not follow from the comparisons")
         return
-    compare(tally, "sentences", by_identity(tally, "sentences", claimed, factors.identity), due)
+    compare(tally, "sentences", by_identity(tally, "sentences", claimed, factors.identity), expected)
 
 
 def _place(record: Mapping[str, Any]) -> str:

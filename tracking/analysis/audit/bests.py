@@ -21,9 +21,9 @@ def identity(record: Mapping[str, Any]) -> str:
 
 
 def expected(evidence: Evidence, report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The due records by identity: the best setting of each workload, and the best stack of each family."""
+    """The expected records by identity: the best setting of each workload, and the best stack of each family."""
     claimed = {identity(record): record for record in report["best"] if isinstance(record, Mapping)}
-    due = {}
+    expected = {}
     for workload in evidence.workloads():
         verdicts = comparisons.verdicts(evidence, workload, report)
         families: dict[str, tuple[Labels | None, list[str]]] = {"": (None, list(verdicts.settings))}
@@ -33,14 +33,14 @@ def expected(evidence: Evidence, report: Mapping[str, Any]) -> dict[str, dict[st
         for among, names in families.values():
             about = {"workload": workload, "among": None if among is None else dict(among)}
             if record := _best(verdicts, names, about, claimed.get(identity(about), {})):
-                due[identity(about)] = about | record
-    return due
+                expected[identity(about)] = about | record
+    return expected
 
 
 def _best(
     verdicts: Verdicts, names: list[str], about: Mapping[str, Any], claimed: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The due record of these settings' best. Of equals, the leader and the next are the claimed ones."""
+    """The expected record of these settings' best. Of equals, the leader and the next are the claimed ones."""
     evidence, key, settings = verdicts.evidence, verdicts.evidence.metric, verdicts.settings
     samples = {name: evidence.sample(verdicts.workload, settings[name], key) for name in names}
     measured = [name for name in names if len(samples[name])]
@@ -88,8 +88,8 @@ def _lead(
     p_values = [pair.p if pair.better == leader else 1.0 for pair in pairs]
     tested = [p for p in p_values if p is not None]
     p = min(1.0, max(tested) * max(1, num_tested - 1)) if tested and len(tested) == len(pairs) else None
-    way = verdicts.evidence.better(verdicts.workload, verdicts.evidence.metric) or ""
-    bounds = [factor_bounds(way, samples[leader], samples[other], level(num_tested)) for other in others]
+    direction = verdicts.evidence.better(verdicts.workload, verdicts.evidence.metric) or ""
+    bounds = [factor_bounds(direction, samples[leader], samples[other], level(num_tested)) for other in others]
     known = [bound for bound in bounds if bound is not None]
     low, high = (
         (min(ends) for ends in zip(*known, strict=True)) if known and len(known) == len(bounds) else (None, None)

@@ -50,7 +50,7 @@ def identity(pair: Mapping[str, Any]) -> str:
 
 
 def expected(evidence: Evidence, report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The due records by identity: all pairs of settings that both have a value of the metric."""
+    """The expected records by identity: all pairs of settings that both have a value of the metric."""
     records = []
     for workload in evidence.workloads():
         of_workload = verdicts(evidence, workload, report)

@@ -1,4 +1,4 @@
-"""The due data of pictures of single runs: of each setting the run in the middle, over its own clock."""
+"""The expected data of pictures of single runs: of each setting the run in the middle, over its own clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def accuracy(evidence: Evidence, picture: Picture) -> dict[str, Any]:
     """Every target metric over epochs and over time; without a target, the picture's own metric."""
     runs = _middles(evidence, picture)
     targets: dict[str, str | None] = dict(next(iter(runs.values()))[0].targets)
-    due = {}
+    expected = {}
     for metric in targets or {panel["y"]: None for panel in picture["panels"]}:
         key = f"{quantities.EVAL}{metric}"
         target = targets.get(metric)
@@ -40,13 +40,13 @@ def accuracy(evidence: Evidence, picture: Picture) -> dict[str, Any]:
             }
             panel: dict[str, Any] = {"key": key, "lines": lines}
             panel |= {} if target is None else {"target": target if target.startswith("<=") else float(target)}
-            due[identity({"x": x, "y": metric})] = panel
-    return due
+            expected[identity({"x": x, "y": metric})] = panel
+    return expected
 
 
 def utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
     """A panel for each quantity that moved, with a line a run that has it; and the spans of evaluations."""
-    runs, due = _middles(evidence, picture), {}
+    runs, expected = _middles(evidence, picture), {}
     for label, key in PANELS.items():
         shown = {name: candidates for name, candidates in runs.items() if any(_values(run, key) for run in candidates)}
         if any(_moved(label, run, key) for candidates in shown.values() for run in candidates):
@@ -54,12 +54,12 @@ def utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
                 name: _choice([_points(run, key, _combine(label)) for run in candidates], candidates)
                 for name, candidates in shown.items()
             }
-            due[identity({"x": CLOCK, "y": label})] = {"key": key, "lines": lines}
+            expected[identity({"x": CLOCK, "y": label})] = {"key": key, "lines": lines}
     ends = {
         name: _choice([_evaluations(run) for run in candidates], candidates, NEAR_SEC)
         for name, candidates in runs.items()
     }
-    return due | {identity({"x": ENDS[0], "y": ENDS[1]}): {"lines": ends}}
+    return expected | {identity({"x": ENDS[0], "y": ENDS[1]}): {"lines": ends}}
 
 
 def _combine(label: str) -> Callable[[list[float]], float]:
@@ -73,7 +73,7 @@ def _moved(label: str, run: JournalFigures, key: str) -> bool:
 
 def mean_utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
     """The mean over the settings' middle runs, for each workload."""
-    due: dict[str, Any] = {}
+    expected: dict[str, Any] = {}
     for label, key in PANELS.items():
         lines, moved = {}, False
         for workload in evidence.workloads():
@@ -84,8 +84,8 @@ def mean_utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
             if of_settings:
                 lines[workload] = _means_of(of_settings)
         if lines and moved:
-            due[identity({"x": "", "y": label})] = {"key": key, "lines": lines}
-    return due
+            expected[identity({"x": "", "y": label})] = {"key": key, "lines": lines}
+    return expected
 
 
 def _means_of(of_settings: Sequence[Sequence[float]]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _choice(
     lines: Sequence[list[tuple[float, float]]], candidates: Sequence[JournalFigures], off: float = 0.0
 ) -> dict[str, That] | That:
     """Accepts the line of the run in the middle, or of one of several."""
-    due = [
+    expected = [
         {
             "run": _is(run),
             "x": numbers([x for x, _ in points], NEAR_SEC),
@@ -137,11 +137,13 @@ def _choice(
         }
         for run, points in zip(candidates, lines, strict=True)
     ]
-    if len(due) == 1:
-        return due[0]
+    if len(expected) == 1:
+        return expected[0]
 
     def is_one(claimed: Any) -> bool:
-        return any(each.keys() == claimed.keys() and all(each[key].holds(claimed[key]) for key in each) for each in due)
+        return any(
+            each.keys() == claimed.keys() and all(each[key].holds(claimed[key]) for key in each) for each in expected
+        )
 
     return That(is_one, f"the line of one of {', '.join(run.name for run in candidates)}")
 

@@ -76,13 +76,13 @@ def plain(of_pair: Parts | None) -> dict[str, Near] | None:
 
 def said_in(claimed: Mapping[str, Any] | None, better: str) -> That:
     """Accepts a verdict that has these parts, as report.json has them, and no others."""
-    due = "" if claimed is None else _words(claimed, better)
+    expected = "" if claimed is None else _words(claimed, better)
 
     def holds(text: Any) -> bool:
         times = text.count(SAID)
-        return times == 0 if claimed is None else times == 1 and due in text
+        return times == 0 if claimed is None else times == 1 and expected in text
 
-    return That(holds, f"words with {due!r}" if due else "words without a rate")
+    return That(holds, f"words with {expected!r}" if expected else "words without a rate")
 
 
 def _words(claimed: Mapping[str, Any], better: str) -> str:
@@ -97,8 +97,8 @@ def _sure(claimed: Mapping[str, Any]) -> list[str]:
 
 
 def sentences(report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The due sentences on parts by identity, made of the numbers in `comparisons`."""
-    due = {}
+    """The expected sentences on parts by identity, made of the numbers in `comparisons`."""
+    expected = {}
     for record in report["comparisons"]:
         claimed, names = record["parts"], [name_of(record[role]) for role in ("better", "worse")]
         if claimed is not None:
@@ -106,8 +106,8 @@ def sentences(report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             values = {"better": names[0], "worse": names[1], **claimed, **sure}
             text = f"; {_words(claimed, names[0])}"
             made = {"kind": "factors", "workload": record["workload"], "values": values, "template": UNCHECKED}
-            due[identity(made)] = made | {"text": text}
-    return due
+            expected[identity(made)] = made | {"text": text}
+    return expected
 
 
 def identity(sentence: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ def identity(figure: Record) -> str:
 
 
 def expected(evidence: Evidence) -> dict[str, dict[str, Any]]:
-    """All due figures, by identity."""
+    """All expected figures, by identity."""
     made = (
         record
         for workload in evidence.workloads()

@@ -1,4 +1,4 @@
-"""The due data of pictures of settings' means: shares, scaling, rates, stacks, costs and rooflines."""
+"""The expected data of pictures of settings' means: shares, scaling, rates, stacks, costs and rooflines."""
 
 from __future__ import annotations
 
@@ -61,8 +61,10 @@ def _columns(points: Sequence[tuple[float, float]]) -> dict[str, That]:
 def _in_any_order(points: Sequence[tuple[float, float]]) -> That:
     def holds(claimed: Any) -> bool:
         ordered = [*zip(*sorted(zip(claimed["x"], claimed["y"], strict=True)), strict=True)] or [(), ()]
-        due = _columns(sorted(points))
-        return claimed.keys() == due.keys() and all(due[key].holds(ordered[place]) for place, key in enumerate("xy"))
+        expected = _columns(sorted(points))
+        return claimed.keys() == expected.keys() and all(
+            expected[key].holds(ordered[place]) for place, key in enumerate("xy")
+        )
 
     return That(holds, str(points))
 
@@ -85,21 +87,21 @@ def scaling(evidence: Evidence, picture: Picture) -> dict[str, Any]:
         if quotient := ratio(key, sample, evidence.sample(workload, base, key), 1.0, setting == base):
             (_, factor, off, _), sign = quotient
             lines["speed-up"].setdefault(name, []).append((devices, factor, off or 0.0, bool(sign)))
-    due = {}
+    expected = {}
     for y, of_settings in lines.items():
         longest = sorted(of_settings.items(), key=lambda item: -len(item[1]))
         curves = {name: line(sorted(points, key=itemgetter(0)), key) for name, points in longest if len(points) > 1}
-        due[identity({"x": "devices (number)", "y": y})] = {"key": key, "lines": first(curves)}
-    return due
+        expected[identity({"x": "devices (number)", "y": y})] = {"key": key, "lines": first(curves)}
+    return expected
 
 
 def line(points: Sequence[Point], key: str) -> dict[str, Any]:
     """A line as a picture has it: numbers to the key's tolerance; errors and bounds if any point has one."""
     near = tolerance(key)
     xs, means, errors, bounds = ([*column] for column in zip(*points, strict=True))
-    due: dict[str, Any] = {"x": numbers(xs), "y": _near(means, near)}
-    due |= {"error": _near(errors, 100 * near)} if any(errors) else {}
-    return due | ({"at_least": bounds} if any(bounds) else {})
+    expected: dict[str, Any] = {"x": numbers(xs), "y": _near(means, near)}
+    expected |= {"error": _near(errors, 100 * near)} if any(errors) else {}
+    return expected | ({"at_least": bounds} if any(bounds) else {})
 
 
 def _near(expected: Sequence[float], near: float) -> That:
@@ -197,7 +199,7 @@ def _version(name: str) -> list[tuple[int, float, str]]:
 
 def roofline(evidence: Evidence, picture: Picture) -> dict[str, Any]:
     """FLOP/s over FLOPs a byte: for each model of GPU a panel of settings' means, and one of their runs."""
-    due: dict[str, Any] = {}
+    expected: dict[str, Any] = {}
     x, y = "model FLOPs for a byte of the GPU's memory", "model TFLOP/s of a device"
     workloads = evidence.workloads()
     for workload in workloads:
@@ -206,9 +208,9 @@ def roofline(evidence: Evidence, picture: Picture) -> dict[str, Any]:
             for gpu, runs in _by_gpu(evidence.ended(workload, setting).values()).items():
                 places = [(run.value(INTENSITY) or 0.0, (run.value(FLOPS) or 0.0) / 1e12) for run in runs]
                 for title, drawn in ((gpu, _middle_of(places)), (f"{gpu}: runs", _unordered(places))):
-                    panel = due.setdefault(identity({"x": x, "y": y, "title": title}), {"lines": {}})
+                    panel = expected.setdefault(identity({"x": x, "y": y, "title": title}), {"lines": {}})
                     panel["lines"][name] = drawn
-    return due
+    return expected
 
 
 def _by_gpu(runs: Iterable[JournalFigures]) -> Mapping[str, list[JournalFigures]]:
@@ -227,17 +229,19 @@ def _middle_of(places: Sequence[tuple[float, float]]) -> dict[str, Any]:
     """Their mean, with an error of each axis where there are several."""
     moments = [moments_of(Observations([place[axis] for place in places])) for axis in (0, 1)]
     (_, x, x_error, _), (_, y, error, _) = (each for each in moments if each)
-    due = {"x": _near([x], 1e-6), "y": _near([y], 1e-6)}
-    due |= {"error": _near([error], 1e-4)} if error else {}
-    return due | ({"x_error": _near([x_error], 1e-4)} if x_error else {})
+    expected = {"x": _near([x], 1e-6), "y": _near([y], 1e-6)}
+    expected |= {"error": _near([error], 1e-4)} if error else {}
+    return expected | ({"x_error": _near([x_error], 1e-4)} if x_error else {})
 
 
 def _unordered(places: Sequence[tuple[float, float]]) -> That:
     def holds(claimed: Any) -> bool:
         drawn = sorted(zip(claimed["x"], claimed["y"], strict=True))
         columns = ([place[axis] for place in drawn] for axis in (0, 1))
-        due = ([place[axis] for place in sorted(places)] for axis in (0, 1))
-        same = all(_near(expected, 1e-6).holds(column) for column, expected in zip(columns, due, strict=True))
+        sorted_columns = ([place[axis] for place in sorted(places)] for axis in (0, 1))
+        same = all(
+            _near(expected, 1e-6).holds(column) for column, expected in zip(columns, sorted_columns, strict=True)
+        )
         return claimed.keys() == {"x", "y"} and same
 
     return That(holds, str(places))

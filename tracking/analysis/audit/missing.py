@@ -20,14 +20,14 @@ def rows(evidence: Evidence, workload: str) -> dict[str, Any]:
         {tuple(setting[axis] for axis in part) for setting in known if "(none)" not in [setting[axis] for axis in part]}
         for part in parts
     ]
-    due = {}
+    expected = {}
     for chosen in product(*choices):
         pairs = (pair for part, values in zip(parts, chosen, strict=True) for pair in zip(part, values, strict=True))
         by_axis = dict(pairs)
         labels = {axis: by_axis[axis] for axis in evidence.axes}
         if not len(evidence.sample(workload, labels, evidence.metric)):
-            due[" ".join(labels.values())] = {**labels, "why": UNCHECKED}
-    return due
+            expected[" ".join(labels.values())] = {**labels, "why": UNCHECKED}
+    return expected
 
 
 def together(axes: Sequence[str]) -> list[list[str]]:

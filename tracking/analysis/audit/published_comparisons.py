@@ -67,15 +67,15 @@ def over_batches(evidence: Evidence, workload: str) -> dict[str, dict[int, Label
 
 def nodes_picture(evidence: Evidence, picture: Picture) -> dict[str, Any]:
     """A panel a quantity, a line for each setting that is otherwise the same."""
-    workload, due = picture["workload"], {}
+    workload, expected = picture["workload"], {}
     for panel in picture["panels"]:
         points = {name: _points(evidence, workload, by_nodes, panel["y"])
                   for name, by_nodes in _over_nodes(evidence, workload).items()}  # fmt: skip
         lines: dict[str, Any] = {name: line(line_points, TIME) if line_points else {"x": [], "y": []}
                                  for name, line_points in points.items()}  # fmt: skip
         lines |= {each["name"]: UNCHECKED for each in panel["lines"] if each["name"].startswith(PUBLISHED)}
-        due[identity({"x": "nodes (number)", "y": panel["y"]})] = {"lines": lines}
-    return due
+        expected[identity({"x": "nodes (number)", "y": panel["y"]})] = {"lines": lines}
+    return expected
 
 
 def _over_nodes(evidence: Evidence, workload: str) -> dict[str, dict[float, Labels]]:

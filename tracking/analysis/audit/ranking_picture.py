@@ -1,4 +1,4 @@
-"""The due data of the picture of ranked settings: means by the report's metric, and single runs."""
+"""The expected data of the picture of ranked settings: means by the report's metric, and single runs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def settings(evidence: Evidence, picture: Picture) -> dict[str, Any]:
     label = facts.heading if facts.heading and facts.scale == 1 else metric
     # If there are many settings, only the first ones of the table of ranked settings are drawn.
     panels = {panel.get("title", ""): panel for panel in picture["panels"]}
-    due = {}
+    expected = {}
     for title, lines in (("", means), ("runs", runs)):
         drawn = {each["name"] for each in panels[title]["lines"]}
         shown = {name: each for name, each in lines.items() if name in drawn or len(lines) <= MOST_BARS}
-        due[identity({"x": "", "y": label, "title": title})] = {"key": metric, "lines": shown}
-    return due
+        expected[identity({"x": "", "y": label, "title": title})] = {"key": metric, "lines": shown}
+    return expected
 
 
 def _dots(values: list[float], near: float) -> dict[str, That]:

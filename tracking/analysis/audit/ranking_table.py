@@ -58,11 +58,11 @@ def _has(content: Content, workload: str, key: str) -> Any:
 
 def _in_order(content: Content, workload: str, names: list[str], leader: Labels) -> bool:
     """Whether rows stand in the order of their means, behind the leader."""
-    way = content.evidence.better(workload, content.evidence.metric)
+    direction = content.evidence.better(workload, content.evidence.metric)
     places = []
     for setting in content.evidence.settings(workload):
         moments = moments_of(content.evidence.sample(workload, setting, content.evidence.metric))
-        mean = math.inf if moments is None else moments[1] if way == LOWER else -moments[1]
+        mean = math.inf if moments is None else moments[1] if direction == LOWER else -moments[1]
         places.append((setting != leader, mean, " ".join(setting.values())))
     means = {name: place for *place, name in places}
     shown = [means[name] for name in names if name in means]

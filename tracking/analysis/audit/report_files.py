@@ -79,31 +79,31 @@ def audit_folder(folder: Path, roots: Sequence[Path]) -> AuditResult:
 
 def _csv(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
     """A row a figure."""
-    due = [["workload", *report["by"], "figure", "metric", *NUMBERS]]
+    rows = [["workload", *report["by"], "figure", "metric", *NUMBERS]]
     for figure in report["figures"]:
         labels = [figure["setting"][axis] for axis in report["by"]]
         numbers = ["" if figure[key] is None else str(figure[key]) for key in NUMBERS]
-        due.append([figure["workload"], *labels, figure["figure"], figure["key"], *numbers])
-    written, expected = (list(csv.reader(content.splitlines())) for content in (text, in_csv(due)))
+        rows.append([figure["workload"], *labels, figure["figure"], figure["key"], *numbers])
+    written, expected = (list(csv.reader(content.splitlines())) for content in (text, in_csv(rows)))
     _compare("report.csv", written, expected, tally)
 
 
 def _markdown(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
     """The lines of its tables."""
-    due = []
+    expected = []
     for table in _filled(report):
         rows = [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]
-        due += [f"| {' | '.join(map(in_markdown, row))} |" for row in rows]
+        expected += [f"| {' | '.join(map(in_markdown, row))} |" for row in rows]
     written = [line for line in text.splitlines() if line.startswith("| ")]
-    _compare("report.md", written, due, tally)
+    _compare("report.md", written, expected, tally)
 
 
 def _page(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
     rows = [row for table in _filled(report) for row in (table["columns"], *table["rows"])]
-    due = [[visible(cell) for cell in row] for row in rows]
+    expected = [[visible(cell) for cell in row] for row in rows]
     page = _Cells()
     page.feed(text)
-    _compare("report.html", page.rows, due, tally)
+    _compare("report.html", page.rows, expected, tally)
 
 
 def _filled(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -111,8 +111,8 @@ def _filled(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return sorted((table for table in report["tables"] if table["rows"]), key=lambda table: table["kind"] != "ranking")
 
 
-def _compare(name: str, there: Sequence[Any], due: Sequence[Any], tally: AuditResult) -> None:
-    for number, (written, expected) in enumerate(zip_longest(there, due), 1):
+def _compare(name: str, there: Sequence[Any], rows: Sequence[Any], tally: AuditResult) -> None:
+    for number, (written, expected) in enumerate(zip_longest(there, rows), 1):
         tally.note(written == expected, f"{name}, row {number}: it has {written}, report.json {expected}")
 
 

@@ -70,7 +70,7 @@ def compare(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -
     """Note each table, row and cell that is missing, too much or different."""
     content = Content(report, evidence)
     claimed = trees.by_identity(tally, "tables", report["tables"], _identity)
-    due: dict[str, Mapping[str, Any]] = {
+    expected: dict[str, Mapping[str, Any]] = {
         _identity({"kind": kind, "about": workload}): {"kind": kind, "about": workload}
         for kind in MADE.keys() - OPTIONAL - {"stacks"}
         for workload in ([""] if kind in OF_ALL else evidence.workloads())
@@ -79,10 +79,10 @@ def compare(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -
         {"kind": "stacks", "title": title, "about": record.get("workload")}
         for title, record in of_stacks(report).items()
     ]
-    due |= {_identity(table): table for table in about_stacks}
-    for name, table in (due | claimed).items():
+    expected |= {_identity(table): table for table in about_stacks}
+    for name, table in (expected | claimed).items():
         kind = table.get("kind")
-        about = due.get(name, table).get("about")
+        about = expected.get(name, table).get("about")
         tally.note(table.get("about") == about, f"tables: {name}: is about {table.get('about')!r}, not {about!r}")
         if kind == PUBLISHED:
             continue

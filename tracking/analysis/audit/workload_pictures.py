@@ -1,4 +1,4 @@
-"""The due data of pictures over devices, of all workloads, and of pictures over batch sizes, of one."""
+"""The expected data of pictures over devices, of all workloads, and of pictures over batch sizes, of one."""
 
 from __future__ import annotations
 
@@ -107,9 +107,9 @@ def batches(evidence: Evidence, picture: Picture) -> dict[str, Any]:
         every = evidence.all_of(workload, setting)
         if full := sum(run.failure == "oom" for run in every.values()):
             panels.setdefault((FULL, None), {}).setdefault(name, []).append((size, full / len(every), 0.0, False))
-    due: dict[str, Any] = {}
+    expected: dict[str, Any] = {}
     for (words, of_time), lines in panels.items():
         drawn = {name: line(sorted(points), of_time or "") for name, points in lines.items()}
         about = {"key": of_time} if of_time else {}
-        due[identity({"x": axis, "y": words})] = about | {"lines": first(drawn) if of_time else drawn}
-    return due
+        expected[identity({"x": axis, "y": words})] = about | {"lines": first(drawn) if of_time else drawn}
+    return expected

@@ -58,8 +58,8 @@ def _published(references: Sequence[Reference]) -> list[list[Cell]]:
         if row.batch_size is not None:
             groups.setdefault((row.hardware, row.what), {})[row.batch_size] = row.metrics[TIME]
     return [
-        [f"published: {what}".removesuffix(": "), hardware, f"{small:,}", f"{large:,}", f"{times[large] / 60:,.5g}",
+        [f"published: {name}".removesuffix(": "), hardware, f"{small:,}", f"{large:,}", f"{times[large] / 60:,.5g}",
          f"{times[large] / times[small]:.3f}"]
-        for (hardware, what), times in groups.items()
+        for (hardware, name), times in groups.items()
         for small, large in pairwise(sorted(times))
     ]  # fmt: skip

@@ -104,8 +104,8 @@ def beside_table(task: Task, published: Sequence[Reference]) -> Table:
         figures: list[Cell] = [
             f"{row.metrics[facts.key] * facts.scale:,.5g}" if facts.key in row.metrics else None for facts in shown
         ]
-        what = ": ".join(filter(None, [row.source, row.what]))
-        rows.append([what, row.hardware, str(row.gpus or ""), row.precision, batch, None, *figures])
+        heading = ": ".join(filter(None, [row.source, row.what]))
+        rows.append([heading, row.hardware, str(row.gpus or ""), row.precision, batch, None, *figures])
     headings = ["", "hardware", "GPUs", "precision", "batch", "reached", *(facts.heading for facts in shown)]
     return Table(
         f"{task.title}, beside published figures", dict.fromkeys(headings, ""), rows, NOTE, "beside", task.title

@@ -161,8 +161,8 @@ def make(
 ) -> Report:  # fmt: skip
     """The report of these runs. Raises ValueError where they cannot be reported, and what `store` raises."""
     newest = newest_attempts(runs)
-    kept = {run.id for run in newest}
-    superseded, runs = [(run, RUN_AGAIN) for run in runs if run.id not in kept], newest
+    newest_ids = {run.id for run in newest}
+    superseded, runs = [(run, RUN_AGAIN) for run in runs if run.id not in newest_ids], newest
     need_finished(runs, selectors)
     if metric and not any(metric in run.metrics for run in runs):
         allowed = sorted({key for run in runs for key in run.metrics if not key.startswith(quantities.SYSTEM)})
@@ -203,20 +203,20 @@ def add_asked(report: Report, within: Sequence[str], over: Mapping[str, str]) ->
     """
     within = list(dict.fromkeys(within))
     report.within, report.over = within, over
-    made = [within_table(report.tasks, within)] if within else []
-    made += [over_table(report.tasks, report.metric, over)] if over else []
+    tables = [within_table(report.tasks, within)] if within else []
+    tables += [over_table(report.tasks, report.metric, over)] if over else []
     place = next(place for place, table in enumerate(report.tables) if table.kind == "excluded")
-    report.tables[place:place] = made
+    report.tables[place:place] = tables
 
 
 def _add_workload(report: Report, task: Task, store: Runs) -> None:
     table, figures = setting_tables.settings_table(task, report.axes)
     report.tables.append(table)
     report.figures += figures
-    for made in (table(task, report.axes) for table in (metrics_table, limits_table, utilization_table)):
-        if made:
-            report.tables.append(made[0])
-            report.figures += made[1]
+    for result in (make_table(task, report.axes) for make_table in (metrics_table, limits_table, utilization_table)):
+        if result:
+            report.tables.append(result[0])
+            report.figures += result[1]
     possible = possible_table(task, report.axes, store)
     report.tables += [possible] if possible else []
     pairs = compare(task, report.metric)

@@ -153,9 +153,9 @@ def speed_up_table(tasks: Sequence[Task], metric: str) -> Table | None:
         return None
     counts = sorted({count for cells in rows.values() for count in cells})
     columns = dict.fromkeys(["workload", "setting", *(f"{count:g} devices" for count in counts)], "")
-    what = "time to accuracy" if to_accuracy else "rate"
+    quantity = "time to accuracy" if to_accuracy else "rate"
     cells = [[*labels, *(by_count.get(count, "") for count in counts)] for labels, by_count in rows.items()]
-    return Table("Speed-ups over the fewest devices", columns, cells, f"By {what}; ±: standard error.", "speed-ups")
+    return Table("Speed-ups over the fewest devices", columns, cells, f"By {quantity}; ±: standard error.", "speed-ups")
 
 
 def excluded_table(tasks: Sequence[Task], num_runs: int) -> tuple[Table, Sentence]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 SINGULAR = {"are": "is", "do": "does", "have": "has", "were": "was"}
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, noun: str) -> str:
     """The count with its noun: 1 run, 2 runs, 0 runs."""
-    return f"{number} {what}{'s' * (number != 1)}"
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def verb(plural: str, number: int) -> str:

@@ -104,8 +104,8 @@ def how_far_off(folder: Path, num_jobs: int) -> str:
         return ""
     seconds = price.sweep_sec([(run.config, run.seconds) for run, _ in known])
     estimate = price.price([(run.config, made) for run, made in known]).seconds
-    who = "" if num_jobs == 1 else "jobs " if len(known) == num_jobs else f"{len(known)} of {num_jobs} jobs "
-    return f"{who}took {time(seconds)}; the estimate was {_times(estimate)}, {_beside(estimate.middle / seconds)}"
+    subject = "" if num_jobs == 1 else "jobs " if len(known) == num_jobs else f"{len(known)} of {num_jobs} jobs "
+    return f"{subject}took {time(seconds)}; the estimate was {_times(estimate)}, {_beside(estimate.middle / seconds)}"
 
 
 def _beside(ratio: float) -> str:

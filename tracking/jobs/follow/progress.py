@@ -144,8 +144,8 @@ class RunProgress:
         if record.key == "run_stop":
             self._progress.update(self._task, left="")
         whole = f" of {self._epochs}" if self._epochs else ""
-        where = f"epoch {self._epoch}{whole}, " if self._epoch and self._phase not in OFF_THE_CLOCK else ""
-        self._progress.update(self._task, description=where + self._phase, detail=self._detail())
+        position = f"epoch {self._epoch}{whole}, " if self._epoch and self._phase not in OFF_THE_CLOCK else ""
+        self._progress.update(self._task, description=position + self._phase, detail=self._detail())
 
     def _profiled(self, record: Record) -> None:
         if "error" in record.values:

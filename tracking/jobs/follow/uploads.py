@@ -201,8 +201,8 @@ class Uploads:
         command = server.ui_command(self._uri)
         if command:
             self._console.print(f"MLflow UI: {python('mlflow')} {command.removeprefix('mlflow ')}", soft_wrap=True)
-        for what, link in links.items():
-            start = f"  {what}" if what else "  then open" if command else "MLflow UI"
+        for label, link in links.items():
+            start = f"  {label}" if label else "  then open" if command else "MLflow UI"
             self._console.print(f"{start}: {link}", soft_wrap=True)
 
 

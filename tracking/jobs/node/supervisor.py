@@ -66,11 +66,11 @@ def supervise(folder: Path, assigned: Assignment | None = None) -> int:
         except run_lock.Running as error:
             say(task, f"node {task.node}: {folder}: {error}")
         except (ConfigError, OSError) as error:
-            refused(part, error)
+            end_refused(part, error)
     return 1
 
 
-def refused(part: Part, error: Exception) -> None:
+def end_refused(part: Part, error: Exception) -> None:
     """End a run that could not be trained here."""
     folder, task = part.folder, part.task
     say(task, f"node {task.node}: {error}")

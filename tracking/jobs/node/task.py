@@ -52,10 +52,10 @@ class Task:
 
     def check(self, config: RunConfig, num_gpus: int) -> None:
         """Raise ConfigError if the allocation is not what the run asks for."""
-        for what, count in (("tasks", self.num_tasks), ("nodes", self.num_nodes)):
+        for unit, count in (("tasks", self.num_tasks), ("nodes", self.num_nodes)):
             if count != config.nodes:
                 raise ConfigError(
-                    f"nodes={config.nodes}: Slurm's job {self.job_id} has {count} {what}, and needs one on each of"
+                    f"nodes={config.nodes}: Slurm's job {self.job_id} has {count} {unit}, and needs one on each of"
                     f" {config.nodes} nodes. Next: see cluster.lines and the options of the allocation"
                 )
         if num_gpus < config.num_gpus():

@@ -75,9 +75,9 @@ def end_sweep(folder: Path, ended: bool) -> None:
     sweep.finish(folder, sweep.read(folder), failures.killed(folder, KILLED, message, last_ms))
 
 
-def cut_off_message(what: str, last_ms: int) -> str:
+def cut_off_message(noun: str, last_ms: int) -> str:
     last = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(last_ms / 1000))
-    return f"the launcher was killed, or the machine went down, and the {what} with it; last sign of life: {last}"
+    return f"the launcher was killed, or the machine went down, and the {noun} with it; last sign of life: {last}"
 
 
 def last_sign_ms(folder: Path) -> int:

@@ -36,12 +36,12 @@ def write(folder: Path, searched: str = "") -> str:
         if sum(run.finished and not run.uncounted for run in runs) < 2:
             return ""
         study = run_folder.read_config(files.folders(folder, run_folder.CONFIG)[0]).study
-        made = report.make(store, [folder.name], runs, study.by)
-        made.searched = [searched] if searched else []
-        comparison.add_published(made, study.reference)
-        page.write(made, folder)
+        new_report = report.make(store, [folder.name], runs, study.by)
+        new_report.searched = [searched] if searched else []
+        comparison.add_published(new_report, study.reference)
+        page.write(new_report, folder)
         (folder / WHY_NONE).unlink(missing_ok=True)
-        return note(made)
+        return note(new_report)
     except Exception as error:  # Days of training end here: a failed picture must not fail the sweep.
         with suppress(OSError):
             documents.write_text(folder / WHY_NONE, f"{type(error).__name__}: {error}\n")
@@ -60,19 +60,19 @@ def headlines(folder: Path) -> list[str]:
     return []
 
 
-def note(made: Report) -> str:
+def note(new_report: Report) -> str:
     """The start of the parent run's Markdown description: the answer and the number of warnings."""
-    warnings = [f"{counted(len(made.warnings), 'warning')} in the report."] if made.warnings else []
-    sentences = [*map(in_markdown, made.shown_sentences), *warnings]
+    warnings = [f"{counted(len(new_report.warnings), 'warning')} in the report."] if new_report.warnings else []
+    sentences = [*map(in_markdown, new_report.shown_sentences), *warnings]
     return f"{' '.join([*sentences, 'Tables and figures: `report.html` among the artifacts.'])}{BETWEEN}"
 
 
-def attach(store: MlflowRuns, made: Report, written: Sequence[Path]) -> str:
+def attach(store: MlflowRuns, new_report: Report, written: Sequence[Path]) -> str:
     """Upload the report to the parent run of its sweep; returns that run's id.
 
     Raises ValueError if the runs do not belong to exactly one sweep, and the errors of `store`.
     """
-    sweeps = {run.sweep for run in made.runs}
+    sweeps = {run.sweep for run in new_report.runs}
     sweep = sweeps.pop()
     if sweeps or sweep is None:
         raise ValueError(
@@ -83,5 +83,5 @@ def attach(store: MlflowRuns, made: Report, written: Sequence[Path]) -> str:
     if parent is None:
         raise ValueError(f"--attach: {store.source} has no parent run of the sweep {sweep}. Next: upload it with sync")
     before = parent.tags.get(NOTE_TAG, "").rpartition(BETWEEN)[2]
-    store.attach(parent, written, {NOTE_TAG: note(made) + before})
+    store.attach(parent, written, {NOTE_TAG: note(new_report) + before})
     return parent.id

@@ -111,7 +111,7 @@ def start(config: RunConfig, run_dir: Path, python: str | None = None) -> subpro
     )  # fmt: skip
 
 
-def found(word: str, environ: Mapping[str, str], cwd: str | None) -> str | None:
+def executable(word: str, environ: Mapping[str, str], cwd: str | None) -> str | None:
     """The executable that a command's first word names in this environment; None if it is missing."""
     if "/" in word:
         path = (Path(cwd or ".") / word).absolute()

@@ -34,7 +34,7 @@ def of(config: RunConfig, run_dir: Path, environ: Mapping[str, str], stack_pytho
     inside = config.stack.kind == "container"  # There this process runs on the stack's Python.
     if config.program.launch == "torchrun" and is_python(word):
         return stack_python or sys.executable
-    return named(process.found(word, environ, config.program.cwd), environ) or (
+    return named(process.executable(word, environ, config.program.cwd), environ) or (
         stack_python or (sys.executable if inside else None)
     )
 
@@ -53,7 +53,7 @@ def named(path: str | None, environ: Mapping[str, str]) -> str | None:
         if words and Path(words[0]).name == "env":
             words = [word for word in words[1:] if word != "-S"]
         if words and is_python(words[0]):
-            return process.found(words[0], environ, None)
+            return process.executable(words[0], environ, None)
     return None
 
 

@@ -14,10 +14,10 @@ from tracking.record import Record, checkpoints
 
 def of_search(search: SearchConfig, seed: int) -> str:
     """The line of a starting run: `run 7, exploring: batch_size=8 seed=1, for 9.1 s of training at most`."""
-    what = "exploring" if search.phase == "explore" else f"deciding, block {(search.block or 0) + 1}"
+    phase = "exploring" if search.phase == "explore" else f"deciding, block {(search.block or 0) + 1}"
     setting = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in search.setting.items())
     cap = "" if search.cap_sec is None else f", for {search.cap_sec:.3g} s of training at most"
-    return f"run {search.trial}, {what}: {setting} seed={seed}{cap}"
+    return f"run {search.trial}, {phase}: {setting} seed={seed}{cap}"
 
 
 class JobMessages:

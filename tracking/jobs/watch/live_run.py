@@ -39,7 +39,7 @@ class LiveRun:
     evaluated: dict[str, float] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     signs: Signs = field(default_factory=Signs)
-    told: bool = False  # whether its last line was printed
+    is_reported: bool = False  # whether the last line, after its end, was printed
 
     def __post_init__(self) -> None:
         self.config = run_folder.read_config(self.folder)

@@ -96,9 +96,9 @@ def watch(folder: Path, console: Console, every_sec: float, once: bool = False) 
 def print_lines(console: Console, runs: Iterable[LiveRun]) -> None:
     """Print a line for each run; after a run's end, one last line."""
     for run in runs:
-        if not run.told:
+        if not run.is_reported:
             console.print(line(run, run_folder.now_ms()), soft_wrap=True)
-            run.told = run.has_ended
+            run.is_reported = run.has_ended
 
 
 def has_ended(folder: Path, runs: Iterable[LiveRun]) -> bool:

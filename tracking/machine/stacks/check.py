@@ -75,9 +75,9 @@ def make(stack: StackConfig, say: Callable[[str], None], needed: Sequence[str] =
         say(f"stack {stack.name}: fetched in {time.monotonic() - began:.0f} s{size}: {content}")
         return
     say(f"stack {stack.name}: making its environment, once ({uv_environment.summary(stack)})")
-    made = uv_environment.make(stack)
-    size = f"{made.size_bytes / 1e9:.1f} GB"
-    say(f"stack {stack.name}: made in {made.build_sec:.0f} s, {size}: {made.python.parents[2]}")
+    environment = uv_environment.make(stack)
+    size = f"{environment.size_bytes / 1e9:.1f} GB"
+    say(f"stack {stack.name}: made in {environment.build_sec:.0f} s, {size}: {environment.python.parents[2]}")
 
 
 def ready(stack: StackConfig) -> bool:

@@ -149,7 +149,7 @@ def probe(stack: StackConfig, image: Image, path: str, key: str) -> dict[str, An
     name = f"timetrial-probe-{secrets.token_hex(4)}"
     planned = plan(stack, image, name, [path, "-c", PROBE, *NEEDED])
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command(stack, planned), env={**os.environ, **variables(stack, planned)}, timeout=PROBE_SEC,
             capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
         )  # fmt: skip
@@ -157,14 +157,14 @@ def probe(stack: StackConfig, image: Image, path: str, key: str) -> dict[str, An
         end(stack, name)
         raise ConfigError(f"{key}: {path} in it gave no answer in {PROBE_SEC:g} s. Next: give another image") from None
     try:
-        answer = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
+        answer = json.loads(process.stdout.splitlines()[-1]) if process.returncode == 0 else None
     except (ValueError, IndexError):
         answer = None
     if not isinstance(answer, dict) or "python" not in answer:
-        meaning = f"{EXIT_CODES[done.returncode]}; " if done.returncode in EXIT_CODES else ""
+        meaning = f"{EXIT_CODES[process.returncode]}; " if process.returncode in EXIT_CODES else ""
         raise ConfigError(
-            f"{key}: {path} in it does not answer as a Python does (exit code {done.returncode}: {meaning}"
-            f"{stack.container.engine}: {container_images.last_words(done.stderr)}). "
+            f"{key}: {path} in it does not answer as a Python does (exit code {process.returncode}: {meaning}"
+            f"{stack.container.engine}: {container_images.last_words(process.stderr)}). "
             "Next: give another image, or stack.python, the path of the Python in it"
         )
     return answer

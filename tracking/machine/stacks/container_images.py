@@ -52,9 +52,9 @@ def engine(stack: StackConfig) -> Engine:
     if program := missing(ENGINES[name]):
         installed = [other.name for other in ENGINES.values() if not missing(other)]
         other = f", or give an installed one: {', '.join(installed)}" if installed else ""
-        what = "" if program == name else f"{program} "
+        prefix = "" if program == name else f"{program} "
         raise ConfigError(
-            f"stack={stack.name}: stack.container.engine={name}: {what}is not installed (not on the PATH). Next:"
+            f"stack={stack.name}: stack.container.engine={name}: {prefix}is not installed (not on the PATH). Next:"
             f" install it{other}"
         )
     return ENGINES[name]
@@ -87,13 +87,13 @@ def last_words(text: str) -> str:
 
 def version(stack: StackConfig) -> str:
     """The engine's version, such as `podman 4.3.1`. Raises ConfigError if it does not answer."""
-    done = ask(stack, engine(stack).version)
-    if done.returncode:
+    process = ask(stack, engine(stack).version)
+    if process.returncode:
         raise ConfigError(
-            f"stack={stack.name}: {stack.container.engine} does not answer (exit code {done.returncode}:"
-            f" {last_words(done.stderr)}). Next: start its service, or give this user access to it"
+            f"stack={stack.name}: {stack.container.engine} does not answer (exit code {process.returncode}:"
+            f" {last_words(process.stderr)}). Next: start its service, or give this user access to it"
         )
-    number = done.stdout.split()[-1] if done.stdout.split() else ""
+    number = process.stdout.split()[-1] if process.stdout.split() else ""
     return f"{stack.container.engine} {number}".strip()
 
 
@@ -104,16 +104,17 @@ def find(stack: StackConfig) -> Image | None:
         path = file_of(stack)
         here = path.exists() and is_trusted(path)
         return Image(str(path), file_digest(path), size_bytes=size(path)) if here else None
-    done = ask(stack, ["image", "inspect", name])
-    if done.returncode:
-        if any(words in done.stderr.lower() for words in ABSENT):
+    process = ask(stack, ["image", "inspect", name])
+    if process.returncode:
+        if any(words in process.stderr.lower() for words in ABSENT):
             return None
         raise ConfigError(
             f"stack={stack.name}: {stack.container.engine} cannot look up stack.container.image={name} (exit code"
-            f" {done.returncode}: {last_words(done.stderr)}). Next: try `{stack.container.engine} image inspect {name}`"
+            f" {process.returncode}: {last_words(process.stderr)}). Next: try `{stack.container.engine} image inspect"
+            f" {name}`"
         )
     try:
-        return inspected(name, done.stdout)
+        return inspected(name, process.stdout)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"stack={stack.name}: {stack.container.engine}'s description of the image {name} is malformed ({error!r})"
@@ -182,12 +183,12 @@ def check_reach(stack: StackConfig) -> bool:
     name, its_engine = stack.container.image or "", engine(stack)
     if its_engine.reach is None:
         return False
-    done = ask(stack, its_engine.reach(name), REACH_SEC)
-    if done.returncode:
+    process = ask(stack, its_engine.reach(name), REACH_SEC)
+    if process.returncode:
         raise ConfigError(
             f"stack={stack.name}: stack.container.image={name}: is not here, and cannot be reached (exit code"
-            f" {done.returncode}: {last_words(done.stderr)}). Next: correct the name, build or load it, or give this"
-            " machine access to its registry"
+            f" {process.returncode}: {last_words(process.stderr)}). Next: correct the name, build or load it, or give"
+            " this machine access to its registry"
         )
     return True
 
@@ -213,16 +214,16 @@ def store(stack: StackConfig) -> Path:
 def pull(stack: StackConfig) -> Image:
     """Fetch the stack's image and return it. Raises ConfigError."""
     name, its_engine = stack.container.image or "", engine(stack)
-    done = (
+    process = (
         ask(stack, its_engine.pull(name, ""), None)
         if its_engine.stores
         else pull_file(stack, its_engine, file_of(stack))
     )
-    image = find(stack) if done.returncode == 0 else None
+    image = find(stack) if process.returncode == 0 else None
     if image is None:
         raise ConfigError(
-            f"stack={stack.name}: stack.container.image={name} cannot be fetched (exit code {done.returncode}:"
-            f" {last_words(done.stderr)}). Next: correct the name, or give this machine access to the registry"
+            f"stack={stack.name}: stack.container.image={name} cannot be fetched (exit code {process.returncode}:"
+            f" {last_words(process.stderr)}). Next: correct the name, or give this machine access to the registry"
         )
     return image
 
@@ -237,8 +238,8 @@ def pull_file(stack: StackConfig, its_engine: Engine, file: Path) -> subprocess.
         with FileLock(f"{file}.lock"):  # Two sweeps fetch it once.
             half.unlink(missing_ok=True)
             try:
-                done = ask(stack, its_engine.pull(stack.container.image or "", str(half)), None)
-                if done.returncode == 0:
+                process = ask(stack, its_engine.pull(stack.container.image or "", str(half)), None)
+                if process.returncode == 0:
                     half.rename(file)
             finally:
                 half.unlink(missing_ok=True)  # A partial file would use the disk space that was short.
@@ -247,4 +248,4 @@ def pull_file(stack: StackConfig, its_engine: Engine, file: Path) -> subprocess.
             f"stack={stack.name}: its image cannot be kept in {file.parent}: {error}. Next: set TIMETRIAL_CACHE to a"
             " folder with free space that you can write to"
         ) from error
-    return done
+    return process

@@ -132,18 +132,18 @@ def checked(key: str, path: str, answer: dict[str, Any], install: str, needed: S
 def ask(key: str, path: str) -> dict[str, Any]:
     """The answer of PROBE. Raises ConfigError without an answer."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [path, "-c", PROBE, *NEEDED], capture_output=True, text=True, timeout=PROBE_SEC, stdin=subprocess.DEVNULL
         )
-        answer = json.loads(done.stdout) if done.returncode == 0 else None
+        answer = json.loads(process.stdout) if process.returncode == 0 else None
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise ConfigError(
             f"{key}: does not answer as a Python does ({redact(str(error))[:200]}). Next: give the path of a Python"
         ) from None
     if not isinstance(answer, dict) or "python" not in answer:
-        words = " ".join(done.stderr.split())[-200:]
+        words = " ".join(process.stderr.split())[-200:]
         raise ConfigError(
-            f"{key}: does not answer as a Python does (exit code {done.returncode}: {redact(words)}). Next: give the"
+            f"{key}: does not answer as a Python does (exit code {process.returncode}: {redact(words)}). Next: give the"
             " path of a Python"
         )
     return answer

@@ -121,10 +121,10 @@ def resolve(stack: StackConfig) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python", interpreter(stack)]
         file, *options = requirements(stack, Path(scratch))
-        done = subprocess.run([*command, file, *options], capture_output=True, text=True, cwd=scratch)
-    if done.returncode:
-        raise cannot(stack, "does not resolve", done.stderr)
-    return done.stdout
+        process = subprocess.run([*command, file, *options], capture_output=True, text=True, cwd=scratch)
+    if process.returncode:
+        raise cannot(stack, "does not resolve", process.stderr)
+    return process.stdout
 
 
 def to_fetch(stack: StackConfig) -> str:
@@ -169,8 +169,8 @@ def build(stack: StackConfig, uv: str, folder: Path) -> Environment:
     ):
         with (folder / "build.log").open("w") as log:
             # Not in the user's current folder, which may be a project whose settings uv would follow.
-            done = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder)
-        if done.returncode:
+            process = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder)
+        if process.returncode:
             raise cannot(stack, "cannot be made", (folder / "build.log").read_text(errors="replace"))
     freeze = [uv, "pip", "freeze", "--python", str(env / "bin/python")]
     listed = subprocess.run(freeze, capture_output=True, text=True, check=False).stdout
@@ -202,11 +202,11 @@ def requirements(stack: StackConfig, folder: Path) -> list[str]:
     return options + (["--exclude-newer", stack.exclude_newer] if stack.exclude_newer else [])
 
 
-def cannot(stack: StackConfig, what: str, words: str) -> ConfigError:
+def cannot(stack: StackConfig, problem: str, words: str) -> ConfigError:
     """The error with uv's output, shortened, and the declaration."""
     output = " ".join(re.sub(r"[^\x20-\x7e]+", " ", redact(words)).split())
     return ConfigError(
-        f"stack={stack.name}: {what} ({summary(stack)}): {output[max(0, output.find('error:')) :][:MAX_WORDS]}"
+        f"stack={stack.name}: {problem} ({summary(stack)}): {output[max(0, output.find('error:')) :][:MAX_WORDS]}"
     )
 
 

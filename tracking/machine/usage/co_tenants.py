@@ -104,12 +104,12 @@ class CoTenants:
             names = self._names()
             if self._stolen_sec > self._taken_sec:
                 names = ["stolen by the host", *names]
-            who = f" ({', '.join(names)})" if names else ""
-            takers.append(f"cpu: {100 * share:.0f} % of {self.cores:g} core{'s' * (self.cores != 1)}{who}")
+            names_text = f" ({', '.join(names)})" if names else ""
+            takers.append(f"cpu: {100 * share:.0f} % of {self.cores:g} core{'s' * (self.cores != 1)}{names_text}")
         for index, pids in sorted(self._gpus.items()):
             names = sorted({name for name in list(pids.values()) if name})
-            who = f" ({', '.join(names)})" if names else ""
-            takers.append(f"gpu {index}: {len(pids)} process{'es' * (len(pids) > 1)}{who}")
+            names_text = f" ({', '.join(names)})" if names else ""
+            takers.append(f"gpu {index}: {len(pids)} process{'es' * (len(pids) > 1)}{names_text}")
         return "; ".join(takers)
 
     def _names(self) -> list[str]:

@@ -16,7 +16,7 @@ ELSEWHERE = "set dataset.path or the environment variable TIMETRIAL_CACHE to a f
 
 
 def cached_folder(
-    name: str, what: str, path: str | None, make: Callable[[Path, int | None], None], trouble: Callable[[Path], str],
+    name: str, noun: str, path: str | None, make: Callable[[Path, int | None], None], trouble: Callable[[Path], str],
     elsewhere: str = ELSEWHERE,
 ) -> Path:  # fmt: skip
     """Return the folder `name` in `path`, or in the cache without a `path`; if it is missing, `make` fills it.
@@ -35,7 +35,7 @@ def cached_folder(
     wrong = _wrong(root, path, trouble)
     if path and wrong:
         raise ConfigError(
-            f"dataset.path={parent}: the generated {what} in {root} is damaged: {wrong}. Next: delete the folder to"
+            f"dataset.path={parent}: the generated {noun} in {root} is damaged: {wrong}. Next: delete the folder to"
             " have it made again"
         )
     if root.exists() and not wrong:
@@ -51,12 +51,12 @@ def cached_folder(
     except OSError as error:
         key = f"dataset.path={path}" if elsewhere == ELSEWHERE else "cache"
         raise ConfigError(
-            f"{key}: the generated {what} cannot be written to {root} ({error}). Next: {elsewhere} with room and write"
+            f"{key}: the generated {noun} cannot be written to {root} ({error}). Next: {elsewhere} with room and write"
             " access"
         ) from error
     if not path and (why := distrust(root)):
         raise ConfigError(
-            f"cache: the generated {what} is not used, because {why}. Next: remove it, or {elsewhere} of your own"
+            f"cache: the generated {noun} is not used, because {why}. Next: remove it, or {elsewhere} of your own"
         )
     return root
 

@@ -105,7 +105,7 @@ def locate(path: str, split: Split, year: int | None) -> tuple[Path, Path]:
         raise ConfigError(f"dataset.year={year}: {root} has the years {years}. Next: set dataset.year to one of them")
     name = f"{split}{years[0] if year is None else year}"
     folder, annotations = root / name, root / "annotations" / f"instances_{name}.json"
-    missing = [str(what.relative_to(root)) for what in (annotations, folder) if not what.exists()]
+    missing = [str(part.relative_to(root)) for part in (annotations, folder) if not part.exists()]
     if missing:
         raise ConfigError(f"dataset.path={path}: {root} lacks {' and '.join(missing)}. Next: {next_step}")
     return folder, annotations

@@ -58,9 +58,9 @@ def files_in(path: str, root: Path) -> list[Path]:
     candidates = [root] if root.is_file() else sorted(root.rglob(f"*{SUFFIX}"))
     files = [file for file in candidates if file.is_file() and file.stat().st_size]
     if not files:
-        what = f"{root} has no {SUFFIX} file with text" if root.exists() else f"{root} does not exist"
+        problem = f"{root} has no {SUFFIX} file with text" if root.exists() else f"{root} does not exist"
         raise ConfigError(
-            f"dataset.path={path}: {what}. Next: set dataset.path to a file of text, or a folder of {SUFFIX} files"
+            f"dataset.path={path}: {problem}. Next: set dataset.path to a file of text, or a folder of {SUFFIX} files"
         )
     return files
 

@@ -134,10 +134,10 @@ def line_of(file: Path, row: int) -> int:
 
 def refuse_out_of_range(file: Path, users: np.ndarray, items: np.ndarray) -> None:
     """Raise ConfigError for an id out of range, and for a repeated rating."""
-    for what, ids in (("user", users), ("item", items)):
+    for column, ids in (("user", users), ("item", items)):
         if len(wrong := np.flatnonzero((ids < 0) | (ids > MAX_ID))):
             line = line_of(file, wrong[0])
-            raise ConfigError(f"{file}:{line}: {what} {ids[wrong[0]]} is out of range; ids must be 0 to {MAX_ID}")
+            raise ConfigError(f"{file}:{line}: {column} {ids[wrong[0]]} is out of range; ids must be 0 to {MAX_ID}")
     key = (users << 31) + items
     order = np.argsort(key, kind="stable")
     again = np.flatnonzero(np.diff(key[order]) == 0)

@@ -67,17 +67,17 @@ def listed(path: str, root: Path) -> list[Path]:
     try:
         return sorted(root.iterdir())
     except (FileNotFoundError, NotADirectoryError):
-        what = f"{root} is not a folder"
+        problem = f"{root} is not a folder"
     except OSError as error:
-        what = f"{root} cannot be listed ({error.strerror})"
-    raise ConfigError(f"dataset.path={path}: {what}. Next: set dataset.path to a folder that you may read")
+        problem = f"{root} cannot be listed ({error.strerror})"
+    raise ConfigError(f"dataset.path={path}: {problem}. Next: set dataset.path to a folder that you may read")
 
 
 def _load(path: str, root: Path) -> tuple[FolderIndex, FolderIndex]:
     missing = [name for name in ("train", "val") if not (root / name).is_dir()]
     if missing:
-        what = f"the folder {root} lacks {' and '.join(missing)}" if root.is_dir() else f"{root} is not a folder"
-        raise ConfigError(f"dataset.path={path}: {what}. Next: set dataset.path to a folder with {LAYOUT}")
+        problem = f"the folder {root} lacks {' and '.join(missing)}" if root.is_dir() else f"{root} is not a folder"
+        raise ConfigError(f"dataset.path={path}: {problem}. Next: set dataset.path to a folder with {LAYOUT}")
     class_names = _class_names(path, root / "train")
     unknown = sorted(set(_class_names(path, root / "val")) - set(class_names))
     if unknown:

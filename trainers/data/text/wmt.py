@@ -42,8 +42,8 @@ def wmt(path: str) -> TextData:
         return _of_pieces(root)
     if (root / f"{PLAIN}.{SOURCE}").exists():
         return plain_text("wmt", root, evaluation="newstest2014")
-    what = f"{root} has neither {PIECES}.en nor train.en" if root.is_dir() else f"{root} is not a folder"
-    raise ConfigError(f"dataset.path={path}: {what}. Next: set dataset.path to a folder with {LAYOUT}")
+    problem = f"{root} has neither {PIECES}.en nor train.en" if root.is_dir() else f"{root} is not a folder"
+    raise ConfigError(f"dataset.path={path}: {problem}. Next: set dataset.path to a folder with {LAYOUT}")
 
 
 def plain_text(name: str, root: Path, evaluation: str, test: str | None = None) -> TextData:

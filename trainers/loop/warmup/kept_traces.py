@@ -77,7 +77,7 @@ class KeptTraces:
             return kept
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # PyTorch's own code raises anything here, and the usual way remains.
+        except Exception as error:  # PyTorch may raise anything here; the function is then compiled as usual.
             words = str(error).splitlines() or [""]
             logging.getLogger(__name__).warning(
                 "%s is traced anew: %s: %s", self._name_of, type(error).__name__, words[0]
@@ -126,7 +126,7 @@ class KeptTraces:
 
 
 def _situation(args: Any) -> tuple[Any, ...]:
-    """Return, as a key, what of a call decides which compiled code suits; the guards check the rest."""
+    """Return a key of those properties of a call that select its compiled code; the guards check the rest."""
     autocast = tuple(
         (kind, torch.get_autocast_dtype(kind)) for kind in ("cuda", "cpu") if torch.is_autocast_enabled(kind)
     )

@@ -132,7 +132,7 @@ def name_methods_quickly() -> None:
 
 
 def record_environment(config: schema.RunConfig, run_dir: Path, facts: dict[str, Any]) -> dict[str, str]:
-    """Write the fingerprint's facts and return its tags. Raises ConfigError if they contradict the stack's promise."""
+    """Write the fingerprint's facts and return its tags. Raises ConfigError if they contradict stack.expect."""
     if node_records.rank():
         documents.write_json(run_dir / node_records.file_of(run_folder.FINGERPRINT, node_records.name()), facts)
     else:

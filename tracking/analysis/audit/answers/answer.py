@@ -32,7 +32,7 @@ def check(report: Record, evidence: Evidence, tally: AuditResult) -> None:
     of_answer = (*HEADLINES, *beside_answer.KINDS)
     listed = [sentence for sentence in report["sentences"] if sentence["kind"] in of_answer]
     claimed = by_identity(tally, "sentences", listed, _identity)
-    due = {}
+    expected = {}
     for workload in evidence.workloads():
         by_kind = {sentence["kind"]: sentence["values"] for sentence in listed if sentence["workload"] == workload}
         sentences = [*_headline(report, evidence, workload, by_kind)]
@@ -41,8 +41,8 @@ def check(report: Record, evidence: Evidence, tally: AuditResult) -> None:
             named = by_kind.get(kind, {})
             values = {key: UNCHECKED for key, value in named.items() if isinstance(value, str)} | values
             made = {"kind": kind, "workload": workload, "values": values, "template": UNCHECKED, "text": text}
-            due[_identity(made)] = made
-    compare(tally, "sentences", claimed, due)
+            expected[_identity(made)] = made
+    compare(tally, "sentences", claimed, expected)
     for sentence in listed:
         filled = str(sentence["template"]).format(**sentence["values"])
         tally.note(filled == sentence["text"], f"sentences: {sentence['kind']}: its text does not have its values")
@@ -68,7 +68,7 @@ def _identity(sentence: Record) -> str:
 def _headline(
     report: Record, evidence: Evidence, workload: str, by_kind: Mapping[str, Record]
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """The kinds, numbers and texts that are due."""
+    """The kinds, numbers and texts that are expected."""
     records = [record for record in report["best"] if record["workload"] == workload and record["among"] is None]
     lead = f"For {workload.rpartition(' to ')[0] or workload}, " if len(evidence.workloads()) > 1 else ""
     if not records:
@@ -179,8 +179,8 @@ def _undecided(
         kind = "one run each" if every else "one run of some"
         values, words = _further(evidence, workload, [(each, 3) for each in (leader, *others)], by_kind[kind])
         advice = f"; start with {words}" if words else ""
-        who = "each" if every else f"of {phrases.listed([*map(phrases.called, few)], 'and')}"
-        return kind, values, f"One run {who} is too few to tell{advice}."
+        subject = "each" if every else f"of {phrases.listed([*map(phrases.called, few)], 'and')}"
+        return kind, values, f"One run {subject} is too few to tell{advice}."
     named = phrases.listed([*map(phrases.called, others)], "or")
     text, tied = f"That cannot be told apart from {named}", {"tied": [*map(name_of, others)]}
     following = record["next"]

@@ -19,7 +19,7 @@ Due = tuple[str, dict[str, Any], str]
 
 
 def expected(report: Record, evidence: Evidence, workload: str, by_kind: Mapping[str, Record]) -> Iterator[Due]:
-    """The kinds, numbers and texts that are due; `by_kind` are the report's sentences of the workload, by kind."""
+    """The kinds, numbers and texts that are expected; `by_kind` are the report's sentences of the workload, by kind."""
     records = [record for record in report["best"] if record["workload"] == workload and record["among"] is None]
     if records:
         leader = records[0]["leader"]

@@ -76,8 +76,8 @@ def span(seconds: float) -> str:
     return f"about {number} second{'s' if number != 1 else ''}"
 
 
-def number_of(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
+def number_of(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def further(more: Mapping[str, int], totals: Sequence[int]) -> str:

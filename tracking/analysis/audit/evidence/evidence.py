@@ -59,7 +59,7 @@ class Evidence:
     def better(self, workload: str, key: str) -> str | None:
         """Which way a metric is better, by the catalogue or by the configs of the workload's runs."""
         runs = [self.runs[run_id] for run_id in self.members(workload)]
-        directions = {way for run in runs if (way := quantities.better(key, run.directions))}
+        directions = {direction for run in runs if (direction := quantities.better(key, run.directions))}
         return directions.pop() if len(directions) == 1 else None
 
     def counts(self, run: JournalFigures) -> bool:
@@ -196,12 +196,12 @@ class Evidence:
     def _all_pairs(self, workload: str, key: str) -> dict[frozenset[str], PairTest]:
         samples = {name_of(setting): self.sample(workload, setting, key) for setting in self.settings(workload)}
         names = [name for name, sample in samples.items() if len(sample)]
-        pairs, way = {}, self.better(workload, key)
-        if way is None or not any(samples[name].numbers for name in names):
+        pairs, direction = {}, self.better(workload, key)
+        if direction is None or not any(samples[name].numbers for name in names):
             return {}
         for place, name in enumerate(names):
             for other in names[place + 1 :]:
-                pairs[frozenset((name, other))] = pair_of(way, name, samples[name], other, samples[other])
+                pairs[frozenset((name, other))] = pair_of(direction, name, samples[name], other, samples[other])
         ranked = sorted(pair.p for pair in pairs.values() if pair.p is not None)
         often = sorted(pair.often_p for pair in pairs.values() if pair.often_p is not None)
         return {names: _corrected(pair, ranked, often) for names, pair in pairs.items()}

@@ -105,7 +105,7 @@ class JournalRun:
     @cached_property
     def targets(self) -> dict[str, str]:
         """The target of each metric: "0.9" for at least that, "<=3.28" for at most."""
-        names, values = (str(self.params.get(f"target_{what}", "")) for what in ("metric", "value"))
+        names, values = (str(self.params.get(f"target_{part}", "")) for part in ("metric", "value"))
         return {name: value for name, value in zip(names.split(","), values.split(","), strict=True) if name}
 
     @cached_property
@@ -116,7 +116,7 @@ class JournalRun:
         directions = {name: value[-1] if isinstance(value, list) and value else value for name, value in model.items()}
         directions |= {metric_name(key): value[-1] for key, value in program.items() if isinstance(value, list)}
         directions |= {name: LOWER if value.startswith("<=") else HIGHER for name, value in self.targets.items()}
-        return {name: way for name, way in directions.items() if way in (LOWER, HIGHER)}
+        return {name: direction for name, direction in directions.items() if direction in (LOWER, HIGHER)}
 
     @property
     def title(self) -> str:

@@ -138,22 +138,22 @@ def _beside(setting: Labels, base: Mapping[str, str]) -> dict[str, str]:
 
 def gain_of(evidence: Evidence, workload: str, setting: Labels, base: Labels, key: str) -> That | str:
     """How many times better, by a metric."""
-    way, own, other = (
+    direction, own, other = (
         evidence.better(workload, key),
         *(evidence.sample(workload, each, key) for each in (setting, base)),
     )
     top, bottom = moments_of(own), moments_of(other)
-    if way is None or top is None or bottom is None:
+    if direction is None or top is None or bottom is None:
         return ""
     if setting == base:
         return text_of(1.0, None, None)
     if not (top[1] and bottom[1]) or (own.num_short and other.num_short):
         return ""
-    factor = top[1] / bottom[1] if way == HIGHER else bottom[1] / top[1]
+    factor = top[1] / bottom[1] if direction == HIGHER else bottom[1] / top[1]
     error = None
     if top[2] is not None and bottom[2] is not None:
         error = abs(factor) * math.sqrt((top[2] / top[1]) ** 2 + (bottom[2] / bottom[1]) ** 2)
-    return _printed(factor, error, _sign(own, other, way == HIGHER), tolerance(key))
+    return _printed(factor, error, _sign(own, other, direction == HIGHER), tolerance(key))
 
 
 def _sign(own: Observations, other: Observations, higher: bool) -> str:

@@ -72,7 +72,7 @@ def style_of(place: int) -> dict[str, Any]:
 def draw_lines(axes: Axes, lines: Lines, markers: bool = True) -> None:
     uncertain = any(point.error for points in lines.values() for point in points)  # a legend lists both kinds apart
     for place, (name, points) in enumerate(lines.items()):
-        x, y, errors = ([getattr(point, what) for point in points] for what in ("x", "y", "error"))
+        x, y, errors = ([getattr(point, attribute) for point in points] for attribute in ("x", "y", "error"))
         style = style_of(place) if markers else {**style_of(place), "marker": ""}
         if uncertain:
             axes.errorbar(x, y, errors, capsize=3, linewidth=1.5, label=plain(name), **style)

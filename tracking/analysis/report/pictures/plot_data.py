@@ -86,7 +86,7 @@ def middle(runs: Sequence[Run]) -> Run:
 def targets_of(task: Task) -> dict[str, Target | None]:
     """The metrics of the curves, with their targets: the target metrics, else the first evaluated one."""
     params = next((run.params for run in task.runs), {})
-    names, values = (params.get(f"target_{what}", "").split(",") for what in ("metric", "value"))
+    names, values = (params.get(f"target_{part}", "").split(",") for part in ("metric", "value"))
     if any(names):
         pairs = zip_longest(names, values[: len(names)], fillvalue="")
         return {name: parse(value) if value else None for name, value in pairs}

@@ -192,7 +192,7 @@ class Plotter:
         return drawn(roofline_chart.NAME, caption, roofline_chart.draw(by_gpu), panels)
 
 
-def against_time(task: Task, what: str, key: str, label: str) -> Plot | None:
+def against_time(task: Task, title: str, key: str, label: str) -> Plot | None:
     """What each setting takes to accuracy, over the time that it takes."""
     seconds, amounts = points_of(task, TIME), points_of(task, key)
     points = {
@@ -202,6 +202,6 @@ def against_time(task: Task, what: str, key: str, label: str) -> Plot | None:
     }
     if not points:
         return None
-    caption = f"{what} against time; error bars are standard errors{shares_of(task)}"
+    caption = f"{title} against time; error bars are standard errors{shares_of(task)}"
     panel = Panel("time to accuracy (s)", label, {name: [at] for name, at in points.items()})
-    return drawn(what, caption, charts.front(points, label), [panel])
+    return drawn(title, caption, charts.front(points, label), [panel])

@@ -36,7 +36,9 @@ def traffic_table(tasks: Sequence[Task]) -> Table | None:
                 rows += [_row(task, nodes, by_nodes[nodes], min(by_nodes), fewest) for nodes in sorted(by_nodes)]
     if not any(any(row[3:]) for row in rows):
         return None
-    headings = [words for kind in KINDS for what in WHAT for words in (f"{kind} {what}", f"{kind} {what}, doubling")]
+    headings = [
+        words for kind in KINDS for suffix in WHAT for words in (f"{kind} {suffix}", f"{kind} {suffix}, doubling")
+    ]
     columns = dict.fromkeys(["workload", "setting", "nodes", *headings], "")
     return Table("Traffic over nodes", columns, rows, NOTE, "traffic")
 
@@ -45,8 +47,8 @@ def _row(task: Task, nodes: int, setting: Setting, least: int, fewest: Setting) 
     rest = " ".join(f"{axis}={value}" for axis, value in setting.labels.items() if axis != "nodes")
     row: list[Cell] = [task.title, rest, str(nodes)]
     for kind in KINDS.values():
-        for what in WHAT.values():
-            traffic, first = _mean(setting, kind, what), _mean(fewest, kind, what)
+        for suffix in WHAT.values():
+            traffic, first = _mean(setting, kind, suffix), _mean(fewest, kind, suffix)
             row += [traffic.text() if traffic else "", _doubling(traffic, first, nodes / least)]
     return row
 
@@ -58,13 +60,13 @@ def _doubling(traffic: Estimate | None, first: Estimate | None, growth: float) -
     return f"{(traffic.mean / first.mean) ** (1 / math.log2(growth)):.2f}"
 
 
-def _mean(setting: Setting, kind: str, what: str) -> Estimate | None:
-    sums = [total for run in setting.trained if (total := _sum(run, kind, what)) is not None]
+def _mean(setting: Setting, kind: str, suffix: str) -> Estimate | None:
+    sums = [total for run in setting.trained if (total := _sum(run, kind, suffix)) is not None]
     return Estimate(*mean_and_standard_error(sums), len(sums)) if sums else None
 
 
-def _sum(run: Run, kind: str, what: str) -> float | None:
+def _sum(run: Run, kind: str, suffix: str) -> float | None:
     """A run's traffic, summed over nodes and directions; None if the run does not say it."""
-    key = re.compile(rf"traffic/(?:[^/]+/)?(?:{kind})_(?:read|write|receive|transmit)_{what}")
+    key = re.compile(rf"traffic/(?:[^/]+/)?(?:{kind})_(?:read|write|receive|transmit)_{suffix}")
     amounts = [value for name, value in run.metrics.items() if key.fullmatch(name)]
     return sum(amounts) if amounts else None

@@ -101,8 +101,8 @@ def seeds(more: Sequence[tuple[str, int]], totals: Sequence[int]) -> str:
     return " and ".join(f"{_counted(number, 'more seed')} of {setting}" for setting, number in more)
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def ahead(factor: float, at_least: bool, compared: str, other: str) -> str:

@@ -22,7 +22,7 @@ def names_of(settings: Sequence[Setting]) -> dict[str, Any]:
     return {"tied": names, "named": ", ".join(names[:MOST_NAMED]) + more}
 
 
-def interval(best: Best, what: str) -> dict[str, Any]:
+def interval(best: Best, plural: str) -> dict[str, Any]:
     """The bounds of the leader's factor over the best other setting: numbers (None: unbounded) and words."""
     if best.bounds is None:
         return {"low": None, "high": None, "interval": ""}
@@ -31,7 +31,7 @@ def interval(best: Best, what: str) -> dict[str, Any]:
         words = f"{low:.3g} to {high:.3g}" if low else f"up to {high:.3g}"
     else:
         words = f"{low:.3g} or more" if low else "any"
-    at_once = f" for all {best.num_tested} {what} at once" if best.num_tested > 2 else ""
+    at_once = f" for all {best.num_tested} {plural} at once" if best.num_tested > 2 else ""
     values = {"low": low, "high": high if math.isfinite(high) else None, "confidence": CONFIDENCE}
     return values | {
         "num_tested": best.num_tested,
