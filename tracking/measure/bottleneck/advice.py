@@ -188,8 +188,17 @@ def _another_stack(cause: str, stack: QuickerStack | None) -> str:
     )
 
 
+def _with_slow_rank(cause: str, suggestion: str, slow_cause: str) -> str:
+    """The advice against the slow rank alone if the rank is the limit, else after that against a larger limit."""
+    against = AGAINST_SLOW_RANK[slow_cause]
+    if cause in ("imbalance", "unknown"):
+        return against
+    return suggestion if slow_cause == cause else f"{suggestion}; then {against}"
+
+
 AGAINST_SLOW_RANK = {
     "data": "the data and the loader of that rank first, since the others wait for it",
+    "gc": "gc.freeze() on that rank before the training",
     "queued": "that rank on cores of its own: end the other processes there, or keep them off (taskset, a cpuset)",
     "quota": "a larger quota of cores for that rank's container",
     "blocked": "what that rank waits for outside its loader: py-spy dump --pid shows it",
@@ -220,7 +229,7 @@ def lines(
     suggestion = first_try(cause, options) + _another_stack(cause, quicker)
     if slow and cause in ("data", "gc", "imbalance", "exchange", "processor", "unknown"):
         evidence = "; ".join(filter(None, (evidence, slow["words"])))
-        suggestion = AGAINST_SLOW_RANK.get(slow["cause"], suggestion) if cause != "data" else suggestion
+        suggestion = _with_slow_rank(cause, suggestion, slow["cause"])
     shared = shared_cores(neighbours, means)
     suggestion = alone_first(cause, suggestion, shared)
     verdict = {"cause": cause, "words": words, "why": evidence, "next": suggestion}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracking.base.quantities import CAUSES
-from tracking.measure.bottleneck.advice import ALONE, STACK_CAUSES, RunOptions, first_try, lines, why
+from tracking.measure.bottleneck.advice import AGAINST_SLOW_RANK, ALONE, STACK_CAUSES, RunOptions, first_try, lines, why
 from tracking.measure.bottleneck.quicker_stack import QuickerStack
 from tracking.measure.bottleneck.time_shares import Clock
 
@@ -102,3 +102,20 @@ def test_no_option_is_named_that_a_script_or_program_does_not_have(cause: str) -
         "gpus=",
     ):
         assert option not in first_try(cause, SCRIPT)
+
+
+@pytest.mark.parametrize(
+    ("cause", "slow_cause", "advice"),
+    [
+        ("imbalance", "gc", AGAINST_SLOW_RANK["gc"]),
+        ("unknown", "quota", AGAINST_SLOW_RANK["quota"]),
+        ("data", "data", first_try("data", SCRIPT)),
+        ("exchange", "computing", f"{first_try('exchange', SCRIPT)}; then {AGAINST_SLOW_RANK['computing']}"),
+        ("dram", "computing", first_try("dram", SCRIPT)),
+    ],
+)  # fmt: skip
+def test_what_helps_against_the_largest_limit_comes_before_the_slow_rank(
+    cause: str, slow_cause: str, advice: str
+) -> None:
+    slow = {"cause": slow_cause, "words": "rank 1 waits least"}
+    assert lines(cause, "", CLOCK, {}, SCRIPT, slow)["next"] == advice

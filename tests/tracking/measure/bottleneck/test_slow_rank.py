@@ -10,6 +10,7 @@ from numpy.random import Generator
 
 from tracking.analysis.audit.journals import waits as audited
 from tracking.measure.bottleneck import slow_rank
+from tracking.measure.bottleneck.advice import AGAINST_SLOW_RANK
 
 NODES = [{"node": "a"}, {"node": "a"}, {"node": "b"}, {"node": "b"}]
 ALIKE = {
@@ -60,6 +61,7 @@ def test_a_late_loader_is_named_with_its_rank_and_node() -> None:
 def test_each_cause_has_its_evidence(values: dict[str, Any], options: dict[str, Any], cause: str) -> None:
     slow = verdict([said(**values)], **options)
     assert (slow["rank"], slow["cause"]) == (3, cause)
+    assert cause in AGAINST_SLOW_RANK
 
 
 def test_no_rank_is_named_where_all_wait_alike_or_where_nothing_is_known() -> None:
