@@ -10,7 +10,8 @@ import pytest
 
 from tracking.analysis.audit.journals import JournalFigures
 from tracking.base import quantities
-from tracking.measure.bottleneck import Ceilings, ceilings, examine, explain, roofline, verdict_lines
+from tracking.measure.bottleneck import Ceilings, ceilings, examine, explain, quicker_stack, roofline, verdict_lines
+from tracking.measure.bottleneck.quicker_stack import QuickerStack
 from tracking.record import Record, journal, run_folder
 
 GPU = {"env.gpu": "NVIDIA H100", "env.gpu_count": "2", "env.cpu": "EPYC", "env.hardware_id": "abc"}
@@ -281,3 +282,17 @@ def test_a_journal_that_is_not_understood_ends_no_run(tmp_path: Path, values: di
     folder = folder_of(tmp_path, GPU, event(150, "throughput_window", rank_wait_ms=[None], **values))
     assert explain(folder) == {}
     assert verdict_lines(folder) == []
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_advice_names_the_batch_that_fits_and_for_our_runs_a_quicker_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ours: bool
+) -> None:
+    monkeypatch.setattr(quicker_stack, "of_run", lambda folder: QuickerStack("torch2_15", 2, 1.2))
+    idle = {"engine_activity_percentage": 30.0, "memory_usage_percentage": 11.0}  # 21 % of one GPU's memory
+    params = {"batch_size": "64"} | ({"compile": "True"} if is_ours else {})
+    samples = [sample(at, **idle) for at in range(90, 181, 10)]
+    limits = examine(folder_of(tmp_path, GPU, *samples, Record("params", 0, 0.0, values=params))).bottleneck
+    assert limits["cause"] == "host"
+    assert ("up to batch_size=256 fits, since 64 took 21 %" in limits["next"]) is is_ours
+    assert ("stack=torch2_15" in limits["next"]) is is_ours
