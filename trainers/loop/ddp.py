@@ -23,7 +23,7 @@ def overlaps(requested: bool | None, topology: str, num_nodes: int) -> bool:
     An overlapped exchange takes multiprocessors from the backward pass, and the compiler has to split the pass to send
     gradients early. Over NVLink, where NCCL may use it, the exchange is so short that both cost more than they hide.
 
-    `topology` is the class of the GPUs of one node (tracking.machine.environment). It says nothing about links between
+    `topology` is the class of the GPUs of one node (tracking.machine.environment). It does not cover links between
     nodes, and all processes have to decide alike, so runs on several nodes overlap.
     """
     direct = os.environ.get("NCCL_P2P_DISABLE", "0") == "0" and os.environ.get("NCCL_P2P_LEVEL") not in ("LOC", "0")

@@ -136,7 +136,7 @@ class StepProfiler:
         return kernels.Profile(asked_steps=requested, num_steps=0, notes=[note])
 
     def _record(self, num_steps: int, batches: Iterator[Batch], path: Path) -> None:
-        """Trace so many steps into a file, and wait for the device at both ends, so that no other step is in it."""
+        """Trace so many steps into a file. Waits for the device at both ends, to keep other steps out of it."""
         activities = [profiler.ProfilerActivity.CPU]
         activities += [profiler.ProfilerActivity.CUDA] if self.module.device.type == "cuda" else []
         plan = profiler.schedule(wait=0, warmup=NUM_WARMUP, active=num_steps, repeat=1)

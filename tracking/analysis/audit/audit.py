@@ -15,8 +15,8 @@ from tracking.analysis.audit import answers, bests, comparisons, factors, figure
 from tracking.analysis.audit.arithmetic import EXACT, wilson
 from tracking.analysis.audit.evidence import UNCHECKED, AuditResult, Evidence, Near, That, by_identity, compare, name_of
 
-# What a report says in words, which are not checked: they are made of the numbers by one formatter. Checked are the
-# sentences of the answer, and those on what a time is made of, whose numbers stand in no table of their own.
+# A report's words, which are not checked: one formatter makes them from the numbers. Two kinds are checked:
+# sentences of the answer, and those on the parts of a time, whose numbers are in no table.
 WORDS = ("title", "source", "searched", "warnings", "sentences")
 ASKED = {"selectors": list, "by": list, "metric": str, "with_missed": bool, "with_neighbours": bool, "within": list,
          "over": dict}  # fmt: skip

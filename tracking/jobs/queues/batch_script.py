@@ -102,7 +102,7 @@ def srun(config: RunConfig) -> list[str]:
     return ["srun", *options, "--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0"]
 
 
-# What a node prints if the submitter's Python is missing there; the run takes it as the reason of its end.
+# A node prints this if the submitter's Python is missing there. The run takes it as the reason of its end.
 CHECKED = (
     '[ -x "$1" ] || { echo "node ${SLURMD_NODENAME:-$(uname -n)}: $1, the Python of the submitter, is missing.'
     ' Next: put its environment on a file system that all nodes share"; exit 127; }; exec "$@"'

@@ -21,7 +21,7 @@ from tracking.machine.compiled.identity import difference
 from tracking.record import files, signature
 
 CHUNK_BYTES = 2**20
-# What zipfile raises depends on which bytes are wrong.
+# zipfile raises one of these, depending on which bytes are wrong.
 DAMAGED = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, NotImplementedError, OverflowError, RuntimeError,
 )  # fmt: skip
