@@ -9,15 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from tests.support.commands import HANGS_SEC, ROOT, TINY, environment
-from tests.support.searched_program import words
+from tests.support.event_schema import SCHEMA, fields_of, strict
+from tests.support.searched_program import trace, words
 
 pytestmark = pytest.mark.slow
-
-SCHEMA = json.loads((ROOT / "docs/events.schema.json").read_text())
 
 
 def events(cwd: Path, *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
@@ -28,7 +26,7 @@ def events(cwd: Path, *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
     )  # fmt: skip
     lines = [json.loads(line) for line in ran.stdout.splitlines()]
     for line in lines:
-        jsonschema.validate(line, SCHEMA)
+        strict().validate(line)
     return ran.returncode, lines, ran.stderr
 
 
@@ -50,15 +48,23 @@ def test_a_sweep_tells_each_jobs_life(tmp_path: Path) -> None:
 
 
 def test_a_search_tells_each_job_before_it_starts_and_then_its_answer(tmp_path: Path) -> None:
-    code, told, said = events(tmp_path, *words(tmp_path, "batch_size=1,4", "search.budget=2runs"))
+    asked = words(tmp_path, "batch_size=1,2", "model.optimizer.lr=0.01", "search.budget=8runs")
+    code, told, said = events(tmp_path, *asked, "search.objective=time,cost", "price_per_hour=36")
     assert code == 0, said
     for number, event in enumerate(told):
         if event["event"] == "started":
             assert told[number - 1]["event"] == "composed"
             assert told[number - 1]["overrides"] == event["overrides"]
-    assert [event["event"] for event in told].count("started") == 2
     [answer] = [event for event in told if event["event"] == "answer"]
     assert answer["words"] in said.replace("\n", " ")
+    assert {key: value for key, value in answer.items() if key not in ("event", "version", "time_ms")} == (
+        trace(tmp_path)["answer"]
+    )
+    [look] = [event for event in told if event["event"] == "looked"]
+    assert (look["blocks"], look["named"], answer["looks"]) == (3, answer["named"], 1)
+    known = {name for part in (SCHEMA, *SCHEMA["$defs"].values()) for name in part.get("properties", ())}
+    absent = {"because", "failure", "energy"}  # of runs that fail, and of GPUs
+    assert known - absent <= {name for event in told for name in fields_of(event)}
 
 
 def test_a_refusal_is_an_event_too(tmp_path: Path) -> None:
@@ -66,6 +72,7 @@ def test_a_refusal_is_an_event_too(tmp_path: Path) -> None:
     assert (code, [event["event"] for event in told]) == (2, ["refused", "ended"])
     assert "gpus=some" in told[0]["because"]
     assert told[0]["because"] in said
+    assert told[0].keys() == {"event", "version", "time_ms", "because"}
 
 
 def test_the_page_lists_the_events_of_the_schema() -> None:

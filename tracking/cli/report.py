@@ -1,9 +1,9 @@
 """python -m tracking report: write the report of a sweep, an experiment or runs, and print its tables.
 
 JSON: `report`, the content of report.json; `written`, the files; `attached`, the id of the MLflow run that got them, or
-null; `search`, the answers of searches as text; `check`, null without --check, else `num_figures`, `num_runs` and
-`differences`, a list of sentences. With --reference-only: `tables`, each with `title`, `columns`, `rows` and `note`;
-and `written`, the files with --out.
+null; `search`, the answers of searches as in search.json; `check`, null without --check, else `num_figures`, `num_runs`
+and `differences`, a list of sentences. With --reference-only: `tables`, each with `title`, `columns`, `rows` and
+`note`; and `written`, the files with --out.
 """
 
 from __future__ import annotations
@@ -114,7 +114,6 @@ def _report(arguments: argparse.Namespace) -> Answer:
     from tracking.analysis.results import MlflowRuns
     from tracking.base.console import make_console
     from tracking.jobs.plan import sweep_report
-    from tracking.jobs.search import words_of
 
     if not arguments.selectors:
         raise ValueError(
@@ -128,8 +127,6 @@ def _report(arguments: argparse.Namespace) -> Answer:
         raise ValueError("--attach: writes to MLflow, but --from-folders reads folders. Next: leave one of them out")
     new_report = _make(store, arguments)
     comparison.add_published(new_report, arguments.reference)
-    folders = [folder for name in arguments.selectors for folder in (Path(name), arguments.runs_dir / name)]
-    new_report.searched = list(dict.fromkeys(filter(None, map(words_of, folders))))  # what its sweeps were asked
     folder = arguments.out or Path("reports") / re.sub(r"[^\w.-]+", "-", "-".join(arguments.selectors))[:100]
     written = page.write(new_report, folder)
     document: dict[str, Any] = {"report": new_report.plain(), "written": list(map(str, written)), "attached": None}
@@ -164,7 +161,7 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
         axes = axes_with(base, arguments.by, runs) if base else arguments.by
         new_report = report.make(
             store, arguments.selectors, runs, axes, arguments.metric, arguments.with_missed,
-            lambda: progress.advance(figures_task),
+            lambda: progress.advance(figures_task), _searched(arguments),
         )  # fmt: skip
     report.add_asked(new_report, arguments.within, base)
     new_report.warnings += [left_out_note] if left_out_note else []
@@ -174,14 +171,23 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
     return new_report
 
 
+def _searched(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """The answers of the searches whose sweeps are named, each once."""
+    from tracking.jobs.search import answer_in
+
+    folders = [folder for name in arguments.selectors for folder in (Path(name), arguments.runs_dir / name)]
+    answers = [answer for folder in folders if (answer := answer_in(folder))]
+    return [answer for place, answer in enumerate(answers) if answer not in answers[:place]]
+
+
 def show(console: Console, new_report: Report, folder: Path, details: bool = False) -> None:
     """Print the answers, those of searches first, the warnings and the ranked settings.
 
     The tables that an option asks for follow, or with `details` all tables.
     """
     for search_answer in new_report.searched:
-        console.print(search_answer, markup=False, soft_wrap=True, style="bold")
-    for answer in new_report.shown_answers:
+        console.print(search_answer["words"], markup=False, soft_wrap=True, style="bold")
+    for answer in new_report.answers:
         console.print(answer.headline, markup=False, soft_wrap=True, style="bold")
         if answer.beside:
             console.print(answer.beside, markup=False, soft_wrap=True)

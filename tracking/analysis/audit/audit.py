@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracking.analysis.audit import answers, bests, comparisons, factors, figures, table_cells
+from tracking.analysis.audit import answers, bests, comparisons, factors, figures, searches, table_cells
 from tracking.analysis.audit.arithmetic import EXACT, wilson
 from tracking.analysis.audit.evidence import UNCHECKED, AuditResult, Evidence, Near, That, by_identity, compare, name_of
 
 # A report's words, which are not checked: one formatter makes them from the numbers. Two kinds are checked:
 # sentences of the answer, and those on the parts of a time, whose numbers are in no table.
-WORDS = ("title", "source", "searched", "warnings", "sentences")
+WORDS = ("title", "source", "warnings", "sentences")
 ASKED = {"selectors": list, "by": list, "metric": str, "with_missed": bool, "with_neighbours": bool, "within": list,
-         "over": dict}  # fmt: skip
+         "over": dict, "searched": list}  # fmt: skip
 ANSWERS = {"answer": str, "headlines": list}
 SECTIONS = ("runs", "excluded", "left_out", "spent_usd", "reached", "figures", "comparisons", "best", "tables")
 
@@ -101,11 +101,8 @@ def _sections(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult)
     best = by_identity(tally, "best", report["best"], bests.identity)
     compare(tally, "best", best, bests.expected(evidence, report))
     table_cells.compare(report, evidence, tally)
-    _answer(report, evidence, tally)
-
-
-def _answer(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -> None:
     try:
+        searches.check(report, evidence, tally)
         answers.check(report, evidence, tally)
     except (LookupError, TypeError, AttributeError, ValueError, AssertionError):  # It rests on what was altered.
         tally.note(False, "answer: does not follow from the report's numbers")

@@ -90,6 +90,8 @@ def _lead(
     p = min(1.0, max(tested) * max(1, num_tested - 1)) if tested and len(tested) == len(pairs) else None
     direction = verdicts.evidence.better(verdicts.workload, verdicts.evidence.metric) or ""
     bounds = [factor_bounds(direction, samples[leader], samples[other], level(num_tested)) for other in others]
+    if others and any(verdicts.searched(name) for name in (leader, *others)):
+        bounds = [None]
     known = [bound for bound in bounds if bound is not None]
     low, high = (
         (min(ends) for ends in zip(*known, strict=True)) if known and len(known) == len(bounds) else (None, None)

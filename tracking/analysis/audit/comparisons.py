@@ -26,6 +26,9 @@ class Verdicts:
     def settings(self) -> dict[str, Labels]:
         return {name_of(setting): setting for setting in self.evidence.settings(self.workload)}
 
+    def searched(self, name: str) -> bool:
+        return bool(self.evidence.searched(self.workload, self.settings[name]))
+
     def worse(self, names: frozenset[str]) -> str:
         (name,) = names - {self.pairs[names].better}
         return name

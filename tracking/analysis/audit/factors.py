@@ -31,9 +31,12 @@ def parts(evidence: Evidence, workload: str, pairs: Mapping[frozenset[str], Pair
     if evidence.metric != TIME:
         return {}
     sides = {name_of(setting): _sides(evidence, workload, setting) for setting in evidence.settings(workload)}
+    searched = {name_of(each) for each in evidence.settings(workload) if evidence.searched(workload, each)}
     by_pair = {}
     for names, pair in pairs.items():
         (better, evaluations), (worse, others) = sides[pair.better], sides[next(iter(names - {pair.better}))]
+        if names & searched:
+            continue
         if better.numbers and worse.numbers and fmean(better.numbers) > 0:
             rate = fmean(worse.numbers) / fmean(better.numbers)
             number = fmean(evaluations.numbers) / fmean(others.numbers)

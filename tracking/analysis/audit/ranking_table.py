@@ -25,7 +25,7 @@ def ranked(content: Content, workload: str, shown: Rows) -> Rows:
     settings = evidence.settings(workload)
     if not records or len(settings) < 2:
         return {}
-    leader, candidates = records[0]["leader"], records[0]["candidates"]
+    leader = records[0]["leader"]
     short = any(evidence.short(workload, each) or evidence.stopped(workload, each) for each in settings)
     facts = quantities.quantity(metric)
     beside = [key for key in (RATE, COST) if key != metric and any(map(_has(content, workload, key), settings))]
@@ -40,7 +40,7 @@ def ranked(content: Content, workload: str, shown: Rows) -> Rows:
         row[facts.heading or metric] = mean_of(evidence.sample(workload, setting, metric), facts.scale, metric)
         if records[0]["next"] is not None:
             row["times the best"] = _times(content, workload, setting, leader)
-            row["verdict"] = _place(setting, leader, candidates)
+            row["verdict"] = _place(content, workload, setting, records[0])
         row |= {"reached": evidence.ends(workload, setting)} if short and metric in OF_TARGETS else {}
         for key in beside:
             column = quantities.quantity(key)
@@ -83,7 +83,10 @@ def _times(content: Content, workload: str, setting: Labels, leader: Labels) -> 
     return That(lambda text: abs(float(text) - ratio) <= off and text == f"{float(text):.3g}", f"{ratio:.3g}")
 
 
-def _place(setting: Labels, leader: Labels, candidates: list[Labels]) -> str:
+def _place(content: Content, workload: str, setting: Labels, record: Mapping[str, Any]) -> str:
+    leader, candidates = record["leader"], record["candidates"]
+    if setting in candidates and content.evidence.searched(workload, setting):
+        return "see its search"
     if setting == leader:
         return "best so far" if len(candidates) > 1 else "best"
     return "may be as good" if setting in candidates else ""

@@ -36,8 +36,8 @@ class Best:
     - `num_tested`: the number of settings with two runs or more.
     - `next`: the leader's pair with the runner-up; None for a single setting.
     - `p`: the largest corrected p-value of the leader against any other; None if one cannot be tested.
-    - `bounds`: of the leader's factor over the best of the others; None if a setting has one run, or a mean is not
-      above 0.
+    - `bounds`: of the leader's factor over the best of the others; None if a setting has one run, if a search decided
+      with its runs, or if a mean is not above 0.
     """
 
     settings: Sequence[Setting]
@@ -53,6 +53,11 @@ class Best:
     def tied(self) -> list[Setting]:
         """The candidates without the leader."""
         return [setting for setting in self.candidates if setting is not self.leader]
+
+    @property
+    def searched(self) -> list[Setting]:
+        """The candidates with runs that a search decided with."""
+        return [setting for setting in self.candidates if setting.searched]
 
     @property
     def level(self) -> float:
@@ -93,6 +98,8 @@ def _distance(pair: Comparison, leader: Setting) -> tuple[bool, float, float]:
 
 
 def _bounds(leader: Setting, pairs: Sequence[Comparison], key: str, level: float) -> tuple[float, float] | None:
+    if any(pair.searched for pair in pairs):
+        return None
     others = [pair.worse if pair.better.name == leader.name else pair.better for pair in pairs]
     factors = [factor_bounds(leader, other, key, level) for other in others]
     known = [bounds for bounds in factors if bounds is not None]

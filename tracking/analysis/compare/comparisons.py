@@ -41,7 +41,7 @@ class Comparison:
     - `factor`: how many times better the mean of `better` is, at least 1. It is a lower bound if runs of `worse` did
       not reach the target. It is infinite (not known) if runs of `better` did not, or if a mean is not above 0.
     - `won`: if runs of `better` did not reach the target, the share of pairs of runs that `better` wins.
-    - `p`: two-sided; None if a side has one run.
+    - `p`: two-sided; None if a side has one run, or if a search decided with runs of a side (`searched`).
     - `often`: whether one setting reaches the target more often.
     - `paired`: runs with the same seed were compared, since both settings were made for it (`Setting.seeds`).
     """
@@ -54,6 +54,10 @@ class Comparison:
     often: Often | None = None  # its first side is `better`
     won: float | None = None
     paired: bool = False
+
+    @property
+    def searched(self) -> bool:
+        return self.better.searched or self.worse.searched
 
     @property
     def told_apart(self) -> bool:
@@ -95,6 +99,11 @@ def with_values(settings: Sequence[Setting], key: str) -> list[Setting]:
 
 def compared(first: Setting, second: Setting, key: str) -> Comparison:
     """The comparison of two settings; of equals, `first` leads. The metric's direction has to be known."""
+    pair = _tested(first, second, key)
+    return replace(pair, p=None, often=None) if pair.searched else pair
+
+
+def _tested(first: Setting, second: Setting, key: str) -> Comparison:
     sides = first.measured(key), second.measured(key)
     if not sides[0].num_short + sides[1].num_short:
         return _by_means(first, second, *sides, first.better(key) == HIGHER)
@@ -202,7 +211,7 @@ def factors(pairs: Sequence[Comparison], metric: str) -> list[Factors]:
 
 def _rate_and_evaluations(pair: Comparison) -> tuple[Factor, Factor] | None:
     sides = [_parts(setting) for setting in (pair.better, pair.worse)]
-    if not all(side and fmean(side[0].reached) > 0 for side in sides):
+    if pair.searched or not all(side and fmean(side[0].reached) > 0 for side in sides):
         return None
     (better, evaluations), (worse, others) = (side for side in sides if side)
     rate = fmean(worse.reached) / fmean(better.reached)

@@ -63,6 +63,11 @@ class Setting:
         averaged = {run.id for run in self.runs}
         return [*self.runs, *(run for run in self.missed if run.id not in averaged)]
 
+    @property
+    def searched(self) -> bool:
+        """Whether a search decided with any of its runs, so that they cannot be tested as runs of a fixed number."""
+        return any(run.searched for run in (*self.trained, *self.diverged, *self.stopped))
+
     def runs_of(self, key: str) -> list[Run]:
         """The runs that a figure of this metric covers, in every table and comparison.
 
@@ -141,6 +146,11 @@ class Task:
     @property
     def runs(self) -> list[Run]:
         return [run for setting in self.settings for run in setting.runs]
+
+    @property
+    def sweeps(self) -> set[str | None]:
+        """The sweeps of all its runs; None for a run outside of sweeps."""
+        return {run.sweep for run in (*self.runs, *(run for run, _, _ in self.excluded))}
 
 
 def why_excluded(run: Run, with_missed: bool = False) -> str | None:

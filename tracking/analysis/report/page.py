@@ -101,7 +101,7 @@ def _rendered(report: Report, about: str) -> str:
 
 def markdown(report: Report) -> str:
     """The report as Markdown, with links to the figures that `write` puts beside it, and its details folded."""
-    sentences = [*report.searched, *report.shown_sentences]
+    sentences = [*report.search_words, *report.answer_sentences]
     parts = [_title(report.title), in_markdown(_about(report)), *map(in_markdown, sentences)]
     if report.warnings:
         warnings = "\n".join(f"- {in_markdown(report.short(warning))}" for warning in report.warnings)

@@ -13,7 +13,7 @@ from tracking.measure.bottleneck import NAMES, limit
 
 KIND = "ranking"
 TIMES = "times the best"
-BEST, BEST_SO_FAR, NOT_TOLD, TOLD = "best", "best so far", "may be as good", ""
+BEST, BEST_SO_FAR, NOT_TOLD, SEARCHED, TOLD = "best", "best so far", "may be as good", "see its search", ""
 BESIDE = (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.COST_TO_ACCURACY_USD)
 
 
@@ -67,6 +67,8 @@ def _times(setting: Setting, leader: Setting, metric: str) -> str:
 
 
 def _place(setting: Setting, chosen: Best) -> str:
+    if any(setting.name == each.name for each in chosen.searched):
+        return SEARCHED
     if setting.name == chosen.leader.name:
         return BEST if len(chosen.candidates) == 1 else BEST_SO_FAR
     return NOT_TOLD if any(setting.name == each.name for each in chosen.candidates) else TOLD
@@ -76,4 +78,9 @@ def _note(chosen: Best) -> str:
     note = "n: runs averaged, of all."
     if any(setting.num_missed or setting.stopped for setting in chosen.settings):
         note += " ≥: at least, since runs did not reach the target."
-    return note + (f" {NOT_TOLD[0].upper()}{NOT_TOLD[1:]}: too little is known to tell." if chosen.tied else "")
+    if any(not setting.searched for setting in chosen.tied):
+        note += f" {NOT_TOLD[0].upper()}{NOT_TOLD[1:]}: too little is known to tell."
+    if chosen.searched and chosen.tied:
+        note += f" {SEARCHED[0].upper()}{SEARCHED[1:]}: not tested here, since a search looked at the runs as it went;"
+        note += " its answer is in its search.json."
+    return note

@@ -65,8 +65,8 @@ class Report:
     within: Sequence[str] = ()  # limits of time (--within)
     over: Mapping[str, str] = field(default_factory=dict)  # the base of scores (--over)
     left_out: list[tuple[Run, str]] = field(default_factory=list)  # selected runs that are in no setting, and why
-    answers: list[Answer] = field(default_factory=list)  # one a workload
-    searched: list[str] = field(default_factory=list)  # the answers of the searches that the runs are of
+    answers: list[Answer] = field(default_factory=list)  # one a workload, except of a search
+    searched: Sequence[Mapping[str, Any]] = ()  # the answers of the searches that the runs are of
     details: list[str] = field(default_factory=list)  # sentences that belong beside the tables
     warnings: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
@@ -78,16 +78,15 @@ class Report:
 
     @property
     def answer(self) -> str:
-        return " ".join(text for each in self.answers for text in (each.headline, each.beside) if text)
+        return " ".join([*self.search_words, *self.answer_sentences])
 
     @property
-    def shown_answers(self) -> list[Answer]:
-        """The printed answers. A single search has its own, which corrects for its repeated looks at the runs."""
-        return [] if self.searched and len(self.answers) == 1 else self.answers
+    def search_words(self) -> list[str]:
+        return [each["words"] for each in self.searched]
 
     @property
-    def shown_sentences(self) -> list[str]:
-        return [text for each in self.shown_answers for text in (each.headline, each.beside) if text]
+    def answer_sentences(self) -> list[str]:
+        return [text for each in self.answers for text in (each.headline, each.beside) if text]
 
     def best(self, task: Task) -> Best | None:
         """The best setting of a workload; None where nothing says which is."""
@@ -130,8 +129,8 @@ class Report:
             "within": list(self.within),
             "over": dict(self.over),
             "answer": self.answer,
-            "headlines": [each.headline for each in self.answers],
-            "searched": self.searched,
+            "headlines": [*self.search_words, *(each.headline for each in self.answers)],
+            "searched": list(self.searched),
             "spent_usd": {task.title: spent(task) for task in self.tasks},
             "warnings": self.warnings,
             "tables": [plain.table(table) for table in self.tables],
@@ -158,8 +157,12 @@ class Report:
 def make(
     store: Runs, selectors: Sequence[str], runs: Sequence[Run], by: Sequence[str] = (), metric: str | None = None,
     with_missed: bool = False, progress: Callable[[], None] = lambda: None,
+    searched: Sequence[Mapping[str, Any]] = (),
 ) -> Report:  # fmt: skip
-    """The report of these runs. Raises ValueError where they cannot be reported, and what `store` raises."""
+    """The report of these runs; `searched` are the answers of their searches, as in search.json.
+
+    Raises ValueError where they cannot be reported, and what `store` raises.
+    """
     newest = newest_attempts(runs)
     newest_ids = {run.id for run in newest}
     superseded, runs = [(run, RUN_AGAIN) for run in runs if run.id not in newest_ids], newest
@@ -173,7 +176,7 @@ def make(
     tasks = grouping.group(runs, axes, values, with_missed)
     title, metric = " ".join(selectors), metric or estimates.main_metric(tasks)
     report = Report(title, store.source, axes, metric, tasks, runs, with_missed, selectors, left_out=superseded)
-    report.warnings = caveats(tasks, metric, with_missed)
+    report.searched, report.warnings = searched, caveats(tasks, metric, with_missed)
     if superseded:
         attempts = counted(len(superseded), "failed attempt")
         report.warnings.append(f"left out: {attempts} of jobs that their sweep ran again")
@@ -182,9 +185,8 @@ def make(
         _add_workload(report, task, store)
     if speed_ups := setting_tables.speed_up_table(tasks, report.metric):
         report.tables.append(speed_ups)
-    report.tables += tables_over_all(store, tasks, report.metric)
     table, sentence = setting_tables.excluded_table(tasks, len(runs))
-    report.tables.append(table)
+    report.tables += [*tables_over_all(store, tasks, report.metric), table]
     report.sentences.append(sentence)
     for task in tasks:
         _add_answer(report, task)
@@ -210,10 +212,8 @@ def add_asked(report: Report, within: Sequence[str], over: Mapping[str, str]) ->
 
 
 def _add_workload(report: Report, task: Task, store: Runs) -> None:
-    table, figures = setting_tables.settings_table(task, report.axes)
-    report.tables.append(table)
-    report.figures += figures
-    for result in (make_table(task, report.axes) for make_table in (metrics_table, limits_table, utilization_table)):
+    tables = (setting_tables.settings_table, metrics_table, limits_table, utilization_table)
+    for result in (make_table(task, report.axes) for make_table in tables):
         if result:
             report.tables.append(result[0])
             report.figures += result[1]
@@ -242,9 +242,10 @@ def _add_answer(report: Report, task: Task) -> None:
     pairs = [pair for title, pair in report.comparisons if title == task.title]
     chosen = report.best(task)
     lead = f"For {task.title.rpartition(' to ')[0] or task.title}, " if len(report.tasks) > 1 else ""
-    headlines, more = answer(task, report.metric, chosen, lead), beside(task, report.metric, chosen, pairs)
-    report.answers.append(Answer(*(" ".join(sentence.text for sentence in part) for part in (headlines, more))))
-    report.sentences += [*headlines, *more]
+    if not task.sweeps <= {each["sweep"] for each in report.searched}:  # Else a search's answer heeds its looks.
+        headlines, more = answer(task, report.metric, chosen, lead), beside(task, report.metric, chosen, pairs)
+        report.answers.append(Answer(*(" ".join(sentence.text for sentence in part) for part in (headlines, more))))
+        report.sentences += [*headlines, *more]
     ranking = ranking_table(task, report.axes, report.metric, chosen)
     report.tables += [ranking] if ranking else []
     if chosen is not None and (trained := goodput(task.title, chosen.leader)):

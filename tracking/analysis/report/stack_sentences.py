@@ -21,6 +21,9 @@ def verdict(task: str, metric: str, stack: BestStack) -> list[Sentence]:
     """The sentences on the best stack and what it saves; without a best one, how many runs would decide."""
     best, factor = stack.best, stack.next.factor
     values: dict[str, Any] = {"workload": task, "among": among(stack.among), **_names(stack)}
+    if best.searched:
+        searched = sentences.names_of([_renamed(setting, stack) for setting in best.searched])
+        return [Sentence("stack of a search", task, values | searched)]
     if best.p is None:
         few = [_own_name(setting, stack) for setting in best.settings if setting.measured(metric).n < 2]
         return [Sentence("stack of one run", task, values | {"few": " and of ".join(few)})]

@@ -27,6 +27,7 @@ from tracking.record import failures
 TASK = ("model", "dataset", "target_metric", "target_value")
 UNCOUNTED_TAG = "timetrial.uncounted"  # the reason why no mean counts a run, even a successful one
 EXPLORING = "exploring"  # the value of UNCOUNTED_TAG for runs of a search's exploration
+SEARCH_TAG = "timetrial.search"  # "decide": a search compared the run before it chose whether to make more
 PAIRED_TAG = "timetrial.paired"  # "seed": the run was made to be compared in pairs (sweep.paired)
 BETTER_TAG = "timetrial.better"  # which way each metric is better, as declared or implied by a target
 REPEATS = ("seed",)  # params that differ between repeats of a setting
@@ -106,6 +107,11 @@ class Run:
     def paired(self) -> bool:
         """Whether the run was made to be compared with runs with the same seed."""
         return self.tags.get(PAIRED_TAG) == "seed"
+
+    @property
+    def searched(self) -> bool:
+        """Whether a search decided with the run. A test that does not know when the search looked errs too often."""
+        return self.tags.get(SEARCH_TAG) == "decide"
 
     @property
     def uncounted(self) -> str | None:

@@ -62,6 +62,7 @@ class Answer:
     - `ratios`: to each other group's best.
     - `grid_cost`: an estimate.
     - `best_value_if_all_missed`: the best value of the target's metric.
+    - `looks`: how often deciding compared the finalists.
     """
 
     decided: bool
@@ -83,6 +84,7 @@ class Answer:
     decide_cost: float = 0.0
     grid_cost: float | None = None
     best_value_if_all_missed: float | None = None
+    looks: int = 0
 
 
 def answers(rules: Rules, trials: Sequence[SearchTrial], lost: Sequence[SearchTrial] = ()) -> list[Answer]:
@@ -106,7 +108,7 @@ def answer(rules: Rules, trials: Sequence[SearchTrial]) -> Answer:
     best = best_of_groups(rules, standing.blocks, standing.members)
     whole = Blocks({key: standing.blocks.runs[key] for key in standing.candidates}, standing.blocks.num)
     figures = {key: _figure(rules, settings[key], standing, key in best.values()) for key in settings}
-    exploring = of_phase(trials, EXPLORE)
+    exploring = [trial for trial in of_phase(trials, EXPLORE) if not trial.refused]
     return Answer(
         decided=standing.ended and bool(rivals),
         why=_why(trials, standing, named, rivals),
@@ -127,6 +129,7 @@ def answer(rules: Rules, trials: Sequence[SearchTrial]) -> Answer:
         decide_cost=spent(decided),
         grid_cost=grid_cost(rules, trials),
         best_value_if_all_missed=_closest(rules, trials),
+        looks=standing.num_looks,
     )
 
 
@@ -140,6 +143,8 @@ def _why(trials: Sequence[SearchTrial], standing: Standing, named: Key | None, r
     if any(trial.state == "running" for trial in trials):
         return "running"
     if not any(trial.value is not None for trial in trials):
+        if trials and all(trial.state == "stopped" for trial in trials):
+            return "budget spent"
         return "all missed" if trials else "no runs"
     if standing.ended and named and not rivals:
         return "nothing compared"

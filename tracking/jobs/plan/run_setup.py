@@ -13,7 +13,7 @@ import yaml
 from conf import metric
 from conf.schema import RunConfig
 from conf.target import text
-from tracking.analysis.results import BETTER_TAG, EXPLORING, PAIRED_TAG, UNCOUNTED_TAG
+from tracking.analysis.results import BETTER_TAG, EXPLORING, PAIRED_TAG, SEARCH_TAG, UNCOUNTED_TAG
 from tracking.jobs.trust import ownership
 from tracking.record import Journal, RunInfo, documents, journal, run_folder, run_lock
 from tracking.request import gpu_memory
@@ -82,6 +82,7 @@ def compared(config: RunConfig) -> dict[str, str]:
     if config.is_program() and config.profiled():
         tags[UNCOUNTED_TAG] = "its kernels were traced while it trained"
     tags |= {UNCOUNTED_TAG: EXPLORING} if config.search.phase == "explore" else {}
+    tags |= {SEARCH_TAG: "decide"} if config.search.phase == "decide" else {}
     tags |= {PAIRED_TAG: "seed"} if config.sweep.paired else {}
     tags |= {MEMORY_TAG: words} if (words := gpu_memory.memory_words(config)) else {}
     return tags | ({BETTER_TAG: metric.to_tag(directions)} if (directions := config.directions()) else {})

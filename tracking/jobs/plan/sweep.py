@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from conf.schema import NOT_MEASURED, ConfigError, RunConfig
 from tracking.analysis.statistics import counted
@@ -179,10 +180,12 @@ def folders_by_hash(folder: Path) -> dict[str, list[Path]]:
     return folders
 
 
-def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None, answer: str = "") -> Result:
+def finish(
+    folder: Path, jobs: Sequence[Job], killed: Failure | None = None, answer: Mapping[str, Any] | None = None
+) -> Result:
     """Write the sweep's summary and return its result: finished if every job is settled, else failed or `killed`.
 
-    MLflow's description of the parent run begins with the `answer` of a search. Raises OSError.
+    MLflow's description of the parent run begins with the words of a search's `answer`. Raises OSError.
     """
     unfinished = [sweep_summary.status(job) for job in jobs if not job.settled]
     metrics = {"num_finished": float(len(jobs) - len(unfinished))}
@@ -205,7 +208,7 @@ def finish(folder: Path, jobs: Sequence[Job], killed: Failure | None = None, ans
             from tracking.jobs.plan import sweep_report
 
             text = sweep_report.write(folder, answer) + text
-        text = f"{in_markdown(answer)}\n\n{text}" if answer else text
+        text = f"{in_markdown(answer['words'])}\n\n{text}" if answer else text
         log.tags({NOTE_TAG: text}, time_ms)
         log.metrics(metrics, time_ms=time_ms)  # The parent run ends at the time of its last record.
         log.close()

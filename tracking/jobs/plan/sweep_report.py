@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracking.analysis.results import FolderRuns, MlflowRuns
 from tracking.analysis.statistics import counted
@@ -20,11 +20,11 @@ MOST_LINES = 2  # most lines of an answer in a terminal
 BETWEEN = "\n\n---\n\n"  # between the answer and the earlier note
 
 
-def write(folder: Path, searched: str = "") -> str:
+def write(folder: Path, answer: Mapping[str, Any] | None = None) -> str:
     """Write the report into the sweep's folder; returns the report's part of the parent run's note.
 
     The mirror uploads the report to MLflow. A sweep of a study uses the study's axes. The report begins with
-    `searched`, the answer of a search. With fewer than two counted runs there is no report, and the text is empty.
+    the `answer` of a search. With fewer than two counted runs there is no report, and the text is empty.
     After an error the text is empty too, and the file WHY_NONE holds the error.
     """
     from tracking.analysis.published import comparison  # Here: slow to import, and starts must not wait.
@@ -36,8 +36,7 @@ def write(folder: Path, searched: str = "") -> str:
         if sum(run.finished and not run.uncounted for run in runs) < 2:
             return ""
         study = run_folder.read_config(files.folders(folder, run_folder.CONFIG)[0]).study
-        new_report = report.make(store, [folder.name], runs, study.by)
-        new_report.searched = [searched] if searched else []
+        new_report = report.make(store, [folder.name], runs, study.by, searched=[answer] if answer else [])
         comparison.add_published(new_report, study.reference)
         page.write(new_report, folder)
         (folder / WHY_NONE).unlink(missing_ok=True)
@@ -63,7 +62,7 @@ def headlines(folder: Path) -> list[str]:
 def note(new_report: Report) -> str:
     """The start of the parent run's Markdown description: the answer and the number of warnings."""
     warnings = [f"{counted(len(new_report.warnings), 'warning')} in the report."] if new_report.warnings else []
-    sentences = [*map(in_markdown, new_report.shown_sentences), *warnings]
+    sentences = [*map(in_markdown, new_report.answer_sentences), *warnings]
     return f"{' '.join([*sentences, 'Tables and figures: `report.html` among the artifacts.'])}{BETWEEN}"
 
 

@@ -28,10 +28,10 @@ def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: P
         if search:
             search.finish(folder)
     with Drawing(console, "the sweep's summary is not written"):
-        sweep.finish(folder, jobs, answer=search.words() if search else "")
+        sweep.finish(folder, jobs, answer=search.told(folder) if search else None)
     with Drawing(console, "the sweep's table is not shown"):
         if search:
-            events.tell("answer", **search.told())
+            events.tell("answer", **search.told(folder))
             search.show(console)
         else:
             if len(jobs) == 1 and jobs[0].result:  # Jobs of larger sweeps got a line as they ended.

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from tracking.jobs.search.search_jobs import SearchJobs
 from tracking.jobs.search.search_request import search_of
-from tracking.jobs.search.trace_file import words_of
+from tracking.jobs.search.trace_file import answer_in
 
-__all__ = ["SearchJobs", "search_of", "words_of"]
+__all__ = ["SearchJobs", "answer_in", "search_of"]

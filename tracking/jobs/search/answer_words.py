@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from rich.table import Table
 
 from conf.launch_options import SearchConfig
-from tracking.analysis.search import Answer, Figure, Key, Scalar, key_of
+from tracking.analysis.search import Answer, Figure, Ratio, Scalar, key_of
 from tracking.analysis.statistics import counted
 from tracking.jobs.plan import Job
 from tracking.jobs.search.fronts import Point, front_of
+from tracking.jobs.search.setting_means import Means, times
 from tracking.request.search_options import Budget
 
 LABELS = {"time": "time to accuracy (s)", "cost": "cost to accuracy (USD)", "energy": "energy to accuracy (J)"}
@@ -26,7 +28,6 @@ ENDS = {
 }
 NOTHING_COMPARED = "nothing compared"
 LEAST_LUCK = 0.001  # share of the mean from which its correction is said
-Rates = Mapping[Key, tuple[float | None, float | None]]  # a setting's samples/s and epochs
 
 
 def begins(search: SearchConfig, objectives: Sequence[str], only_decides: bool, jobs: Sequence[Job]) -> str:
@@ -39,20 +40,22 @@ def begins(search: SearchConfig, objectives: Sequence[str], only_decides: bool, 
     return f"{what} over {' '.join(search.axes)}, in {search.budget}{made}{followed}"
 
 
-def text(answers: Sequence[Answer], objectives: Sequence[str], budget: Budget, points: Sequence[Point]) -> str:
+def text(
+    answers: Sequence[Answer], objectives: Sequence[str], budget: Budget, means: Means, points: Sequence[Point]
+) -> str:
     """The answer in words: the setting, its figure, how it compares, and what the search cost.
 
-    `points` are the decided settings by both objectives; with a single objective, by time and cost.
+    `points` are the decided settings by both objectives, if there are two.
     """
     first, words = answers[0], list[str]()
     if len(answers) > 1 and any(answer.named for answer in answers):
         for answer, objective in zip(answers, objectives, strict=True):
-            words += [f"{BEST[objective].capitalize()}:", *_verdict(answer, objective), *_ratios(answer, objective)]
+            words += [f"{BEST[objective].capitalize()}:", *_verdict(answer, objective), *_ratios(answer, objective, {})]
         words += _front(points, objectives)
     else:
         words = [
             *_verdict(first, objectives[0]),
-            *_ratios(first, objectives[0], points if objectives[0] == "time" else ()),
+            *_ratios(first, objectives[0], means if objectives[0] == "time" else {}),
         ]
     return " ".join([*words, _spent(first, budget)])
 
@@ -81,7 +84,7 @@ def figure_text(figure: Figure, objective: str) -> str:
     return f"{figure.mean:.4g} {UNITS[objective]} ({between}n = {figure.n}{short})"
 
 
-def table(answers: Sequence[Answer], objectives: Sequence[str], rates: Rates) -> Table:
+def table(answers: Sequence[Answer], objectives: Sequence[str], means: Means) -> Table:
     """The table of finalists by their deciding runs, best by the first objective first; rate and epochs are means."""
     drawn = Table(title="finalists, by runs of their own", title_justify="left")
     heads = [(f"to the target ({UNITS[objective]})", "95 % interval") for objective in objectives]
@@ -94,7 +97,8 @@ def table(answers: Sequence[Answer], objectives: Sequence[str], rates: Rates) ->
         figure = max(each, key=lambda figure: figure.n)
         key = key_of(figure.setting)
         marks = [_mark(answer, figure, objective) for answer, objective in zip(answers, objectives, strict=True)]
-        rate, epochs = rates.get(key, (None, None))
+        beside = means.get(key, {})
+        rate, epochs = beside.get("samples_per_sec"), beside.get("epochs")
         drawn.add_row(
             setting_text(figure.setting), *chain(*map(_cells, each)), str(figure.n),
             "" if rate is None else f"{rate:,.0f}", "" if epochs is None else f"{epochs:.3g}",
@@ -123,15 +127,13 @@ def _mark(answer: Answer, figure: Figure, objective: str) -> str:
 def _verdict(answer: Answer, objective: str) -> list[str]:
     if answer.why == "running":
         return ["The search was interrupted before it had its answer; sweep.resume goes on with it."]
-    if answer.why == "all missed" and answer.num_stopped == answer.num_explored + answer.num_decided:
-        return ["Not decided: no run reached the target within the budget. Give a larger search.budget."]
     if answer.why == "all missed":
         best = answer.best_value_if_all_missed
         came = "" if best is None else f" The best value was {best:.4g}."
         return [f"No setting reached the target.{came} Give more epochs (max_epochs), a lower target, or other axes."]
     if answer.named is None:
         if answer.leading is None:
-            return ["Not decided: no run has reached the target."]
+            return ["Not decided: no run reached the target within the budget. Give a larger search.budget."]
         return [
             f"Not decided: {setting_text(answer.leading)} was best in single runs, which proves nothing."
             " Give a larger search.budget and sweep.resume to go on."
@@ -171,21 +173,24 @@ def _compared(answer: Answer, objective: str) -> list[str]:
     return sentences
 
 
-def _ratios(answer: Answer, objective: str, points: Sequence[Point] = ()) -> list[str]:
+def _ratios(answer: Answer, objective: str, means: Means) -> list[str]:
     """`It is 2.6 times as fast (2.3 to 2.9) as gpus=1 batch_size=8, at 1.5 times the cost.`"""
     if answer.named is None or answer.best_by_group is None or not answer.ratios:
         return []
-    costs = {point.trial.key: point.second for point in points}
-    cost_of_named, sentences = costs.get(key_of(answer.named)), []
+    [named], sentences = [figure for figure in answer.figures if figure.setting == answer.named], list[str]()
     for group, ratio in answer.ratios.items():
-        other = answer.best_by_group[group].setting
-        beside = costs.get(key_of(other))
-        cost = f", at {cost_of_named / beside:.3g} times the cost" if cost_of_named and beside else ""
+        other = answer.best_by_group[group]
+        times_the_cost = times(means, named, other, "cost_usd")
+        cost = f", at {times_the_cost:.3g} times the cost" if times_the_cost else ""
         sentences.append(
-            f"It is {ratio.value:.3g} times {BETTER[objective]} ({ratio.low:.3g} to {ratio.high:.3g}) as"
-            f" {setting_text(other)}{cost}."
+            f"It is {ratio.value:.3g} times {BETTER[objective]} ({_between(ratio)}) as"
+            f" {setting_text(other.setting)}{cost}."
         )
     return sentences
+
+
+def _between(ratio: Ratio) -> str:
+    return f"{ratio.low:.3g} to {ratio.high:.3g}" if math.isfinite(ratio.high) else f"{ratio.low:.3g} or more"
 
 
 def one_run(whole: Sequence[float], cut: Sequence[float]) -> str:
@@ -211,6 +216,6 @@ def _spent(answer: Answer, budget: Budget) -> str:
     if answer.grid_cost is not None and budget.unit != "runs":
         grid = f" A grid of three seeds would have taken at least {budget.words(answer.grid_cost)} (estimated)."
     return (
-        f"{answer.num_explored} runs explored{stopped}, {answer.num_decided} decided: {took} of {whole}, starts"
-        f" included.{grid}"
+        f"{counted(answer.num_explored, 'run')} explored{stopped}, {answer.num_decided} decided: {took} of {whole},"
+        f" starts included.{grid}"
     )

@@ -9,23 +9,23 @@ from conf.schema import RunConfig
 from tracking.analysis.search import EXPLORE, Rules, Scalar, SearchTrial
 from tracking.jobs.plan import Job
 from tracking.jobs.search.trial_of_job import cap_sec
-from tracking.request.search_options import setting_overrides
+from tracking.request.search_options import Budget, setting_overrides
 
 
-def words_of(base: Job, setting: Mapping[str, Scalar]) -> list[str]:
+def command_line(base: Job, setting: Mapping[str, Scalar]) -> list[str]:
     """The command line of a setting, without its seed. `base` is the request."""
     return [*(word for word in base.overrides if not word.startswith("seed=")), *setting_overrides(setting)]
 
 
 def job_of_trial(
-    trial: SearchTrial, base: Job, number: int, rules: Rules, left_sec: float | None,
+    trial: SearchTrial, base: Job, number: int, rules: Rules, budget: Budget, left: float,
     make: Callable[[list[str]], RunConfig],
 ) -> Job:  # fmt: skip
     """The job of a trial, whose `number` counts from 1. `make` composes a config. Raises ConfigError.
 
-    `left_sec` is what is left of a budget of time. It limits a run if no earlier run shows what such a run takes.
+    `left` is what is left of the `budget`. It limits a run's time if no earlier run shows what such a run takes.
     """
-    words = [*words_of(base, trial.setting), f"seed={trial.seed}"]
+    words = [*command_line(base, trial.setting), f"seed={trial.seed}"]
     job = Job(make(words), words)
     config = job.config
     config.search = dataclasses.replace(
@@ -37,6 +37,7 @@ def job_of_trial(
     has_neighbours = explores and config.cluster.kind == "none" and not takes_all
     config.sweep.jobs_at_once = rules.at_once if has_neighbours else 1
     unforeseen = explores or (trial.block == 0 and not rules.explore)
-    if left_sec is not None and unforeseen and config.timeout_sec is None:
-        config.timeout_sec = max(1.0, left_sec)
+    a_second = budget.used_by(config, 1.0) if budget.unit != "runs" else 0.0  # On a CPU it uses no GPU-hours.
+    if a_second and unforeseen and config.timeout_sec is None:
+        config.timeout_sec = max(1.0, left / a_second)
     return job

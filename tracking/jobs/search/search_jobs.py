@@ -16,10 +16,10 @@ from conf.schema import ConfigError, RunConfig
 from tracking.analysis.search import Answer, Axis, SearchTrial, answers, propose, runs_to_first_look
 from tracking.analysis.statistics import counted
 from tracking.jobs.plan import Job, sweep, sweep_summary
-from tracking.jobs.search import answer_words, fronts, trace_file
-from tracking.jobs.search.job_of_trial import job_of_trial, words_of
+from tracking.jobs.search import answer_record, answer_words, fronts, setting_means, trace_file
+from tracking.jobs.search.job_of_trial import command_line, job_of_trial
 from tracking.jobs.search.search_rules import rules_of
-from tracking.jobs.search.trial_of_job import points, rates, seconds_of, trial_of, trials_of
+from tracking.jobs.search.trial_of_job import points, seconds_of, trial_of, trials_of
 from tracking.record import Result, documents, failures
 from tracking.request.search_options import Budget, budget_of, objectives_of, setting_overrides
 
@@ -75,7 +75,7 @@ class SearchJobs:
     def corners(self) -> list[RunConfig]:
         """A config for each value of each axis, with defaults elsewhere. Raises ConfigError for one that cannot run."""
         values = [{axis.key: value} for axis in self._rules.axes for value in axis.ends]
-        return [self._make(words_of(self._base, value)) for value in values]
+        return [self._make(command_line(self._base, value)) for value in values]
 
     @property
     def runs_to_first_look(self) -> int:
@@ -86,7 +86,7 @@ class SearchJobs:
 
         Raises ConfigError for a setting that cannot be run.
         """
-        words = [words_of(self._base, setting) for setting in self._rules.finalists]
+        words = [command_line(self._base, setting) for setting in self._rules.finalists]
         jobs = [Job(self._make(each), each) for each in words]
         for job in jobs:
             job.config.sweep.jobs_at_once = 1  # Deciding runs have the machine to themselves.
@@ -180,11 +180,12 @@ class SearchJobs:
     def write(self, folder: Path, words: str = "") -> None:
         """Write the trace with the answer so far; `words` are the final answer, if known. Raises OSError."""
         so_far = f"No answer yet, after {counted(sum(job.result is not None for job in self.jobs), 'run')}."
-        trace_file.write(folder, self._base.config.search, self.tried, self._row(words or so_far))
+        trace_file.write(folder, self._base.config.search, self.tried, self._row(folder, words or so_far))
 
-    def _row(self, words: str) -> dict[str, Any]:
-        answers = trace_file.answers_row(self.answers(), self._objectives, self._drawn, self.points())
-        return {**answers, "words": words}
+    def _row(self, folder: Path, words: str) -> dict[str, Any]:
+        means = setting_means.means_of(self.jobs)
+        answer = answer_record.record(self.answers(), self._objectives, self._budget, means, self._drawn, self.points())
+        return {"sweep": folder.name, **answer, "words": words}
 
     def new_look(self) -> dict[str, Any] | None:
         """The result of deciding's last look, once: its number of blocks and the settings left; else None."""
@@ -202,9 +203,9 @@ class SearchJobs:
         ]
         return {"blocks": len(whole), **first, **({"second": others[0]} if others else {})}
 
-    def told(self) -> dict[str, Any]:
-        """The answer as in search.json, words included."""
-        row: dict[str, Any] = documents.finite(self._row(self.words()))
+    def told(self, folder: Path) -> dict[str, Any]:
+        """The answer as in the search.json of the sweep's folder, words included."""
+        row: dict[str, Any] = documents.finite(self._row(folder, self.words()))
         return row
 
     def words(self) -> str:
@@ -212,7 +213,8 @@ class SearchJobs:
         failed = [job for job in self.jobs if job.settled and trial_of(job, self._budget).state == "failed"]
         if failed and len(failed) == len(self.jobs):
             return f"Every run failed. The first: {sweep_summary.outcome(failed[0])}"
-        answer = answer_words.text(self.answers(), self._objectives, self._budget, self.points())
+        means = setting_means.means_of(self.jobs)
+        answer = answer_words.text(self.answers(), self._objectives, self._budget, means, self.points())
         took = "" if self.answer().named else answer_words.one_run(*seconds_of(self.jobs))
         return " ".join(filter(None, [self.trouble, answer, took, self.how_far_off]))
 
@@ -227,7 +229,7 @@ class SearchJobs:
     def show(self, console: Console) -> None:
         answers = self.answers()
         if answers[0].num_decided:
-            console.print(answer_words.table(answers, self._objectives, rates(self.jobs)))
+            console.print(answer_words.table(answers, self._objectives, setting_means.means_of(self.jobs)))
         console.print(self.words(), soft_wrap=True)
         for setting, why in list(self.why.items())[:5]:
             console.print(f"not run: {setting}: {why}", soft_wrap=True)
@@ -236,9 +238,9 @@ class SearchJobs:
             console.print(f"crashed each time: {setting}: {sweep_summary.outcome(job)}", soft_wrap=True)
 
     def _job(self, trial: SearchTrial) -> Job | None:
-        left_sec = self._left() if self._budget.unit == "seconds" else None
+        number, left = len(self.jobs) + 1, self._left()
         try:
-            job = job_of_trial(trial, self._base, len(self.jobs) + 1, self._rules, left_sec, self._make)
+            job = job_of_trial(trial, self._base, number, self._rules, self._budget, left, self._make)
         except ConfigError as error:
             self._refuse(trial, str(error))
             return None
@@ -249,5 +251,5 @@ class SearchJobs:
 
     def _refuse(self, trial: SearchTrial, why: str) -> None:
         """Note that a trial cannot be run."""
-        self._refused.append((len(self.jobs), dataclasses.replace(trial, state="failed")))
+        self._refused.append((len(self.jobs), dataclasses.replace(trial, state="failed", refused=True)))
         self.why[" ".join(setting_overrides(trial.setting))] = why

@@ -20,6 +20,7 @@ from tracking.request.search_options import SEARCH_EXAMPLE, axis_of, default_axe
 # Options that each launch gives anew, or that a search decides by itself.
 OF_A_LAUNCH = ("search", "sweep", "trust", "detach", "timeout_sec", "resume", "tracking", "cluster", "alert")
 GIVEN_ANEW = ("tracking.", "cluster", "search.budget", "timeout_sec", "alert.")  # apply to later runs
+SIZES = ("batch_size", "global_batch_size", *GROUPS)  # axes that change the samples of a step
 MOST_SETTINGS = 4  # the most that sweep.until_decided takes
 ParsedWord = Callable[[str], tuple[str, object, Sequence[object]]]  # a word's key, its value, and the listed choices
 
@@ -54,8 +55,28 @@ def search_of(
         raise ConfigError(f"{name}: needs Optuna. Next: pip install 'optuna>=5,<6' (the extra search)")
     if not resumed:
         check_several(search_name(requested.config), words, searched)
+        requested = _evaluated_alike(requested, searched)
     refused = trace_file.refused(folder, searched) if folder else ()
     return SearchJobs(requested, searched, make, resumed, refused, num_gpus)
+
+
+def _evaluated_alike(requested: Job, axes: Sequence[Axis]) -> Job:
+    """The request with an evaluation after equally many samples in each setting. Raises ConfigError.
+
+    A time to the target falls on an evaluation, so other intervals would favour the settings of smaller steps.
+    """
+    if not any(axis.key in SIZES for axis in axes):
+        return requested
+    config, in_steps = requested.config, ("eval_every_steps=", "eval_after_steps=")
+    if typed := next((word for word in requested.overrides if word.startswith(in_steps)), ""):
+        raise ConfigError(
+            f"{typed}: a step has other numbers of samples in other settings of {' '.join(config.search.axes)}. Next:"
+            f" give eval_every_samples={config.samples_per_step()} times the number of steps"
+        )
+    steps = config.evaluated().every_steps
+    if steps is None:
+        return requested
+    return Job(config, [*requested.overrides, f"eval_every_samples={steps * config.samples_per_step()}"])
 
 
 def _refuse_plain_sweep(config: RunConfig) -> None:

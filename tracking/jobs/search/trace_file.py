@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from conf.launch_options import SearchConfig
-from tracking.analysis.search import EXPLORE, Answer, Axis, Scalar, SearchTrial
+from tracking.analysis.search import EXPLORE, Axis, Scalar, SearchTrial
 from tracking.jobs.plan import Job
-from tracking.jobs.search.fronts import Point, front_of
 from tracking.record import documents
 
 TRACE = "search.json"
@@ -77,11 +76,12 @@ def _lies_on(axis: Axis, value: Scalar) -> bool:
     return number if axis.choices and axis.numeric else axis.holds(value)
 
 
-def words_of(folder: Path) -> str:
-    """The answer of the search in this sweep's folder; empty if it is missing or cannot be read."""
+def answer_in(folder: Path) -> dict[str, Any] | None:
+    """The answer of the search in a sweep's folder, with the sweep's name; None if it is missing or unreadable."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return str(documents.read_json(folder / TRACE)["answer"]["words"])
-    return ""
+        answer = documents.read_json(folder / TRACE)["answer"]
+        return {"sweep": folder.resolve().name, **answer, "words": str(answer["words"])}  # Older ones lack the sweep.
+    return None
 
 
 def refused(folder: Path, axes: Sequence[Axis]) -> list[tuple[int, SearchTrial]]:
@@ -91,37 +91,13 @@ def refused(folder: Path, axes: Sequence[Axis]) -> list[tuple[int, SearchTrial]]
         for place, row in enumerate(documents.read_json(folder / TRACE)["trials"]):
             setting = {axis.key: row["setting"][axis.key] for axis in axes}
             if row["run"] is None and all(axis.holds(setting[axis.key]) for axis in axes):
-                trial = SearchTrial(setting, int(row["seed"]), str(row["phase"]), state="failed")
+                trial = SearchTrial(setting, int(row["seed"]), str(row["phase"]), state="failed", refused=True)
                 trials.append((place - len(trials), trial))
     return trials
 
 
 def _row(trial: SearchTrial, job: Job | None) -> dict[str, Any]:
-    known = {key: value for key, value in dataclasses.asdict(trial).items() if value is not None}
+    known = {key: value for key, value in dataclasses.asdict(trial).items() if value is not None and key != "refused"}
     if job is None:
         return {"run": None, **known}
     return {"run": job.config.search.trial, "folder": job.folder.name if job.folder else None, **known}
-
-
-def answers_row(
-    answers: Sequence[Answer], objectives: Sequence[str], drawn: Sequence[str], points: Sequence[Point]
-) -> dict[str, Any]:
-    """The answer for JSON: by the first objective, and under `second` by the second one.
-
-    `front` holds the settings that no other one beats in both `drawn` objectives, with their means.
-    """
-    rows = [
-        {"objective": objective, **_answer_row(answer)} for answer, objective in zip(answers, objectives, strict=True)
-    ]
-    front = [
-        {"setting": point.trial.setting, drawn[0]: point.first, drawn[1]: point.second} for point in front_of(points)
-    ]
-    return {**rows[0], "second": rows[1] if len(rows) > 1 else None, "front": front}
-
-
-def _answer_row(answer: Answer) -> dict[str, Any]:
-    """One answer for JSON. Groups are a list, since their values may be numbers."""
-    content = dataclasses.asdict(answer)
-    best, ratios = content.pop("best_by_group") or {}, content.pop("ratios") or {}
-    groups = [{"group": group, "best": figure, "ratio": ratios.get(group)} for group, figure in best.items()]
-    return {**content, "groups": groups}

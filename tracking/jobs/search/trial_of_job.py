@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from tracking.analysis.compare import censoring
 from tracking.analysis.results import EXPLORING
-from tracking.analysis.search import DECIDE, Key, SearchTrial, Second, key_of
+from tracking.analysis.search import SearchTrial, Second
 from tracking.base import quantities
 from tracking.jobs.plan import Job, sweep_cost, sweep_summary
-from tracking.jobs.search.answer_words import Rates
 from tracking.jobs.search.fronts import Point
 from tracking.record import Result, failures, journal, run_folder
 from tracking.request.search_options import Budget, objectives_of
@@ -129,21 +127,6 @@ def points(jobs: Sequence[Job], objectives: Sequence[str]) -> list[Point]:
             trial = SearchTrial(search.setting, job.config.seed, search.phase, search.block, state="reached")
             known.append(Point(trial, metrics[keys[0]], metrics[keys[1]]))
     return known
-
-
-def rates(jobs: Sequence[Job]) -> Rates:
-    """The mean rate and epochs of each setting's deciding runs that reached the target."""
-    reached: dict[Key, list[Mapping[str, float]]] = {}
-    for job in jobs:
-        if job.result and job.config.search.phase == DECIDE and job.result.metrics.get(quantities.TARGET_REACHED):
-            reached.setdefault(key_of(job.config.search.setting), []).append(job.result.metrics)
-
-    def mean(runs: Sequence[Mapping[str, float]], key: str) -> float | None:
-        values = [run[key] for run in runs if key in run]
-        return fmean(values) if values else None
-
-    keys = quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.EPOCHS_TO_ACCURACY
-    return {setting: (mean(runs, keys[0]), mean(runs, keys[1])) for setting, runs in reached.items()}
 
 
 def seconds_of(jobs: Sequence[Job]) -> tuple[list[float], list[float]]:

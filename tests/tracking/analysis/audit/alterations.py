@@ -16,7 +16,7 @@ from tracking.analysis.report.sentences import ANSWER
 
 Path = tuple[Any, ...]  # the keys and places that lead to a value
 # Values that `report --check` does not check, as docs/report.md says: words, and values that belong to no run.
-WORDS = ("title", "source", "searched", "warnings", "sentences")
+WORDS = ("title", "source", "warnings", "sentences")
 WORDS_OF_A_TABLE = ("title", "note")
 # By kind of table, the columns that hold words or what others published.
 COLUMNS = {"pairs": {"so"}, "missing": {"why"}, "beside": {"hardware"}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -185,13 +185,13 @@ def add_limits(folder: Path, metrics: dict[str, float], limits: dict[str, Any]) 
     (folder / "journal.jsonl").write_text("\n".join([*lines, json.dumps(last)]) + "\n")
 
 
-def again(root: Path) -> Report:
+def again(root: Path, *searched: Mapping[str, Any]) -> Report:
     """The report of the runs below `root`, which a test has changed."""
     from tracking.analysis.report import report
     from tracking.analysis.results.folder_runs import FolderRuns
 
     store = FolderRuns([root])
-    return report.make(store, [SWEEP], store.find([SWEEP]))
+    return report.make(store, [SWEEP], store.find([SWEEP]), searched=searched)
 
 
 def test_a_limits_ceiling_and_the_time_without_it_are_means_of_the_results(
@@ -207,12 +207,12 @@ def test_a_limits_ceiling_and_the_time_without_it_are_means_of_the_results(
 
 
 def test_the_answer_of_a_search_stands_alone_on_the_page_and_in_the_terminal(
-    make: Callable[..., Report], capsys: pytest.CaptureFixture[str]
+    make: Callable[..., Report], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from tracking.base.console import make_console
 
-    made = make(repeated(config={"gpus": 1}, steps=(0.1, 0.11)))
-    made.searched = ["gpus=1 batch_size=8: 9.1 s (8.8 to 9.4, n = 5)."]
+    make(repeated(config={"gpus": 1}, steps=(0.1, 0.11)))
+    made = again(tmp_path, {"sweep": SWEEP, "words": "gpus=1 batch_size=8: 9.1 s (8.8 to 9.4, n = 5)."})
     for text in (page.html(made), page.markdown(made)):
         assert "9.1 s (8.8 to 9.4" in text
         assert "1 GPU: " not in text, "its test does not know of the search's looks"

@@ -73,7 +73,8 @@ def test_an_answer_counts_the_settings_that_were_compared_and_those_only_explore
     made = search()
     run(made)
     answer = made.answer()
-    tried = {trial.key for trial in made.trials}
+    tried = {trial.key for trial, job in made.tried if job}  # One setting cannot be run.
+    assert len(tried) < len({trial.key for trial in made.trials})
     assert answer.only_explored is not None
     assert len(answer.compared) + 1 + sum(answer.only_explored.values()) == len(tried)
     assert f"Compared with {len(answer.compared)} other setting" in made.words()
@@ -144,3 +145,14 @@ def test_without_exploring_the_best_run_that_reached_leads() -> None:
             job.result.metrics = {"target_reached": 0.0, "time/censored_sec": 3.0}
     assert made.answer().leading == {"batch_size": 16}
     assert "batch_size=16 was best in single runs" in made.words()
+
+
+def test_a_sweep_whose_runs_the_budget_ended_asks_for_a_larger_one() -> None:
+    base = make([])
+    base.sweep.until_decided = True
+    made = search_of(Job(base, ["model=m"]), [], None, ["batch_size=4,16"], parsed, make, 0)
+    assert made
+    [job] = made.next_jobs()
+    job.result = Result("failed", metrics={"time/censored_sec": 80.0}, failure=Failure("timeout", "late"))
+    assert made.answer().why == "budget spent"
+    assert made.words().startswith("Not decided: no run reached the target within the budget. Give a larger")

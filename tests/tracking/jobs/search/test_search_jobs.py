@@ -162,3 +162,36 @@ def test_with_no_axis_but_the_gpus_batch_and_rate_are_searched_for_each_number_o
     ]  # fmt: skip
     tried = {job.config.search.setting["gpus"] for job in run(made, most=6)}
     assert tried == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("budget", "seconds"),
+    [("90s", 90.0), ("1gpu-hours", 3600.0), ("2usd", 200.0), ("9runs", None)],
+)
+def test_a_run_of_which_nothing_is_known_is_limited_by_the_whole_budget(budget: str, seconds: float | None) -> None:
+    """A machine is paid for by the hour, so a budget of dollars is one of time, too."""
+    base = Job(make([]), ["model=m"])  # on one GPU, for 36 USD an hour
+    base.config.search.budget = budget
+    [job] = SearchJobs(base, AXES[1:], make).next_jobs()
+    assert job.config.timeout_sec == (None if seconds is None else pytest.approx(seconds))
+
+
+def test_all_settings_are_evaluated_after_equally_many_samples() -> None:
+    """A setting of larger steps would else be evaluated seldom, and seem slower than it is."""
+
+    def by_steps(words: list[str]) -> RunConfig:
+        config = make(words)
+        config.model.eval_every_steps = 20
+        return config
+
+    base = Job(by_steps(["batch_size=8"]), ["model=m"])
+    base.config.search.budget = "9runs"
+    made = search_of(base, [], None, ["batch_size=4,16"], parsed, by_steps, 0)
+    assert made
+    assert "eval_every_samples=160" in made.next_jobs()[0].overrides
+    plain = search_of(base, [], None, ["model.optimizer.lr=1,2"], parsed, by_steps, 0)
+    assert plain
+    assert "eval_every_samples" not in " ".join(plain.next_jobs()[0].overrides)
+    base = Job(by_steps(["batch_size=8"]), ["model=m", "eval_every_steps=20"])
+    with pytest.raises(ConfigError, match=r"eval_every_steps=20: .* Next: give eval_every_samples=8 times the number"):
+        search_of(base, [], None, ["batch_size=4,16"], parsed, by_steps, 0)

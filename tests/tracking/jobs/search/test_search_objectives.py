@@ -14,7 +14,7 @@ from conf.schema import RunConfig
 from tests.tracking.jobs.search.made_searches import AXES, lose, make, result, run, search, took
 from tracking.analysis.search import Answer, Figure, SearchTrial, Second
 from tracking.jobs.plan import Job
-from tracking.jobs.search import SearchJobs, answer_words, fronts, trace_file, words_of
+from tracking.jobs.search import SearchJobs, answer_in, answer_words, fronts, trace_file
 from tracking.jobs.search.trial_of_job import cap_sec, trial_of, trials_of
 from tracking.record import Failure, Result
 from tracking.request.search_options import Budget, budget_of
@@ -156,15 +156,16 @@ def test_a_search_by_time_and_cost_says_both_wherever_it_says_one(tmp_path: Path
     made.finish(tmp_path)
     written = json.loads((tmp_path / "search.json").read_text())
     assert written["asked"]["objective"] == "time,cost"
+    assert written["answer"] == made.told(tmp_path)
     answer = written["answer"]
     assert [answer["objective"], answer["second"]["objective"]] == ["time", "cost"]
     assert [answer["named"]["gpus"], answer["second"]["named"]["gpus"]] == [2, 1]
     assert [(point["setting"]["gpus"], sorted(point)) for point in answer["front"]] == [
         (2, ["cost", "setting", "time"]), (1, ["cost", "setting", "time"]),
     ]  # fmt: skip
-    told = made.told()
+    told = made.told(tmp_path)
     assert told["second"]["named"]["gpus"] == 1
-    assert told["words"] == words == words_of(tmp_path)
+    assert told["words"] == words == answer_in(tmp_path)["words"]
     look = made.new_look()
     assert look
     assert look["second"]["objective"] == "cost"

@@ -12,7 +12,7 @@ from rich.console import Console
 from tests.tracking.jobs.search.made_searches import BEST, run, search
 from tracking.analysis.search import Axis, SearchTrial
 from tracking.jobs.plan import sweep
-from tracking.jobs.search import fronts, pictures, words_of
+from tracking.jobs.search import answer_in, fronts, pictures
 
 
 def test_its_words_say_the_setting_the_ratio_and_what_it_took() -> None:
@@ -39,15 +39,18 @@ def test_the_trace_holds_every_trial_and_the_answer(tmp_path: Path) -> None:
     assert [row["setting"] for row in tried] == [job.config.search.setting for job in ran]
     assert {key: written["answer"]["named"][key] for key in BEST} == BEST
     assert [group["group"] for group in written["answer"]["groups"]] == [1, 2]
-    assert words_of(tmp_path) == written["answer"]["words"] == made.words()
-    assert words_of(tmp_path / "nowhere") == ""
+    assert answer_in(tmp_path) == written["answer"]
+    assert written["answer"]["words"] == made.words()
+    assert answer_in(tmp_path / "nowhere") is None
 
 
 def test_the_trace_of_a_search_that_runs_says_that_there_is_no_answer_yet(tmp_path: Path) -> None:
     made = search()
     run(made, most=3)
     made.write(tmp_path)
-    assert words_of(tmp_path) == "No answer yet, after 3 runs."
+    known = answer_in(tmp_path)
+    assert known
+    assert known["words"] == "No answer yet, after 3 runs."
 
 
 def test_a_landscape_has_a_panel_for_each_number_of_gpus() -> None:

@@ -22,7 +22,7 @@ from tracking.analysis.audit.evidence import (
 from tracking.base import quantities
 
 HEADLINES = ("no run reached", "no run counts", "no direction", "only setting", "best", "best so far", "one run each",
-             "one run of some", "cannot tell", "cannot tell yet")  # fmt: skip
+             "one run of some", "searched", "cannot tell", "cannot tell yet")  # fmt: skip
 TIME, COST = quantities.TIME_TO_ACCURACY_SEC, quantities.COST_TO_ACCURACY_USD
 Record = Mapping[str, Any]
 
@@ -33,7 +33,7 @@ def check(report: Record, evidence: Evidence, tally: AuditResult) -> None:
     listed = [sentence for sentence in report["sentences"] if sentence["kind"] in of_answer]
     claimed = by_identity(tally, "sentences", listed, _identity)
     expected = {}
-    for workload in evidence.workloads():
+    for workload in _unanswered(report, evidence):
         by_kind = {sentence["kind"]: sentence["values"] for sentence in listed if sentence["workload"] == workload}
         sentences = [*_headline(report, evidence, workload, by_kind)]
         sentences += beside_answer.expected(report, evidence, workload, by_kind)
@@ -50,15 +50,26 @@ def check(report: Record, evidence: Evidence, tally: AuditResult) -> None:
 
 
 def _joined(report: Record, evidence: Evidence, sentences: list[Record], tally: AuditResult) -> None:
-    """Whether `answer` and `headlines` are these sentences."""
-    whole, headlines = [], []
-    for workload in evidence.workloads():
+    """Whether `answer` and `headlines` are the words of the searches and these sentences."""
+    whole = [str(each["words"]) for each in report["searched"]]
+    headlines = [*whole]
+    for workload in _unanswered(report, evidence):
         of_workload = [sentence for sentence in sentences if sentence["workload"] == workload]
         first = [sentence["text"] for sentence in of_workload if sentence["kind"] in HEADLINES]
         headlines.append(" ".join(first))
         whole += [*first, *(sentence["text"] for sentence in of_workload if sentence["kind"] in beside_answer.KINDS)]
     tally.note(report["answer"] == " ".join(whole), "answer: differs from the sentences")
     tally.note(report["headlines"] == headlines, "headlines: differ from the sentences")
+
+
+def _unanswered(report: Record, evidence: Evidence) -> list[str]:
+    """The workloads with runs that are of no search with an answer."""
+    sweeps = {each["sweep"] for each in report["searched"]}
+    return [
+        workload
+        for workload in evidence.workloads()
+        if any(evidence.runs[uid].tags.get("sweep") not in sweeps for uid in evidence.members(workload))
+    ]
 
 
 def _identity(sentence: Record) -> str:
@@ -172,6 +183,8 @@ def _undecided(
     """That others may be the best, too, and how many more runs would tell."""
     leader, metric = record["leader"], evidence.metric
     others = [each for each in record["candidates"] if each != leader]
+    if searched := [each for each in (leader, *others) if evidence.searched(workload, each)]:
+        return _of_search(evidence, workload, searched)
     samples = {name_of(each): evidence.sample(workload, each, metric) for each in (leader, *others)}
     few = [each for each in (leader, *others) if len(samples[name_of(each)]) < 2]
     if few:
@@ -202,6 +215,16 @@ def _undecided(
     it = f" it from {phrases.called(following)}" if len(others) > 1 else ""
     would = f"would tell{it} in 80 % of cases, if the lead is as large as it looks."
     return "cannot tell yet", tied | values, f"{text}; {words} {would}"
+
+
+def _of_search(evidence: Evidence, workload: str, searched: list[Labels]) -> tuple[str, dict[str, Any], str]:
+    """That the report does not test runs that a search looked at."""
+    runs = [run for setting in searched for run in evidence.searched(workload, setting)]
+    sweeps = " and ".join(sorted({str(run.tags.get("sweep", "")) for run in runs}))
+    named = phrases.listed([*map(phrases.called, searched)], "and")
+    text = f"A search looked at runs of {named} before it chose whether to make more, so they are not tested here; "
+    values = {"searched": [*map(name_of, searched)], "sweeps": sweeps}
+    return "searched", values, f"{text}its answer is in search.json of {sweeps}."
 
 
 def _further(

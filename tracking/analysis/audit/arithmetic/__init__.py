@@ -6,14 +6,17 @@ from the journals and from the report.
 
 from __future__ import annotations
 
+from tracking.analysis.audit.arithmetic.block_tests import BlockTable
 from tracking.analysis.audit.arithmetic.censored_means import Moments, Observations, moments_of, ratio, wilson
 from tracking.analysis.audit.arithmetic.chosen_best import Wanted, factor_bounds, level, would_tell
 from tracking.analysis.audit.arithmetic.figure_keys import EXACT, meets, step, tolerance
-from tracking.analysis.audit.arithmetic.pair_tests import PairTest, corrected, difference_p, pair_of
+from tracking.analysis.audit.arithmetic.pair_tests import PairTest, corrected, difference_p, pair_of, sooner_p, untested
+from tracking.analysis.audit.arithmetic.t_tests import interval_of_mean
 from tracking.analysis.audit.arithmetic.texts import close, is_invalid, says, text_of
 
 __all__ = [
     "EXACT",
+    "BlockTable",
     "Moments",
     "Observations",
     "PairTest",
@@ -22,6 +25,7 @@ __all__ = [
     "corrected",
     "difference_p",
     "factor_bounds",
+    "interval_of_mean",
     "is_invalid",
     "level",
     "meets",
@@ -29,9 +33,11 @@ __all__ = [
     "pair_of",
     "ratio",
     "says",
+    "sooner_p",
     "step",
     "text_of",
     "tolerance",
+    "untested",
     "wilson",
     "would_tell",
 ]

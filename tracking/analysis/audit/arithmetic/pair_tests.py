@@ -65,6 +65,12 @@ def pair_of(way: str, first_name: str, first: Observations, second_name: str, se
     return replace(pair, turned=turned) if equal else pair
 
 
+def untested(pair: PairTest) -> PairTest:
+    """The pair without p-values: runs that a search looked at as it went are not of a fixed number."""
+    turned = None if pair.turned is None else untested(pair.turned)
+    return replace(pair, p=None, often="", counts=None, ways=(), often_p=None, turned=turned)
+
+
 def _equal(first: float | None, second: float | None) -> bool:
     if first is None or second is None:
         return True

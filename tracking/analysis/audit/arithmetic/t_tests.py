@@ -18,6 +18,15 @@ def variance(values: Sequence[float], interval: float) -> float:
     return max(float(numpy.var(values, ddof=1)), coin)
 
 
+def interval_of_mean(values: Sequence[float], interval: float, level: float) -> tuple[float, float]:
+    """Student's interval of a mean, one-sided at this level on each side."""
+    from scipy.special import stdtrit
+
+    middle, error = float(numpy.mean(values)), math.sqrt(variance(values, interval) / len(values))
+    half = float(stdtrit(len(values) - 1, 1 - level)) * error
+    return middle - half, middle + half
+
+
 @functools.lru_cache(100_000)
 def p_of_distance(distance: float, parts: tuple[tuple[float, int], ...]) -> float:
     """Two-sided: the p at which distance^2 is the sum of variance of the mean x squared critical value of t.

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tracking.analysis.audit.arithmetic import Observations, PairTest, corrected, pair_of, step, wilson
+from tracking.analysis.audit.arithmetic import Observations, PairTest, corrected, pair_of, step, untested, wilson
 from tracking.analysis.audit.evidence import selection
 from tracking.analysis.audit.evidence.headings import is_stack
 from tracking.analysis.audit.evidence.trees import name_of
@@ -148,6 +148,11 @@ class Evidence:
     def stopped(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
         return {run_id: run for run_id, run in self.all_of(workload, setting).items() if run.stopped}
 
+    def searched(self, workload: str, setting: Labels) -> list[JournalFigures]:
+        """The runs of a setting that a search decided with."""
+        runs = self.all_of(workload, setting).values()
+        return [run for run in runs if run.searched and (run.counts(True) or run.stopped_short or run.stopped)]
+
     def reached(self, workload: str, setting: Labels) -> tuple[int, int]:
         """How many runs reached the target, and of how many."""
         hits = len(self.values(workload, setting, quantities.TIME_TO_ACCURACY_SEC))
@@ -196,12 +201,14 @@ class Evidence:
     def _all_pairs(self, workload: str, key: str) -> dict[frozenset[str], PairTest]:
         samples = {name_of(setting): self.sample(workload, setting, key) for setting in self.settings(workload)}
         names = [name for name, sample in samples.items() if len(sample)]
+        searched = {name_of(each) for each in self.settings(workload) if self.searched(workload, each)}
         pairs, direction = {}, self.better(workload, key)
         if direction is None or not any(samples[name].numbers for name in names):
             return {}
         for place, name in enumerate(names):
             for other in names[place + 1 :]:
-                pairs[frozenset((name, other))] = pair_of(direction, name, samples[name], other, samples[other])
+                pair = pair_of(direction, name, samples[name], other, samples[other])
+                pairs[frozenset((name, other))] = untested(pair) if searched & {name, other} else pair
         ranked = sorted(pair.p for pair in pairs.values() if pair.p is not None)
         often = sorted(pair.often_p for pair in pairs.values() if pair.often_p is not None)
         return {names: _corrected(pair, ranked, often) for names, pair in pairs.items()}

@@ -6,7 +6,6 @@ made the report.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from conf.metric import HIGHER, LOWER
 from tracking.analysis.audit.arithmetic import meets
+from tracking.analysis.audit.journals.run_files import content, parsed
 from tracking.base.quantities import metric_name
 from tracking.request import stored_config
 
@@ -30,7 +30,7 @@ class JournalRun:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         lines = (folder / "journal.jsonl").read_text(encoding="utf-8").splitlines()
-        self.rows = [row for row in map(_parsed, lines) if row]
+        self.rows = [row for row in map(parsed, lines) if row]
         self._labels: dict[str, str] = {}
 
     def merged(self, kind: str) -> dict[str, Any]:
@@ -50,12 +50,12 @@ class JournalRun:
 
     @cached_property
     def info(self) -> dict[str, Any]:
-        return _content(self.folder / "run.json")
+        return content(self.folder / "run.json")
 
     @cached_property
     def ids(self) -> set[str]:
         """The ids that a report may have for it: its own, and MLflow's."""
-        return {self.uid, str(_content(self.folder / "mirror.json").get("run_id") or self.uid)}
+        return {self.uid, str(content(self.folder / "mirror.json").get("run_id") or self.uid)}
 
     @property
     def uid(self) -> str:
@@ -152,7 +152,7 @@ class JournalRun:
     @cached_property
     def result(self) -> dict[str, Any]:
         """The content of result.json; empty while it runs."""
-        return _content(self.folder / "result.json")
+        return content(self.folder / "result.json")
 
     @cached_property
     def failure(self) -> str | None:
@@ -172,6 +172,11 @@ class JournalRun:
     def uncounted(self) -> bool:
         """Whether its tags exclude it from every mean, as those of a warm-up do."""
         return "timetrial.uncounted" in self.tags
+
+    @cached_property
+    def searched(self) -> bool:
+        """Whether a search decided with it."""
+        return self.tags.get("timetrial.search") == "decide"
 
     @cached_property
     def stopped_short(self) -> bool:
@@ -235,21 +240,6 @@ class JournalRun:
         for part in axis.split("."):
             node = node.get(part, "(none)") if isinstance(node, dict) else "(none)"
         return str(node)
-
-
-def _parsed(line: str) -> dict[str, Any] | None:
-    """A row of a journal; None for a line that was cut off."""
-    try:
-        row: dict[str, Any] = json.loads(line)
-    except ValueError:
-        return None
-    return {**row, "values": row.get("values") or {}}
-
-
-def _content(path: Path) -> dict[str, Any]:
-    """The content of a JSON file; empty without the file."""
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return content
 
 
 def _written(target: Any) -> str:

@@ -35,6 +35,7 @@ def ranking(task: Task, metric: str, chosen: Best | None) -> Plot | None:
     label = quantities.quantity(metric).heading if quantities.quantity(metric).scale == 1 else ""
     label = label or metric
     tied = ", light blue: too little is known to tell it from the best" if chosen.tied else ""
+    tied = ", light blue: not tested, since a search looked at the runs" if chosen.searched and tied else tied
     caption = f"{label}: means with standard errors, and each run as a dot; blue: the best mean{tied}"
     panels = [Panel("", label, means, metric), Panel("", label, runs, metric, RUNS)]
     figure = _draw({name: points[0] for name, points in means.items()}, runs, colours, texts, label)

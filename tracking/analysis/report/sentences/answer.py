@@ -114,6 +114,11 @@ def _price(setting: Setting, other: Setting) -> tuple[float | None, str]:
 def _undecided(task: Task, metric: str, chosen: Best) -> Sentence:
     """That others may be the best as well, and how many more runs would tell."""
     settings = [chosen.leader, *chosen.tied]
+    if searched := [setting for setting in settings if setting.searched]:
+        runs = [run for setting in searched for run in setting.runs_of(metric) if run.searched]
+        sweeps = " and ".join(sorted({run.sweep or "" for run in runs}))
+        values = {"searched": [setting.name for setting in searched], "sweeps": sweeps}
+        return Sentence("searched", task.title, values | {"named": phrases.names(searched)})
     few = [setting for setting in settings if setting.measured(metric).n < 2]
     if few:
         numbers, words = _further([(each, RUNS_TO_TELL) for each in settings], metric)

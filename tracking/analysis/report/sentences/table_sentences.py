@@ -43,6 +43,8 @@ def verdict(task: str, metric: str, pair: Comparison) -> Sentence:
     """Whether two settings can be told apart, and if so by what factor."""
     values: dict[str, Any] = {"better": pair.better.name, "worse": pair.worse.name}
     values |= {"paired": PAIRED if pair.paired else ""}
+    if pair.searched:
+        return Sentence("of a search", task, values)
     if pair.adjusted is None:
         few = [setting.name for setting in (pair.better, pair.worse) if setting.measured(metric).n < 2]
         return Sentence("one run", task, values | {"few": " and of ".join(few)})
@@ -103,7 +105,7 @@ def lead(task: str, best: Best) -> Sentence:
     assert best.next is not None
     values: dict[str, Any] = {"better": best.next.better.name, "worse": best.next.worse.name}
     if best.p is None:
-        return Sentence("lead of one run", task, values)
+        return Sentence("lead of a search" if best.searched else "lead of one run", task, values)
     values |= {"p_corrected": best.p, "num_stacks": best.num_tested, "paired": PAIRED if best.paired else ""}
     return Sentence("lead not told apart" if best.tied else "lead told apart", task, values)
 

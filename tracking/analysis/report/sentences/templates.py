@@ -21,6 +21,8 @@ ANSWER = {
     "only setting": "{lead}{setting}{figure}{amount}.{alone}",
     "best": "{lead}{setting} {are} {adjective}: {figure}{ahead}{amount}.",
     "best so far": "{lead}{setting} {are} {adjective} so far: {figure}{ahead}{amount}.",
+    "searched": "A search looked at runs of {named} before it chose whether to make more, so they are not tested here; "
+    "its answer is in search.json of {sweeps}.",
     "one run each": "One run each is too few to tell{advice}.",
     "one run of some": "One run of {few} is too few to tell{advice}.",
     "cannot tell": "{apart}.",
@@ -40,6 +42,7 @@ TEMPLATES = ANSWER | {
     "told apart without a factor": "{better} is better{paired}",
     "told apart by pairs": "{better} is better: its run is the sooner one in {won:.0%} of pairs",
     "not told apart": "cannot be told apart{paired}",
+    "of a search": "not tested: runs of a search, whose answer is in its search.json",
     "one run": "cannot be told apart: one run of {few}; repeat it with other seeds",
     "factors": "; {better} has {rate:.3g} times the rate ({of_rate}) and takes {evaluations:.3g} times the evaluations "
     "({of_evaluations})",
@@ -48,6 +51,7 @@ TEMPLATES = ANSWER | {
     "of {seldom}",
     "lead told apart": LEAD,
     "lead not told apart": "not " + LEAD,
+    "lead of a search": "not tested: runs of a search",
     "lead of one run": "not more than the noise (one run a side)",
     "best stack": "{workload}{among}: the best stack is {better}, ahead of the next, {worse}, by a factor of "
     "{factor:.3g}{interval}.",
@@ -56,6 +60,8 @@ TEMPLATES = ANSWER | {
     "{factor:.3g}{interval}, which may be noise.",
     "no best stack without a factor": NO_CONCLUSION + ", which cannot be told apart from {named}.",
     "stack of one run": NO_CONCLUSION + ", but there is one run of {few}: repeat it with other seeds.",
+    "stack of a search": NO_CONCLUSION + ", but a search looked at runs of {named} as it went: its answer is in its "
+    "search.json.",
     "best stack saves": " {better} saves {difference} USD a training to the target over {worse} ({better_usd} and not "
     "{worse_usd}).",
     "best stack costs": " {better} costs {difference} USD more a training to the target than {worse} ({better_usd} and "

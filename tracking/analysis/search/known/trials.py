@@ -131,6 +131,7 @@ class SearchTrial:
     - `alone`: the cost with the machine to itself, if different.
     - `metric`: the best value of the target's metric, for a search in which every run missed.
     - `second`: the same run by the second objective, if there are two.
+    - `refused`: no run was made, since the setting cannot be run; it counts as failed.
     """
 
     setting: Mapping[str, Scalar]
@@ -146,6 +147,7 @@ class SearchTrial:
     alone: float | None = None
     metric: float | None = None
     second: Second | None = None
+    refused: bool = False
 
     @property
     def cost_alone(self) -> float:
