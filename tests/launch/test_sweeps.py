@@ -50,6 +50,13 @@ def test_the_sweep_goes_on_and_fails_as_a_whole(faulty: Launched) -> None:
 
 
 @pytest.mark.slow
+def test_first_and_later_jobs_have_the_same_environment(faulty: Launched) -> None:
+    """The first job takes its fingerprint before its imports, which set variables; later ones are forked after them."""
+    facts = [json.loads((folder / run_folder.FINGERPRINT).read_text()) for folder in faulty.folders]
+    assert all(each["environment"] == facts[0]["environment"] for each in facts)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_job_is_reported_with_its_cause(faulty: Launched, fault: str) -> None:
     folder = by(faulty, "fault")[fault]
