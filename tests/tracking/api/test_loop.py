@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import pytest
 import torch
 
 from conf.schema import ConfigError
+from tests.support.commands import HANGS_SEC
+from tracking.analysis.audit.audit import audit
+from tracking.analysis.report import report
+from tracking.analysis.results.folder_runs import FolderRuns
 from tracking.api import Trial
 from tracking.api.script_process import THIS_PROCESS
 from tracking.lightning import time_trial
@@ -23,6 +28,21 @@ LOSSES = [4.0, 3.5, 3.2, 3.1]
 def only_run(runs: Path) -> Path:
     (folder,) = runs.glob("2*")
     return folder
+
+
+def timed_step(trial: Trial, num_samples: int) -> None:
+    """A step whose time is not lost in the journal's rounding to microseconds."""
+    time.sleep(0.02)
+    trial.step(num_samples)
+
+
+def differences(runs: Path) -> list[str]:
+    """Where the audit of a report on these runs disagrees with it."""
+    for companion in THIS_PROCESS.companions:  # They add what limited a run.
+        companion.wait(HANGS_SEC)
+    store = FolderRuns([runs])
+    made = report.make(store, ["timetrial"], store.find(["timetrial"]), ["model"])
+    return audit(made.plain(), [runs]).differences
 
 
 def test_a_loop_becomes_a_run(tmp_path: Path) -> None:
@@ -117,11 +137,25 @@ def test_a_loop_that_counts_no_epochs_has_none(tmp_path: Path) -> None:
         {"accuracy": 0.9}, runs_dir=str(tmp_path), offline=True, device="cpu", system_metrics_interval_sec=0
     ) as trial:
         for value in (0.5, 0.95):
-            trial.step(8)
+            timed_step(trial, 8)
             trial.evaluate({"accuracy": value})
     metrics = documents.read_json(only_run(tmp_path) / run_folder.RESULT)["metrics"]
     assert metrics["target_reached"] == 1
     assert not [key for key in metrics if key.startswith("epochs/") or key == "time/epoch_sec"]
+    assert differences(tmp_path) == []
+
+
+def test_a_loop_that_does_not_know_its_samples_has_no_rate(tmp_path: Path) -> None:
+    with time_trial(
+        {"accuracy": 0.9}, runs_dir=str(tmp_path), offline=True, device="cpu", system_metrics_interval_sec=0
+    ) as trial:
+        trial.knows_samples = False  # as the callback of Keras says for batches of an unknown kind
+        for epoch in (1, 2):
+            timed_step(trial, 0)
+            trial.evaluate({"accuracy": 0.95}, epoch=epoch)
+    metrics = documents.read_json(only_run(tmp_path) / run_folder.RESULT)["metrics"]
+    assert "throughput/samples_per_sec" not in metrics
+    assert differences(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -136,14 +170,15 @@ def test_how_many_epochs_were_trained_is_said_only_where_each_ended_with_an_eval
         target, runs_dir=str(tmp_path), offline=True, device="cpu", system_metrics_interval_sec=0
     ) as trial:  # fmt: skip
         for epoch in epochs:
-            trial.step(8)
+            timed_step(trial, 8)
             trial.evaluate({"accuracy": 0.95 if epoch == epochs[-1] else 0.5}, epoch=epoch)
         for _ in range(steps_after):
-            trial.step(8)
+            timed_step(trial, 8)
     metrics = documents.read_json(only_run(tmp_path) / run_folder.RESULT)["metrics"]
     assert metrics.get("epochs/to_accuracy") == (epochs[-1] if epochs else None)
     assert metrics.get("epochs/trained") == trained
     assert ("time/epoch_sec" in metrics) == (trained is not None)
+    assert differences(tmp_path) == []
 
 
 def test_a_loop_that_raises_is_a_failed_run(tmp_path: Path) -> None:

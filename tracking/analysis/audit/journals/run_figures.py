@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from conf.metric import HIGHER, LOWER
-from tracking.analysis.audit.journals import limits
+from tracking.analysis.audit.journals import epochs, limits
 from tracking.analysis.audit.journals.journal_run import EVALUATED, JournalRun
 from tracking.base import quantities
 
@@ -33,7 +33,7 @@ class JournalFigures(JournalRun):
     def _computed(self, key: str) -> float | None:
         if key.startswith(BEST):
             return self.best(key.removeprefix(BEST))
-        if key.startswith(NEWER) and self.journaled(key) is None:
+        if key.startswith(epochs.unknown_figures(self)) or (key.startswith(NEWER) and self.journaled(key) is None):
             return None
         if key.startswith(limits.PREFIX):
             share = self.shares.get(key.removeprefix(limits.PREFIX).removesuffix("_fraction"))
@@ -80,13 +80,6 @@ class JournalFigures(JournalRun):
         journaled = self.journaled(BEST + metric)
         return ends.get(self.directions.get(metric, ""), journaled if journaled in ends.values() else None)
 
-    def epochs_trained(self) -> float | None:
-        """The trained part of an epoch that ended early; None if that is not known."""
-        ends = [row for row in self.rows if row["kind"] == "event" and row["key"] == "epoch_stop"]
-        parts = [row["values"].get("part", 1) for row in ends]
-        whole = min(len(self.times("epoch_start")), len(parts))
-        return None if None in parts else float(whole - len(parts) + sum(parts)) or None
-
     def flops_utilization(self) -> float | None:
         """The run's value, scaled by the recomputed rate over the run's rate: the journal lacks the counted FLOPs."""
         journaled = self.merged("metrics")
@@ -104,12 +97,12 @@ class JournalFigures(JournalRun):
         if key == quantities.TIME_TO_ACCURACY_SEC:
             if quantities.TIME_CENSORED_SEC in journaled:
                 return self.timed_sec() if self.ended else self.sec_to_last_event()
-            return self._trained_sec() + self._spans("eval", "checkpoint") if self.ended else None
+            return epochs.trained_sec(self) + self._spans("eval", "checkpoint") if self.ended else None
         if key == quantities.TIME_TO_ACCURACY_TRAIN_SEC:
-            return self._trained_sec() if self.ended or quantities.TIME_TRAIN_SEC in journaled else None
+            return epochs.trained_sec(self) if self.ended or quantities.TIME_TRAIN_SEC in journaled else None
         if key == quantities.EPOCHS_TO_ACCURACY:
-            epochs = [row["values"].get("epoch_num") for row in self.rows if row.get("key") == EVALUATED]
-            return float(epochs[-1]) if epochs and epochs[-1] is not None else None
+            numbers = [row["values"].get("epoch_num") for row in self.rows if row.get("key") == EVALUATED]
+            return float(numbers[-1]) if numbers and numbers[-1] is not None else None
         if key == quantities.EVALUATIONS_TO_ACCURACY:
             return (self.last_evaluation() or (0.0, 0.0))[0] if quantities.EVALUATIONS_CENSORED in journaled else None
         if key == quantities.ENERGY_TO_ACCURACY_JOULES:
@@ -131,20 +124,6 @@ class JournalFigures(JournalRun):
             for name in names
             for start, stop in zip(self.times(f"{name}_start"), self.times(f"{name}_stop"), strict=False)
         )
-
-    def epoch_sec(self) -> float | None:
-        trained = self.epochs_trained()
-        return self._trained_sec() / trained if trained else None
-
-    def _trained_sec(self) -> float:
-        """Seconds of all epochs, without the evaluations and checkpoints in them."""
-        pairs = {
-            name: list(zip(self.times(f"{name}_start"), self.times(f"{name}_stop"), strict=False))
-            for name in ("epoch", "eval", "checkpoint")
-        }
-        others = [*pairs["eval"], *pairs["checkpoint"]]
-        inner = [end - start for start, end in others if any(a <= start and end <= b for a, b in pairs["epoch"])]
-        return math.fsum(stop - start for start, stop in pairs["epoch"]) - math.fsum(inner)
 
     def epochs(self) -> float | None:
         number = None if self.hit_row is None else self.rows[self.hit_row]["values"].get("epoch_num")
@@ -238,9 +217,9 @@ class JournalFigures(JournalRun):
 
 
 COMPUTED: dict[str, Callable[[JournalFigures], float | None]] = {
-    quantities.TIME_EPOCH_SEC: JournalFigures.epoch_sec,
+    quantities.TIME_EPOCH_SEC: epochs.epoch_sec,
     quantities.EPOCHS_TO_ACCURACY: JournalFigures.epochs,
-    quantities.EPOCHS_TRAINED: JournalFigures.epochs_trained,
+    quantities.EPOCHS_TRAINED: epochs.trained,
     quantities.EVALUATIONS_TO_ACCURACY: JournalFigures.evaluations,
     quantities.TIME_EVALUATION_INTERVAL_SEC: JournalFigures.evaluation_interval_sec,
     quantities.TIME_TO_ACCURACY_SEC: JournalFigures.to_accuracy_sec,
