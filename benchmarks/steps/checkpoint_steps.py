@@ -32,7 +32,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tracking.measure.training import clock, throughput
+from tracking.measure.training import throughput
 from tracking.record import Record, journal, run_folder
 
 COLUMNS = ("step (ms)", "step behind one (ms)", "longer by (ms)", "held up (ms)", "written in (s)")
@@ -70,13 +70,14 @@ def measured(options: Sequence[str]) -> tuple[tuple[float, ...], dict[str, float
     times = dict(steps(throughput.steady(throughput.read_windows(events))))
     usual = statistics.median(ms for step, ms in times.items() if step not in behind)
     after = statistics.median(ms for step, ms in times.items() if step in behind)
-    held_up = statistics.median(1e3 * (end - start) for start, end in clock.intervals(events, "checkpoint"))
-    row = usual, after, after - usual, held_up, statistics.median(event.values["sec"] for event in saved)
+    # Not those after an epoch, for whose file the training waits.
     within = [event for event in events if event.key == "checkpoint_stop" and "step" in event.values]
     starts = {event.values.get("step"): event.clock_sec for event in events if event.key == "checkpoint_start"}
-    for event in within:
-        held_up_ms = 1e3 * (event.clock_sec - starts[event.values["step"]])
+    held_up = [1e3 * (event.clock_sec - starts[event.values["step"]]) for event in within]
+    for event, held_up_ms in zip(within, held_up, strict=True):
         print(json.dumps({**event.values, "held_up_ms": held_up_ms, "behind_ms": times.get(event.values["step"] + 1)}))
+    of_file = statistics.median(event.values["sec"] for event in saved)
+    row = usual, after, after - usual, statistics.median(held_up), of_file
     return row, medians(within) | medians(saved)
 
 

@@ -157,13 +157,13 @@ class CheckpointCallback(Checkpoint):
         if step:
             place = {"epoch_num": epochs_trained(trainer), "step": step}
             self._end_steps(trainer)
-        self._event("checkpoint_start", **place)
         watch = Stopwatch()
+        self._event("checkpoint_start", **place)
+        watch.ended("journal")
         self._writer.wait()
         self._note_written()
         watch.ended("wait")
-        job = self._job(trainer, module, step)
-        watch.ended("collect")
+        job = self._job(trainer, module, step, watch)
         in_background = self._in_background and step > 0 and not stop_requested
         if self._writer.write(job, in_background) != in_background:
             self._note_background(False, "failed")
@@ -176,20 +176,23 @@ class CheckpointCallback(Checkpoint):
             self._note_written()
             raise SavedAndEnded
 
-    def _job(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> Job:
+    def _job(self, trainer: pl.Trainer, module: pl.LightningModule, step: int, watch: Stopwatch) -> Job:
         """Collect the state to be saved; if that fails on a process, the job holds only the error."""
         measuring = measuring_callback(trainer)
         if measuring:
             measuring.gather_state()
+        watch.ended("figures")
         path, failure = checkpoints.path_of(self._run_dir, trainer.current_epoch + (not step), step), ""
         try:
             content = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+            watch.ended("state")
             rank_state: dict[str, Any] = {"random": random_states(self._shard.device), "buffers": {}}
             if self._shard.rank:
                 saved_names = module.state_dict().keys()
                 rank_state["buffers"] = {name: value for name, value in module.named_buffers() if name in saved_names}
         except Exception as error:
             failure = in_words(error)
+        watch.ended("random")
         if self._meeting is not None:
             self._meeting.gathered(failure)
         if failure:
@@ -198,6 +201,7 @@ class CheckpointCallback(Checkpoint):
         if measuring:
             # Reading the counter of energy takes some milliseconds.
             late = {"logged": measuring.logged.of_checkpoint(), "joules": measuring.meter.energy_meter.rank_joules}
+        watch.ended("collect")
         return Job(path, step, content if self._shard.rank == 0 else {}, rank_state, late)
 
     def _end_steps(self, trainer: pl.Trainer) -> None:

@@ -19,6 +19,7 @@ from tracking.machine.environment import available_bytes
 ROOM = 0.9  # share of the free memory that copies may take
 ALIGNMENT = 256  # bytes, as the allocator of the GPU's memory
 PIECE_BYTES = 2**24  # size of the pinned memory
+ATOMS = frozenset({int, float, bool, str, bytes, type(None)})  # values that a copy may share
 PLAIN = (torch.Tensor, torch.nn.Parameter)  # A subclass may hold its values elsewhere.
 
 
@@ -32,6 +33,7 @@ class DeviceCopies:
         self._device, self._allocate = device, allocate
         self._block = self._on_host = self._pinned = torch.empty(0, dtype=torch.uint8)
         self._places: list[tuple[torch.Tensor, torch.Tensor]] = []  # Each tensor's copy, on the device and on the host.
+        self._firsts: list[int] = []  # where each begins in the block, in bytes
         self._others: list[Any] = []  # copies of other tensors, such as those on the host
         self._used = 0
 
@@ -50,7 +52,7 @@ class DeviceCopies:
     def forget(self) -> None:
         """Free the memory."""
         self._block = self._on_host = self._pinned = torch.empty(0, dtype=torch.uint8)
-        self._places, self._others = [], []
+        self._places, self._firsts, self._others = [], [], []
 
     def of(self, value: Any) -> Any:
         """Return a deep copy whose tensors on the device are in the block. The device copies them later."""
@@ -68,12 +70,13 @@ class DeviceCopies:
             placed = self._placed(next(numbers), tensor)
             copies, originals = pairs[tensor.dtype]
             copies.append(placed)
-            originals.append(tensor.detach())
+            originals.append(tensor)
             return placed
 
         placed = with_tensors(value, place)
-        for copies, originals in pairs.values():
-            torch._foreach_copy_(copies, originals)  # A few kernels for all of them: each launch may wait in a queue.
+        with torch.no_grad():
+            for copies, originals in pairs.values():
+                torch._foreach_copy_(copies, originals)  # A few kernels for all: each launch may wait in a queue.
         return placed
 
     def _placeable(self, tensor: torch.Tensor) -> bool:
@@ -85,15 +88,16 @@ class DeviceCopies:
         self._used += aligned(tensor.nbytes, ALIGNMENT)
         if number < len(self._places):
             placed = self._places[number][0]
-            if same_layout(placed, tensor) and placed.data_ptr() == self._block.data_ptr() + first:
+            if self._firsts[number] == first and same_layout(placed, tensor):
                 return placed
-            del self._places[number:]
+            del self._places[number:], self._firsts[number:]
         layout = tensor.shape, torch.empty_like(tensor, device="meta").stride()
         part = slice(first, first + tensor.nbytes)
         placed = self._block[part].view(tensor.dtype).as_strided(*layout)
         # Through NumPy, so that each has a storage of its own, as torch.save wants it.
         own = torch.from_numpy(self._on_host.numpy()[part]).view(tensor.dtype).as_strided(*layout)
         self._places.append((placed, own))
+        self._firsts.append(first)
         return placed
 
     def on_host(self, value: Any) -> Any:
@@ -124,8 +128,10 @@ def with_tensors(value: Any, change: Callable[[torch.Tensor], Any], deep: bool =
     if isinstance(value, dict):
         return with_values(value, lambda key, inner: with_tensors(inner, change, deep))
     if type(value) in (list, tuple):
-        return type(value)(with_tensors(inner, change, deep) for inner in value)
-    return copy.deepcopy(value) if deep else value
+        if ATOMS.issuperset(map(type, value)):  # Random states are hundreds of numbers.
+            return type(value)(value)
+        return type(value)([with_tensors(inner, change, deep) for inner in value])
+    return copy.deepcopy(value) if deep and type(value) not in ATOMS else value
 
 
 def copied(value: Any, into: Any = None) -> Any:
@@ -139,6 +145,8 @@ def copied(value: Any, into: Any = None) -> Any:
         before = into if isinstance(into, dict) else {}
         return with_values(value, lambda key, inner: copied(inner, before.get(key)))
     if type(value) in (list, tuple):
+        if ATOMS.issuperset(map(type, value)):
+            return type(value)(value)
         reusable = type(into) is type(value) and len(into) == len(value)
         return type(value)(map(copied, value, into if reusable else [None] * len(value)))
     return copy.deepcopy(value)

@@ -43,6 +43,18 @@ def same(copy: dict[str, Any], original: dict[str, Any]) -> bool:
     return all(torch.equal(a, b) and a.dtype == b.dtype for a, b in pairs)
 
 
+@pytest.mark.parametrize("copy", [DeviceCopies(CPU).of, copies.copied])
+def test_a_copy_shares_nothing_that_can_change(copy: Any) -> None:
+    original = {"numbers": [1, 2.0, None], "nested": [[3], (4, [5])], "weight": torch.nn.Parameter(torch.ones(2))}
+    taken = copy(original)
+    original["numbers"][0] = original["nested"][0][0] = original["nested"][1][1][0] = 9
+    with torch.no_grad():
+        original["weight"].zero_()
+    assert (taken["numbers"], taken["nested"]) == ([1, 2.0, None], [[3], (4, [5])])
+    assert torch.equal(taken["weight"], torch.ones(2))
+    assert not taken["weight"].requires_grad
+
+
 def test_memory_is_allocated_once_and_holds_the_newest_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies, "PIECE_BYTES", 300)
     counted = Counted()

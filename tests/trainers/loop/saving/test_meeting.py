@@ -14,6 +14,7 @@ import torch.distributed as dist
 from tests.trainers import processes
 from tests.trainers.processes import CPU
 from trainers.loop.saving import CheckpointCallback, Interval, meeting
+from trainers.loop.saving.background import Stopwatch
 from trainers.workload import Shard
 
 
@@ -39,7 +40,7 @@ def gathering(rank: int, folder: str, last: int) -> None:
         for ranks in (set(), {0, 1}, {last}):
             failing = ranks
             try:
-                ends.append(callback._job(trainer, module, 2).error)
+                ends.append(callback._job(trainer, module, 2, Stopwatch()).error)
             except meeting.GatherFailed as failed:
                 ends.append(str(failed))
     (Path(folder) / f"{rank}").write_text("\n".join(ends))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ from tracking.measure.training.energy import EnergyMeter
 from tracking.record import Journal, attempts, checkpoints, documents, journal
 from trainers.data.digits import digits
 from trainers.loop import evaluation_times
-from trainers.loop.saving import copies
+from trainers.loop.saving import checkpoint, copies
 from trainers.loop.saving.background import Job, Writer
 from trainers.loop.saving.checkpoint import CheckpointCallback
 from trainers.loop.saving.copies import copied, has_room, num_bytes, on_host
@@ -240,10 +241,41 @@ def test_two_are_kept_and_each_is_said_to_be_written(tmp_path: Path) -> None:
 
 def test_the_parts_of_the_wait_and_of_the_writing_are_told(tmp_path: Path) -> None:
     run = trained(tmp_path, max_epochs=1)
-    for key, parts in {"checkpoint_stop": ("wait", "collect", "copy"), "checkpoint_saved": ("to_host", "file")}.items():
+    of_wait = ("journal", "wait", "figures", "state", "random", "collect", "copy")
+    for key, parts in {"checkpoint_stop": of_wait, "checkpoint_saved": ("to_host", "file")}.items():
         told = [event.values for event in run.events if event.key == key]
         assert len(told) == 2
         assert all(values[f"{part}_ms"] >= 0 for values in told for part in parts)
+
+
+def test_the_parts_add_up_to_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    delay = 0.2
+
+    def delay_in(owner: Any, name: str) -> None:
+        plain = getattr(owner, name)
+
+        def slow(*arguments: Any) -> Any:
+            if name != "_write" or arguments[1].key == "checkpoint_start":
+                time.sleep(delay)
+            return plain(*arguments)
+
+        monkeypatch.setattr(owner, name, slow)
+
+    places = {
+        "journal": (Journal, "_write"), "wait": (Writer, "wait"), "figures": (MeasuringCallback, "gather_state"),
+        "random": (checkpoint, "random_states"), "copy": (Writer, "write"),
+    }  # fmt: skip
+    for owner, name in places.values():
+        delay_in(owner, name)
+    events = trained(tmp_path, max_epochs=1).events
+    starts = {event.values.get("step"): event.clock_sec for event in events if event.key == "checkpoint_start"}
+    stops = [event for event in events if event.key == "checkpoint_stop" and "step" in event.values]
+    assert len(stops) == 2
+    for stop in stops:
+        parts = {name: value for name, value in stop.values.items() if name.endswith("_ms")}
+        assert all(parts[f"{part}_ms"] >= 1e3 * delay for part in places)
+        held_up_ms = 1e3 * (stop.clock_sec - starts[stop.values["step"]])
+        assert sum(parts.values()) == pytest.approx(held_up_ms, abs=500 * delay)
 
 
 def test_the_energy_is_read_by_the_thread_and_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
