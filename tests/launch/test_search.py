@@ -85,7 +85,7 @@ def check_report(cwd: Path, sweep: Path, trials: list[dict[str, Any]]) -> None:
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     document = json.loads(ran.stdout)
-    assert [words.startswith("batch_size=4 lr=0.01:") for words in document["search"]] == [True]
+    assert [answer["words"].startswith("batch_size=4 lr=0.01:") for answer in document["search"]] == [True]
     times = [row["n"] for row in document["report"]["figures"] if row["key"] == "time/to_accuracy_sec"]
     assert sum(times) == sum(trial["phase"] == "decide" for trial in trials) > 0
     assert "exploring" not in str(document["report"]["warnings"])

@@ -430,7 +430,7 @@ def test_the_command_that_a_study_ends_with_makes_its_report_again_and_checks_it
     assert main([*command, "--check"]) == 0
     printed = capsys.readouterr().out
     number = 3 if about["name"] == "stacks" else 2  # with a warm-up
-    assert f"from {number} journals below runs: all agree" in printed
+    assert f"from {number} journals in runs: all agree" in printed
     before = json.loads((trained.folders[0].parent / "report.json").read_text())
     (again,) = trained.cwd.glob("reports/*/report.json")
     assert json.loads(again.read_text())["tables"] == before["tables"]

@@ -153,7 +153,7 @@ def test_the_command_writes_all_files_prints_the_table_and_checks_every_figure(
     assert printed.startswith("2 GPUs are quickest so far")
     assert "which differ" not in printed
     assert "report.html; --details prints all tables" in printed
-    assert "from 16 journals below runs: all agree" in printed
+    assert "from 16 journals in runs: all agree" in printed
     content = json.loads((here / "out" / "report.json").read_text())
     with (here / "out" / "report.csv").open() as file:
         rows = list(csv.DictReader(file))
