@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from conf.metric import HIGHER, LOWER
-from tracking.analysis.audit.journals import epochs, limits
+from tracking.analysis.audit.journals import epoch_figures, limits
 from tracking.analysis.audit.journals.journal_run import EVALUATED, JournalRun
 from tracking.base import quantities
 
@@ -33,7 +33,9 @@ class JournalFigures(JournalRun):
     def _computed(self, key: str) -> float | None:
         if key.startswith(BEST):
             return self.best(key.removeprefix(BEST))
-        if key.startswith(epochs.unknown_figures(self)) or (key.startswith(NEWER) and self.journaled(key) is None):
+        if key.startswith(epoch_figures.unknown_figures(self)) or (
+            key.startswith(NEWER) and self.journaled(key) is None
+        ):
             return None
         if key.startswith(limits.PREFIX):
             share = self.shares.get(key.removeprefix(limits.PREFIX).removesuffix("_fraction"))
@@ -97,9 +99,9 @@ class JournalFigures(JournalRun):
         if key == quantities.TIME_TO_ACCURACY_SEC:
             if quantities.TIME_CENSORED_SEC in journaled:
                 return self.timed_sec() if self.ended else self.sec_to_last_event()
-            return epochs.trained_sec(self) + self._spans("eval", "checkpoint") if self.ended else None
+            return epoch_figures.trained_sec(self) + self._spans("eval", "checkpoint") if self.ended else None
         if key == quantities.TIME_TO_ACCURACY_TRAIN_SEC:
-            return epochs.trained_sec(self) if self.ended or quantities.TIME_TRAIN_SEC in journaled else None
+            return epoch_figures.trained_sec(self) if self.ended or quantities.TIME_TRAIN_SEC in journaled else None
         if key == quantities.EPOCHS_TO_ACCURACY:
             numbers = [row["values"].get("epoch_num") for row in self.rows if row.get("key") == EVALUATED]
             return float(numbers[-1]) if numbers and numbers[-1] is not None else None
@@ -217,9 +219,9 @@ class JournalFigures(JournalRun):
 
 
 COMPUTED: dict[str, Callable[[JournalFigures], float | None]] = {
-    quantities.TIME_EPOCH_SEC: epochs.epoch_sec,
+    quantities.TIME_EPOCH_SEC: epoch_figures.epoch_sec,
     quantities.EPOCHS_TO_ACCURACY: JournalFigures.epochs,
-    quantities.EPOCHS_TRAINED: epochs.trained,
+    quantities.EPOCHS_TRAINED: epoch_figures.trained,
     quantities.EVALUATIONS_TO_ACCURACY: JournalFigures.evaluations,
     quantities.TIME_EVALUATION_INTERVAL_SEC: JournalFigures.evaluation_interval_sec,
     quantities.TIME_TO_ACCURACY_SEC: JournalFigures.to_accuracy_sec,
