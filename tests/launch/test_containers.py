@@ -346,6 +346,7 @@ def cluster() -> Iterator[Cluster]:
     yield from slurm_cluster.running()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.service
 def test_a_container_runs_on_a_node_and_one_that_cannot_is_refused_there(
     image: str, cluster: Cluster, tmp_path: Path

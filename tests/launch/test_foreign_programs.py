@@ -106,6 +106,7 @@ def test_a_script_of_hugging_faces_trainer(tmp_path: Path) -> None:
 
 
 @needs("lightning")
+@pytest.mark.exhaustive  # tests/tracking/api/test_lightning_script.py has scripts of pytorch_lightning
 def test_a_script_of_the_package_lightning_takes_the_callback(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIGHTNING], cwd=tmp_path, env=environment(), text=True, timeout=HANGS_SEC,

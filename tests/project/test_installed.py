@@ -130,7 +130,7 @@ with time_trial({"accuracy": 0.5}, offline=True, device="cpu", system_metrics_in
 @pytest.mark.parametrize(
     "command",
     [
-        ("python", "code/loop.py"),
+        pytest.param(("python", "code/loop.py"), marks=pytest.mark.exhaustive),
         ("timetrial", "run", "model=program", "program.command=python loop.py", "program.cwd=code", "gpus=0"),
     ],
     ids=["a script", "a program"],

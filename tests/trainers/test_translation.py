@@ -64,7 +64,7 @@ def test_a_line_that_cannot_be_used_is_named_before_anything_trains(run: Launche
     assert f"{TRAIN_NAME}.de, line {2 * NUM_TIMES + 1}: is empty" in again.result["failure"]["message"]
 
 
-@pytest.mark.parametrize(("num_steps", "num_timed"), [(4, 0), (12, 1)])
+@pytest.mark.parametrize(("num_steps", "num_timed"), [pytest.param(4, 0, marks=pytest.mark.exhaustive), (12, 1)])
 def test_of_the_exchange_every_tenth_is_timed_and_none_of_the_warm_up(
     tmp_path: Path, num_steps: int, num_timed: int
 ) -> None:

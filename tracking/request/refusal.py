@@ -169,8 +169,9 @@ def wrong_choice(
     """
     model = str(choices["model"])
     for group in OPTIONAL_GROUPS:
-        allowed = ["none", *options(group)]
-        for name in chosen_names(group, choices, overrides):
+        names = chosen_names(group, choices, overrides)
+        allowed = ["none", *options(group)] if names else []  # Hydra takes as long for them as for a whole config.
+        for name in names:
             if name not in allowed:
                 return unknown_choice(group, name, allowed)
             if name == f"{model}_{choices['dataset']}":

@@ -132,6 +132,7 @@ def test_a_target_that_trainer_will_not_evaluate_is_told_of_as_it_begins(
     )
 
 
+@pytest.mark.exhaustive
 def test_a_huggingface_script_that_raises_is_a_failed_run(folder: Path) -> None:
     """No callback hears of it, so the script's end tells."""
     if importlib.util.find_spec("transformers") is None:

@@ -235,6 +235,7 @@ def test_a_journal_that_cannot_grow_costs_the_training_nothing_and_is_a_failed_r
     assert "File too large" in result["failure"]["message"]
 
 
+@pytest.mark.exhaustive  # tests/tracking/record/test_full_disk.py has the disk that fills
 def test_a_disk_that_is_full_from_the_start_is_refused_before_the_training(tmp_path: Path) -> None:
     output = finished(start(tmp_path, {"offline": True}, max_file_bytes=1000), code=1)
     assert "File too large. Next: give a folder with free space" in output

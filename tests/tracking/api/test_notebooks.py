@@ -69,6 +69,7 @@ def test_a_loop_in_a_cell_is_a_run_of_the_notebook(tmp_path: Path, monkeypatch: 
     assert "git.commit" not in tags(run)  # The current folder is in no repository.
 
 
+@pytest.mark.exhaustive
 def test_a_notebook_that_its_front_end_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", str(tmp_path / "digits.ipynb"))
     assert tags(run_cell(tmp_path, LOOP, monkeypatch))["script"] == "digits.ipynb"

@@ -86,7 +86,10 @@ def kept_bytes(architecture: str, parts: Parts, layers: int, length: int) -> int
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # The compiler reads it.
 @pytest.mark.parametrize(
     ("architecture", "compiled", "narrow"),
-    [pytest.param(*key, marks=[pytest.mark.slow] if key[1] else []) for key in gpu_memory.SAVED],
+    [
+        pytest.param(*key, marks=[pytest.mark.slow] * key[1] + [pytest.mark.exhaustive] * (key[1] and key[2]))
+        for key in gpu_memory.SAVED
+    ],
 )
 def test_a_layer_keeps_as_much_for_its_backward_pass_as_is_forecast(
     architecture: str, compiled: bool, narrow: bool

@@ -73,6 +73,7 @@ def test_a_later_process_traces_nothing_and_computes_the_same() -> None:
     assert_same(second, trained(loss))
 
 
+@pytest.mark.exhaustive
 def test_another_scale_mode_or_network_is_compiled_for_itself() -> None:
     kept = KeptTraces(store := Memory(), loss, {})
     for scale, train in ((2.0, True), (3.0, True), (2.0, False)):
@@ -80,6 +81,7 @@ def test_another_scale_mode_or_network_is_compiled_for_itself() -> None:
     assert len(store) == 3
 
 
+@pytest.mark.exhaustive
 def test_what_guards_refuse_is_compiled_as_usual() -> None:
     kept, net, values = KeptTraces(Memory(), loss, {}), network(), torch.ones(3, 4)
     kept(net, values, 1.0)
