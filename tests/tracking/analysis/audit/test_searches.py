@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,6 +109,23 @@ def test_a_falsified_figure_of_a_search_is_found_in_the_files(
     said = capsys.readouterr().out
     assert f"searched: {SWEEP}: time: value: mean: the report has" in said
     assert f"searched: {SWEEP}: budget: spent: the report has 1.0" in said
+
+
+def test_a_folder_that_a_killed_launcher_left_without_a_config_is_no_run_of_the_search(
+    roots: dict[str, Path], tmp_path: Path
+) -> None:
+    """The config is written after the params and tags."""
+    shutil.copytree(roots["quickest"], tmp_path / "root")
+    whole = next(path.parent for path in (tmp_path / "root" / SWEEP).glob("*/config.yaml"))
+    left = whole.with_name("left")
+    left.mkdir()
+    info = json.loads((whole / "run.json").read_text())
+    (left / "run.json").write_text(json.dumps(info | {"uid": "left"}))
+    rows = (whole / "journal.jsonl").read_text().splitlines(keepends=True)
+    begun = itertools.takewhile(lambda row: json.loads(row)["kind"] in ("params", "tags"), rows)
+    (left / "journal.jsonl").write_text("".join(begun))
+    assert "sweep" in (left / "journal.jsonl").read_text()
+    assert audit(plain(tmp_path / "root"), [tmp_path / "root"]).differences == []
 
 
 def test_words_with_another_figure_and_a_search_without_runs_are_found(roots: dict[str, Path]) -> None:

@@ -88,14 +88,13 @@ class JournalRun:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        loaded: dict[str, Any] = stored_config.loaded((self.folder / "config.yaml").read_text(encoding="utf-8"))
-        return loaded
+        """Its config; {} if its launcher was killed before it wrote one."""
+        path = self.folder / "config.yaml"
+        return stored_config.loaded(path.read_text(encoding="utf-8")) if path.exists() else {}
 
     @cached_property
     def paired_by(self) -> str:
         """The seed of its config if that has sweep.paired=true; else ""."""
-        if not (self.folder / "config.yaml").exists():
-            return ""
         decided = (self.config.get("sweep") or {}).get("paired") is True
         return str(self.config.get("seed", "")) if decided else ""
 
@@ -111,8 +110,7 @@ class JournalRun:
     @cached_property
     def directions(self) -> dict[str, str]:
         """The direction of each metric, "lower" or "higher", from the config or a target."""
-        config = self.config if (self.folder / "config.yaml").exists() else {}
-        model, program = ((config.get(part) or {}).get("metrics") or {} for part in ("model", "program"))
+        model, program = ((self.config.get(part) or {}).get("metrics") or {} for part in ("model", "program"))
         directions = {name: value[-1] if isinstance(value, list) and value else value for name, value in model.items()}
         directions |= {metric_name(key): value[-1] for key, value in program.items() if isinstance(value, list)}
         directions |= {name: LOWER if value.startswith("<=") else HIGHER for name, value in self.targets.items()}
