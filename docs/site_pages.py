@@ -23,7 +23,8 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
 }
 MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r'(\]\(|(?:src|href|srcset)=")(?!\w+:|#)([^)"#\s]+)')  # Markdown's, and HTML's in it
+# Markdown's links, its references below a table, and HTML's links in it
+LINK = re.compile(r'(\]\(|^\[[^\]\n]+\]: |(?:src|href|srcset)=")(?!\w+:|#)([^)"#\s]+)', re.MULTILINE)
 HIGHLIGHTED = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml"}
 
 

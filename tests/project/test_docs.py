@@ -28,7 +28,7 @@ DOCS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md",
 )
 MEASUREMENT = (ROOT / "docs" / "measurement.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+LINK = re.compile(r"(?:\[[^\]]*\]\(|^\[[^\]\n]+\]: )([^)\s]+)", re.MULTILINE)
 
 
 def name(path: Path) -> str:
