@@ -72,7 +72,7 @@ def changed(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
                 yield (*path, key), type(value)()
 
 
-# What exploring makes of its runs, and what was asked: no run says it. Of the words, the figures are compared.
+# No run holds what exploring makes of its runs, and what was asked. In the words, figures are compared.
 NOT_OF_RUNS = {"grid_cost", "asked", "words", "sweep"}
 
 

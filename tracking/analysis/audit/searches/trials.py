@@ -51,7 +51,7 @@ def asked_of(run: JournalFigures) -> Mapping[str, Any]:
 
 
 def named(setting: Mapping[str, Any]) -> str:
-    """A setting's name; of none, of which two settings cannot have the same."""
+    """A setting's name, different for different settings."""
     return " ".join(f"{key}={setting[key]!r}" for key in sorted(setting))
 
 
