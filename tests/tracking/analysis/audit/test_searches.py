@@ -128,6 +128,20 @@ def test_a_folder_that_a_killed_launcher_left_without_a_config_is_no_run_of_the_
     assert audit(plain(tmp_path / "root"), [tmp_path / "root"]).differences == []
 
 
+def test_an_answer_of_an_earlier_version_is_passed_over_and_a_shortened_one_is_not(
+    roots: dict[str, Path], tmp_path: Path
+) -> None:
+    content = plain(roots["quickest"])
+    for key in ("budget", "looks", "second", "front", "value"):
+        del content["searched"][0][key]
+    assert audit(content, [roots["quickest"]]).differences
+    shutil.copytree(roots["quickest"], tmp_path / "root")
+    for path in (tmp_path / "root" / SWEEP).glob("*/journal.jsonl"):
+        path.write_text(path.read_text().replace('"timetrial.search"', '"untagged"'))
+    earlier = plain(tmp_path / "root") | {"searched": content["searched"]}
+    assert audit(earlier, [tmp_path / "root"]).differences == []
+
+
 def test_words_with_another_figure_and_a_search_without_runs_are_found(roots: dict[str, Path]) -> None:
     content = plain(roots["quickest"])
     answer = content["searched"][0]
