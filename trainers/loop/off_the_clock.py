@@ -27,6 +27,7 @@ from trainers.loop.warmup import (
     evaluating,
     flops_per_sample,
     keep_traces,
+    refused_on_failure,
     warm_up,
 )
 from trainers.workload import Data, Loader, Recorded, Shard, TrialModule, Versioned
@@ -64,10 +65,11 @@ class OffTheClock:
         compiler = compile_times.so_far()
         if config.compiled():
             self._note("compiling", num_cached=compile_times.num_cached_graphs())
-            keep_traces()
+            keep_traces(config)
             module.compile_hot_path()
         autocast = trainer.precision_plugin.train_step_context
-        with naming_the_batch_that_fits(module, self.data, batch_size, device, autocast):
+        fitting = naming_the_batch_that_fits(module, self.data, batch_size, device, autocast)
+        with fitting, refused_on_failure():
             batches = self.data.example_batches(batch_size, device)
             if config.compiled():
                 alone = partial(compile_alone, trainer, module, batches, self.evaluate)

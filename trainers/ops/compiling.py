@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ def compiled(
     """
     on_gpu = device.type == "cuda"
     options = {"triton.cudagraphs": True, "max_autotune_pointwise": autotune} if on_gpu and cuda_graphs else None
-    if keeper is not None:
+    if keeper is not None and isinstance(function, FunctionType) and not function.__closure__:
         return keeper(function, options or {})
     return torch.compile(function, dynamic=False, options=options)  # type: ignore[arg-type]
 

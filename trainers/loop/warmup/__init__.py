@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from trainers.loop.warmup.steps import compile_alone, evaluating, flops_per_sample, untouched, warm_up
-from trainers.loop.warmup.trace_folder import keep_traces
+from trainers.loop.warmup.trace_folder import keep_traces, refused_on_failure
 
-__all__ = ["compile_alone", "evaluating", "flops_per_sample", "keep_traces", "untouched", "warm_up"]
+__all__ = [
+    "compile_alone",
+    "evaluating",
+    "flops_per_sample",
+    "keep_traces",
+    "refused_on_failure",
+    "untouched",
+    "warm_up",
+]

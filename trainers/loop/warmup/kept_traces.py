@@ -8,14 +8,14 @@ guards check the rest. Wherever one step fails, the function is compiled as usua
 from __future__ import annotations
 
 import hashlib
-import importlib
+import importlib.util
 import json
 import logging
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,7 +25,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 LOADS_SEC: list[float] = []  # duration of each load in this process
 SAVES_SEC: list[float] = []  # duration of each compilation that was kept
-DEVICES = ("cuda", "cpu")
+LOADED: list[tuple[Store, str]] = []  # the stores and names of the traces that this process loaded
+OURS = Path(__file__).parents[2]  # the package of all workloads, operators and loops
 REFUSED = b""  # content that stands for a function which cannot be kept or loaded
 
 
@@ -40,7 +41,8 @@ class Store(Protocol):
 class KeptTraces:
     """A function, compiled for each situation in which it is called, from `store` where that has it.
 
-    Arguments are tensors, modules, plain values and lists of these, by position.
+    The function has no free variables. Arguments are tensors, modules, plain values and lists of these; a call with
+    arguments by name is compiled as usual.
     """
 
     def __init__(self, store: Store, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
@@ -48,9 +50,9 @@ class KeptTraces:
         self._usual: Any = torch.compile(function, dynamic=False, options=self._options or None)
         self._by_situation: dict[Any, Any] = {}
 
-    def __call__(self, *args: Any) -> Any:
-        if not _is_default() or DistributedDataParallel._get_active_ddp_module() is not None:
-            return self._usual(*args)  # DDP has PyTorch compile the backward pass in pieces.
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        if named or not _is_default() or DistributedDataParallel._get_active_ddp_module() is not None:
+            return self._usual(*args, **named)  # DDP has PyTorch compile the backward pass in pieces.
         situation = _situation(args)
         if situation not in self._by_situation:
             self._by_situation[situation] = self._obtained(args)
@@ -71,6 +73,7 @@ class KeptTraces:
             kept = self._loaded(content) if content else None
             if kept is not None and kept.guard_check(*args):
                 LOADS_SEC.append(time.monotonic() - began)
+                LOADED.append((self._store, name))
                 return kept
             kept = self._compiled(name, args)
             SAVES_SEC.append(time.monotonic() - began)
@@ -101,8 +104,8 @@ class KeptTraces:
             function: Any = torch.compile(self._function, dynamic=False, fullgraph=True, options=self._options or None)
             compiled = function.aot_compile((args, {}))
             serialized = type(compiled).serialize(compiled).serialized_data
-        modules = {source.module for source in compiled.source_info().inlined_sources} | {self._function.__module__}
-        sources = {module: _digest(module) for module in sorted(modules)}
+        traced = {source.module for source in compiled.source_info().inlined_sources} | {self._function.__module__}
+        sources = {module: _digest(module) for module in sorted(traced | _neighbours(self._function.__module__))}
         self._store.write(name, json.dumps(sources).encode() + b"\n" + serialized)
         return compiled
 
@@ -120,7 +123,9 @@ class KeptTraces:
             torch.are_deterministic_algorithms_enabled(),
         ]
         machine: list[object] = [sys.version, torch.__version__, torch.version.cuda, torch.version.git_version]
-        machine += [torch.cuda.get_device_properties(0)] if torch.cuda.is_initialized() else []
+        if torch.cuda.is_initialized():  # All properties would include the number of this very GPU.
+            gpu = torch.cuda.get_device_properties(0)
+            machine += [gpu.name, gpu.major, gpu.minor, gpu.multi_processor_count, gpu.total_memory]
         facts = [self._name_of, sorted(self._options.items()), _situation(args), _described(args), settings, machine]
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
@@ -171,10 +176,42 @@ def _without_gradients(args: tuple[Any, ...]) -> Iterator[None]:
             parameter.grad = gradient
 
 
+def refuse_loaded() -> int:
+    """Have later processes trace anew what this one loaded; return the number of those traces."""
+    for store, name in LOADED:
+        store.write(name, REFUSED)
+    return len(LOADED)
+
+
+def _neighbours(module: str) -> set[str]:
+    """Return the imported modules of this project's trainers, and of the folder that the function's package is in.
+
+    PyTorch names only the modules that it traced through; a Triton kernel gets into a trace without that.
+    """
+    folders = {str(OURS)}
+    if not _file(module).startswith(str(OURS)):
+        folders.add(str(Path(_file(module.partition(".")[0]) or _file(module)).parent))
+    inside = tuple(f"{folder}/" for folder in folders)
+    files = {name: _file(name) for name in list(sys.modules) if name != "__main__"}
+    return {name for name, file in files.items() if file.startswith(inside) and "site-packages" not in file}
+
+
+def _file(module: str) -> str:
+    """Return the path of a module's source without importing it; empty if there is none."""
+    if module in sys.modules:
+        return getattr(sys.modules[module], "__file__", None) or ""
+    with suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(module)
+        return spec.origin or "" if spec else ""
+    return ""
+
+
 def _digest(module: str) -> str:
-    """Return the digest of a module's source, which PyTorch has traced through."""
-    file = getattr(importlib.import_module(module), "__file__", None)
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+    """Return the digest of a module's source; empty if there is none."""
+    try:
+        return hashlib.sha256(Path(_file(module)).read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def _is_default() -> bool:

@@ -4,30 +4,54 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+import torch
+
+from conf.schema import ConfigError, RunConfig
 from tracking.machine.environment import OthersWriteError, check_tree, check_way, inductor_folder
 from tracking.record import documents
 from trainers.loop.warmup.compile_first import FOLDER
-from trainers.loop.warmup.kept_traces import KeptTraces
+from trainers.loop.warmup.kept_traces import KeptTraces, refuse_loaded
 from trainers.ops import compiling
 
 VARIABLE = "TIMETRIAL_KEEP_TRACES"
 
 
-def keep_traces() -> None:
-    """Have functions that are compiled from now on keep their traces, if $TIMETRIAL_KEEP_TRACES is 1.
+def are_kept() -> bool:
+    """Return whether traces are kept: unless $TIMETRIAL_KEEP_TRACES is 0. PyTorch before 2.9 cannot keep them."""
+    return os.environ.get(VARIABLE) != "0" and find_spec("torch._dynamo.aot_compile") is not None
 
-    PyTorch before 2.9 cannot keep them.
+
+def keep_traces(config: RunConfig) -> None:
+    """Have functions that are compiled from now on keep their traces, but for those of sharded or fp8 models.
+
+    Their parameters are PyTorch's own kinds of tensors, and no GPU has shown that a kept trace suits them.
     """
     compiling.keeper = None
-    if os.environ.get(VARIABLE) == "1" and find_spec("torch._dynamo.aot_compile"):
+    if are_kept() and not config.sharded() and config.precision.name != "fp8":
         with suppress(OSError, KeyError):
             store = TraceFolder(inductor_folder(os.environ).absolute() / FOLDER / "traces")
             compiling.keeper = partial(KeptTraces, store)
+
+
+@contextmanager
+def refused_on_failure() -> Iterator[None]:
+    """If the block fails with traces that were loaded, later runs trace anew: one of those may be the cause."""
+    try:
+        yield
+    except (ConfigError, torch.OutOfMemoryError):
+        raise
+    except Exception:
+        if num := refuse_loaded():
+            logging.getLogger(__name__).error(
+                "warming up failed with %d loaded traces, which later runs make anew. Next: run it again", num
+            )
+        raise
 
 
 class TraceFolder:

@@ -144,10 +144,7 @@ def import_all(run_dir: Path) -> None:
     import torch.distributed.elastic.multiprocessing.errors
     import torch.distributed.launcher.api
 
-    from trainers.loop.warmup.trace_folder import VARIABLE as KEEP_TRACES
-
-    # An experiment like the kept traces: no GPU has shown yet that its forks can use CUDA.
-    if os.environ.get(KEEP_TRACES) == "1" and config.compiled() and torch.cuda._device_count_nvml() > 0:
+    if config.compiled() and torch.cuda._device_count_nvml() > 0:
         import_compiler()
     assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
 

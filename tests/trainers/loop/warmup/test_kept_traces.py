@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from torch import nn
 
 from trainers.loop.warmup import kept_traces
 from trainers.loop.warmup.kept_traces import REFUSED, KeptTraces
+from trainers.ops import compiling
 
 # Compiling takes seconds, and the compiler's own imports warn.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -81,7 +85,6 @@ def test_another_scale_mode_or_network_is_compiled_for_itself() -> None:
     assert len(store) == 3
 
 
-@pytest.mark.exhaustive
 def test_what_guards_refuse_is_compiled_as_usual() -> None:
     kept, net, values = KeptTraces(Memory(), loss, {}), network(), torch.ones(3, 4)
     kept(net, values, 1.0)
@@ -111,9 +114,52 @@ def test_after_an_edit_it_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert list(store.values()) != [content]
 
 
+def test_a_kernel_in_another_file_of_the_project_counts_as_a_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("user_model", "user_kernels"):
+        (tmp_path / f"{name}.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("user_model", "user_kernels"):
+        importlib.import_module(name)
+    neighbours = kept_traces._neighbours("user_model")
+    assert {"user_model", "user_kernels", kept_traces.__name__} <= neighbours
+    assert "torch" not in neighbours
+    assert "user_kernels" not in kept_traces._neighbours(kept_traces.__name__)
+    before = kept_traces._digest("user_kernels")
+    (tmp_path / "user_kernels.py").write_text("x = 2\n")
+    assert kept_traces._digest("user_kernels") != before
+
+
+def test_gpus_of_one_kind_share_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    def name(uuid: str, kind: str) -> str:
+        gpu = SimpleNamespace(uuid=uuid, name=kind, major=9, minor=0, multi_processor_count=132, total_memory=1)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
+        return KeptTraces(Memory(), loss, {})._name((torch.ones(2),))
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert name("first", "H100") == name("second", "H100")
+    assert name("first", "H100") != name("first", "H200")
+
+
 def test_it_runs_eagerly_where_pytorch_is_told_to() -> None:
     with torch.compiler.set_stance("force_eager"):
         trained(KeptTraces(store := Memory(), loss, {}))
+    assert not store
+
+
+def test_state_that_no_argument_shows_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules, methods and closures hold such state."""
+    monkeypatch.setattr(compiling, "keeper", lambda function, options: "kept")
+    monkeypatch.setattr(torch, "compile", lambda function, **options: "usual")
+    net, device = network(), torch.device("cpu")
+    functions: list[Any] = [loss, net, net.forward, lambda values: net(values), partial(loss, net)]
+    assert [compiling.compiled(function, device) for function in functions] == ["kept", *["usual"] * 4]
+
+
+def test_arguments_by_name_are_compiled_as_usual() -> None:
+    kept = KeptTraces(store := Memory(), loss, {})
+    kept(network(), values=torch.ones(3, 4), scale=1.0)
     assert not store
 
 

@@ -1,13 +1,18 @@
-"""Traces are kept where this user alone writes, and only if they are asked for."""
+"""Traces are kept where this user alone writes, and are made anew after a failure."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
+from conf.schema import ConfigError
 from tracking.machine.compiled import contents
-from trainers.loop.warmup import keep_traces, trace_folder
+from trainers.loop.warmup import keep_traces, kept_traces, refused_on_failure, trace_folder
 from trainers.loop.warmup.trace_folder import VARIABLE, TraceFolder
 from trainers.ops import compiling
 
@@ -34,12 +39,42 @@ def test_a_trace_that_others_may_have_written_is_not_read(
     assert "not used, since" in caplog.text
 
 
-def test_traces_are_kept_only_if_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("variable", "sharded", "precision", "kept"),
+    [
+        (None, False, "bf16", True),
+        ("0", False, "bf16", False),
+        (None, True, "bf16", False),
+        (None, False, "fp8", False),
+    ],
+)
+def test_traces_are_kept_of_what_a_gpu_has_shown(
+    variable: str | None, sharded: bool, precision: str, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(compiling, "keeper", None)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv(VARIABLE, raising=False)
-    keep_traces()
-    assert compiling.keeper is None
-    monkeypatch.setenv(VARIABLE, "1")
-    keep_traces()
-    assert compiling.keeper is not None
+    if variable is not None:
+        monkeypatch.setenv(VARIABLE, variable)
+    config: Any = SimpleNamespace(sharded=lambda: sharded, precision=SimpleNamespace(name=precision))
+    keep_traces(config)
+    assert (compiling.keeper is not None) == (kept and find_spec("torch._dynamo.aot_compile") is not None)
+
+
+@pytest.mark.parametrize(
+    ("error", "refused"), [(RuntimeError, True), (ConfigError, False), (torch.OutOfMemoryError, False)]
+)
+def test_what_was_loaded_is_made_anew_after_a_failure(
+    error: type[Exception],
+    refused: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = TraceFolder(tmp_path)
+    folder.write("f0", b"content")
+    monkeypatch.setattr(kept_traces, "LOADED", [(folder, "f0")])
+    with pytest.raises(error), refused_on_failure():
+        raise error("x")
+    assert folder.read("f0") == (kept_traces.REFUSED if refused else b"content")
+    assert ("with 1 loaded traces" in caplog.text) == refused

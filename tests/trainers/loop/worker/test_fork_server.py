@@ -49,9 +49,5 @@ def test_the_compiler_is_imported_once_where_that_does_not_call_cuda(
     monkeypatch.setattr(fork_server, "import_training", lambda folder: None)
     monkeypatch.setattr(fork_server, "import_compiler", lambda: calls.append(1))
     monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: num_gpus)
-    monkeypatch.delenv("TIMETRIAL_KEEP_TRACES", raising=False)
-    fork_server.import_all(tmp_path)
-    assert calls == [], "only where it is asked for"
-    monkeypatch.setenv("TIMETRIAL_KEEP_TRACES", "1")
     fork_server.import_all(tmp_path)
     assert calls == imported
