@@ -3,12 +3,14 @@
     python benchmarks/steps/larger.py --commit $(git rev-parse --short HEAD)     # on two H100s, about four minutes
     python benchmarks/steps/larger.py --only one                                # on one GPU: 1.5b, and 100 losses
     python benchmarks/steps/larger.py --only llama_8b
+    python benchmarks/steps/larger.py --only llama_8b --precision bf16 --options model.hparams.micro_batch_size=16384
 
 First GPT-2 XL's size (1.5b) on one GPU, in sequences of 1,024: bf16 on the first GPU and fp8 on the second at the same
 time. Each also trains the 124m size for 100 steps on the same batches, and the losses are compared.
 
 Then on all GPUs together: 1.5b with DDP and sharded, and Llama 3 8B sharded, in sequences of 8,192 with activation
-checkpointing. A case that does not fit prints that; the cases of another size still run.
+checkpointing. A case that does not fit prints that; the cases of another size still run. `--precision`, `--tokens`,
+`--steps` and `--options` change these cases.
 """
 
 from __future__ import annotations
@@ -51,6 +53,10 @@ class Case(NamedTuple):
     strategy: str
     tokens: int  # of a step, all GPUs together
     steps: int = 3  # timed
+    options: tuple[str, ...] = ()  # further ones, as for launch.py
+
+    def __str__(self) -> str:
+        return " ".join((self.recipe, self.precision, self.strategy, *self.options))
 
 
 ONE = [Case("gpt_1.5b", name, "ddp", 131_072) for name in ("bf16", "fp8")]
@@ -63,7 +69,7 @@ SEVERAL = [
 def config_of(case: Case, num_gpus: int, dataset: str = "synthetic") -> RunConfig:
     model = case.recipe.partition("_")[0]
     options = [f"model={model}", f"recipe={case.recipe}", f"dataset={dataset}", f"precision={case.precision}"]
-    config = composed([*options, f"strategy={case.strategy}", f"gpus={num_gpus}"])
+    config = composed([*options, f"strategy={case.strategy}", f"gpus={num_gpus}", *case.options])
     return dataclasses.replace(config, batch_size=case.tokens // num_gpus)
 
 
@@ -101,7 +107,7 @@ def trained(config: RunConfig, shard: Shard) -> tuple[Callable[[], torch.Tensor]
 def measure(case: Case, shard: Shard) -> None:
     config = config_of(case, shard.world_size)
     length = config.dataset.sequence_length or 1024
-    name = f"{case.recipe} {case.precision} {case.strategy} on {shard.world_size}, sequence {length:,}"
+    name = f"{case} on {shard.world_size}, sequence {length:,}"
     predicted = gpu_memory.estimated_memory(config, case.strategy, shard.world_size)
     assert predicted is not None
     gc.collect()  # frees the module before: a sharded one refers to itself
@@ -148,7 +154,7 @@ def process(arguments: argparse.Namespace) -> None:
         try:
             measure(case, shard)
         except torch.OutOfMemoryError as error:
-            print(f"{case.recipe} {case.precision} {case.strategy}: does not fit: {str(error)[:150]}", flush=True)
+            print(f"{case}: does not fit: {str(error)[:150]}", flush=True)
             if world_size > 1:
                 os._exit(1)  # The other process waits within a step.
         torch._dynamo.reset()
@@ -194,9 +200,23 @@ def alone(folder: Path, num_gpus: int) -> None:
         print(f"largest difference of {LOSSES} losses {max(gaps):.4f}, mean {mean(gaps):.4f}", flush=True)
 
 
+def several(arguments: argparse.Namespace) -> list[Case]:
+    """Return the cases on several GPUs that the arguments choose, with their options."""
+    given = {key: value for key in ("tokens", "steps") if (value := getattr(arguments, key))}
+    return [
+        case._replace(**given, options=tuple(arguments.options))
+        for case in SEVERAL
+        if arguments.only in (None, "several", case.recipe) and arguments.precision in (None, case.precision)
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("one", "several", "gpt_1.5b", "llama_8b"), help="run only these cases")
+    parser.add_argument("--precision", choices=("bf16", "fp8"), help="on several GPUs, run only these cases")
+    parser.add_argument("--tokens", type=int, help="on several GPUs: tokens of a step, all together (default: 131072)")
+    parser.add_argument("--steps", type=int, help="on several GPUs: timed steps (default: 3, and 2 of 8b)")
+    parser.add_argument("--options", nargs="+", default=[], help="on several GPUs: further options, as for launch.py")
     parser.add_argument("--commit", default="unknown", help="commit that is measured, for the heading")
     parser.add_argument("--cases", help=argparse.SUPPRESS)
     parser.add_argument("--losses", help=argparse.SUPPRESS)
@@ -212,7 +232,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="larger_") as folder:
         if arguments.only in (None, "one"):
             alone(Path(folder), num_gpus)
-        chosen = [case for case in SEVERAL if arguments.only in (None, "several", case.recipe)]
+        chosen = several(arguments)
         for recipe in ("gpt_1.5b", "llama_8b"):
             cases = [case for case in chosen if case.recipe == recipe]
             if num_gpus >= 2 and cases:
