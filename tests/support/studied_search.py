@@ -19,9 +19,12 @@ AXES = (Axis("gpus", (1, 2)), Axis("batch_size", (16, 32, 64)))
 
 
 def write_search(
-    root: Path, objective: str = "time", budget: str = "2h", misses: bool = False, noise: float = 0.03
+    root: Path, objective: str = "time", budget: str = "2h", misses: bool = False, noise: float = 0.03, ends: str = ""
 ) -> SearchJobs:
-    """A search in root/SWEEP. Its first run is lost and made again. With `misses`, some runs miss the target."""
+    """A search in root/SWEEP. Its first run is lost and made again. With `misses`, some runs miss the target.
+
+    `ends` is the kind of failure that ends every run before its target.
+    """
     sweep = make_sweep(root, SWEEP, URI, 0)
     asked = SearchConfig("quickest", objective, budget, axes=["gpus=1,2", "batch_size=16,32,64"])
 
@@ -35,20 +38,22 @@ def write_search(
     now, failure = START_MS, "signal:9"
     while jobs := made.next_jobs():
         for job in jobs:
-            job.folder = _run(sweep, job.config, now, failure, misses, noise)
+            job.folder = _run(sweep, job.config, now, ends or failure, misses, noise, ends == "")
             job.result = run_folder.read_result(job.folder)
             now, failure = now + 120_000, ""
     made.write(sweep, made.words())
     return made
 
 
-def _run(sweep: Path, asked: RunConfig, start_ms: int, failure: str, misses: bool, noise: float) -> Path:
+def _run(
+    sweep: Path, asked: RunConfig, start_ms: int, failure: str, misses: bool, noise: float, reaches: bool
+) -> Path:  # fmt: skip
     """A run that takes as long as its setting and its seed say, stopped at its cap."""
     size, gpus, cap = asked.device_batch_size(), asked.num_gpus(), asked.search.cap_sec
     luck = random.Random(f"{size} {gpus} {asked.seed}")
     step_sec = luck.uniform(1 - noise, 1 + noise) * (0.02 + 0.004 * size) / gpus**0.7
     epochs, epoch_sec = 2 + math.ceil(abs(math.log2(size / 32)) * 3), 8 * step_sec + 0.5
-    accuracies = [*[0.5] * (epochs - 1), 0.95]
+    accuracies = [*[0.5] * (epochs - 1), 0.95 if reaches else 0.6]
     if misses and gpus == 1 and asked.seed % 3 == 0:
         accuracies = [0.5] * (epochs + 1)
     if cap is not None and epochs * epoch_sec > cap:

@@ -33,7 +33,7 @@ from tracking.analysis.report.sentences import Sentence, answer, beside, goodput
 from tracking.analysis.report.setting_tables import ReportedFigure
 from tracking.analysis.report.utilization_table import utilization_table
 from tracking.analysis.report.verdicts import Verdict
-from tracking.analysis.results import Run, Runs, Table, need_finished, newest_attempts
+from tracking.analysis.results import Run, Runs, Table, newest_attempts, none_finished
 from tracking.analysis.statistics import counted
 from tracking.base import quantities
 from tracking.base.near_names import near_or_all
@@ -161,12 +161,14 @@ def make(
 ) -> Report:  # fmt: skip
     """The report of these runs; `searched` are the answers of their searches, as in search.json.
 
-    Raises ValueError where they cannot be reported, and what `store` raises.
+    Raises ValueError where they cannot be reported, and what `store` raises. Without a finished run only a search is.
     """
     newest = newest_attempts(runs)
     newest_ids = {run.id for run in newest}
     superseded, runs = [(run, RUN_AGAIN) for run in runs if run.id not in newest_ids], newest
-    need_finished(runs, selectors)
+    unfinished = none_finished(runs, selectors)
+    if unfinished and not searched:
+        raise ValueError(unfinished)
     if metric and not any(metric in run.metrics for run in runs):
         allowed = sorted({key for run in runs for key in run.metrics if not key.startswith(quantities.SYSTEM)})
         raise ValueError(f"--metric {metric}: no run has it. {near_or_all(metric, allowed)}")
@@ -176,7 +178,7 @@ def make(
     tasks = grouping.group(runs, axes, values, with_missed)
     title, metric = " ".join(selectors), metric or estimates.main_metric(tasks)
     report = Report(title, store.source, axes, metric, tasks, runs, with_missed, selectors, left_out=superseded)
-    report.searched, report.warnings = searched, caveats(tasks, metric, with_missed)
+    report.searched, report.warnings = searched, [*caveats(tasks, metric, with_missed), *filter(None, [unfinished])]
     if superseded:
         attempts = counted(len(superseded), "failed attempt")
         report.warnings.append(f"left out: {attempts} of jobs that their sweep ran again")

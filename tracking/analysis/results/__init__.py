@@ -20,8 +20,8 @@ from tracking.analysis.results.runs import (
     End,
     Run,
     Runs,
-    need_finished,
     newest_attempts,
+    none_finished,
 )
 from tracking.analysis.results.table import Cell, Table
 
@@ -43,8 +43,8 @@ __all__ = [
     "Table",
     "differing",
     "flat",
-    "need_finished",
     "newest_attempts",
+    "none_finished",
     "relative_change",
     "words",
 ]

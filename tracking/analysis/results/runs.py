@@ -161,17 +161,18 @@ def _sweep_and_config(run: Run) -> tuple[str, str] | None:
     return (run.sweep, run.tags["config_hash"]) if run.sweep and "config_hash" in run.tags else None
 
 
-def need_finished(runs: Sequence[Run], selectors: Sequence[str]) -> None:
-    """Raise ValueError if no run trained to its end."""
-    if not any(run.finished for run in runs):
-        kinds = Counter(run.failure or run.status.lower() for run in runs)
-        ended = ", ".join(f"{kind} ({number})" for kind, number in kinds.most_common())
-        running = any(run.status == "RUNNING" for run in runs)
-        wait = f"Wait for the running ones, or mark them as ended with `{TRACKING} sync --ended`. " if running else ""
-        raise ValueError(
-            f"{' '.join(selectors)}: no run finished: {ended}. {wait}Next: see why in its note in MLflow and its"
-            f" worker.log; continue a sweep with {LAUNCH} sweep.resume=ID"
-        )
+def none_finished(runs: Sequence[Run], selectors: Sequence[str]) -> str:
+    """How the runs ended, and what to do next, if no run trained to its end; else empty."""
+    if any(run.finished for run in runs):
+        return ""
+    kinds = Counter(run.failure or run.status.lower() for run in runs)
+    ended = ", ".join(f"{kind} ({number})" for kind, number in kinds.most_common())
+    running = any(run.status == "RUNNING" for run in runs)
+    wait = f"Wait for the running ones, or mark them as ended with `{TRACKING} sync --ended`. " if running else ""
+    return (
+        f"{' '.join(selectors)}: no run finished: {ended}. {wait}Next: see why in its note in MLflow and its"
+        f" worker.log; continue a sweep with {LAUNCH} sweep.resume=ID"
+    )
 
 
 def names_nothing(selector: str, source: str, sweeps: Sequence[str], experiments: Sequence[str]) -> str:

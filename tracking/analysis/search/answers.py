@@ -17,6 +17,7 @@ from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Key, Rules, S
 from tracking.analysis.statistics import floored_variance, ratio_bounds
 
 ENDS = ("reached", "stopped", "missed", "failed")  # of a run, best first
+WITHOUT_TARGET = {"missed": "all missed", "stopped": "budget spent", "failed": "all failed"}  # the first that occurs
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Answer:
 
     - `decided`: whether deciding compared finalists, and ended by its own rules.
     - `why`: what ended it: "decided", "not told apart", "nothing compared" (one finalist), "budget spent", "running",
-      "all missed" or "no runs".
+      "all missed", "all failed" or "no runs".
     - `named`: None before the first look.
     - `compared`: the other settings whose deciding runs were compared with those of the named one.
     - `only_explored`: the number of settings that no deciding run compared, by how exploring ended for them:
@@ -143,9 +144,8 @@ def _why(trials: Sequence[SearchTrial], standing: Standing, named: Key | None, r
     if any(trial.state == "running" for trial in trials):
         return "running"
     if not any(trial.value is not None for trial in trials):
-        if trials and all(trial.state == "stopped" for trial in trials):
-            return "budget spent"
-        return "all missed" if trials else "no runs"
+        ends = {trial.state for trial in trials if not trial.refused}
+        return next((why for end, why in WITHOUT_TARGET.items() if end in ends), "no runs")
     if standing.ended and named and not rivals:
         return "nothing compared"
     if standing.ended and named:

@@ -127,13 +127,13 @@ def _mark(answer: Answer, figure: Figure, objective: str) -> str:
 def _verdict(answer: Answer, objective: str) -> list[str]:
     if answer.why == "running":
         return ["The search was interrupted before it had its answer; sweep.resume goes on with it."]
+    best = answer.best_value_if_all_missed
+    came = "" if best is None else f" The best value was {best:.4g}."
     if answer.why == "all missed":
-        best = answer.best_value_if_all_missed
-        came = "" if best is None else f" The best value was {best:.4g}."
         return [f"No setting reached the target.{came} Give more epochs (max_epochs), a lower target, or other axes."]
     if answer.named is None:
         if answer.leading is None:
-            return ["Not decided: no run reached the target within the budget. Give a larger search.budget."]
+            return [f"Not decided: no run reached the target within the budget.{came} Give a larger search.budget."]
         return [
             f"Not decided: {setting_text(answer.leading)} was best in single runs, which proves nothing."
             " Give a larger search.budget and sweep.resume to go on."

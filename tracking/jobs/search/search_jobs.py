@@ -19,7 +19,7 @@ from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import answer_record, answer_words, fronts, setting_means, trace_file
 from tracking.jobs.search.job_of_trial import command_line, job_of_trial
 from tracking.jobs.search.search_rules import rules_of
-from tracking.jobs.search.trial_of_job import points, seconds_of, trial_of, trials_of
+from tracking.jobs.search.trial_of_job import points, seconds_of, trials_of
 from tracking.record import Result, documents, failures
 from tracking.request.search_options import Budget, budget_of, objectives_of, setting_overrides
 
@@ -210,9 +210,9 @@ class SearchJobs:
 
     def words(self) -> str:
         """The answer in words; if every run failed, the failure of the first one."""
-        failed = [job for job in self.jobs if job.settled and trial_of(job, self._budget).state == "failed"]
-        if failed and len(failed) == len(self.jobs):
-            return f"Every run failed. The first: {sweep_summary.outcome(failed[0])}"
+        if self.answer().why == "all failed":
+            first = next(job for trial, job in self.tried if job and trial.state == "failed")
+            return f"Every run failed. The first: {sweep_summary.outcome(first)}"
         means = setting_means.means_of(self.jobs)
         answer = answer_words.text(self.answers(), self._objectives, self._budget, means, self.points())
         took = "" if self.answer().named else answer_words.one_run(*seconds_of(self.jobs))

@@ -15,7 +15,7 @@ from tracking.analysis.search import SearchTrial, Second
 from tracking.base import quantities
 from tracking.jobs.plan import Job, sweep_cost, sweep_summary
 from tracking.jobs.search.fronts import Point
-from tracking.record import Result, failures, journal, run_folder
+from tracking.record import Result, evaluations, failures, journal, run_folder
 from tracking.request.search_options import Budget, objectives_of
 
 LEAST = 1e-9  # the least value, since its logarithm is taken
@@ -56,8 +56,7 @@ def trial_of(job: Job, budget: Budget, parts_sec: Sequence[float] | None = None)
     )  # fmt: skip
     if result is None or not job.settled:  # An interrupted run informs about nothing, and is repeated.
         return trial
-    closest = result.metrics.get(quantities.BEST + next(iter(job.config.targets())))
-    trial = replace(trial, alone=alone[-1] if alone[-1] != trial.cost else None, metric=closest)
+    trial = replace(trial, alone=alone[-1] if alone[-1] != trial.cost else None, metric=_closest(job, result))
     metrics, keys = sweep_summary.run_of(job).metrics, [KEYS[objective] for objective in objectives]
     reached = job.finished and _is_counted(job) and result.metrics.get(quantities.TARGET_REACHED) == 1.0
     if reached and all(key in metrics for key in keys):
@@ -76,6 +75,16 @@ def _with(trial: SearchTrial, observations: Sequence[Mapping[str, Any]]) -> Sear
     """The trial with its observation by each objective."""
     second = replace(trial.second, **observations[1]) if trial.second else None
     return replace(trial, **observations[0], second=second)
+
+
+def _closest(job: Job, result: Result) -> float | None:
+    """The best value of the target's metric; of a run that did not end by itself, from its journal."""
+    name = next(iter(job.config.targets()))
+    if job.finished or job.folder is None:
+        return result.metrics.get(quantities.BEST + name)
+    events = journal.events(job.folder / run_folder.JOURNAL)
+    rows = [event.values["metrics"] for event in events if event.key == "eval_accuracy"]
+    return evaluations.best(rows, [name], job.config.directions()).get(quantities.BEST + name)
 
 
 def _is_counted(job: Job) -> bool:

@@ -15,10 +15,11 @@ from tests.support import studied
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.mlflow_server import MlflowServer, answering
 from tracking.__main__ import main
+from tracking.analysis.report import report
 from tracking.analysis.results import mlflow_runs
 from tracking.analysis.results.folder_runs import FolderRuns
 from tracking.analysis.results.mlflow_runs import MlflowRuns
-from tracking.analysis.results.runs import need_finished
+from tracking.analysis.results.runs import none_finished
 from tracking.jobs.follow import sync
 from tracking.store.server.server_errors import TrackingUnavailable
 
@@ -128,11 +129,12 @@ def test_a_sweep_is_found_by_the_name_and_the_id_of_its_parent_run(stores: tuple
     assert len(store.find([parent.id])) == 3
 
 
-def test_runs_of_which_none_finished_are_refused_with_their_failures(stores: tuple[MlflowRuns, FolderRuns]) -> None:
+def test_runs_of_which_none_finished_are_said_with_their_failures(stores: tuple[MlflowRuns, FolderRuns]) -> None:
     runs_found = stores[1].find([SWEEP])
-    need_finished(runs_found, [SWEEP])
+    assert none_finished(runs_found, [SWEEP]) == ""
+    assert f"{SWEEP}: no run finished: oom (1). Next: see why" in none_finished(runs_found[2:], [SWEEP])
     with pytest.raises(ValueError, match=r"no run finished: oom \(1\)"):
-        need_finished(runs_found[2:], [SWEEP])
+        report.make(stores[1], [SWEEP], runs_found[2:])
 
 
 def test_an_experiment_without_runs_is_told_from_an_unknown_one(root: Path, mlflow_environment: None) -> None:
@@ -146,8 +148,7 @@ def test_an_experiment_without_runs_is_told_from_an_unknown_one(root: Path, mlfl
 
 def test_runs_that_are_still_running_are_to_be_waited_for(stores: tuple[MlflowRuns, FolderRuns]) -> None:
     run = dataclasses.replace(stores[1].find([SWEEP])[0], status="RUNNING")
-    with pytest.raises(ValueError, match=r"no run finished: running \(1\)\. Wait for the running"):
-        need_finished([run], [SWEEP])
+    assert "no run finished: running (1). Wait for the running ones" in none_finished([run], [SWEEP])
 
 
 def test_pages_are_put_together(stores: tuple[MlflowRuns, FolderRuns], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +161,7 @@ def test_pages_are_put_together(stores: tuple[MlflowRuns, FolderRuns], monkeypat
 @pytest.mark.parametrize(
     ("command", "step", "code"),
     [
-        (["report", SWEEP, "--out", "none"], "tracking.analysis.report.report.need_finished", 1),
+        (["report", SWEEP, "--out", "none"], "tracking.analysis.report.report.none_finished", 1),
         (["diff", SWEEP], "tracking.analysis.compare.diff.differences", 2),
         (
             ["gate", "--baseline", ONE, "--candidate", TWO, "--max-slowdown", "3%"],

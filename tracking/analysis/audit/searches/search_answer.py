@@ -43,7 +43,7 @@ def _check(name: str, claimed: Record, runs: Sequence[JournalFigures], tally: Au
     used = spent(runs, claimed["budget"]["unit"])
     for part, objective, trials in zip(parts, objectives, of_trials, strict=True):
         alone = {key: value for key, value in part.items() if key not in ("second", "front", "budget", "sweep")}
-        due = _due(alone, objective, trials, ERROR / len(objectives))
+        due = _due(alone, objective, trials, asked_of(runs[0]), ERROR / len(objectives))
         due |= {f"{phase}_cost": Near(cost, 1e-6, 1.0) for phase, cost in used.items()}
         compare(tally, f"{name}: {objective}", _by_setting(alone, name, tally), due)
     tally.note((claimed["second"] is None) == (len(objectives) == 1), f"{name}: it has {len(objectives)} objectives")
@@ -68,16 +68,18 @@ def _by_setting(claimed: Record, name: str, tally: AuditResult) -> dict[str, Any
     return {**claimed, "figures": figures, "groups": groups}
 
 
-def _due(claimed: Record, objective: str, trials: Sequence[Trial], error: float) -> dict[str, Any]:
+def _due(
+    claimed: Record, objective: str, trials: Sequence[Trial], asked: Record, error: float
+) -> dict[str, Any]:  # fmt: skip
     deciding = [trial for trial in trials if not trial.explores]
     runs: dict[str, dict[int, Trial]] = {_setting(figure): {} for figure in claimed["figures"]}
     settings = {_setting(figure): figure["setting"] for figure in claimed["figures"]}
     for trial in deciding:
         runs.setdefault(trial.name, {})[int(trial.asked["block"])] = trial
         settings.setdefault(trial.name, trial.asked["setting"])
-    groups = deciding_figures.groups_of(settings, trials[0].asked["axes"])
+    groups = deciding_figures.groups_of(settings, asked["axes"])
     rivals = [named(setting) for setting in claimed["compared"]]
-    both = "," in str(trials[0].asked["objective"])  # A finalist of one objective runs for both.
+    both = "," in str(asked["objective"])  # A finalist of one objective runs for both.
     finalists = [named(claimed["named"]), *rivals] if both and claimed["named"] else [*runs]
     standing, whole = standing_of(runs, finalists, groups, error), Look.of(runs, [*runs], LOOKS[-1])
     return {
@@ -97,9 +99,10 @@ def _outcome(
     """Which setting is named, which are not told from it, and why the search ended."""
     best = standing.named
     rivals = [name for name in finalists if best and name != best]
-    why = "budget spent"
+    why, states = "budget spent", {trial.state for trial in trials}
     if not any(trial.number is not None for trial in trials):
-        why = "budget spent" if all(trial.state == "stopped" for trial in trials) else "all missed"
+        whys = {"missed": "all missed", "stopped": "budget spent", "failed": "all failed"}
+        why = next((of_all for state, of_all in whys.items() if state in states), "no runs")
     elif standing.ended and best and not rivals:
         why = "nothing compared"
     elif standing.ended and best:
@@ -141,7 +144,7 @@ def _closest(trials: Sequence[Trial]) -> float | None:
     if any(trial.number is not None for trial in trials):
         return None
     runs = [trial.run for trial in trials]
-    target = next(iter(trials[0].run.targets), "")
-    values = [value for run in runs if (value := run.best(target)) is not None]
-    lower = trials[0].run.directions.get(target) == "lower"
+    targets = [next(iter(run.targets), "") for run in runs]
+    values = [value for run, target in zip(runs, targets, strict=True) if (value := run.best(target)) is not None]
+    lower = any(run.directions.get(target) == "lower" for run, target in zip(runs, targets, strict=True))
     return (min(values) if lower else max(values)) if values else None

@@ -66,7 +66,7 @@ class Look:
         return bounds[1] if bounds else math.inf
 
     def left(self, candidates: Sequence[str], level: float) -> list[str]:
-        """The candidates that none of the others is surely sooner than."""
+        """The candidates that none of the others is surely sooner than; at least the best, if there is any."""
         each = level / max(1, len(candidates) - 1)
         beaten = {
             name
@@ -74,7 +74,7 @@ class Look:
             for other in candidates
             if self.order(other) < self.order(name) and self.p(other, name) < each
         }
-        return [name for name in candidates if name not in beaten] or [min(candidates, key=self.order)]
+        return [name for name in candidates if name not in beaten] or sorted(candidates, key=self.order)[:1]
 
 
 @dataclass(frozen=True)
