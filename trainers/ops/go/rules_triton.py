@@ -200,9 +200,9 @@ def _area(stones, out, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore
     tl.store(out + game, tl.sum((reached == 1).to(tl.int32) - (reached == 2).to(tl.int32), axis=0))
 
 
-def _blocks(size: int) -> dict[str, int]:
+def _blocks(size: int, warps: int = 0) -> dict[str, int]:
     block = triton.next_power_of_2(size**2 + 1)  # points and the pass
-    return {"SIZE": size, "BLOCK": block, "num_warps": max(1, block // 32)}
+    return {"SIZE": size, "BLOCK": block, "num_warps": warps or max(1, block // 32)}
 
 
 def legal(boards: Boards, grid: Grid, size: int) -> torch.Tensor:
@@ -217,7 +217,7 @@ def legal(boards: Boards, grid: Grid, size: int) -> torch.Tensor:
     return out
 
 
-def play(boards: Boards, moves: torch.Tensor, grid: Grid, size: int) -> Boards:
+def play(boards: Boards, moves: torch.Tensor, grid: Grid, size: int, warps: int = 0) -> Boards:
     """Compute Rules.play."""
     games, positions = boards.history.shape
     boards = boards.map(torch.Tensor.contiguous)
@@ -232,7 +232,7 @@ def play(boards: Boards, moves: torch.Tensor, grid: Grid, size: int) -> Boards:
             POSITIONS=positions,
             RECENT=RECENT,
             LONG=long,
-            **_blocks(size),
+            **_blocks(size, warps),
         )
     return after
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import torch
 
-from trainers.ops.go import Boards, Rules, in_torch, rules_triton
+from trainers.ops.go import Boards, Rules, in_torch, rules_by_warp, rules_triton
 
 SIZES = {2: 2, 3: 1, 4: 1}  # games on boards of each size; the interpreter is slow
 PASSES = 0.05
@@ -36,11 +36,12 @@ def differences(rules: Rules, batch: int, device: str) -> torch.Tensor:
     for boards, moves in games(rules, batch, device):
         after = in_torch.play(boards, moves, grid, rules.max_moves)
         played = rules_triton.play(boards, moves, grid, rules.size)
-        wrong[0] += (rules_triton.legal(boards, grid, rules.size) != in_torch.legal(boards, grid)).sum()
-        seen = in_torch.planes(boards, torch.bfloat16)
-        wrong[1] += (rules_triton.planes(boards, torch.bfloat16) != seen).sum()
+        legal, seen = in_torch.legal(boards, grid), in_torch.planes(boards, torch.bfloat16)
         area = in_torch.area(boards.stones, rules.size)
-        wrong[2] += (rules_triton.area(boards.stones, rules.size) != area).sum()
+        for kernels in (rules_triton, rules_by_warp):
+            wrong[0] += (kernels.legal(boards, grid, rules.size) != legal).sum()
+            wrong[1] += (kernels.planes(boards, torch.bfloat16) != seen).sum()
+            wrong[2] += (kernels.area(boards.stones, rules.size) != area).sum()
         for ours, theirs in zip(played, after, strict=True):
             assert ours.dtype == theirs.dtype
             wrong[3] += (ours != theirs).sum()

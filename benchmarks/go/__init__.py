@@ -1,0 +1,1 @@
+"""Go: kernels of the rules beside candidates."""
