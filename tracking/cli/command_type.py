@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import errno
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 SUCCESS, FAILURE, REFUSED = 0, 1, 2  # exit codes, explained in parser.EXIT_CODES
+ADVICE = {
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EISDIR), "check this path"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "get access to it, or give another path"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space on its disk"),
+    errno.ELOOP: "put the file itself there",
+}
 
 
 class Refused(Exception):
@@ -19,6 +27,26 @@ class Refused(Exception):
     def __init__(self, message: str, exit_code: int = REFUSED) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def sentence_of(error: OSError) -> str:
+    """What could not be read or written, why, and the next step; our own errors are sentences already."""
+    if error.errno is None:
+        return str(error)
+    return f"{_what(error)}. Next: {ADVICE.get(error.errno, 'check the file and its disk, and try again')}"
+
+
+@contextmanager
+def writing(option: str, place: str) -> Iterator[None]:
+    """Refuse an error of writing to the place that an option names. Reading has no place within."""
+    try:
+        yield
+    except OSError as error:
+        raise Refused(f"{_what(error)}. Next: give {option} {place} that you can write to") from error
+
+
+def _what(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracking.base import quantities
 from tracking.cli import store_options
-from tracking.cli.command_type import REFUSED, Answer, Command, Refused
+from tracking.cli.command_type import REFUSED, Answer, Command, Refused, sentence_of, writing
 
 if TYPE_CHECKING:
     from tracking.analysis.compare import gate
@@ -86,9 +86,13 @@ def judge(arguments: argparse.Namespace) -> gate.GateVerdict:
     try:
         question.check()
         return gate.judge(store_options.open_runs(arguments), question)
-    except (ValueError, TrackingRefused, TrackingUnavailable) as error:
-        advice = f". {store_options.RETRY_ADVICE}" if isinstance(error, TrackingUnavailable) else ""
-        return gate.GateVerdict(gate.CANNOT_TELL, arguments.metric, f"refused: {error}{advice}")
+    except OSError as error:
+        why = sentence_of(error)
+    except TrackingUnavailable as error:
+        why = f"{error}. {store_options.RETRY_ADVICE}"
+    except (ValueError, TrackingRefused) as error:
+        why = str(error)
+    return gate.GateVerdict(gate.CANNOT_TELL, arguments.metric, f"refused: {why}")
 
 
 def write(verdict: gate.GateVerdict, arguments: argparse.Namespace) -> bool:
@@ -97,11 +101,13 @@ def write(verdict: gate.GateVerdict, arguments: argparse.Namespace) -> bool:
 
     try:
         if arguments.junit:
-            arguments.junit.write_bytes(gate.junit(verdict))
+            with writing("--junit", "a file"):
+                arguments.junit.write_bytes(gate.junit(verdict))
         if arguments.markdown:
-            arguments.markdown.write_text(gate.markdown(verdict), encoding="utf-8")
-    except OSError as error:
-        print(f"refused: {error}. Next: give a file that you can write", file=sys.stderr)
+            with writing("--markdown", "a file"):
+                arguments.markdown.write_text(gate.markdown(verdict), encoding="utf-8")
+    except Refused as error:
+        print(f"refused: {error}", file=sys.stderr)
         return False
     return True
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from conf.target import parse
 from tracking.base.safe_text import printable
-from tracking.cli.command_type import SUCCESS, Answer, Command
+from tracking.cli.command_type import SUCCESS, Answer, Command, sentence_of
 
 if TYPE_CHECKING:
     from tracking.jobs.importing import Imported
@@ -48,6 +48,8 @@ def run(arguments: argparse.Namespace) -> Answer:
     for file in arguments.files:
         try:
             imported.append(import_log(file, options))
+        except OSError as error:
+            refusals.append(sentence_of(error))
         except ValueError as error:
             refusals.append(str(error))
         else:

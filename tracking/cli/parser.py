@@ -16,7 +16,7 @@ from tracking.base.installation import LAUNCH, TRACKING
 from tracking.base.safe_text import printable
 from tracking.cli import completion
 from tracking.cli.audit import AUDIT
-from tracking.cli.command_type import FAILURE, REFUSED, Answer, Command, Refused
+from tracking.cli.command_type import FAILURE, REFUSED, Answer, Command, Refused, sentence_of
 from tracking.cli.diff import DIFF
 from tracking.cli.doctor import DOCTOR
 from tracking.cli.follow import FOLLOW, WATCH
@@ -95,7 +95,7 @@ def run_command(command: Command, arguments: argparse.Namespace) -> Answer:
     except ValueError as error:
         raise Refused(str(error)) from error
     except OSError as error:
-        raise Refused(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
+        raise Refused(sentence_of(error)) from error
     except Exception as error:
         from tracking.store.server import TrackingRefused, TrackingUnavailable
 

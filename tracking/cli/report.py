@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracking.cli import audit, store_options
-from tracking.cli.command_type import FAILURE, SUCCESS, Answer, Command, Refused
+from tracking.cli.command_type import FAILURE, SUCCESS, Answer, Command, Refused, writing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,17 +75,12 @@ def _output_folder(text: str) -> Path:
 
 def run(arguments: argparse.Namespace) -> Answer:
     """Exit code 0; 1 if --check finds a difference or the server is unavailable; 2 if the request is refused."""
-    from tracking.store.server import TrackingRefused, TrackingUnavailable
+    from tracking.store.server import TrackingUnavailable
 
     try:
         return _report(arguments) if arguments.reference_only is None else _reference_only(arguments)
-    except (ValueError, TrackingRefused) as error:
-        raise Refused(str(error)) from error
     except TrackingUnavailable as error:
         raise Refused(f"{error}. No report was written. {store_options.RETRY_ADVICE}", FAILURE) from error
-    except OSError as error:
-        message = f"{error.filename}: {error.strerror}. Next: give --out a folder that you can write to"
-        raise Refused(message) from error
 
 
 def _reference_only(arguments: argparse.Namespace) -> Answer:
@@ -95,7 +90,8 @@ def _reference_only(arguments: argparse.Namespace) -> Answer:
 
     tables = reference_tables.reference_tables(arguments.reference_only)
     title = f"Published figures: {', '.join(dict.fromkeys(arguments.reference_only))}"
-    written = page.write_tables(title, tables, arguments.out) if arguments.out else []
+    with writing("--out", "a folder"):
+        written = page.write_tables(title, tables, arguments.out) if arguments.out else []
 
     def show_tables() -> None:
         console = make_console()
@@ -128,7 +124,8 @@ def _report(arguments: argparse.Namespace) -> Answer:
     new_report = _make(store, arguments)
     comparison.add_published(new_report, arguments.reference)
     folder = arguments.out or Path("reports") / re.sub(r"[^\w.-]+", "-", "-".join(arguments.selectors))[:100]
-    written = page.write(new_report, folder)
+    with writing("--out", "a folder"):
+        written = page.write(new_report, folder)
     document: dict[str, Any] = {"report": new_report.plain(), "written": list(map(str, written)), "attached": None}
     console = make_console()  # standard output, or stderr beside a JSON document
     document["search"] = new_report.searched

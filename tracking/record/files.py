@@ -28,7 +28,7 @@ FLAGS = {
 
 def descriptor(path: Path, flags: int, mode: int = 0o600) -> int:
     """An open descriptor of a regular file. Raises OSError that names the path, and says so if it is a link."""
-    with _open_folder(path.parent) as folder, _errors_with_path(path):
+    with _open_folder(path.parent) as folder, errors_with_path(path):
         # Without O_NONBLOCK, opening a pipe waits for its other end. Regular files ignore it.
         number = os.open(path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(number).st_mode):
@@ -48,7 +48,8 @@ def read_text(path: Path) -> str:
     with opened(path) as file:
         if os.fstat(file.fileno()).st_size > MAX_BYTES:
             raise OSError(errno.EINVAL, f"is larger than {MAX_BYTES} bytes", str(path))
-        return str(file.read(MAX_BYTES))
+        with errors_with_path(path):
+            return str(file.read(MAX_BYTES))
 
 
 def exists(path: Path) -> bool:
@@ -93,7 +94,7 @@ def pinned(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _open_folder(path: Path) -> Iterator[int]:
-    with _errors_with_path(path):
+    with errors_with_path(path):
         number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield number
@@ -102,8 +103,8 @@ def _open_folder(path: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _errors_with_path(path: Path) -> Iterator[None]:
-    """Raise OSErrors again with the whole path, and with a message for a link."""
+def errors_with_path(path: Path) -> Iterator[None]:
+    """Raise OSErrors again with the whole path, which those of an open file lack, and with a message for a link."""
     try:
         yield
     except OSError as error:

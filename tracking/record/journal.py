@@ -128,7 +128,7 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
     """
     if not files.exists(path):
         return
-    with files.opened(path, "rb") as file:
+    with files.opened(path, "rb") as file, files.errors_with_path(path):
         file.seek(offset)
         while line := file.readline(MAX_LINE_BYTES):
             if not line.endswith(b"\n"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from tracking.analysis.results.runs import MAX_LISTED, History, Progress, Run, names_nothing
+from tracking.analysis.results.runs import MAX_LISTED, History, Progress, Run, names_nothing, no_file
 from tracking.record import documents, files, run_folder
 from tracking.store.mirror import STATUS, UID_TAG, end_tags, log_batches
 
@@ -58,7 +58,7 @@ class FolderRuns:
         try:
             return files.read_text(self._folders[run.id] / name)
         except FileNotFoundError:
-            raise FileNotFoundError(f"{run.name} has no file {name} in {self._folders[run.id]}") from None
+            raise no_file(run, name, self._folders[run.id]) from None
 
     def _read(self, folder: Path) -> Run | None:
         """The run of a folder; None for a sweep's folder."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from tracking.analysis.results.runs import MAX_LISTED, History, Progress, Run, names_nothing
+from tracking.analysis.results.runs import MAX_LISTED, History, Progress, Run, names_nothing, no_file
 from tracking.base.installation import TRACKING
 from tracking.base.secrets import strip_credentials
 from tracking.record import documents, files, run_folder
@@ -72,7 +72,7 @@ class MlflowRuns:
             try:
                 return files.read_text(Path(unquote(root.path)) / name)
             except FileNotFoundError:
-                raise FileNotFoundError(f"{run.name} ({run.id}) has no file {name} in {root.path}") from None
+                raise no_file(run, name, root.path) from None
         try:
             with tempfile.TemporaryDirectory() as folder, self._answers():
                 return Path(self._client.download_artifacts(run.id, name, folder)).read_text(encoding="utf-8")
@@ -81,7 +81,7 @@ class MlflowRuns:
                 known = {file.path for file in self._client.list_artifacts(run.id)}
             if name in known:
                 raise
-        raise FileNotFoundError(f"{run.name} ({run.id}) has no file {name} in {self.source}")
+        raise no_file(run, name, f"{self.source} (run {run.id})")
 
     def parent(self, sweep: str) -> Run | None:
         """The parent run of a sweep, or None."""

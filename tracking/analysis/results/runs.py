@@ -175,6 +175,11 @@ def none_finished(runs: Sequence[Run], selectors: Sequence[str]) -> str:
     )
 
 
+def no_file(run: Run, name: str, place: str | Path) -> FileNotFoundError:
+    """The error for a file that a run lacks in its folder or on its server."""
+    return FileNotFoundError(f"{run.name} has no file {name} in {place}. Next: put it back, or leave this run out")
+
+
 def names_nothing(selector: str, source: str, sweeps: Sequence[str], experiments: Sequence[str]) -> str:
     """The message for a selector that names nothing, with the sweeps and experiments that exist."""
     folder = f". For a folder, name its runs, as in {Path(selector) / '*'}" if Path(selector).is_dir() else ""
