@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.commands import Launched, launch
 from tests.support.composing import EIGHT_GPUS, composed
+from tests.support.mlperf_checker import complaints
 from tracking.analysis import mlperf
 from tracking.jobs.plan.repair import repair
 from tracking.record import journal, run_folder
@@ -51,16 +52,6 @@ def closed(run: Launched, model: str) -> str:
     asked = composed([f"model={model}", f"dataset={DATASETS[model]}", *CLOSED])
     config = checks.check_run(asked, EIGHT_GPUS)
     return "\n".join(mlperf.lines(config, journal.events(run.folder / run_folder.JOURNAL), {}))
-
-
-def complaints(path: Path) -> list[str]:
-    """What the checker finds wrong with a log, by v0.7's rules for training."""
-    from mlperf_logging.compliance_checker import mlp_compliance as compliance
-
-    checker = compliance.make_checker("training", "0.7.0", quiet=False, werror=True)
-    compliance.enqueued_configs.clear()
-    compliance.main(str(path), "training_0.7.0/common.yaml", checker)
-    return [*checker.not_overwritable, *checker.overwritable.values()]
 
 
 def content(text: str) -> list[Line]:

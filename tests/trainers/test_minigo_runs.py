@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,13 @@ import torch
 
 from tests.support.commands import Launched, events, launch
 from tests.support.composing import composed
+from tests.support.mlperf_checker import complaints
 from tests.trainers.models.minigo_parts import RULES, minigo
+from tracking.analysis import mlperf
 from tracking.analysis.audit.audit import audit
 from tracking.analysis.report import report
 from tracking.analysis.results.folder_runs import FolderRuns
+from tracking.record import journal, run_folder
 from trainers.models.minigo.positions import Positions
 
 HPARAMS = {
@@ -74,6 +78,33 @@ def test_the_folder_has_elo_against_generation(run: Launched) -> None:
     tagged = [line.get("values", {}).get("champion_digest", "") for line in lines if line["kind"] == "tags"]
     assert [len(digest) for digest in tagged if digest] == [16]
     assert (run.folder / "mlperf.log").read_text().count('"train_batch_size"') == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "metrics", "refused"),
+    [
+        ((), {"pro_moves": 0.41}, {"min_selfplay_games_per", "actual_selfplay_games_per", "eval_accuracy"}),
+        (("model.hparams.games=8192",), {"pro_moves": 0.41}, {"eval_accuracy"}),
+        (("model.hparams.games=8192",), {"pro_moves": 0.51}, set()),
+    ],
+    ids=["MLPerf v0.5's target", "more games", "a higher target, too"],
+)
+def test_mlperfs_checker_complains_of_the_number_of_games_and_the_target_alone(
+    run: Launched, options: tuple[str, ...], metrics: dict[str, float], refused: set[str], tmp_path: Path
+) -> None:
+    """Uses the events of another run: only the options and the metric are the definition's."""
+    config = composed(["model=minigo", "gpus=0", *options])
+    evaluated = [
+        replace(event, values={**event.values, "metrics": metrics}) if event.key == "eval_accuracy" else event
+        for event in journal.events(run.folder / run_folder.JOURNAL)
+    ]
+    lines = "\n".join(mlperf.lines(config, evaluated, {}))
+    closed = lines.replace('"submission_division", "value": "open"', '"submission_division", "value": "closed"')
+    (tmp_path / "mlperf.log").write_text(closed + "\n")
+    sentences = complaints(tmp_path / "mlperf.log")
+    assert len(sentences) == len(refused)
+    assert all(any(key in sentence for sentence in sentences) for key in refused)
 
 
 def test_a_checkpoint_holds_the_window_and_the_matches(tmp_path: Path) -> None:

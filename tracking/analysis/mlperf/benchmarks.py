@@ -117,15 +117,18 @@ def _gnmt(config: RunConfig, steps: int) -> Values:
 
 
 def _minigo(config: RunConfig, steps: int) -> Values:
-    """The keys of version 0.7 and, from virtual_losses on, 0.6. Every generation plays the same number of games."""
+    """The keys of version 0.7 and, from opt_* on, 0.6. Every generation plays the same number of games."""
     hparams, rate = config.model.hparams, config.learning_rate()
     boundaries, games = list(hparams.get("decay_steps") or ()), hparams.get("games")
+    rates = [rate / 10**number for number in range(len(boundaries) + 1)]
     return {
         "train_batch_size": config.samples_per_step(),
         "lr_boundaries": boundaries,
-        "lr_rates": [rate / 10**number for number in range(len(boundaries) + 1)],
+        "lr_rates": rates,
         "min_selfplay_games_per_generation": games,
         "actual_selfplay_games_per_generation": games,
+        "opt_learning_rate_decay_boundary_steps": boundaries,
+        "opt_base_learning_rate": rates,  # 0.6's checker wants a list
         "virtual_losses": hparams.get("leaves"),
         "num_readouts": hparams.get("readouts"),
         "resign_threshold": hparams.get("resign"),

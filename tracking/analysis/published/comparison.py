@@ -31,7 +31,10 @@ OWN_RATES = (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.THROUGHPUT_SAMPLE
 MODEL_OF_RATIOS = {"stacks": "maskrcnn", "c4140": "resnet50"}
 # Models whose published figures use another board or opponent than ours. Our rows are not put beside them.
 OTHER_TASKS = {
-    "minigo": "Each row has its own board and target, a network of MLPerf's that is not available. No row is yours.",
+    "minigo": (
+        "Each row has its own board and target. From v0.6 on it is half of the games against a network of MLPerf's that"
+        " is not available. No row is yours."
+    ),
 }
 NOTE = (
     "Published rows differ from yours in hardware, data, targets and software unless they say otherwise; their source"

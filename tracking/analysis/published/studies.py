@@ -43,7 +43,8 @@ MODELS = {
     "translation_transformer": "transformer",
     "recommendation_ncf": "ncf",
 }
-# For each unit in records.csv, its metric and the factor to the metric's unit.
+# For each unit in records.csv, its metric and the factor to the metric's unit. A time without the target has no metric.
+WITHOUT_TARGET = "hours without reaching it"
 UNITS = {
     "minutes": (quantities.TIME_TO_ACCURACY_SEC, 60.0),
     "s": (quantities.TIME_TO_ACCURACY_SEC, 1.0),
@@ -172,12 +173,17 @@ def record_rows() -> list[Reference]:
     rows = []
     for row in read("records.csv"):
         name = next(name for name, start in RECORDS.items() if row["source"].startswith(start))
-        metric, factor = UNITS[row["unit"]]
+        metrics, what = {}, row["what"]
+        if row["unit"] == WITHOUT_TARGET:
+            what = f"{what} after {row['value']} hours"
+        else:
+            metric, factor = UNITS[row["unit"]]
+            metrics = {metric: factor * float(row["value"])}
         model = MODELS.get(row["workload"], row["workload"])
         rows.append(
             Reference(
                 name, model, row["hardware"], int(row["gpus"]), row["precision"], integer(row["batch"]),
-                {metric: factor * float(row["value"])}, row["source"], row["what"],
+                metrics, row["source"], what,
             )
         )  # fmt: skip
     return rows

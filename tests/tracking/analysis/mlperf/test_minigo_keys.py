@@ -1,4 +1,4 @@
-"""MiniGo in MLPerf's log: what version 0.7's checker asks for, and where our runs differ from it."""
+"""MiniGo in MLPerf's log: what the checkers of versions 0.7 and 0.6 ask for, and where our runs differ from it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ def test_a_run_has_each_key_of_the_checker() -> None:
     assert of_definition.keys() >= EXACTLY_ONCE
     assert of_definition["lr_boundaries"] == [25000, 37500]
     assert of_definition["lr_rates"] == [0.16, 0.016, 0.0016]
+    of_06 = {"opt_learning_rate_decay_boundary_steps": "lr_boundaries", "opt_base_learning_rate": "lr_rates"}
+    assert all(of_definition[key] == of_definition[name] for key, name in of_06.items())
+    assert of_definition["virtual_losses"] == 8
     assert of_definition["min_selfplay_games_per_generation"] == 2000  # The checker asks for 8,192.
     assert keys("model.hparams.games=8192", "batch_size=64")["actual_selfplay_games_per_generation"] == 8192
     assert keys("batch_size=64")["train_batch_size"] == 64

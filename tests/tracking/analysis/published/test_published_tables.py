@@ -336,6 +336,20 @@ def test_records_of_our_workloads_stand_beside_runs(tmp_path: Path) -> None:
             assert any(model == record.model and cell and _is(cell, value) for model, cell in shown), record
 
 
+def test_minigos_published_rows_have_board_and_target_and_stand_beside_no_run(tmp_path: Path) -> None:
+    trained(sweep_of(tmp_path), 1.0, of={"model": "minigo"})
+    report = reported(tmp_path, "--reference", "mlperf", "--by", "precision")
+    (table,) = (table for table in report["tables"] if "published figures of other tasks" in table["title"])
+    shown = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+    minutes = [row["time to accuracy (min)"] for row in shown]
+    assert minutes == ["", "27.39", "77.95", "299.7", "161.6", "174.6"]
+    tasks = [re.findall(r"v\d\.\d|\d+x\d+: \d+ %", row[""]) for row in shown]
+    assert tasks == [
+        ["v0.5", "9x9: 40 %"], *[["v0.6", "9x9: 50 %"]] * 2, ["v0.7", "19x19: 50 %"], *[["v2.1", "19x19: 50 %"]] * 2,
+    ]  # fmt: skip
+    assert not rows(report, "beside")
+
+
 def _is(cell: str, value: float) -> bool:
     try:
         number = figure(cell)
