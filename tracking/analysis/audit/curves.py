@@ -44,6 +44,19 @@ def accuracy(evidence: Evidence, picture: Picture) -> dict[str, Any]:
     return expected
 
 
+def elo(evidence: Evidence, picture: Picture) -> dict[str, Any]:
+    """Elo over generations: the last value of each step that has one."""
+    key, lines = "gate/elo", {}
+    for name, candidates in _middles(evidence, picture).items():
+        if with_values := [run for run in candidates if _timed(run, key)]:
+            newest = [{step: value for _, step, value in sorted(_timed(run, key))} for run in with_values]
+            points = [
+                [(float(place), values[step]) for place, step in enumerate(sorted(values), 1)] for values in newest
+            ]
+            lines[name] = _choice(points, with_values)
+    return {identity({"x": "generation", "y": "Elo over the first network"}): {"key": key, "lines": lines}}
+
+
 def utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
     """A panel for each quantity that moved, with a line a run that has it; and the spans of evaluations."""
     runs, expected = _middles(evidence, picture), {}

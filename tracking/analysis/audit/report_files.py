@@ -29,6 +29,7 @@ from tracking.base.safe_text import in_csv, in_markdown, visible
 Due = Callable[[Evidence, Mapping[str, Any]], dict[str, Any]]
 MADE: Mapping[str, Due] = {
     "accuracy": curves.accuracy,
+    "elo": curves.elo,
     "utilisation": curves.utilisation,
     "mean-utilisation": curves.mean_utilisation,
     "settings": ranking_picture.settings,

@@ -17,7 +17,7 @@ import pytest
 from tests.support import few_runs
 from tests.support.commands import ROOT
 from tests.support.stack_study import A100, H100, STUDY, report_of, write_study
-from tests.support.studied import CLOCKS, SWEEP, config, make_run, make_sweep, measure_place
+from tests.support.studied import CLOCKS, START_MS, SWEEP, Writer, config, make_run, make_sweep, measure_place
 from tests.tracking.analysis.audit import alterations
 from tests.tracking.analysis.audit.alterations import Alteration
 from tracking.analysis.audit import audit, audit_folder, figures
@@ -232,6 +232,17 @@ def test_so_is_every_value_of_the_mean_utilisation_of_two_workloads(tmp_path: Pa
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     assert unseen_in_picture(path, evidence, scratch) == set()
+
+
+def test_so_is_every_value_of_elo_over_generations(tmp_path: Path) -> None:
+    run = make_run(make_sweep(tmp_path / "runs", SWEEP, "sqlite:///none.db", 1), config(), "sqlite:///none.db")
+    log = Writer(run / "journal.jsonl", START_MS)
+    for step, elo in ((8, 3.5), (16, -9.0), (16, 8.0), (24, 70.0), (32, 65.0)):
+        log.add("metrics", 100.0 + step, step=step, values={"gate/elo": elo})
+    store = FolderRuns([tmp_path / "runs"])
+    page.write(report.make(store, [SWEEP], store.find([SWEEP])), tmp_path / "report")
+    evidence = Evidence(read(tmp_path / "report"), [tmp_path / "runs"])
+    assert unseen_in_picture(tmp_path / "report" / "report-1-elo.json", evidence, tmp_path) == set()
 
 
 def unseen_in_picture(path: Path, evidence: Evidence, scratch: Path) -> set[str]:

@@ -52,6 +52,18 @@ def accuracy(panels: Sequence[Panel]) -> Figure:
     return figure
 
 
+def over_generations(panel: Panel) -> Figure:
+    from matplotlib.ticker import MaxNLocator
+
+    figure, (axes,) = new_figure(8, 4)
+    draw_lines(axes, panel.lines)
+    axes.set_xlabel(panel.x)
+    axes.set_ylabel(panel.y)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    add_legend(figure, axes)
+    return figure
+
+
 def _draw_target(axes: Axes, target: float) -> None:
     axes.axhline(target, color="#555555", linewidth=1)
     axes.annotate(

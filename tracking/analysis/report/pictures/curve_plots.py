@@ -29,7 +29,7 @@ from tracking.analysis.results import Run, Runs
 from tracking.analysis.statistics import mean_and_standard_error
 from tracking.base import quantities
 
-EPOCH, LOSS = quantities.EPOCH, quantities.TRAIN_LOSS
+EPOCH, LOSS, ELO = quantities.EPOCH, quantities.TRAIN_LOSS, "gate/elo"
 ON_THE_CLOCK = "time since the clock started (s)"
 
 
@@ -76,6 +76,24 @@ class CurvePlotter:
         ]
         caption = f"{', '.join(targets)} over epochs and over time; {_caption(task)}"
         return drawn("accuracy", caption, charts.accuracy(panels), panels)
+
+    def elo(self, task: Task) -> Plot | None:
+        """MiniGo's Elo over generations. A generation that was played again after an interruption counts once."""
+        runs = {setting.name: run for setting, run in _middles(task)}
+        by_step = {
+            name: {step: value for step, _, value in sorted(self._store.history(run, [ELO]).get(ELO, []))}
+            for name, run in runs.items()
+        }
+        lines = {
+            name: [Point(number, value) for number, value in enumerate(values.values(), 1)]
+            for name, values in by_step.items()
+            if values
+        }
+        if not lines:
+            return None
+        panel = Panel("generation", "Elo over the first network", lines, ELO, runs=_ids(runs))
+        caption = f"Elo of each generation's network, from its matches against the best one before; {_caption(task)}"
+        return drawn("elo", caption, charts.over_generations(panel), [panel])
 
     def utilisation(self, task: Task) -> Plot | None:
         shown: dict[str, dict[str, list[Point]]] = {label: {} for label in PANELS}

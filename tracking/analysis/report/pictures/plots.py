@@ -79,6 +79,7 @@ class Plotter:
             of_a_workload = (
                 partial(ranking, metric=self._metric, chosen=chosen),
                 self._curves.accuracy,
+                self._curves.elo,
                 self.reached,
                 self.scaling,
                 batches,

@@ -101,6 +101,18 @@ def test_every_target_metric_has_its_curve_from_the_start_of_the_clock_and_its_t
         assert [point.x for point in line] == pytest.approx([1, 2, 3, 4] if panel.x == "epoch" else AT)
 
 
+def test_elo_is_over_generations_and_one_that_was_played_again_counts_once(store: Runs, tmp_path: Path) -> None:
+    (folder,) = (path.parent for path in tmp_path.glob("*/*/journal.jsonl"))
+    log = Writer(folder / run_folder.JOURNAL, START_MS)
+    for step, sec, elo in ((10, 50.0, 3.5), (20, 150.0, -9.0), (20, 250.0, 8.0), (30, 350.0, 70.0)):
+        log.add("metrics", BEGAN + sec, step=step, values={"gate/elo": elo})
+    of = made(store)
+    ((panel,), caption) = (getattr(picture(of, "1-elo"), name) for name in ("panels", "caption"))
+    (line,) = panel.lines.values()
+    assert [(point.x, point.y) for point in line] == [(1, 3.5), (2, 8.0), (3, 70.0)]
+    assert "the best one before" in caption
+
+
 def test_utilisation_and_its_means_are_of_the_same_clock(tmp_path: Path) -> None:
     two_metrics(tmp_path)
     two_metrics(tmp_path, seeds=(2,), targets={"mask_map": 0.6})
