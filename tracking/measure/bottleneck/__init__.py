@@ -6,7 +6,7 @@ measurement is not named. docs/measurement.md has the rules.
 
 from __future__ import annotations
 
-from tracking.measure.bottleneck import ceilings, goodput, possible, roofline
+from tracking.measure.bottleneck import ceilings, goodput, possible, roofline, slow_rank
 from tracking.measure.bottleneck.advice import RunOptions, alone_first, first_try, shared_cores
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.bottleneck.goodput import account
@@ -15,5 +15,5 @@ from tracking.measure.bottleneck.time_shares import NAMES, limit
 
 __all__ = [
     "NAMES", "Ceilings", "Findings", "RunOptions", "account", "alone_first", "ceilings", "examine", "explain",
-    "first_try", "goodput", "limit", "possible", "roofline", "shared_cores", "verdict_lines",
+    "first_try", "goodput", "limit", "possible", "roofline", "shared_cores", "slow_rank", "verdict_lines",
 ]  # fmt: skip

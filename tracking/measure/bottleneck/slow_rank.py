@@ -1,34 +1,30 @@
 """The rank that the others wait for, and the cause, from each rank's own times and its GPU's sensors.
 
 In the exchange of gradients, every rank waits for the last one. So the rank that waits least holds up all others. Some
-rank always waits least, so one is named only if it does so in more parts of the training than equal ranks would. Pure
-arithmetic on the windows' events, the sensors' means and the places of the ranks.
+rank always waits least, so one is named only if equal ranks would not differ as much (rank_noise.py). Pure arithmetic
+on the windows' events, the sensors' means and the places of the ranks.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from tracking.measure.bottleneck import rank_noise
+from tracking.measure.bottleneck.rank_noise import EXCHANGE, Lead
 
 Windows = Sequence[Mapping[str, Any]]
 MIN_WAIT_SHARE = 0.05  # share of the time that the others have to wait for a rank for it to be named
 MIN_CAUSE_SHARE = 0.25  # share of that wait that a cause has to explain to be named
 MIN_BLOCKED_SHARE = 0.5  # of `blocked`, which is a remainder: the core time is not known for computing alone
-MAX_PARTS = 12  # of the training, in which ranks are compared; longer parts level out rare delays
-MAX_FALSE_SHARE = 0.01  # share of runs with equal ranks in which one may be named
 HOST_PARTS = ("gc", "queued", "quota")
-EXCHANGE = "rank_exchange_ms"
 SLOWER_CLOCK = 5.0  # percentage points below the other GPUs
 
 
 @dataclass(frozen=True)
 class Rank:
-    """Seconds of one rank's steps by cause; `late` is the number of steps whose batch was late.
-
-    The rank waits least in the exchange in `num_least` of `num_parts` parts of the training.
-    """
+    """Seconds of one rank's steps by cause; `late` is the number of steps whose batch was late."""
 
     rank: int
     total: float
@@ -41,8 +37,7 @@ class Rank:
     late: float
     samples: float
     num_steps: int
-    num_least: int = 0
-    num_parts: int = 0
+    lead: Lead
 
     @property
     def computing(self) -> float:
@@ -71,26 +66,13 @@ def ranks(windows: Windows) -> list[Rank]:
         return float(sum(values[key][rank] for values in windows_by_part if len(values.get(key) or ()) == size))
 
     parts = ("rank_ms", "rank_wait_ms", EXCHANGE, *(f"rank_{name}_ms" for name in (*HOST_PARTS, "core")))
-    least, rows = _least_waiting(windows_by_part), []
-    for rank in range(size):
+    rows = []
+    for rank, lead in enumerate(rank_noise.leads(windows_by_part)):
         whole, data, exchange, gc, queued, quota, core = (total(key, rank) / 1e3 for key in parts)
         quota = min(quota, whole)  # a control group counts a halt once for each CPU
         late, samples = total("rank_late", rank), sum(_samples(values, rank, size) for values in windows_by_part)
-        counts = late, samples, steps, least.count(rank), len(least)
-        rows.append(Rank(rank, whole, data, exchange, gc, queued, quota, core, *counts))
+        rows.append(Rank(rank, whole, data, exchange, gc, queued, quota, core, late, samples, steps, lead))
     return rows
-
-
-def _least_waiting(windows: Windows) -> list[int | None]:
-    """The rank that waits least in the exchange in each part of the training; None for a part without a single one."""
-    num_parts = min(MAX_PARTS, len(windows))
-    least: list[int | None] = []
-    for part in range(num_parts):
-        rows = windows[part * len(windows) // num_parts : (part + 1) * len(windows) // num_parts]
-        waits = [sum(column) for column in zip(*(values[EXCHANGE] for values in rows), strict=False)]
-        shortest = min(waits)
-        least.append(waits.index(shortest) if waits.count(shortest) == 1 else None)
-    return least
 
 
 def _samples(values: Mapping[str, Any], rank: int, size: int) -> float:
@@ -103,24 +85,15 @@ def waited_for(all_ranks: Sequence[Rank]) -> tuple[Rank, float] | None:
     """The rank that holds up the others, and their seconds of waiting for it; None if all are alike."""
     if len(all_ranks) < 2:
         return None
-    least = min(all_ranks, key=lambda rank: rank.exchange)
-    waited = _others(all_ranks, least, "exchange") - least.exchange
+    least, waited = longest_wait(all_ranks)
     is_long = least.total > 0 and waited >= MIN_WAIT_SHARE * least.total
-    return (least, waited) if is_long and _is_beyond_noise(least, len(all_ranks)) else None
+    return (least, waited) if is_long and least.lead.is_beyond_noise else None
 
 
-def _is_beyond_noise(rank: Rank, size: int) -> bool:
-    """Whether a rank waits least more often than any of `size` equal ranks would, by a binomial test.
-
-    Of equal ranks, each waits least in a part with a chance of 1 / size. Bonferroni's correction allows for choosing
-    the rank by its waits.
-    """
-    num_parts, chance = rank.num_parts, 1.0 / size
-    p = sum(
-        math.comb(num_parts, count) * chance**count * (1.0 - chance) ** (num_parts - count)
-        for count in range(rank.num_least, num_parts + 1)
-    )
-    return size * p <= MAX_FALSE_SHARE
+def longest_wait(all_ranks: Sequence[Rank]) -> tuple[Rank, float]:
+    """The rank that waits least, and by how many seconds less than the others; also of equal ranks."""
+    least = min(all_ranks, key=lambda rank: rank.exchange)
+    return least, _others(all_ranks, least, "exchange") - least.exchange
 
 
 def imbalance(all_ranks: Sequence[Rank]) -> float | None:

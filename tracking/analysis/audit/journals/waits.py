@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy
 
-MOST_PARTS, ALLOWED = 12, 0.01  # parts in which ranks are compared; share of runs with equal ranks that name one
+# Parts in which ranks are compared, at most and at least; parts that count though neighbours are alike; both levels.
+MOST_PARTS, FEWEST_PARTS, COUNTED_PARTS, ALLOWED, ALLOWED_OF_DRIFT = 12, 4, 5.0, 0.01, 0.005
 Windows = Sequence[Mapping[str, Any]]
 
 
@@ -24,18 +25,36 @@ def exchanges(windows: Windows) -> list[float]:
 
 
 def is_beyond_noise(windows: Windows) -> bool:
-    """Whether the rank with the shortest wait in all has the shortest one in more parts than equal ranks would."""
-    from scipy.special import bdtrc
+    """Whether the rank with the shortest wait in all has it in more parts, and by more, than equal ranks would."""
+    from scipy.special import bdtrc, stdtr
 
-    waits = numpy.array(
-        [window["rank_exchange_ms"] for window in windows if len(window.get("rank_exchange_ms") or []) > 1]
-    )
+    several = [window for window in windows if len(window.get("rank_exchange_ms") or []) > 1]
+    waits = numpy.array([window["rank_exchange_ms"] for window in several])
     n, size = min(MOST_PARTS, len(waits)), waits.shape[1]
-    parts = numpy.add.reduceat(waits, [part * len(waits) // n for part in range(n)])
+    starts = [part * len(waits) // n for part in range(n)]
+    parts = numpy.add.reduceat(waits, starts)
+    slow = waits.sum(axis=0).argmin()
     alone = (parts == parts.min(axis=1, keepdims=True)).sum(axis=1) == 1
-    shortest = int((alone & (parts.argmin(axis=1) == waits.sum(axis=0).argmin())).sum())
+    shortest = int((alone & (parts.argmin(axis=1) == slow)).sum())
     chance = float(bdtrc(shortest - 1, n, 1 / size)) if shortest else 1.0
-    return bool(size * chance <= ALLOWED)
+    if n < FEWEST_PARTS or size * chance > ALLOWED:
+        return False
+    shares = parts / numpy.add.reduceat([max(window["rank_ms"]) for window in several], starts)[:, None]
+    ahead = (shares.mean(axis=1, keepdims=True) - shares) * size / (size - 1)
+    counted, spread = _counted_parts(ahead), float(ahead[:, slow].std(ddof=1))
+    if spread == 0.0:
+        return True
+    distance = float(ahead[:, slow].mean()) / spread * counted**0.5
+    return bool(size * stdtr(int(counted) - 1, -distance) <= ALLOWED_OF_DRIFT)
+
+
+def _counted_parts(ahead: numpy.ndarray) -> float:
+    """How many independent parts tell as much as these (parts x ranks), whose neighbours are alike in a drift."""
+    n, rest = len(ahead), ahead - ahead.mean(axis=0)
+    whole = float((rest**2).sum())
+    alike = (n * float((rest[1:] * rest[:-1]).sum()) / whole + 1) / (n - 3) if whole else 0.0
+    alike = float(numpy.clip(alike, 0.0, 0.99))
+    return max(n * (1 - alike) / (1 + alike), min(COUNTED_PARTS, n))
 
 
 def waited_in_vain(windows: Windows) -> float:
