@@ -1,4 +1,4 @@
-"""Sixty runs as a team has them after some days: four sweeps with reports, single runs, failures, missed targets.
+"""Runs as a team has them after some days: two sweeps with reports, single runs, a failure, missed targets.
 
 Made by hand in seconds (see studied), from commands as users give them and with the sweeps' own code around them, so
 that MLflow shows what it would show of trained ones. The figures are invented.
@@ -23,10 +23,10 @@ from tracking.jobs.plan.job import Job
 from tracking.record import documents, run_folder
 from tracking.request import checks
 
-NUM_RUNS = 60  # parents included
+NUM_RUNS = 34  # parents included
 HOUR_MS = 3600 * 1000
 OLD_DRIVER = "570.86.10"  # the five single runs'
-SPEED = {"fp32": 1.0, "tf32": 0.62, "bf16": 0.41, "fp16": 0.43}  # a step's time, in fp32's
+SPEED = {"tf32": 0.62, "bf16": 0.41}  # a step's time, in fp32's
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,6 @@ class Planned:
 
 SWEEPS = (
     Planned("model=maskrcnn gpus=1,2,4 precision=bf16 seed=1,2,3", 0.35, 60, 9, {2: "missed"}),
-    Planned("model=resnet50 gpus=1,2,4 precision=bf16 seed=1,2,3,4", 0.22, 40, 10, {7: "signal:9"}),
-    Planned("model=ssd gpus=1 precision=fp32,tf32,bf16,fp16 seed=1,2,3", 0.30, 30, 12, {10: "nan"}),
     Planned(
         "model=vgg dataset=fashion_mnist gpus=1,2,4 precision=tf32,bf16 seed=1,2,3", 0.011, 120, 14,
         {9: "oom", 4: "missed"},

@@ -1,4 +1,4 @@
-"""MLflow's UI with a team's sixty runs in it, on a server below a path, as a team has it behind a proxy."""
+"""MLflow's UI with a team's runs in it, on a server below a path, as a team has it behind a proxy."""
 
 from __future__ import annotations
 
