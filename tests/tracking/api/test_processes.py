@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +11,8 @@ import pytest
 import torch
 
 from conf.schema import ConfigError
-from tests.support.commands import HANGS_SEC
+from tests.support import forked
+from tests.support.commands import HANGS_SEC, environment
 from tests.tracking.api import own_script
 from tracking.lightning import TimeTrial, time_trial
 from tracking.record import journal, run_folder
@@ -48,17 +47,15 @@ print("fitted", os.getpid(), flush=True)
     ],
 )
 def test_a_process_that_a_script_forks_within_a_step_is_not_its_run(tmp_path: Path, ending: str) -> None:
-    script = FORKING.format(ending=ending)
-    environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True,
-        timeout=HANGS_SEC,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    script = tmp_path / "forking.py"
+    script.write_text(FORKING.format(ending=ending))
+    process = forked.Forked([], tmp_path, environment(), script=str(script))
+    printed, _ = process.communicate(timeout=HANGS_SEC)
+    assert process.returncode == 0, printed
     (folder,) = (tmp_path / "runs").iterdir()
     result = run_folder.read_result(folder)
     assert result is not None
-    assert (result.status, result.failure) == ("finished", None), done.stdout + done.stderr
+    assert (result.status, result.failure) == ("finished", None), printed
     keys = [event.key for event in journal.events(folder / run_folder.JOURNAL)]
     assert [keys.count(key) for key in ("run_start", "epoch_start", "epoch_stop", "run_stop")] == [1, 2, 2, 1]
 

@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 from tests.deploy.test_native import content
+from tests.support import forked
 from tests.support.commands import HANGS_SEC, ROOT, TINY, environment
 from tests.support.team_server import TeamServer
 from tracking.record import run_folder
@@ -43,6 +44,7 @@ COMPOSED = {
     "LOADER": "https://example.org/data?client_id=a&token={quoted}",
     "STORE_PASSWORD": """{}"é€ \\ <&>'x""",
 }
+TRACKING = "tracking/__main__.py"
 URL_VARIABLES = ("DATABASE_URL", "https_proxy", "TORCH_HUB_MIRROR", "PIP_INDEX_URL")
 
 
@@ -73,6 +75,13 @@ class Planted:
                     break
         self.printed += output
         return subprocess.CompletedProcess(command, process.returncode, *output)
+
+    def told(self, script: str, *words: str, **changed: str) -> tuple[int, str]:
+        """Exit code and words of a command that starts no process of its own: in a fork, as it imports much."""
+        asked = forked.Forked(words, self.repository, {**self.environ, **changed}, script=str(ROOT / script))
+        output, _ = asked.communicate(timeout=HANGS_SEC)
+        self.printed.append(output)
+        return asked.wait(), output
 
     def leaked(self, text: bytes) -> list[str]:
         """Where the secrets that stand in a text were planted."""
@@ -213,18 +222,14 @@ def read_and_make_mistakes(planted: Planted, run: Path) -> None:
         ("+stack.env.HF_TOKEN={}", "HF_TOKEN"), ("dataset.path='https://a/b?sig={}'", "BLOB_SAS_URL"),
         ("+model.hparams.note='{}'", "SERVICE"), ("no.such.option='{}'", "PGPASSWORD"), ("note='a={}", "ALERT_WEBHOOK"),
     ):  # fmt: skip
-        command = [sys.executable, "launch.py", *TINY, option.format(planted.values[name])]
-        asked = subprocess.run(command, cwd=planted.repository, env=planted.environ, capture_output=True, text=True)
-        assert asked.returncode == 2
-        planted.printed += [asked.stdout, asked.stderr]
+        assert planted.told("launch.py", *TINY, option.format(planted.values[name]))[0] == 2
     refusal = "stack.env.HF_TOKEN=***: names a secret, which run folders would keep. Next: export"
     assert refusal in "".join(planted.printed)
     wrong = planted.environ["MLFLOW_TRACKING_URI"].replace("heidi", "nobody")
     (run / run_folder.MIRROR).unlink()
-    synced = planted.run("-m", "tracking", "sync", str(run), MLFLOW_TRACKING_URI=wrong)
-    assert synced.returncode == 1
-    assert "Refused" in synced.stdout
-    refused = planted.run("launch.py", *TINY, MLFLOW_TRACKING_URI=wrong)
-    assert (refused.returncode, "password of nobody is wrong" in refused.stderr) == (2, True)
-    synced = planted.run("-m", "tracking", "sync", str(run))
-    assert synced.stdout.startswith("complete"), synced.stdout + synced.stderr
+    code, output = planted.told(TRACKING, "sync", str(run), MLFLOW_TRACKING_URI=wrong)
+    assert (code, "Refused" in output) == (1, True)
+    code, output = planted.told("launch.py", *TINY, MLFLOW_TRACKING_URI=wrong)
+    assert (code, "password of nobody is wrong" in output) == (2, True)
+    code, output = planted.told(TRACKING, "sync", str(run))
+    assert (code, "complete" in output) == (0, True), output

@@ -28,7 +28,7 @@ def failing(rank: int) -> None:
 
 def test_a_rank_that_fails_is_told_in_one_line() -> None:
     with pytest.raises(Exception, match="Process 1 terminated") as caught:
-        torch.multiprocessing.spawn(failing, nprocs=2)
+        torch.multiprocessing.start_processes(failing, nprocs=2, start_method="fork")
     words = nccl_check.one_line(str(caught.value))
     assert words == "RuntimeError: NCCL error: unhandled cuda error; Last error: no memory"
 
