@@ -55,7 +55,7 @@ def test_there_is_one_for_each_question() -> None:
         ("fashion_mnist", 3 * 2),  # augmented epochs, repeats
         ("nodes", 4 * 3),
         pytest.param("precision", 4 * MODELS * 3, marks=pytest.mark.exhaustive),
-        ("scaling", 3 * MODELS * 3),
+        pytest.param("scaling", 3 * MODELS * 3, marks=pytest.mark.exhaustive),
         ("stacks", STACKS * 3),
         ("topology", 2 * 2 * 3 * 3),  # models, links, GPUs, repeats
     ],
@@ -365,8 +365,9 @@ def cut_down() -> dict[str, list[str]]:
 
 # One trains on a cluster (test_cluster.py), and one on two processes; their reports are of no kind of their own.
 # test_stacks.py has sweeps over stacks; the study of Fashion-MNIST differs from that of the precisions by its axes.
-FURTHER = [pytest.param(name, marks=pytest.mark.exhaustive) for name in ("fashion_mnist", "stacks")]
-TRAINED = ["precision", "scaling", *FURTHER]
+# The study of scaling has the report of the precisions' and a figure of its own.
+FURTHER = [pytest.param(name, marks=pytest.mark.exhaustive) for name in ("fashion_mnist", "precision", "stacks")]
+TRAINED = ["scaling", *FURTHER]
 
 
 @pytest.fixture(scope="module", params=TRAINED)

@@ -135,7 +135,11 @@ FURTHER = {
     "cpu_processes=0", "model.group_size=0", "dataset.max_image_pixels=0", "checkpoint_every_epochs=0",
     "model.optimizer.lr_scaling=sqrt", "sweep.resume=", "-m seed=1,2 sweep.resume=",
     "-m model=vgg,transformer log_model=true", "model.workload=trainers.models.vg:WORKLOAD", "-m seed=1,2 target=7",
-    "-m model=vgg,ncf batch_size=4", "+stack.expect.pytorch=2",
+    "-m model=vgg,ncf batch_size=4", "+stack.expect.pytorch=2", "tracking.experiment=a#b",
+    "-m target=<=3.0,<=2.5", "+program.metrics.eval/a=(x)", "model.optimizer.lrr=1", "rendezvous=host:29500",
+    "target=nan", "batch_size=0", "model.optimizer.lr_scaling=cubic", "resume=", f"model.name={'x' * 60}",
+    f"tracking.experiment={'x' * 600}", "log_model=true register_model=digits/vgg", "tracking.upload_wait_sec=-1",
+    "stack.kind=magic", "model.workload=nothing", "tracking.uri=sqlite:////tmp",
 }  # fmt: skip
 
 
