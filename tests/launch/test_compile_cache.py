@@ -80,7 +80,8 @@ def test_after_an_import_into_empty_folders_nothing_is_compiled(
     metrics = cold.result["metrics"]
     parts = {key: sec for key, sec in metrics.items() if key.startswith("time/compile_") and key != "time/compile_sec"}
     assert sum(parts.values()) == pytest.approx(metrics["time/compile_sec"])
-    assert all(parts[f"time/compile_{part}_sec"] > 0 for part in ("trace", "backend", "warmup"))
+    # A function that keeps its trace is traced within "backend".
+    assert all(parts[f"time/compile_{part}_sec"] > 0 for part in ("backend", "warmup"))
     assert cold.result["start"]["num_compiled"] == compiled(cold)["num_compiled"]
 
     code, exported, _ = first.cache("--export", str(tmp_path / "file"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import warnings
 from collections.abc import Mapping
@@ -82,9 +83,14 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
 
 
 def prepare(off_the_clock: OffTheClock, saves: CheckpointCallback, trainer: pl.Trainer) -> None:
-    """Do what comes before the clock."""
+    """Do what comes before the clock.
+
+    Python's garbage collection then leaves alone all that exists. A full one took 1.4 s of Mask R-CNN's training.
+    """
     off_the_clock.prepare(trainer)
     saves.make_room(off_the_clock.module)
+    gc.collect()
+    gc.freeze()
 
 
 def join_and_log(config: RunConfig, run_dir: Path) -> tuple[Shard, Journal | None]:

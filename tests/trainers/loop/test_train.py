@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +20,7 @@ from trainers.data.digits import digits
 from trainers.data.language import grammar
 from trainers.loop.batch_size import checked_train_samples
 from trainers.loop.off_the_clock import data_version, record
-from trainers.loop.train import join
+from trainers.loop.train import join, prepare
 from trainers.workload import Shard
 
 
@@ -69,3 +72,16 @@ def test_a_run_keeps_what_its_data_say_of_themselves(tmp_path: Path) -> None:
     record(digits(), tmp_path, log)
     tags = [row.values for row, _ in journal.read(tmp_path / run_folder.JOURNAL) if row.kind == "tags"]
     assert tags == [{"data.entropy": "1.386294"}] * 2
+
+
+def test_garbage_collection_leaves_alone_what_was_made_before_the_clock() -> None:
+    made: list[list[int]] = []
+    nothing: Any = SimpleNamespace(module=None, prepare=lambda trainer: made.append([1]), make_room=lambda module: None)
+    gc.collect()
+    before = gc.get_freeze_count()
+    try:
+        prepare(nothing, nothing, nothing)
+        assert gc.get_freeze_count() > before
+        assert not any(made[0] is found for found in gc.get_objects()), "the collector no longer scans it"
+    finally:
+        gc.unfreeze()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import multiprocessing
 import os
 import signal
@@ -30,6 +31,7 @@ def run_rank(run_dir: Path, environment: dict[str, str]) -> None:
     from trainers.loop.saving import SavedAndEnded
     from trainers.loop.train import train
 
+    gc.freeze()  # Collections need not scan what was imported.
     rank, pid = int(os.environ["RANK"]), os.getpid()
     config = run_folder.read_config(run_dir)
     be_alone(config.on_gpu())
