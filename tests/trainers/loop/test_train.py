@@ -82,6 +82,6 @@ def test_garbage_collection_leaves_alone_what_was_made_before_the_clock() -> Non
     try:
         prepare(nothing, nothing, nothing)
         assert gc.get_freeze_count() > before
-        assert not any(made[0] is found for found in gc.get_objects()), "the collector no longer scans it"
+        assert not any(made[0] is item for item in gc.get_objects()), "the collector no longer scans it"
     finally:
         gc.unfreeze()

@@ -27,6 +27,7 @@ from trainers.workload import Shard
 LONGEST_WAIT_SEC = 120.0
 OUR_OWN = "trainers."  # prefix of the names of our workloads
 FOLDER = "timetrial"  # within Inductor's cache folder, so that our marks move with it
+TRACES = f"{FOLDER}/traces"
 
 
 def compile_in_turn(config: RunConfig, run_dir: Path, shard: Shard, compile_alone: Callable[[], None]) -> None:

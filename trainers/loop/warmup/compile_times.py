@@ -14,6 +14,7 @@ from typing import Any
 
 from tracking.machine.environment import inductor_folder
 from trainers.loop.warmup import kept_traces
+from trainers.loop.warmup.compile_first import TRACES
 from trainers.ops import compiling
 
 WHOLE, BACKEND, BACKWARD = "_compile.compile_inner", "OutputGraph.call_user_compiler", "backward._backward_impl"
@@ -72,7 +73,8 @@ def since(before: Mapping[str, float]) -> dict[str, float]:
 
 
 def num_cached_graphs() -> int:
-    """Return the number of graphs in Inductor's cache, of all models."""
+    """Return the number of graphs in Inductor's cache and among the kept traces, of all models."""
     with suppress(OSError, KeyError):
-        return sum(1 for _ in inductor_folder(os.environ).glob("fxgraph/*/*"))
+        folder = inductor_folder(os.environ)
+        return sum(1 for pattern in ("fxgraph/*/*", f"{TRACES}/*.trace") for _ in folder.glob(pattern))
     return 0

@@ -15,7 +15,7 @@ import torch
 from conf.schema import ConfigError, RunConfig
 from tracking.machine.environment import OthersWriteError, check_tree, check_way, inductor_folder
 from tracking.record import documents
-from trainers.loop.warmup.compile_first import FOLDER
+from trainers.loop.warmup.compile_first import TRACES
 from trainers.loop.warmup.kept_traces import KeptTraces, refuse_loaded
 from trainers.ops import compiling
 
@@ -35,7 +35,7 @@ def keep_traces(config: RunConfig) -> None:
     compiling.keeper = None
     if are_kept() and not config.sharded() and config.precision.name != "fp8":
         with suppress(OSError, KeyError):
-            store = TraceFolder(inductor_folder(os.environ).absolute() / FOLDER / "traces")
+            store = TraceFolder(inductor_folder(os.environ).absolute() / TRACES)
             compiling.keeper = partial(KeptTraces, store)
 
 

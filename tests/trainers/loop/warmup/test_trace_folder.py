@@ -12,7 +12,7 @@ import torch
 
 from conf.schema import ConfigError
 from tracking.machine.compiled import contents
-from trainers.loop.warmup import keep_traces, kept_traces, refused_on_failure, trace_folder
+from trainers.loop.warmup import compile_times, keep_traces, kept_traces, refused_on_failure, trace_folder
 from trainers.loop.warmup.trace_folder import VARIABLE, TraceFolder
 from trainers.ops import compiling
 
@@ -37,6 +37,20 @@ def test_a_trace_that_others_may_have_written_is_not_read(
     (tmp_path / "traces/f0.trace").chmod(0o666)
     assert folder.read("f0") is None
     assert "not used, since" in caplog.text
+
+
+def test_kept_traces_count_as_cached_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiling, "keeper", None)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    config: Any = SimpleNamespace(sharded=lambda: False, precision=SimpleNamespace(name="bf16"))
+    keep_traces(config)
+    if compiling.keeper is None:
+        pytest.skip("this PyTorch cannot keep traces")
+    assert compile_times.num_cached_graphs() == 0
+    kept: Any = compiling.keeper(keep_traces, {})
+    kept._store.write("f0", b"content")
+    assert compile_times.num_cached_graphs() == 1
 
 
 @pytest.mark.parametrize(
