@@ -26,17 +26,17 @@ HPARAMS = {
 }  # fmt: skip
 
 
+OPTIONS = (
+    "model=minigo", "recipe=minigo_cpu", "batch_size=8", "target=1.0", "gpus=0", "cpu_processes=2",
+    "~model.targets.selfplay.wins_one_ply", "checkpoint_every_epochs=1", "tracking.offline=true",
+    "tracking.system_metrics_interval_sec=0", *(f"model.hparams.{name}={value}" for name, value in HPARAMS.items()),
+)  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder = tmp_path_factory.mktemp("minigo")
-    hparams = [f"model.hparams.{name}={value}" for name, value in HPARAMS.items()]
-    return launch(
-        folder, "model=minigo", "recipe=minigo_cpu", "batch_size=8", "max_epochs=2", "target=1.0", "gpus=0",
-        "cpu_processes=2", "~model.targets.selfplay.wins_one_ply", "checkpoint_every_epochs=1",
-        "eval_at_epochs=[2]",
-        "tracking.offline=true", "tracking.system_metrics_interval_sec=0", *hparams,
-        TIMETRIAL_CACHE=str(folder / "cache"),
-    )  # fmt: skip
+    return launch(folder, *OPTIONS, "max_epochs=2", "eval_at_epochs=[2]", TIMETRIAL_CACHE=str(folder / "cache"))
 
 
 @pytest.mark.slow
@@ -105,6 +105,35 @@ def test_mlperfs_checker_complains_of_the_number_of_games_and_the_target_alone(
     sentences = complaints(tmp_path / "mlperf.log")
     assert len(sentences) == len(refused)
     assert all(any(key in sentence for sentence in sentences) for key in refused)
+
+
+@pytest.mark.slow
+def test_a_run_that_failed_between_generations_goes_on_to_the_same_network(tmp_path: Path) -> None:
+    """Two processes, each with its own window; the third generation draws positions from all three."""
+    failing = (
+        "model.workload=tests.workloads.failing_minigo:WORKLOAD",
+        "max_epochs=3",
+        "eval_at_epochs=[3]",
+        "save_model=final",
+    )
+    mended = tmp_path / "mended"
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    interrupted = launch(tmp_path / "first", *OPTIONS, *failing, MENDED=str(mended))
+    assert interrupted.result["failure"]["kind"] == "error", interrupted.output
+    mended.touch()
+    resumed = launch(tmp_path / "first", f"resume={interrupted.folder}", MENDED=str(mended))
+    whole = launch(tmp_path / "second", *OPTIONS, *failing, MENDED=str(mended))
+    assert (resumed.code, whole.code) == (0, 0), resumed.output + whole.output
+    assert [event.values["epoch_num"] for event in events(resumed.folder, "resume")] == [2]
+    matches, of_whole = ((each.folder / "elo.csv").read_text() for each in (resumed, whole))
+    assert matches == of_whole
+    assert matches.count("\n") == 4
+    weights, of_whole_run = (
+        torch.load(each.folder / "model.pt", weights_only=True)["state_dict"] for each in (resumed, whole)
+    )
+    assert weights.keys() == of_whole_run.keys()
+    assert all(torch.equal(tensor, of_whole_run[name]) for name, tensor in weights.items())
 
 
 def test_a_checkpoint_holds_the_window_and_the_matches(tmp_path: Path) -> None:
