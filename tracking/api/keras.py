@@ -42,7 +42,7 @@ class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
         name = type(self.model).__name__
         trial = self._session.begin(name=name, precision=keras.config.dtype_policy().name, params=params)
         if self._batch_size is None:
-            trial.knows_samples = False
+            trial.forget_samples()
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         if self._session.trial is not None:

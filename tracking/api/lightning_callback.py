@@ -69,7 +69,7 @@ class TimeTrial(Callback):
         self._folder = ""
         self._pid = 0  # the training process
         self._called_at = 0.0  # monotonic time of the call of the training
-        self._reached = self._samples_known = False
+        self._reached = False
         self._epoch_samples = 0
         self._in_epoch = False
         self._epochs: Epochs | None = None
@@ -95,7 +95,7 @@ class TimeTrial(Callback):
         nodes.sample_others(self._folder, lambda: self._take_fingerprint(trainer), ranks, run_journal)
         self._meter = Meter(trainer.strategy.root_device, ranks, run_journal, self._options.log_every_n_steps)
         self._meter.is_ddp = rank_parts.is_ddp(trainer)
-        self._reached, self._samples_known, self._epoch_samples, self._in_epoch = False, True, 0, False
+        self._reached, self._epoch_samples, self._in_epoch = False, 0, False
         self._epochs, self._names = Epochs(trainer), MetricNames(self._options.names)
         num_batches = known_batches(trainer.num_training_batches)
         self._meter.start(max_epochs=self._epochs.planned(trainer), num_batches=num_batches)
@@ -141,7 +141,7 @@ class TimeTrial(Callback):
         if not self._meter.is_open:  # after an evaluation within the epoch
             self._meter.open(after_evaluation=True)
         size = first_dimension(batch) if self._samples is None else self._samples(batch)
-        self._samples_known = self._samples_known and size is not None
+        self._meter.knows_samples = self._meter.knows_samples and size is not None
         # The first of the processes that train on the same batch counts it.
         counts = trainer.global_rank % processes_per_batch(trainer.strategy, trainer.world_size) == 0
         is_counted = counts and size is not None
@@ -188,7 +188,7 @@ class TimeTrial(Callback):
             self._epoch_samples += self._meter.close()
         if not (at_end and self._in_epoch):
             return
-        samples = self._epoch_samples if self._samples_known else None
+        samples = self._epoch_samples if self._meter.knows_samples else None
         trained_fraction = self._epochs.trained_fraction(trainer)
         self._meter.event("epoch_stop", epoch_num=self._epochs.number(trainer), samples=samples, **trained_fraction)
         self._epoch_samples, self._in_epoch = 0, False
@@ -203,7 +203,7 @@ class TimeTrial(Callback):
             self._run.link(trainer.loggers)
         epoch, targets = self._trained_epochs(trainer), self._options.target
         value = metrics.get(next(iter(targets or metrics), ""))
-        samples = {"samples_count": self._meter.samples} if self._samples_known else {}
+        samples = {"samples_count": self._meter.samples} if self._meter.knows_samples else {}
         self._meter.event("eval_accuracy", value, **epoch, **samples, step=self._meter.step, metrics=metrics)
         curves = {quantities.EVAL + name: value for name, value in metrics.items()}
         self._meter.metrics(curves | ({"epoch": epoch["epoch_num"]} if epoch else {}))
@@ -226,7 +226,7 @@ class TimeTrial(Callback):
         meter.end()
         targets = self._options.target
         meter.event("run_stop", status="success" if self._reached or not targets else "aborted")
-        unknown_figures = () if self._samples_known else RATE_KEYS
+        unknown_figures = () if meter.knows_samples else RATE_KEYS
         if self._run is not None:
             gpu = self._run.environment.get("env.gpu", "")
             measured = summary.device_figures(self._run.config, meter, None, gpu)

@@ -45,7 +45,6 @@ class Trial:
         self._num_trained = 0  # sequences of steps that an evaluation has ended
         self.reached = False
         self.knows_epochs = True  # whether the loop tells the epoch of each evaluation
-        self.knows_samples = True  # whether steps have their numbers of samples
         self.evaluated_each_epoch = True  # whether every two evaluations were one epoch apart
 
     def step(self, num_samples: int, loss: torch.Tensor | float | None = None) -> None:
@@ -63,11 +62,15 @@ class Trial:
         self._meter.batch_ready(num_samples, now=False)
         self._meter.step_done(None if detached_loss is None else detached_loss.clone(), self._num_steps)
 
+    def forget_samples(self) -> None:
+        """Note that steps do not have their numbers of samples: the run has no rate."""
+        self._meter.knows_samples = False
+
     @property
     def unknown_figures(self) -> tuple[str, ...]:
         """Prefixes of figures that cannot be computed from the loop's calls. Valid at its end, with open last steps."""
         # A loop that counts no epochs does not tell where they end.
-        unknown_rates = () if self.knows_samples else RATE_KEYS
+        unknown_rates = () if self._meter.knows_samples else RATE_KEYS
         if not self.knows_epochs:
             return (*unknown_rates, quantities.EPOCHS, quantities.TIME_EPOCH_SEC)
         every_epoch = self.evaluated_each_epoch and not self._num_steps
@@ -108,7 +111,7 @@ class Trial:
         self._last_was_within_epoch = epoch is not None and epoch % 1 > 0
         epoch = self._num_epochs if epoch is None else epoch
         value = values.get(next(iter(self._options.target or values), ""))
-        position = {"epoch_num": epoch} | ({"samples_count": self._meter.samples} if self.knows_samples else {})
+        position = {"epoch_num": epoch} | ({"samples_count": self._meter.samples} if self._meter.knows_samples else {})
         self._meter.event("eval_accuracy", value, **position, step=self._meter.step, metrics=values)
         if self.knows_epochs:
             self._evaluations.note(position, 0)

@@ -24,13 +24,14 @@ from tracking.record import (
 from tracking.record.checkpoints import Checkpoint
 from tracking.record.exported_model import ExportedModel
 from tracking.record.headline import headline
-from tracking.record.journal import NOTE_TAG, Journal, Record
+from tracking.record.journal import NOTE_TAG, UNKNOWN_TAG, Journal, Record
 from tracking.record.run_folder import Failure, Result, RunInfo
 from tracking.record.run_lock import Running
 from tracking.record.worker_log import WorkerLog
 
 __all__ = [
     "NOTE_TAG",
+    "UNKNOWN_TAG",
     "Checkpoint",
     "ExportedModel",
     "Failure",

@@ -31,7 +31,7 @@ from tracking.measure.training import clock
 from tracking.record import documents, journal, run_folder
 from tracking.record.journal import Record
 
-EPOCHS = {"max_epochs": 3}
+EPOCHS, RATE = {"max_epochs": 3}, "throughput/samples_per_sec"
 # Lightning's warnings to users are not under test.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -315,6 +315,22 @@ def test_a_batch_without_tensors_has_no_rate(tmp_path: Path) -> None:
     metrics = result_of(folder)["metrics"]
     assert not [key for key in metrics if key.startswith("throughput/samples")]
     assert metrics["throughput/step_ms_p50"] > 0
+
+
+def test_with_some_batches_of_unknown_size_run_report_and_audit_know_no_rate(tmp_path: Path) -> None:
+    """The rate of the windows before them stays a curve; the last value of that is not the run's rate."""
+    sizes = [8] * 20 + [None]
+    (folder,) = fitted(tmp_path, {"samples": lambda batch: sizes.pop(0) if sizes else 8, "log_every_n_steps": 5})
+    wait_for_companions()
+    rates = [record.step for record, _ in journal.read(folder / run_folder.JOURNAL) if RATE in record.values]
+    assert rates
+    assert max(step or 0 for step in rates) <= 20
+    store = FolderRuns([tmp_path / "runs"])
+    made = report.make(store, ["timetrial"], store.find(["timetrial"]), ["model"])
+    assert RATE not in result_of(folder)["metrics"]
+    assert RATE not in made.runs[0].metrics
+    assert "1 run without a rate: the script trained on batches of unknown size" in str(made.warnings)
+    assert audit(made.plain(), [tmp_path / "runs"]).differences == []
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_a_loop_that_does_not_know_its_samples_has_no_rate(tmp_path: Path) -> No
     with time_trial(
         {"accuracy": 0.9}, runs_dir=str(tmp_path), offline=True, device="cpu", system_metrics_interval_sec=0
     ) as trial:
-        trial.knows_samples = False  # as the callback of Keras says for batches of an unknown kind
+        trial.forget_samples()  # as the callback of Keras says for batches of an unknown kind
         for epoch in (1, 2):
             timed_step(trial, 0)
             trial.evaluate({"accuracy": 0.95}, epoch=epoch)

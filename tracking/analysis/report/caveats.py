@@ -10,6 +10,9 @@ from tracking.analysis.report.pictures import TIME
 from tracking.analysis.results import EXPLORING
 from tracking.analysis.statistics import counted
 from tracking.base import quantities
+from tracking.record import UNKNOWN_TAG
+
+RATE = quantities.THROUGHPUT_SAMPLES_PER_SEC
 
 
 def caveats(tasks: Sequence[Task], metric: str, with_missed: bool) -> list[str]:
@@ -39,6 +42,11 @@ def caveats(tasks: Sequence[Task], metric: str, with_missed: bool) -> list[str]:
                 warnings.append(
                     f"{task.title}: {setting.name}: {counted(unknown, 'run')} without the target do not say how "
                     "long they trained: they count as 0 s where another setting is called better"
+                )
+            if no_rate := sum(RATE in run.tags.get(UNKNOWN_TAG, "") for run in setting.runs):
+                warnings.append(
+                    f"{task.title}: {setting.name}: {counted(no_rate, 'run')} without a rate: the script trained on"
+                    " batches of unknown size. Next: count them, with samples= or trial.step"
                 )
             if not setting.runs and not _only_explored(task, setting):
                 warnings.append(f"{task.title}: {setting.name}: {_not_averaged(task, setting)}")

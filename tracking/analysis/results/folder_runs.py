@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from tracking.analysis.results.runs import MAX_LISTED, History, Progress, Run, names_nothing, no_file
+from tracking.analysis.results.runs import MAX_LISTED, History, Progress, Run, names_nothing, no_file, told
 from tracking.record import documents, files, run_folder
 from tracking.store.mirror import STATUS, UID_TAG, end_tags, log_batches
 
@@ -87,7 +87,9 @@ class FolderRuns:
         metrics = {key: value for key, (_, _, value) in newest.items()}
         status = STATUS[result.status] if result else "RUNNING"
         end_ms = max(time_ms, info.created_ms, failure.time_ms if failure else 0) if result else None
-        return Run(run_id, info.name, info.experiment, status, info.created_ms, end_ms, params, tags, metrics)
+        return Run(
+            run_id, info.name, info.experiment, status, info.created_ms, end_ms, params, tags, told(metrics, tags)
+        )
 
 
 def _run_id(folder: Path) -> str | None:

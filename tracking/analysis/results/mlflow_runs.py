@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from tracking.analysis.results.runs import MAX_LISTED, History, Progress, Run, names_nothing, no_file
+from tracking.analysis.results.runs import MAX_LISTED, History, Progress, Run, names_nothing, no_file, told
 from tracking.base.installation import TRACKING
 from tracking.base.secrets import strip_credentials
 from tracking.record import documents, files, run_folder
@@ -155,7 +155,7 @@ class MlflowRuns:
             info.end_time,
             data.params,
             data.tags,
-            {key: _as_logged(value) for key, value in data.metrics.items()},
+            told({key: _as_logged(value) for key, value in data.metrics.items()}, data.tags),
         )
 
     def _unknown(self, selector: str) -> str:

@@ -21,7 +21,7 @@ from conf import metric
 from conf.target import directions_of
 from tracking.base import quantities
 from tracking.base.installation import LAUNCH, TRACKING
-from tracking.record import failures
+from tracking.record import UNKNOWN_TAG, failures
 
 # Runs are comparable only if these are the same.
 TASK = ("model", "dataset", "target_metric", "target_value")
@@ -117,6 +117,12 @@ class Run:
     def uncounted(self) -> str | None:
         """The reason why no mean counts the run, such as "warm-up" for a run that only fills caches; else None."""
         return self.tags.get(UNCOUNTED_TAG)
+
+
+def told(metrics: Mapping[str, float], tags: Mapping[str, str]) -> dict[str, float]:
+    """The metrics without those that the run does not tell, of which curves may have values."""
+    unknown = tuple(filter(None, tags.get(UNKNOWN_TAG, "").split(",")))
+    return {key: value for key, value in metrics.items() if not key.startswith(unknown)}
 
 
 class Runs(Protocol):

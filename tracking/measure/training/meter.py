@@ -38,8 +38,8 @@ class Meter:
         self.energy: dict[str, float] = {}
         self.samples = 0
         self.first_metrics: dict[str, float] = {}  # the metrics of the first evaluation on this process
-        self.step = 0
-        self.epoch_num = 1
+        self.step, self.epoch_num = 0, 1
+        self.knows_samples = True  # False once a step's number of samples is unknown; no rate is logged from then on
         self.ranks = ranks
         self.is_stop_requested: Callable[[], bool] = lambda: False  # whether this process was asked to stop
         self.should_stop = False  # whether any process was, known to all of them a window later
@@ -49,8 +49,7 @@ class Meter:
         self._logged, self._advice = logged, advice
         self.times_waits = True  # False if a loop does not report when its batch was ready
         self.is_ddp = False  # a loop that cannot tell leaves it False; the times then show where the exchange is
-        self._device = device
-        self._timer = StepTimer(device)
+        self._device, self._timer = device, StepTimer(device)
         self._marks_steps = ranks.size > 1 or device.type == "cpu"
         self._gradient = LastGradient(self._timer.mark)
         self._sharded = ShardedExchanges(self._timer.mark)
@@ -254,7 +253,8 @@ class Meter:
             return
         self.event("throughput_window", **throughput.event_values(window))
         logged |= {quantities.TRAIN_LOSS: loss} if math.isfinite(loss) else {}
-        logged |= {quantities.THROUGHPUT_SAMPLES_PER_SEC: window.samples_per_sec} if window.samples else {}
+        knows_samples = self.knows_samples and window.samples
+        logged |= {quantities.THROUGHPUT_SAMPLES_PER_SEC: window.samples_per_sec} if knows_samples else {}
         logged |= throughput.token_rates([window])
         if logged:
             self._journal.metrics(logged, window.step)

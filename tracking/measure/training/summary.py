@@ -10,7 +10,7 @@ from conf.schema import RunConfig
 from tracking.base import quantities
 from tracking.machine.environment import fingerprint
 from tracking.measure.training import clock, start_times, throughput
-from tracking.record import Journal, Record, attempts, evaluations, journal, run_folder
+from tracking.record import UNKNOWN_TAG, Journal, Record, attempts, evaluations, journal, run_folder
 
 if TYPE_CHECKING:
     from tracking.measure.training.meter import Meter
@@ -96,6 +96,7 @@ def write(
     metrics = evaluations.finite(times | best(config, eval_events) | device_metrics | cost(config, events, times))
     if omit_prefixes:
         log.event(UNKNOWN_FIGURES, keys=list(omit_prefixes))  # The audit would compute them from the events.
+        log.tags({UNKNOWN_TAG: ",".join(omit_prefixes)})  # A report would take the last value of a curve.
         metrics = {key: value for key, value in metrics.items() if not key.startswith(omit_prefixes)}
     if quantities.RESUME_COUNT in metrics:
         # A report would compare it with that of an uninterrupted run.
