@@ -7,7 +7,9 @@ import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
@@ -29,6 +31,12 @@ def register_schema() -> None:
     ConfigStore.instance().store("schema", schema.RunConfig)
     for name, price in prices().items():
         ConfigStore.instance().store(name, price, group="instance", package="instance")
+
+
+def study(name: str) -> dict[str, Any]:
+    """What a study of conf/study says of itself."""
+    content: dict[str, Any] = yaml.safe_load((ROOT / f"conf/study/{name}.yaml").read_text())["study"]
+    return content
 
 
 def composed(overrides: Sequence[str], config_dir: Path | None = None) -> RunConfig:
