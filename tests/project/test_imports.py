@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -307,6 +308,10 @@ def imported_by(command: list[str], cwd: Path) -> tuple[int, set[str]]:
     return done.returncode, set(re.findall(r"^import time:[\d |]*\| +(\w+)", done.stderr, re.MULTILINE))
 
 
+def further(arguments: list[str], code: int) -> Any:
+    return pytest.param(arguments, code, marks=pytest.mark.exhaustive)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code"),
@@ -314,10 +319,10 @@ def imported_by(command: list[str], cwd: Path) -> tuple[int, set[str]]:
         (["--cfg", "job"], 0),
         (["--help"], 0),
         (["gpus=100"], 2),
-        (["sede=2"], 2),
+        further(["sede=2"], 2),
         (["-m", "seed=1,2", "precision=fp32,bf16", "gpus=0", "dry_run=true"], 0),
-        (["gpus=0", "-m", "seed=1,2", "dry_run=true"], 0),
-        (["seed=1,2", "-m", "--cfg", "job"], 2),
+        further(["gpus=0", "-m", "seed=1,2", "dry_run=true"], 0),
+        further(["seed=1,2", "-m", "--cfg", "job"], 2),
         (["seed=1", "--info", "config", "--cfg=job"], 2),
     ],
     ids=str,

@@ -257,8 +257,8 @@ def test_lightning_follows_the_schedule_and_reshuffles_each_epoch() -> None:
 def test_learns_the_digits() -> None:
     data = WORKLOAD.data["digits"]()
     assert isinstance(data, ImageData)
-    watch = fit(vgg(data, epochs=[3, 1], augment_epochs=0), data, 32)
-    assert watch.metrics[-1]["accuracy"] > 0.9  # eight seeds: 0.962 to 0.979, and 0.708 to 0.958 before the rate drops
+    watch = fit(vgg(data, epochs=[1, 1], augment_epochs=0), data, 32)
+    assert watch.metrics[-1]["accuracy"] > 0.9  # six seeds: 0.941 to 0.976, and 0.649 to 0.882 before the rate drops
 
 
 @pytest.mark.gpu

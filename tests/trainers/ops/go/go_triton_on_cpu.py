@@ -12,7 +12,7 @@ import torch
 
 from trainers.ops.go import Boards, Rules, in_torch, rules_by_warp, rules_triton
 
-SIZES = {2: 2, 3: 1, 4: 1}  # games on boards of each size; the interpreter is slow
+SIZES = {2: 2, 3: 1}  # games on boards of each size; the interpreter is slow
 PASSES = 0.05
 
 
