@@ -130,8 +130,11 @@ with time_trial({"accuracy": 0.5}, offline=True, device="cpu", system_metrics_in
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(("python", "code/loop.py"), marks=pytest.mark.exhaustive),
-        ("timetrial", "run", "model=program", "program.command=python loop.py", "program.cwd=code", "gpus=0"),
+        ("python", "code/loop.py"),
+        pytest.param(
+            ("timetrial", "run", "model=program", "program.command=python loop.py", "program.cwd=code", "gpus=0"),
+            marks=pytest.mark.exhaustive,
+        ),
     ],
     ids=["a script", "a program"],
 )

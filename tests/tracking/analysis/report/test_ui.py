@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-NUM_JOBS = 18  # those of the sweep over vgg: one missed its target, one failed
+NUM_JOBS = 12  # those of the sweep over vgg: one missed its target, one failed
 COLUMN = '.ag-center-cols-container [col-id="{}"]'
 NAMES = '.ag-pinned-left-cols-container [col-id="attributes.`Run Name`"]'
 
@@ -102,7 +102,7 @@ def test_the_link_to_charts_begins_with_time_to_accuracy(page: Page, ui: TeamUi)
 def test_the_link_to_compare_has_the_fastest_first(page: Page, ui: TeamUi) -> None:
     mlflow_screenshots.compare(page, ui, "maskrcnn")
     shown = page.locator("tr", has_text="Run Name:").locator("td")
-    assert [text.strip() for text in shown.all_inner_texts()][:8] == list(times(ui, "maskrcnn"))
+    assert [text.strip() for text in shown.all_inner_texts()][:5] == list(times(ui, "maskrcnn"))
     assert "side by side" in ui.links("vgg")
 
 
@@ -111,8 +111,8 @@ def test_the_sweeps_page_begins_with_the_answer(page: Page, ui: TeamUi) -> None:
     answer = json.loads((ui.sweep("vgg") / "report.json").read_text())["answer"]
     description = page.get_by_text(answer)
     expect(description).to_be_in_viewport()
-    expect(page.get_by_role("heading", name="vgg sweep precision=tf32,bf16 gpus=1,2,4 seed=1,2,3")).to_be_visible()
-    expect(page.get_by_role("link", name=re.compile("^vgg-fashion_mnist-bf16-4gpu"))).to_have_count(3)
+    expect(page.get_by_role("heading", name="vgg sweep precision=tf32,bf16 gpus=1,2,4 seed=1,2")).to_be_visible()
+    expect(page.get_by_role("link", name=re.compile("^vgg-fashion_mnist-bf16-4gpu"))).to_have_count(2)
 
 
 def test_the_link_to_the_report_shows_it_with_its_figures(page: Page, ui: TeamUi) -> None:
@@ -136,7 +136,7 @@ def test_the_experiment_has_sweeps_with_their_jobs_below_them(page: Page, ui: Te
         assert [name for name in names if name.startswith(f"{model} sweep ")]
     row = page.locator(".ag-pinned-left-cols-container .ag-row", has_text="maskrcnn sweep")
     row.get_by_role("button").first.click()
-    expect(page.locator(NAMES, has_text="maskrcnn-shapes-bf16")).to_have_count(9)
+    expect(page.locator(NAMES, has_text="maskrcnn-shapes-bf16")).to_have_count(6)
 
 
 def test_the_link_to_all_runs_opens_on_them_and_not_on_traces(page: Page, ui: TeamUi) -> None:
