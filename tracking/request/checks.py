@@ -14,14 +14,13 @@ from tracking.base.installation import LAUNCH
 from tracking.request.batch_checks import check_device_batch, check_groups, with_batch
 from tracking.request.closed_rules import check_target_set
 from tracking.request.evaluation_checks import check_evaluation
-from tracking.request.gpu_memory import check_memory
 from tracking.request.metric_checks import check_best, check_directions, check_target
 from tracking.request.name_checks import check_names, check_secrets, check_text
 from tracking.request.node_options import VisibleGpu, check_nodes, resolve_gpus, resolve_jobs_at_once
 from tracking.request.output_checks import check_alert, check_profile, check_save_model
 from tracking.request.program_command import check_program, check_seed
 from tracking.request.search_options import check_search
-from tracking.request.strategy_checks import check_strategy
+from tracking.request.strategy_checks import check_memory, check_strategy
 from tracking.request.study_checks import check_data, check_study
 
 

@@ -8,20 +8,16 @@ different moments do not add up. Tests count the tensors that a layer keeps, and
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from conf.schema import ConfigError, RunConfig
-from tracking.request.node_options import VisibleGpu
-from tracking.request.strategy_checks import STRATEGIES
+from conf.schema import RunConfig
 
 WORKLOAD_PREFIX = "trainers.models.gpt:"  # prefix of the workloads with known shapes
 FP32_SIZE, FP16_SIZE = 4, 2  # bytes
 MAX_LOGITS = 2**30  # in a chunk: trainers.models.gpt.cross_entropy
-MAX_GPUS = 4096
 SEQUENCE_LENGTH = 1024  # default of dataset.sequence_length
-USABLE_SHARE = 0.95  # usable share of a GPU's memory; CUDA and the allocator's fragmentation take the rest
 
 
 class SavedValues(NamedTuple):
@@ -82,9 +78,13 @@ class Memory:
     def total(self) -> float:
         return float(sum(dataclasses.astuple(self)))
 
+    @property
+    def gigabytes(self) -> str:
+        return f"{self.total / 1e9:,.1f} GB"
+
     def __str__(self) -> str:
         parts = ", ".join(f"{key} {value / 1e9:,.1f}" for key, value in dataclasses.asdict(self).items() if value)
-        return f"{self.total / 1e9:,.1f} GB a GPU ({parts})"
+        return f"{self.gigabytes} a GPU ({parts})"
 
 
 def shapes_of(hparams: Mapping[str, Any], vocabulary: int) -> Shapes:
@@ -194,66 +194,9 @@ def _orthogonalising(shapes: Shapes, num_gpus: int, parts: int) -> float:
     return 10.0 * largest + FP16_SIZE * shapes.matrices
 
 
-def fewest_gpus(config: RunConfig, memory: float) -> int | None:
-    """The fewest GPUs that divide the batch's sequences and that a sharded training fits on; None if it never fits."""
-    sequences = config.samples_per_step() // sequence_length(config)
-    for number in range(2, MAX_GPUS + 1):
-        estimate = estimated_memory(config, "fsdp", number) if sequences % number == 0 else None
-        if estimate is not None and estimate.total <= USABLE_SHARE * memory:
-            return number
-    return None
-
-
-def fewest_gpus_of_a_sequence(config: RunConfig, memory: float) -> int | None:
-    """The fewest GPUs that a sharded training fits on with one sequence on each; None if it never fits."""
-    for number in range(2, MAX_GPUS + 1):
-        estimate = estimated_memory(config, "fsdp", number, sequence_length(config))
-        if estimate is not None and estimate.total <= USABLE_SHARE * memory:
-            return number
-    return None
-
-
 def sequence_length(config: RunConfig) -> int:
     return config.dataset.sequence_length or SEQUENCE_LENGTH
 
 
-def memory_words(config: RunConfig) -> str:
-    """The estimated memory as text, for the run's strategy and the other one; empty if it is not known."""
-    if not is_known(config):
-        return ""
-    number, estimate = config.world_size(), estimated_memory(config, config.strategy, config.world_size())
-    if estimate is None:
-        return ""
-    others = [strategy for strategy in STRATEGIES if strategy != config.strategy and number > 1]
-    alternatives = "".join(f"; {strategy}: {estimated_memory(config, strategy, number)}" for strategy in others)
-    return f"{estimate} by strategy={config.strategy}{alternatives}"
-
-
 def is_known(config: RunConfig) -> bool:
     return config.model.workload.startswith(WORKLOAD_PREFIX) and config.on_gpu()
-
-
-def check_memory(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
-    """Raise ConfigError if the training does not fit on the chosen GPUs. It names the fewest that it fits on."""
-    sizes = [size for gpu in config.chosen(gpus) if (size := getattr(gpu, "memory_bytes", None))]
-    estimate = estimated_memory(config, config.strategy, config.world_size()) if is_known(config) and sizes else None
-    if estimate is None or estimate.total <= min(sizes):
-        return
-    memory = min(sizes)
-    sharded = estimated_memory(config, "fsdp", config.world_size()) if config.world_size() > 1 else None
-    hparams = config.model.hparams
-    if config.strategy != "fsdp" and sharded is not None and sharded.total <= USABLE_SHARE * memory:
-        advice = f"give strategy=fsdp, which takes {sharded.total / 1e9:,.1f} GB"
-    elif number := fewest_gpus(config, memory):
-        advice = f"give strategy=fsdp on {number} such GPUs, the fewest that it fits on"
-    elif number := fewest_gpus_of_a_sequence(config, memory):
-        batch = number * sequence_length(config)
-        advice = f"give strategy=fsdp on {number} such GPUs, the fewest that it fits on, with global_batch_size={batch}"
-    elif not hparams["activation_checkpointing"]:
-        advice = "give model.hparams.activation_checkpointing=true; more GPUs are not enough"
-    else:
-        advice = "give a smaller model.hparams.micro_batch_size, or shorter sequences; more GPUs are not enough"
-    raise ConfigError(
-        f"model={config.model.name}: takes {estimate} by strategy={config.strategy}, and a GPU here has"
-        f" {memory / 1e9:,.1f} GB. Next: {advice}"
-    )

@@ -13,6 +13,7 @@ from conf.schema import ConfigError, RunConfig
 from tests.support.composing import EIGHT_GPUS, composed
 from tracking.machine.environment.nvml import Gpu
 from tracking.request import checks, gpu_memory
+from tracking.request.strategy_checks import memory_words
 from trainers.models.gpt import cross_entropy, fp8
 from trainers.models.gpt.layers import Sizes, linear
 from trainers.models.gpt.network import GPT, Parts
@@ -49,6 +50,7 @@ MEASURED = [
     ("llama_8b", "fp8", "fsdp", 2, 131_072, 62.8),
     ("llama_8b", "bf16", "fsdp", 4, 131_072, 37.6),
     ("llama_8b", "fp8", "fsdp", 4, 131_072, 37.6),
+    ("llama_8b model.hparams.activation_checkpointing=false", "bf16", "fsdp", 4, 131_072, 70.5),
     ("gpt_124m", "bf16", "ddp", 1, 524_288, 30.28),
     ("gpt_124m", "bf16", "ddp", 2, 524_288, 30.92),
     ("gpt_124m", "bf16", "ddp", 4, 524_288, 30.92),
@@ -59,8 +61,9 @@ MEASURED = [
 def test_the_peak_is_forecast_as_measured(
     recipe: str, precision: str, strategy: str, num_gpus: int, tokens: int, measured: float
 ) -> None:
+    recipe, *more = recipe.split()
     options = [f"model={recipe.partition('_')[0]}", f"recipe={recipe}", f"precision={precision}", f"gpus={num_gpus}"]
-    config = dataclasses.replace(asked(*options), batch_size=tokens // num_gpus)
+    config = dataclasses.replace(asked(*options, *more), batch_size=tokens // num_gpus)
     estimate = gpu_memory.estimated_memory(config, strategy, num_gpus)
     assert estimate is not None
     assert estimate.total / 1e9 == pytest.approx(measured, rel=0.02)
@@ -162,17 +165,32 @@ def test_recomputing_a_large_layer_may_take_more_than_the_loss() -> None:
 
 def test_a_size_that_fits_is_let_through_and_says_what_it_takes_by_either_strategy() -> None:
     config = checked("model=gpt", "recipe=gpt_124m", "gpus=2")
-    words = gpu_memory.memory_words(config)
+    words = memory_words(config)
     assert "GB a GPU (parameters 0.6, gradients 0.6, optimizer " in words
     assert "by strategy=ddp; fsdp: " in words
-    assert gpu_memory.memory_words(checks.check_run(composed(["model=vgg", "gpus=1"]), EIGHT_GPUS)) == ""
-    assert gpu_memory.memory_words(checks.check_run(composed(["model=gpt", "recipe=gpt_cpu", "gpus=0"]), [])) == ""
+    assert memory_words(checks.check_run(composed(["model=vgg", "gpus=1"]), EIGHT_GPUS)) == ""
+    assert memory_words(checks.check_run(composed(["model=gpt", "recipe=gpt_cpu", "gpus=0"]), [])) == ""
+
+
+def test_it_says_where_activation_checkpointing_is_not_needed() -> None:
+    options = ["model=llama", "recipe=llama_8b", "strategy=fsdp"]
+    hint = "; it fits without activation checkpointing, too (70.3 GB): model.hparams.activation_checkpointing=false is"
+    assert f"{hint} quicker" in memory_words(checked(*options, "gpus=4"), H100S)
+    for gpus, seen in ((4, []), (2, H100S)):  # not known, and 95.5 GB
+        assert "it fits without" not in memory_words(checked(*options, f"gpus={gpus}"), seen)
+    already = checked(*options, "gpus=4", "model.hparams.activation_checkpointing=false")
+    assert "it fits without" not in memory_words(already, H100S)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["model=llama", "recipe=llama_8b", "gpus=4"], r"85\.0 GB. Next: give strategy=fsdp, which takes \d"),
+        (
+            ["model=llama", "recipe=llama_8b", "gpus=2", "strategy=fsdp",
+             "model.hparams.activation_checkpointing=false"],
+            r"give model\.hparams\.activation_checkpointing=true, which takes 62\.\d GB and is slower",
+        ),
         (["model=llama", "recipe=llama_8b", "gpus=1"], r"strategy=fsdp on \d such GPUs, the fewest"),
         (["model=llama", "recipe=llama_70b", "gpus=8", "strategy=fsdp"], r"strategy=fsdp on \d\d such GPUs, the few"),
         (
@@ -182,7 +200,12 @@ def test_a_size_that_fits_is_let_through_and_says_what_it_takes_by_either_strate
         (
             ["model=llama", "recipe=llama_8b", "gpus=8", "strategy=fsdp", "dataset.sequence_length=65536",
              "model.hparams.micro_batch_size=65536", "model.hparams.activation_checkpointing=false"],
-            r"give model\.hparams\.activation_checkpointing=true; more GPUs are not enough",
+            r"give model\.hparams\.activation_checkpointing=true, which takes \d\d\.\d GB and is slower",
+        ),
+        (
+            ["model=llama", "recipe=llama_8b", "gpus=1", "dataset.sequence_length=65536",
+             "model.hparams.micro_batch_size=65536", "model.hparams.activation_checkpointing=false"],
+            r"give model\.hparams\.activation_checkpointing=true; more GPUs alone are not enough",
         ),
     ],
 )  # fmt: skip

@@ -16,8 +16,8 @@ from conf.target import text
 from tracking.analysis.results import BETTER_TAG, EXPLORING, PAIRED_TAG, SEARCH_TAG, UNCOUNTED_TAG
 from tracking.jobs.trust import ownership
 from tracking.record import Journal, RunInfo, documents, journal, run_folder, run_lock
-from tracking.request import gpu_memory
 from tracking.request.program_command import used_placeholders
+from tracking.request.strategy_checks import memory_words
 
 # Config keys whose values are in every run's name.
 IN_RUN_NAME = ("model", "dataset", "precision", "gpus", "cpu_processes", "seed")
@@ -84,7 +84,7 @@ def compared(config: RunConfig) -> dict[str, str]:
     tags |= {UNCOUNTED_TAG: EXPLORING} if config.search.phase == "explore" else {}
     tags |= {SEARCH_TAG: "decide"} if config.search.phase == "decide" else {}
     tags |= {PAIRED_TAG: "seed"} if config.sweep.paired else {}
-    tags |= {MEMORY_TAG: words} if (words := gpu_memory.memory_words(config)) else {}
+    tags |= {MEMORY_TAG: words} if (words := memory_words(config)) else {}
     return tags | ({BETTER_TAG: metric.to_tag(directions)} if (directions := config.directions()) else {})
 
 

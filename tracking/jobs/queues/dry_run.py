@@ -14,7 +14,7 @@ from tracking.jobs.queues import batch_script
 from tracking.jobs.search import SearchJobs
 from tracking.jobs.worker_command import worker_command
 from tracking.machine.stacks import RefusedStacks, ready, summary
-from tracking.request import gpu_memory
+from tracking.request.strategy_checks import memory_words
 
 
 def show(
@@ -28,7 +28,7 @@ def show(
     for number, job in enumerate(jobs, 1):
         console.print(f"job {number} of {len(jobs)}: {' '.join(job.overrides) or 'defaults'}", style="bold")
         console.print(preview(job, refused), soft_wrap=True, markup=False)
-        if memory := gpu_memory.memory_words(job.config):
+        if memory := memory_words(job.config, gpus):
             console.print(f"  memory: {memory}", soft_wrap=True)
         if estimates:
             console.print(f"  {price_words.of_job(job, estimates[number - 1])}", soft_wrap=True)
