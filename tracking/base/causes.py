@@ -13,6 +13,7 @@ CAUSES = {
     "fp32": "cores for fp32",
     "power": "a clock that power or heat kept down",
     "kernels": "kernels that do not fill the GPU",
+    "latency": "kernels that reach no ceiling",
     "gc": "Python's garbage collection",
     "imbalance": "one rank slower than the others",
     "selfplay": "self-play",

@@ -29,6 +29,7 @@ DIRECTIONS = {
     "bottleneck/host_fraction": None,
     "bottleneck/imbalance_fraction": None,
     "bottleneck/kernels_fraction": None,
+    "bottleneck/latency_fraction": None,
     "bottleneck/neighbours_fraction": None,
     "bottleneck/power_fraction": None,
     "bottleneck/processor_fraction": None,

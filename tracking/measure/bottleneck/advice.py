@@ -19,7 +19,16 @@ LARGE_CO_TENANT_PERCENT = 10.0  # a share of the cores from which co-tenants are
 ALONE = "run it again on cores of its own"  # what comes before any advice after a shared machine
 NO_MEANS: Mapping[str, float] = MappingProxyType({})
 USABLE_MEMORY_PERCENT = 90.0  # of a GPU's memory; the rest is for fragmentation and longer samples
-STACK_CAUSES = ("host", "dram", "tensor", "fp32", "kernels", "processor", "unknown")  # what other kernels may change
+STACK_CAUSES = (
+    "host",
+    "dram",
+    "tensor",
+    "fp32",
+    "kernels",
+    "latency",
+    "processor",
+    "unknown",
+)  # what other kernels may change
 DECODED_DATASETS = ("shapes", "imagenet", "coco")  # datasets decoded by `dataset.num_threads` threads
 
 
@@ -84,6 +93,10 @@ def why(cause: str, clock: Clock, means: Mapping[str, float]) -> str:
             f"kernels ran in {percent('engine_activity')} of the training, and kept {percent('sm_activity')} of the "
             "multiprocessors busy"
         ),
+        "latency": lambda: (
+            f"the multiprocessors had work in {percent('sm_activity')} of the training, and neither the memory nor the "
+            "cores that multiply account for it"
+        ),
         "gc": lambda: f"Python's garbage collection took {of_total(clock.gc)}",
         "imbalance": lambda: f"the other ranks waited {of_total(clock.imbalance)} for the slow one",
         "selfplay": lambda: f"self-play took {of_total(clock.phases.get('selfplay'))}",
@@ -117,6 +130,7 @@ def first_try(cause: str, options: RunOptions) -> str:
         "update": lambda _: "a larger batch_size, so that fewer steps update the weights",
         "processor": lambda run: f"a GPU{' (gpus=1)' * run.ours}, or more cores",
         "neighbours": lambda _: f"{ALONE}: end the other processes, or keep them off (taskset, a scheduler's cpuset)",
+        "latency": _trace,
         "unknown": _trace,
     }
     return advices[cause](options)

@@ -10,7 +10,8 @@ remains:
     fp32     for runs in fp32, the same for the fp32 cores; a script of one's own counts as one if no tensor core works
     power    clock cycles lost while power or heat kept the clock down
     kernels  kernels ran, but not on all multiprocessors: engine activity - SM activity
-    unknown  the rest: kernels that reach neither ceiling
+    latency  multiprocessors had work, beyond the time of dram, tensor and fp32: SM activity less these
+    unknown  the rest
 
 The largest of `dram`, `tensor` and `fp32` goes first, since they overlap. In other precisions, the fp32 cores work
 beside the memory or the tensor cores, so their share means nothing. On CPUs, `update` is the update of the weights,
@@ -104,6 +105,9 @@ def _counter_shares(
     if "gpu_engine_activity_percentage" in means and "gpu_sm_activity_percentage" in means:
         unfilled_percent = means["gpu_engine_activity_percentage"] - means["gpu_sm_activity_percentage"]
         parts.append(("kernels", training * max(0.0, unfilled_percent) / 100.0))
+    if "gpu_sm_activity_percentage" in means and work:
+        occupied = training * means["gpu_sm_activity_percentage"] / 100.0
+        parts.append(("latency", max(0.0, occupied - sum(share for _, share in work))))
     if not any(key.startswith("gpu_") for key in means):
         parts += _cpu_shares(clock, means, training)
     return parts

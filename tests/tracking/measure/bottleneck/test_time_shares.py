@@ -137,7 +137,12 @@ def test_kernels_that_leave_multiprocessors_idle_are_known() -> None:
     }  # fmt: skip
     divided = divide(CLOCK, means, {"dram": 90.0})
     assert divided["kernels"] == pytest.approx(0.9 * 0.3)
+    assert divided["latency"] == pytest.approx(0.9 * 0.6 - 0.9 * 45 / 90)
     assert divided["unknown"] < 0.1
+
+
+def test_busy_multiprocessors_are_no_cause_where_no_ceiling_counts() -> None:
+    assert "latency" not in divide(CLOCK, {"gpu_sm_activity_percentage": 60.0}, {})
 
 
 def test_what_one_rank_takes_longer_and_collections_are_on_the_clock() -> None:

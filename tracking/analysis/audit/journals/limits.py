@@ -151,7 +151,8 @@ def _in_order(
     if collected:
         yield "gc", max(collected) / 1e3 / total
     if exchange_waits:
-        yield "imbalance", _imbalance(rows, windows) / total
+        is_named = waits.is_beyond_noise(windows) or waits.was_journaled("imbalance", rows)
+        yield "imbalance", is_named * waits.waited_in_vain(windows) / 1e3 / total
     means = _means(rows, spans)
     data = max(0.0, max(late, default=0.0) / 1e3 / total - phases.get("selfplay", 0.0))
     waited = min(training, data + max(collected, default=0.0) / 1e3 / total)
@@ -169,23 +170,11 @@ def _in_order(
         yield "power", training * held / 100 * (1 - means["sm_clock"] / 100)
     if {"engine_activity", "sm_activity"} <= means.keys():
         yield "kernels", max(0.0, training * (means["engine_activity"] - means["sm_activity"]) / 100)
+    if "sm_activity" in means and parts and waits.was_journaled("latency", rows):
+        yield "latency", max(0.0, training * means["sm_activity"] / 100 - sum(parts.values()))
     if ON_GPU & means.keys():
         return
-    update = max(updated, default=0.0) / 1e3 / total
-    if updated:
-        yield "update", update
-    if "run_cpu" in means:
-        yield "processor", (training - update) * means["run_cpu"] / 100
-    if "neighbours_cpu" in means:
-        yield "neighbours", training * means["neighbours_cpu"] / 100
-
-
-def _imbalance(rows: Sequence[Row], windows: waits.Windows) -> float:
-    """Seconds of waiting for a slow rank. Earlier versions named one within the noise, too."""
-    key = quantities.bottleneck("imbalance")
-    journaled = [row["values"][key] for row in rows if row["kind"] == "metrics" and key in row["values"]]
-    is_named = waits.is_beyond_noise(windows) or any(journaled)
-    return waits.waited_in_vain(windows) / 1e3 if is_named else 0.0
+    yield from waits.on_cores(means, max(updated) / 1e3 / total if updated else None, training)
 
 
 def _phases(rows: Sequence[Row], total: float) -> dict[str, float]:

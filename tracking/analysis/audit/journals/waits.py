@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
+
+from tracking.base import quantities
 
 # Parts in which ranks are compared, at most and at least; parts that count though neighbours are alike; both levels.
 MOST_PARTS, FEWEST_PARTS, COUNTED_PARTS, ALLOWED, ALLOWED_OF_DRIFT = 12, 4, 5.0, 0.01, 0.005
@@ -73,3 +75,22 @@ def waited_in_vain(windows: Windows) -> float:
         return 0.0
     named = sum(max(0.0, beyond(field)) for field in ("rank_wait_ms", "rank_gc_ms"))
     return max(0.0, waited - named)
+
+
+def was_journaled(cause: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a share of this cause, other than 0, was journaled.
+
+    Earlier versions had no share of latency, and named a slow rank within the noise, too.
+    """
+    key = quantities.bottleneck(cause)
+    return any(row["values"].get(key) for row in rows if row["kind"] == "metrics")
+
+
+def on_cores(means: Mapping[str, float], update: float | None, training: float) -> Iterator[tuple[str, float]]:
+    """The shares of a run on CPUs, in order; an update of the weights is deducted from the cores' work."""
+    if update is not None:
+        yield "update", update
+    if "run_cpu" in means:
+        yield "processor", (training - (update or 0.0)) * means["run_cpu"] / 100
+    if "neighbours_cpu" in means:
+        yield "neighbours", training * means["neighbours_cpu"] / 100
