@@ -117,8 +117,8 @@ def test_words_that_were_changed_are_not_gone_on_with() -> None:
 
 
 def test_a_search_of_before_there_were_newer_options_goes_on() -> None:
-    stored = json.loads((ROOT / "tests/fixtures/gpt-before-llama.json").read_text())["config"]
-    before = Job(stored_config.from_dict(RunConfig, stored), ["model=gpt", "gpus=0"])
+    stored = json.loads((ROOT / "tests/fixtures/gpt-before-llama.json").read_text())
+    before = Job(stored_config.from_dict(RunConfig, stored["config"]), stored["words"])
     check_unchanged(before, composed)
     before.config.model.hparams["layers"] = 13
     with pytest.raises(ConfigError, match="gives another model than the search began with"):
