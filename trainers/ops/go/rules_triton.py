@@ -1,4 +1,7 @@
-"""Go's rules as Triton kernels for GPUs, one program for each game. Results equal those of in_torch.py bit by bit."""
+"""Go's rules as Triton kernels for GPUs, one warp for each game. Results equal those of in_torch.py bit by bit.
+
+A game's points are registers of one warp, so its reductions need neither shared memory nor barriers.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,8 @@ import triton.language as tl
 from trainers.ops.go.boards import RECENT, Boards
 from trainers.ops.go.grid import Grid
 
-CHUNK = tl.constexpr(16)  # points, or earlier positions, that are compared with all points at once
-MANY = tl.constexpr(1 << 14)  # above every point's index
-ELEMENTS = 1024  # per program of the kernel for planes
+AT_ONCE = tl.constexpr(8)  # earlier positions that are loaded before the first is compared
+NONE = tl.constexpr(1 << 14)  # above every point's index
 
 
 @triton.jit
@@ -28,47 +30,45 @@ def _beside(point, side: tl.constexpr, SIZE: tl.constexpr):  # type: ignore[no-u
 
 
 @triton.jit
-def _liberties(stones, point, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return the lowest and highest index of the empty neighbours of each point; MANY and -1 without one."""
-    inside = point < SIZE * SIZE
-    lowest, highest = tl.full(point.shape, MANY, tl.int32), tl.full(point.shape, -1, tl.int32)
-    for side in tl.static_range(4):
-        other, real = _beside(point, side, SIZE)
-        empty = tl.load(stones + other, inside & real, 2) == 0
-        lowest = tl.where(empty, tl.minimum(lowest, other), lowest)
-        highest = tl.where(empty, tl.maximum(highest, other), highest)
-    return lowest, highest
+def _either(first, second):  # type: ignore[no-untyped-def]
+    return first | second
 
 
 @triton.jit
-def _chains(stones, chains, keys, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return, for each point's chain, whether it has a single liberty, and the sum of its keys."""
-    POINTS: tl.constexpr = SIZE * SIZE
-    point = tl.arange(0, BLOCK)
-    chain = tl.load(chains + point, point < POINTS, POINTS).to(tl.int32)
-    first, last = tl.full([BLOCK], MANY, tl.int32), tl.full([BLOCK], -1, tl.int32)
-    total = tl.zeros([BLOCK], tl.int64)
-    for start in tl.range(0, POINTS, CHUNK):
-        other = start + tl.arange(0, CHUNK)
-        other_chain = tl.load(chains + other, other < POINTS, POINTS + 1).to(tl.int32)
-        lowest, highest = _liberties(stones, other, SIZE)
-        key = tl.load(keys + other, other < POINTS, 0)
-        same = chain[:, None] == other_chain[None, :]
-        first = tl.minimum(first, tl.min(tl.where(same, lowest[None, :], MANY), axis=1))
-        last = tl.maximum(last, tl.max(tl.where(same, highest[None, :], -1), axis=1))
-        total += tl.sum(tl.where(same, key[None, :], 0), axis=1)
-    return (first == last).to(tl.int32), total
+def _as_set(point):  # type: ignore[no-untyped-def]
+    """Return the set of one point: its index, and 16 bits higher the complement of it. The union of sets is their OR.
+
+    The low half is the OR of all indices, the high half the complement of their AND. Both agree for a single point.
+    """
+    return point | ((point ^ 0xFFFF) << 16)
+
+
+@triton.jit
+def _is_single(points):  # type: ignore[no-untyped-def]
+    return (points & 0xFFFF) ^ (points >> 16 & 0xFFFF) == 0xFFFF
+
+
+@triton.jit
+def _surroundings(stones, point, own_colour, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return each point's liberties as a set, and how many own stones are beside it."""
+    inside = point < SIZE * SIZE
+    liberties, friends = tl.zeros(point.shape, tl.int32), tl.zeros(point.shape, tl.int32)
+    for side in tl.static_range(4):
+        other, real = _beside(point, side, SIZE)
+        colour = tl.load(stones + other, inside & real, 2).to(tl.int32)
+        liberties |= tl.where(colour == 0, _as_set(other), 0)
+        friends += (colour == own_colour).to(tl.int32)
+    return liberties, friends
 
 
 @triton.jit
 def _repeats(history, position, num_moves):  # type: ignore[no-untyped-def]
     """Return which of these hashes have occurred in a game of so many moves."""
-    repeated = tl.zeros(position.shape, tl.int32)
-    for start in tl.range(0, num_moves + 1, CHUNK):
-        number = start + tl.arange(0, CHUNK)
-        earlier = tl.load(history + number, number <= num_moves, 0)
-        repeated = tl.maximum(repeated, tl.max((position[:, None] == earlier[None, :]).to(tl.int32), axis=1))
-    return repeated != 0
+    repeated = tl.zeros(position.shape, tl.int1)
+    for start in tl.range(0, num_moves + 1, AT_ONCE):
+        for ahead in tl.static_range(AT_ONCE):
+            repeated = repeated | (position == tl.load(history + tl.minimum(start + ahead, num_moves)))
+    return repeated
 
 
 @triton.jit
@@ -81,27 +81,30 @@ def _legal(  # type: ignore[no-untyped-def]
     stones, chains, history = stones + game * POINTS, chains + game * POINTS, history + game * POSITIONS
     own_colour = tl.load(to_play + game).to(tl.int32)
     point = tl.arange(0, BLOCK)
-    inside = point < POINTS
-    in_atari, chain_keys = _chains(stones, chains, keys, SIZE, BLOCK)
-    breathes = tl.zeros([BLOCK], tl.int1)
-    captured = tl.load(keys + point, inside, 0)
-    for side in tl.static_range(4):
-        other, real = _beside(point, side, SIZE)
-        real = real & inside
-        colour = tl.load(stones + other, real, 2).to(tl.int32)
-        place = tl.where(real, other, 0)
-        atari = tl.gather(in_atari, place, 0) != 0
-        captures = atari & (colour == -own_colour)
-        breathes = breathes | (colour == 0) | captures | ((colour == own_colour) & ~atari)
-        name = tl.load(chains + other, real, -1)
-        for before in tl.static_range(side):  # A chain may touch a point several times, but counts once.
-            touched, valid = _beside(point, before, SIZE)
-            captures = captures & (name != tl.load(chains + touched, inside & valid, -2))
-        captured += tl.where(captures, tl.gather(chain_keys, place, 0), 0)
+    empty = tl.load(stones + point, point < POINTS, 2) == 0
+    key = tl.load(keys + point, point < POINTS, 0)
+    liberties, friends = _surroundings(stones, point, own_colour, SIZE)
+    breathes, captured = liberties != 0, key
+    chain = tl.load(chains + point, point < POINTS, POINTS).to(tl.int32)
+    chain = tl.where(chain < POINTS, chain, NONE)
+    name = tl.min(chain, axis=0)
+    while name < NONE:  # a chain at a time
+        belongs = chain == name
+        of_chain = tl.reduce(tl.where(belongs, liberties, 0), 0, _either)
+        if _is_single(of_chain):
+            here = point == (of_chain & 0xFFFF)
+            if tl.load(stones + name).to(tl.int32) == own_colour:
+                stones_beside = tl.sum((belongs & (liberties != 0)).to(tl.int32), axis=0)
+                friends = tl.where(here, friends - stones_beside, friends)
+            else:
+                breathes = breathes | here
+                captured = tl.where(here, captured + tl.sum(tl.where(belongs, key, 0), axis=0), captured)
+        chain = tl.where(belongs, NONE, chain)
+        name = tl.min(chain, axis=0)
     num_moves = tl.load(moves + game).to(tl.int32)
     after = tl.load(history + num_moves) + captured * own_colour
-    empty = tl.load(stones + point, inside, 2) == 0
-    allowed = empty & breathes & ~_repeats(history, after, num_moves) & (tl.load(over + game) == 0)
+    allowed = empty & (breathes | (friends > 0)) & (tl.load(over + game) == 0)
+    allowed = allowed & ~_repeats(history, after, num_moves)
     tl.store(out + game * (POINTS + 1) + point, allowed | (point == POINTS), point <= POINTS)
 
 
@@ -169,71 +172,67 @@ def _play(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _planes(recent, to_play, out, num_elements, RECENT: tl.constexpr, POINTS: tl.constexpr, ELEMENTS: tl.constexpr):  # type: ignore[no-untyped-def]
-    element = tl.program_id(0).to(tl.int64) * ELEMENTS + tl.arange(0, ELEMENTS)
-    real = element < num_elements
-    PLANES: tl.constexpr = 2 * RECENT + 1
-    game, plane, point = element // (PLANES * POINTS), element // POINTS % PLANES, element % POINTS
-    own_colour = tl.load(to_play + game, real, 0).to(tl.int32)
-    stones = real & (plane < 2 * RECENT)
-    stone = tl.load(recent + (game * RECENT + plane // 2) * POINTS + point, stones, 0).to(tl.int32)
-    shown = tl.where(stones, stone == tl.where(plane % 2 == 0, own_colour, -own_colour), own_colour > 0)
-    tl.store(out + element, tl.where(shown, 1.0, 0.0).to(out.dtype.element_ty), real)
+def _planes(recent, to_play, out, RECENT: tl.constexpr, POINTS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    game = tl.program_id(0).to(tl.int64)
+    point = tl.arange(0, BLOCK)
+    inside = point < POINTS
+    recent, out = recent + game * RECENT * POINTS + point, out + game * (2 * RECENT + 1) * POINTS + point
+    own_colour = tl.load(to_play + game).to(tl.int32)
+    for age in tl.static_range(RECENT):
+        stone = tl.load(recent + age * POINTS, inside, 0).to(tl.int32)
+        own, others = tl.where(stone == own_colour, 1.0, 0.0), tl.where(stone == -own_colour, 1.0, 0.0)
+        tl.store(out + 2 * age * POINTS, own.to(out.dtype.element_ty), inside)
+        tl.store(out + (2 * age + 1) * POINTS, others.to(out.dtype.element_ty), inside)
+    black = tl.zeros([BLOCK], tl.float32) + tl.where(own_colour > 0, 1.0, 0.0)
+    tl.store(out + 2 * RECENT * POINTS, black.to(out.dtype.element_ty), inside)
 
 
 @triton.jit
-def _area(stones, out, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Compute areas. Bit 0: black's stones reach the point over empty points; bit 1: white's stones do."""
+def _area(stones, out, SIZE: tl.constexpr, LINE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Compute areas. An integer holds a column: a bit for each row that black's stones reach, LINE higher white's."""
     game = tl.program_id(0).to(tl.int64)
-    point = tl.arange(0, BLOCK)
-    stone = tl.load(stones + game * SIZE * SIZE + point, point < SIZE * SIZE, 2).to(tl.int32)
-    reached = tl.where(stone == 1, 1, tl.where(stone == -1, 2, 0))
+    column = tl.arange(0, LINE)
+    row, across = tl.arange(0, LINE)[:, None], column[None, :]
+    stone = tl.load(stones + game * SIZE * SIZE + row * SIZE + across, (row < SIZE) & (across < SIZE), 2)
+    bit = tl.full([LINE, LINE], 1, tl.int32 if LINE == 16 else tl.int64)
+    black, white = bit << row, bit << (row + LINE)
+    reached = tl.sum(tl.where(stone == 1, black, tl.where(stone == -1, white, 0)), axis=0)
+    free = tl.sum(tl.where(stone == 0, black | white, 0), axis=0)
+    left, right = tl.maximum(column - 1, 0), tl.minimum(column + 1, LINE - 1)
     growing = 1
     while growing != 0:
-        grown = reached
-        for side in tl.static_range(4):
-            other, real = _beside(point, side, SIZE)
-            real = real & (stone == 0)
-            grown = grown | tl.where(real, tl.gather(reached, tl.where(real, other, 0), 0), 0)
+        beside = reached << 1 | reached >> 1 | tl.gather(reached, left, 0) | tl.gather(reached, right, 0)
+        grown = reached | beside & free
         growing = tl.max((grown != reached).to(tl.int32), axis=0)
         reached = grown
-    tl.store(out + game, tl.sum((reached == 1).to(tl.int32) - (reached == 2).to(tl.int32), axis=0))
+    points = reached[None, :]
+    lead = (points >> row & 1).to(tl.int32) - (points >> (row + LINE) & 1).to(tl.int32)  # reached by both: 0
+    tl.store(out + game, tl.sum(tl.sum(lead, axis=0), axis=0))
 
 
-def _blocks(size: int, warps: int = 0) -> dict[str, int]:
-    block = triton.next_power_of_2(size**2 + 1)  # points and the pass
-    return {"SIZE": size, "BLOCK": block, "num_warps": warps or max(1, block // 32)}
+def _block(size: int) -> int:
+    return 1 << (size**2).bit_length()  # above all points, with a place for the pass
 
 
 def legal(boards: Boards, grid: Grid, size: int) -> torch.Tensor:
     """Compute Rules.legal."""
     games, positions = boards.history.shape
     out = torch.empty(games, size**2 + 1, dtype=torch.bool, device=boards.stones.device)
-    inputs = (boards.stones, boards.chains, boards.to_play, boards.moves, boards.history, boards.over)
+    tensors = (boards.stones, boards.chains, boards.to_play, boards.moves, boards.history, boards.over)
     if games:
-        _legal[(games,)](
-            *(tensor.contiguous() for tensor in inputs), grid.keys, out, POSITIONS=positions, **_blocks(size)
-        )
+        inputs = (*(tensor.contiguous() for tensor in tensors), grid.keys, out)
+        _legal[(games,)](*inputs, POSITIONS=positions, SIZE=size, BLOCK=_block(size), num_warps=1)
     return out
 
 
-def play(boards: Boards, moves: torch.Tensor, grid: Grid, size: int, warps: int = 0) -> Boards:
+def play(boards: Boards, moves: torch.Tensor, grid: Grid, size: int) -> Boards:
     """Compute Rules.play."""
     games, positions = boards.history.shape
     boards = boards.map(torch.Tensor.contiguous)
     after = boards.map(torch.empty_like)
-    long = triton.next_power_of_2(positions)
+    sizes = {"SIZE": size, "BLOCK": _block(size), "POSITIONS": positions, "LONG": triton.next_power_of_2(positions)}
     if games:
-        _play[(games,)](
-            *boards,
-            moves.contiguous(),
-            grid.keys,
-            *after,
-            POSITIONS=positions,
-            RECENT=RECENT,
-            LONG=long,
-            **_blocks(size, warps),
-        )
+        _play[(games,)](*boards, moves.contiguous(), grid.keys, *after, RECENT=RECENT, **sizes, num_warps=1)
     return after
 
 
@@ -241,10 +240,10 @@ def planes(boards: Boards, dtype: torch.dtype) -> torch.Tensor:
     """Compute Rules.planes, [B, 17, N*N]."""
     games, recent, points = boards.recent.shape
     out = torch.empty(games, 2 * recent + 1, points, dtype=dtype, device=boards.recent.device)
+    block = triton.next_power_of_2(points)
     if games:
-        grid = (triton.cdiv(out.numel(), ELEMENTS),)
-        inputs = (boards.recent.contiguous(), boards.to_play.contiguous(), out, out.numel())
-        _planes[grid](*inputs, RECENT=recent, POINTS=points, ELEMENTS=ELEMENTS)
+        inputs = (boards.recent.contiguous(), boards.to_play.contiguous(), out)
+        _planes[(games,)](*inputs, RECENT=recent, POINTS=points, BLOCK=block, num_warps=1)
     return out
 
 
@@ -252,5 +251,5 @@ def area(stones: torch.Tensor, size: int) -> torch.Tensor:
     """Return black's area minus white's: int32 [B]."""
     out = torch.empty(len(stones), dtype=torch.int32, device=stones.device)
     if len(stones):
-        _area[(len(stones),)](stones.contiguous(), out, **_blocks(size))
+        _area[(len(stones),)](stones.contiguous(), out, SIZE=size, LINE=16 if size < 16 else 32, num_warps=1)
     return out

@@ -1,1 +1,0 @@
-"""Go: kernels of the rules beside candidates."""
