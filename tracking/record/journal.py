@@ -35,7 +35,7 @@ RECORD_START = re.compile(r'\{"kind": "')
 
 LINK_TAG = "script.mlflow_run"  # tag with the MLflow run that a script made itself of the same training
 NOTE_TAG = "mlflow.note.content"  # tag of a run's description, which MLflow shows
-UNKNOWN_TAG = "unknown_figures"  # tag: the beginnings of keys that a run does not tell, though it may have their curves
+UNKNOWN_TAG = "unknown_figures"  # tag: prefixes of keys whose figures are unknown, though the run may have their curves
 EDGE_BYTES = 262_144  # at either end of a journal, enough for its first and its last records
 MAX_LINE_BYTES = 67_108_864  # An untrusted file may be one endless line.
 KINDS = ("event", "metrics", "params", "tags")

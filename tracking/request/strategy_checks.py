@@ -66,7 +66,7 @@ def memory_words(config: RunConfig, gpus: Sequence[VisibleGpu] = ()) -> str:
     if kept is None:
         return words
     option = f"model.hparams.{CHECKPOINTING}=false"
-    return f"{words}; it fits without activation checkpointing, too ({kept.gigabytes}): {option} is quicker"
+    return f"{words}; it fits without activation checkpointing, too ({kept.gigabytes}): {option} recomputes nothing"
 
 
 def _smallest(config: RunConfig, gpus: Sequence[VisibleGpu]) -> int | None:

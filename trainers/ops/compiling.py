@@ -12,7 +12,11 @@ from torch import nn
 
 
 def compiled(
-    function: Callable[..., Any], device: torch.device, autotune: bool = False, cuda_graphs: bool = True
+    function: Callable[..., Any],
+    device: torch.device,
+    autotune: bool = False,
+    cuda_graphs: bool = True,
+    keep: bool = True,
 ) -> Callable[..., Any]:
     """Compile a function for the shapes of its first call; on a GPU its kernels become one CUDA graph.
 
@@ -20,14 +24,32 @@ def compiled(
     `autotune` the compiler measures variants of its own kernels. This starts more slowly, and is some per cent faster
     if those kernels, not matrix products, take most of the time.
 
+    With `keep`, a function of this project may keep its trace for later processes.
+
     Results are valid until the next step. PyTorch considers each call of a compiled function the start of a step, even
     in another thread: functions that prepare batches must not be compiled.
     """
     on_gpu = device.type == "cuda"
     options = {"triton.cudagraphs": True, "max_autotune_pointwise": autotune} if on_gpu and cuda_graphs else None
-    if keeper is not None and isinstance(function, FunctionType) and not function.__closure__:
+    if keeper is not None and keep and is_ours(function):
         return keeper(function, options or {})
     return torch.compile(function, dynamic=False, options=options)  # type: ignore[arg-type]
+
+
+def is_ours(function: Callable[..., Any]) -> bool:
+    """Return whether it is a function of this project without a state of its own.
+
+    PyTorch drops guards on globals and functions from a kept trace. So the trace of a user's function, which may depend
+    on a setting, would be used although that has changed.
+    """
+    project = __name__.removesuffix(".ops.compiling")
+    return (
+        isinstance(function, FunctionType)
+        and not function.__closure__
+        and function.__module__.startswith(f"{project}.")
+        and function.__name__ == function.__qualname__
+        and function.__name__ != "<lambda>"
+    )
 
 
 # Makes a function compiled that keeps its traces, from the function and the options; None: each process traces anew.

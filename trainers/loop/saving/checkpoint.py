@@ -8,6 +8,7 @@ logged in the epoch so far. The order of the samples follows from seed, epoch an
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,9 @@ class CheckpointCallback(Checkpoint):
         if room:
             buffers = {name: value for name, value in module.named_buffers() if name in weights}
             self._writer.make_room(num_bytes(buffers, ALIGNMENT) if self._shard.rank else self._copy_bytes)
-            # Its imports take longer than a step, so they belong before the clock.
-            module.trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+            # Its imports take longer than a step, so they belong before the clock. A failure is met at the checkpoint.
+            with suppress(Exception):
+                module.trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
 
     def _note_background(self, in_background: bool, why: str = "do not fit") -> None:
         self._in_background = in_background

@@ -14,7 +14,7 @@ import logging
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +27,8 @@ LOADS_SEC: list[float] = []  # duration of each load in this process
 SAVES_SEC: list[float] = []  # duration of each compilation that was kept
 LOADED: list[tuple[Store, str]] = []  # the stores and names of the traces that this process loaded
 OURS = Path(__file__).parents[2]  # the package of all workloads, operators and loops
-REFUSED = b""  # content that stands for a function which cannot be kept or loaded
+IMPORTED = time.time()
+PLAIN = (bool, int, float, str, type(None))
 
 
 class Store(Protocol):
@@ -37,12 +38,14 @@ class Store(Protocol):
 
     def write(self, name: str, content: bytes) -> None: ...
 
+    def remove(self, name: str) -> None: ...
+
 
 class KeptTraces:
     """A function, compiled for each situation in which it is called, from `store` where that has it.
 
-    The function has no free variables. Arguments are tensors, modules, plain values and lists of these; a call with
-    arguments by name is compiled as usual.
+    `compiling.is_ours` tells which functions suit. Arguments are tensors, modules, plain values and lists of these; a
+    call with arguments by name is compiled as usual.
     """
 
     def __init__(self, store: Store, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
@@ -66,11 +69,11 @@ class KeptTraces:
         """Load or compile for these arguments; None if PyTorch cannot keep or load this function."""
         began = time.monotonic()
         name = self._name(args)
-        content = self._store.read(name)
-        if content == REFUSED:
+        compiled = self._unchanged(self._store.read(name))
+        if compiled == b"":
             return None
         try:
-            kept = self._loaded(content) if content else None
+            kept = self._loaded(compiled) if compiled else None
             if kept is not None and kept.guard_check(*args):
                 LOADS_SEC.append(time.monotonic() - began)
                 LOADED.append((self._store, name))
@@ -85,16 +88,21 @@ class KeptTraces:
             logging.getLogger(__name__).warning(
                 "%s is traced anew: %s: %s", self._name_of, type(error).__name__, words[0]
             )
-            self._store.write(name, REFUSED)
+            if not isinstance(error, OSError):
+                self._write(name, _sources({self._function.__module__}), b"")
             return None
 
-    def _loaded(self, content: bytes) -> Any:
-        """Return the kept function, or None if a source was edited since."""
+    def _unchanged(self, content: bytes | None) -> bytes | None:
+        """Return what was kept, unless a source was edited since; empty if the function could not be kept."""
+        sources, _, compiled = (content or b"").partition(b"\n")
+        with suppress(ValueError):
+            if all(_digest(module) == digest for module, digest in json.loads(sources).items()):
+                return compiled
+        return None
+
+    def _loaded(self, compiled: bytes) -> Any:
         from torch._dynamo.aot_compile import AOTCompiledFunction
 
-        sources, _, compiled = content.partition(b"\n")
-        if any(_digest(module) != digest for module, digest in json.loads(sources).items()):
-            return None
         with torch._inductor.config.patch(self._options):
             return AOTCompiledFunction.deserialize(compiled, self._function.__globals__)
 
@@ -104,10 +112,13 @@ class KeptTraces:
             function: Any = torch.compile(self._function, dynamic=False, fullgraph=True, options=self._options or None)
             compiled = function.aot_compile((args, {}))
             serialized = type(compiled).serialize(compiled).serialized_data
-        traced = {source.module for source in compiled.source_info().inlined_sources} | {self._function.__module__}
-        sources = {module: _digest(module) for module in sorted(traced | _neighbours(self._function.__module__))}
-        self._store.write(name, json.dumps(sources).encode() + b"\n" + serialized)
+        traced = {source.module for source in compiled.source_info().inlined_sources}
+        self._write(name, _sources(traced | {self._function.__module__}), serialized)
         return compiled
+
+    def _write(self, name: str, sources: dict[str, str], compiled: bytes) -> None:
+        if not _edited_since(IMPORTED, sources):
+            self._store.write(name, json.dumps(sources).encode() + b"\n" + compiled)
 
     @property
     def _name_of(self) -> str:
@@ -123,6 +134,7 @@ class KeptTraces:
             torch.are_deterministic_algorithms_enabled(),
         ]
         machine: list[object] = [sys.version, torch.__version__, torch.version.cuda, torch.version.git_version]
+        machine += [torch.backends.cpu.get_cpu_capability()]
         if torch.cuda.is_initialized():  # All properties would include the number of this very GPU.
             gpu = torch.cuda.get_device_properties(0)
             machine += [gpu.name, gpu.major, gpu.minor, gpu.multi_processor_count, gpu.total_memory]
@@ -154,10 +166,20 @@ def _described(value: Any) -> Any:
         tensors = [*value.named_parameters(), *value.named_buffers()]
         return [
             repr(value),
-            [part.training for part in value.modules()],
+            [_settings(part) for part in value.modules()],
             [(name, _flat(tensor)) for name, tensor in tensors],
         ]
     return [_described(part) for part in value] if isinstance(value, (list, tuple)) else ""
+
+
+def _settings(module: nn.Module) -> list[tuple[str, object]]:
+    """Return the attributes of a module that its layers' text may not show: plain values, and functions by name."""
+    functions = {name: getattr(value, "__qualname__", None) for name, value in vars(module).items()}
+    return [
+        (name, value if isinstance(value, PLAIN) else functions[name])
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+    ]
 
 
 @contextmanager
@@ -176,24 +198,26 @@ def _without_gradients(args: tuple[Any, ...]) -> Iterator[None]:
             parameter.grad = gradient
 
 
-def refuse_loaded() -> int:
-    """Have later processes trace anew what this one loaded; return the number of those traces."""
+def forget_loaded() -> int:
+    """Have later processes make anew what this one loaded; return the number of those traces."""
     for store, name in LOADED:
-        store.write(name, REFUSED)
+        store.remove(name)
     return len(LOADED)
 
 
-def _neighbours(module: str) -> set[str]:
-    """Return the imported modules of this project's trainers, and of the folder that the function's package is in.
+def _sources(traced: set[str]) -> dict[str, str]:
+    """Return the digest of each imported module of this project and of each that PyTorch traced through.
 
-    PyTorch names only the modules that it traced through; a Triton kernel gets into a trace without that.
+    A Triton kernel gets into a trace without being traced.
     """
-    folders = {str(OURS)}
-    if not _file(module).startswith(str(OURS)):
-        folders.add(str(Path(_file(module.partition(".")[0]) or _file(module)).parent))
-    inside = tuple(f"{folder}/" for folder in folders)
-    files = {name: _file(name) for name in list(sys.modules) if name != "__main__"}
-    return {name for name, file in files.items() if file.startswith(inside) and "site-packages" not in file}
+    ours = {name for name in list(sys.modules) if name != "__main__" and _file(name).startswith(f"{OURS}/")}
+    return {name: _digest(name) for name in sorted(ours | traced)}
+
+
+def _edited_since(began: float, sources: Iterable[str]) -> bool:
+    """Return whether a module may have been edited after this process had read it."""
+    files = [Path(file) for name in sources if (file := _file(name))]
+    return any(file.exists() and file.stat().st_mtime > began for file in files)
 
 
 def _file(module: str) -> str:

@@ -16,14 +16,14 @@ from conf.schema import ConfigError, RunConfig
 from tracking.machine.environment import OthersWriteError, check_tree, check_way, inductor_folder
 from tracking.record import documents
 from trainers.loop.warmup.compile_first import TRACES
-from trainers.loop.warmup.kept_traces import KeptTraces, refuse_loaded
+from trainers.loop.warmup.kept_traces import KeptTraces, forget_loaded
 from trainers.ops import compiling
 
 VARIABLE = "TIMETRIAL_KEEP_TRACES"
 
 
 def are_kept() -> bool:
-    """Return whether traces are kept: unless $TIMETRIAL_KEEP_TRACES is 0. PyTorch before 2.9 cannot keep them."""
+    """Return False if $TIMETRIAL_KEEP_TRACES is 0, or if this PyTorch cannot keep traces (before 2.9)."""
     return os.environ.get(VARIABLE) != "0" and find_spec("torch._dynamo.aot_compile") is not None
 
 
@@ -47,7 +47,7 @@ def refused_on_failure() -> Iterator[None]:
     except (ConfigError, torch.OutOfMemoryError):
         raise
     except Exception:
-        if num := refuse_loaded():
+        if num := forget_loaded():
             logging.getLogger(__name__).error(
                 "warming up failed with %d loaded traces, which later runs make anew. Next: run it again", num
             )
@@ -78,3 +78,7 @@ class TraceFolder:
             with documents.replacing(self._folder / f"{name}.trace") as file:
                 os.fchmod(file.fileno(), 0o600)
                 file.write(content)
+
+    def remove(self, name: str) -> None:
+        with suppress(OSError):
+            (self._folder / f"{name}.trace").unlink()

@@ -93,8 +93,11 @@ class TransformerTranslator(Translator):
         self._mean_lengths = data.viewed(self.view).mean_lengths()
 
     def compile_hot_path(self) -> None:
-        """Compile network and loss for training, which has one shape; a beam search has many and is not compiled."""
-        self._training_loss = compiled(training_loss, self.device, autotune=True)
+        """Compile network and loss for training, which has one shape; a beam search has many and is not compiled.
+
+        The trace is not kept: a GPU has not shown that the steps stay as fast.
+        """
+        self._training_loss = compiled(training_loss, self.device, autotune=True, keep=False)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,8 @@ import torch
 from torch import nn
 
 from trainers.loop.warmup import kept_traces
-from trainers.loop.warmup.kept_traces import REFUSED, KeptTraces
+from trainers.loop.warmup.kept_traces import KeptTraces
+from trainers.models import resnet
 from trainers.ops import compiling
 
 # Compiling takes seconds, and the compiler's own imports warn.
@@ -25,6 +25,7 @@ class Memory(dict[str, bytes]):
     """A store in memory."""
 
     read = dict.get
+    remove = dict.pop
 
     def write(self, name: str, content: bytes) -> None:
         self[name] = content
@@ -100,7 +101,10 @@ def test_a_damaged_trace_is_tried_once(caplog: pytest.LogCaptureFixture) -> None
     [name] = store
     store[name] = store[name][:-100]
     assert_same(trained(KeptTraces(store, loss, {})), trained(loss))
-    assert store == {name: REFUSED}
+    assert store[name].endswith(b"}\n")
+    before = counts()
+    trained(KeptTraces(store, loss, {}))
+    assert counts() == before, "not tried again"
     assert "is traced anew" in caplog.text
 
 
@@ -114,21 +118,26 @@ def test_after_an_edit_it_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert list(store.values()) != [content]
 
 
-def test_a_kernel_in_another_file_of_the_project_counts_as_a_source(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("user_model", "user_kernels"):
-        (tmp_path / f"{name}.py").write_text("x = 1\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for name in ("user_model", "user_kernels"):
-        importlib.import_module(name)
-    neighbours = kept_traces._neighbours("user_model")
-    assert {"user_model", "user_kernels", kept_traces.__name__} <= neighbours
-    assert "torch" not in neighbours
-    assert "user_kernels" not in kept_traces._neighbours(kept_traces.__name__)
-    before = kept_traces._digest("user_kernels")
-    (tmp_path / "user_kernels.py").write_text("x = 2\n")
-    assert kept_traces._digest("user_kernels") != before
+def test_a_file_of_kernels_counts_as_a_source_of_every_trace() -> None:
+    sources = kept_traces._sources({"torch.nn"})
+    assert sources.keys() >= {compiling.__name__, "torch.nn"}
+    assert "torch" not in sources
+
+
+def test_what_was_edited_while_it_compiled_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_traces, "IMPORTED", 0.0)
+    KeptTraces(store := Memory(), loss, {})._write("name", kept_traces._sources(set()), b"")
+    assert not store
+
+
+def test_settings_that_no_text_of_a_layer_shows_are_in_the_key() -> None:
+    def name(**settings: Any) -> str:
+        net = network()
+        vars(net[0]).update(settings)
+        return KeptTraces(Memory(), loss, {})._name((net,))
+
+    assert name(scale=2) == name(scale=2)
+    assert len({name(scale=2), name(scale=3), name(act=torch.relu), name(act=torch.tanh)}) == 4
 
 
 def test_gpus_of_one_kind_share_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,13 +157,15 @@ def test_it_runs_eagerly_where_pytorch_is_told_to() -> None:
     assert not store
 
 
-def test_state_that_no_argument_shows_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Modules, methods and closures hold such state."""
+def test_traces_of_this_project_alone_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's guards of a kept trace pass over globals, so a setting of a user's function could have changed."""
     monkeypatch.setattr(compiling, "keeper", lambda function, options: "kept")
     monkeypatch.setattr(torch, "compile", lambda function, **options: "usual")
     net, device = network(), torch.device("cpu")
     functions: list[Any] = [loss, net, net.forward, lambda values: net(values), partial(loss, net)]
-    assert [compiling.compiled(function, device) for function in functions] == ["kept", *["usual"] * 4]
+    assert [compiling.compiled(function, device) for function in functions] == ["usual"] * 5
+    assert compiling.compiled(resnet.evaluate, device) == "kept"
+    assert compiling.compiled(resnet.evaluate, device, keep=False) == "usual"
 
 
 def test_arguments_by_name_are_compiled_as_usual() -> None:

@@ -76,11 +76,11 @@ def test_traces_are_kept_of_what_a_gpu_has_shown(
 
 
 @pytest.mark.parametrize(
-    ("error", "refused"), [(RuntimeError, True), (ConfigError, False), (torch.OutOfMemoryError, False)]
+    ("error", "forgotten"), [(RuntimeError, True), (ConfigError, False), (torch.OutOfMemoryError, False)]
 )
 def test_what_was_loaded_is_made_anew_after_a_failure(
     error: type[Exception],
-    refused: bool,
+    forgotten: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -90,5 +90,5 @@ def test_what_was_loaded_is_made_anew_after_a_failure(
     monkeypatch.setattr(kept_traces, "LOADED", [(folder, "f0")])
     with pytest.raises(error), refused_on_failure():
         raise error("x")
-    assert folder.read("f0") == (kept_traces.REFUSED if refused else b"content")
-    assert ("with 1 loaded traces" in caplog.text) == refused
+    assert folder.read("f0") == (None if forgotten else b"content")
+    assert ("with 1 loaded traces" in caplog.text) == forgotten

@@ -170,7 +170,7 @@ def _in_order(
         yield "power", training * held / 100 * (1 - means["sm_clock"] / 100)
     if {"engine_activity", "sm_activity"} <= means.keys():
         yield "kernels", max(0.0, training * (means["engine_activity"] - means["sm_activity"]) / 100)
-    if "sm_activity" in means and parts and waits.was_journaled("latency", rows):
+    if "sm_activity" in means and parts:
         yield "latency", max(0.0, training * means["sm_activity"] / 100 - sum(parts.values()))
     if ON_GPU & means.keys():
         return
