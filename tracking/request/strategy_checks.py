@@ -89,6 +89,9 @@ def _what_fits(config: RunConfig, memory: float) -> str:
         return f"give strategy=fsdp, which takes {sharded.gigabytes}"
     if not is_checkpointing and (less := _fitting(config, memory, checkpointing=True)):
         return f"give model.hparams.{CHECKPOINTING}=true, which takes {less.gigabytes} and is slower"
+    shared = replace(config, strategy="fsdp")
+    if sharded is not None and not is_checkpointing and (less := _fitting(shared, memory, checkpointing=True)):
+        return f"give strategy=fsdp model.hparams.{CHECKPOINTING}=true, which takes {less.gigabytes} and is slower"
     if number := _fewest_gpus(config, memory):
         return f"give strategy=fsdp on {number} such GPUs, the fewest that it fits on"
     if number := _fewest_gpus(config, memory, sequence_length(config)):

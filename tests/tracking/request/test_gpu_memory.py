@@ -174,8 +174,8 @@ def test_a_size_that_fits_is_let_through_and_says_what_it_takes_by_either_strate
 
 def test_it_says_where_activation_checkpointing_is_not_needed() -> None:
     options = ["model=llama", "recipe=llama_8b", "strategy=fsdp"]
-    hint = "; it fits without activation checkpointing, too (70.3 GB): model.hparams.activation_checkpointing=false is"
-    assert f"{hint} quicker" in memory_words(checked(*options, "gpus=4"), H100S)
+    hint = "; it fits without activation checkpointing, too (70.3 GB): model.hparams.activation_checkpointing=false"
+    assert f"{hint} recomputes nothing" in memory_words(checked(*options, "gpus=4"), H100S)
     for gpus, seen in ((4, []), (2, H100S)):  # not known, and 95.5 GB
         assert "it fits without" not in memory_words(checked(*options, f"gpus={gpus}"), seen)
     already = checked(*options, "gpus=4", "model.hparams.activation_checkpointing=false")
@@ -190,6 +190,10 @@ def test_it_says_where_activation_checkpointing_is_not_needed() -> None:
             ["model=llama", "recipe=llama_8b", "gpus=2", "strategy=fsdp",
              "model.hparams.activation_checkpointing=false"],
             r"give model\.hparams\.activation_checkpointing=true, which takes 62\.\d GB and is slower",
+        ),
+        (
+            ["model=llama", "recipe=llama_8b", "gpus=2", "model.hparams.activation_checkpointing=false"],
+            r"give strategy=fsdp model\.hparams\.activation_checkpointing=true, which takes 62\.\d GB and is slower",
         ),
         (["model=llama", "recipe=llama_8b", "gpus=1"], r"strategy=fsdp on \d such GPUs, the fewest"),
         (["model=llama", "recipe=llama_70b", "gpus=8", "strategy=fsdp"], r"strategy=fsdp on \d\d such GPUs, the few"),
