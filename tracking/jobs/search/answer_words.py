@@ -144,12 +144,18 @@ def _verdict(answer: Answer, objective: str) -> list[str]:
         sentences = ["Not decided within the budget.", *sentences]
     if answer.alike:
         others = "; ".join(setting_text(setting) for setting in answer.alike)
-        above = "" if answer.tolerance is None else f"{100 * answer.tolerance:.1f}"
-        within = f" It is at most {above} % above the best of them." if above else ""
-        sentences.append(f"It cannot be told from {others}.{within}")
+        sentences.append(f"It cannot be told from {others}.{_bound(answer.tolerance)}")
     if figure.mean and answer.unbiased is not None and answer.unbiased > (1 + LEAST_LUCK) * figure.mean:
         sentences.append(f"Corrected for the luck of the chosen one: {answer.unbiased:.4g} {UNITS[objective]}.")
     return [*sentences, *_compared(answer, objective)]
+
+
+def _bound(tolerance: float | None) -> str:
+    if tolerance is None:
+        return ""
+    if math.isinf(tolerance):
+        return " So few runs set no bound to how far it is above the best of them."
+    return f" It is at most {100 * tolerance:.1f} % above the best of them."
 
 
 def _reached(answer: Answer, settings: Sequence[Mapping[str, Scalar]]) -> list[Mapping[str, Scalar]]:

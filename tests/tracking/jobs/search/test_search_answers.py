@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.support.studied import Writer
 from tests.tracking.jobs.search.made_searches import AXES, BEST, make, parsed, result, run, search
 from tracking.analysis.search import Axis
 from tracking.jobs.plan import Job, exit_code
-from tracking.jobs.search import SearchJobs, search_of
+from tracking.jobs.search import SearchJobs, answer_words, search_of
 from tracking.record import Failure, Result, run_folder
 
 
@@ -156,3 +157,20 @@ def test_a_sweep_whose_runs_the_budget_ended_asks_for_a_larger_one() -> None:
     job.result = Result("failed", metrics={"time/censored_sec": 80.0}, failure=Failure("timeout", "late"))
     assert made.answer().why == "budget spent"
     assert made.words().startswith("Not decided: no run reached the target within the budget. Give a larger")
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "words"),
+    [
+        (None, ""), (0.126, " It is at most 12.6 % above the best of them."),
+        (math.inf, " So few runs set no bound to how far it is above the best of them."),
+    ],
+)  # fmt: skip
+def test_how_far_the_named_setting_may_be_from_the_best(tolerance: float | None, words: str) -> None:
+    made = search()
+    run(made)
+    answer = made.answer()
+    [other] = [figure.setting for figure in answer.figures if figure.setting != answer.named][:1]
+    alike = dataclasses.replace(answer, alike=(other,), tolerance=tolerance, decided=False)
+    [sentence] = [each for each in answer_words._verdict(alike, "time") if each.startswith("It cannot be told")]
+    assert sentence == f"It cannot be told from {answer_words.setting_text(other)}.{words}"
