@@ -26,8 +26,8 @@ from trainers.loop.warmup import (
     compile_times,
     evaluating,
     flops_per_sample,
+    forgotten_on_failure,
     keep_traces,
-    refused_on_failure,
     warm_up,
 )
 from trainers.workload import Data, Loader, Recorded, Shard, TrialModule, Versioned
@@ -69,7 +69,7 @@ class OffTheClock:
             module.compile_hot_path()
         autocast = trainer.precision_plugin.train_step_context
         fitting = naming_the_batch_that_fits(module, self.data, batch_size, device, autocast)
-        with fitting, refused_on_failure():
+        with fitting, forgotten_on_failure():
             batches = self.data.example_batches(batch_size, device)
             if config.compiled():
                 alone = partial(compile_alone, trainer, module, batches, self.evaluate)

@@ -120,7 +120,7 @@ class Run:
 
 
 def told(metrics: Mapping[str, float], tags: Mapping[str, str]) -> dict[str, float]:
-    """The metrics without those that the run does not tell, of which curves may have values."""
+    """The metrics that are known. Curves may also have values of unknown ones (UNKNOWN_TAG)."""
     unknown = tuple(filter(None, tags.get(UNKNOWN_TAG, "").split(",")))
     return {key: value for key, value in metrics.items() if not key.startswith(unknown)}
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from trainers.loop.warmup.steps import compile_alone, evaluating, flops_per_sample, untouched, warm_up
-from trainers.loop.warmup.trace_folder import keep_traces, refused_on_failure
+from trainers.loop.warmup.trace_folder import forgotten_on_failure, keep_traces
 
 __all__ = [
     "compile_alone",
     "evaluating",
     "flops_per_sample",
+    "forgotten_on_failure",
     "keep_traces",
-    "refused_on_failure",
     "untouched",
     "warm_up",
 ]

@@ -27,8 +27,8 @@ LOADS_SEC: list[float] = []  # duration of each load in this process
 SAVES_SEC: list[float] = []  # duration of each compilation that was kept
 LOADED: list[tuple[Store, str]] = []  # the stores and names of the traces that this process loaded
 OURS = Path(__file__).parents[2]  # the package of all workloads, operators and loops
-IMPORTED = time.time()
-PLAIN = (bool, int, float, str, type(None))
+IMPORTED = time.time()  # By then Python has read the sources.
+PLAIN = (bool, int, float, str, type(None))  # kinds of values whose text identifies them
 
 
 class Store(Protocol):
@@ -93,7 +93,7 @@ class KeptTraces:
             return None
 
     def _unchanged(self, content: bytes | None) -> bytes | None:
-        """Return what was kept, unless a source was edited since; empty if the function could not be kept."""
+        """Return what was kept, or None if a source was edited since. b"" stands for a function that cannot be kept."""
         sources, _, compiled = (content or b"").partition(b"\n")
         with suppress(ValueError):
             if all(_digest(module) == digest for module, digest in json.loads(sources).items()):
@@ -174,9 +174,8 @@ def _described(value: Any) -> Any:
 
 def _settings(module: nn.Module) -> list[tuple[str, object]]:
     """Return the attributes of a module that its layers' text may not show: plain values, and functions by name."""
-    functions = {name: getattr(value, "__qualname__", None) for name, value in vars(module).items()}
     return [
-        (name, value if isinstance(value, PLAIN) else functions[name])
+        (name, value if isinstance(value, PLAIN) else getattr(value, "__qualname__", None))
         for name, value in vars(module).items()
         if not name.startswith("_")
     ]
@@ -221,7 +220,7 @@ def _edited_since(began: float, sources: Iterable[str]) -> bool:
 
 
 def _file(module: str) -> str:
-    """Return the path of a module's source without importing it; empty if there is none."""
+    """Return the path of a module's source, or "" without one. The module is not imported."""
     if module in sys.modules:
         return getattr(sys.modules[module], "__file__", None) or ""
     with suppress(ImportError, ValueError):
@@ -231,7 +230,7 @@ def _file(module: str) -> str:
 
 
 def _digest(module: str) -> str:
-    """Return the digest of a module's source; empty if there is none."""
+    """Return the digest of a module's source, or "" without one."""
     try:
         return hashlib.sha256(Path(_file(module)).read_bytes()).hexdigest()
     except OSError:

@@ -40,8 +40,8 @@ def keep_traces(config: RunConfig) -> None:
 
 
 @contextmanager
-def refused_on_failure() -> Iterator[None]:
-    """If the block fails with traces that were loaded, later runs trace anew: one of those may be the cause."""
+def forgotten_on_failure() -> Iterator[None]:
+    """If the block fails, delete the traces that it loaded, since one of them may be the cause."""
     try:
         yield
     except (ConfigError, torch.OutOfMemoryError):
@@ -49,7 +49,8 @@ def refused_on_failure() -> Iterator[None]:
     except Exception:
         if num := forget_loaded():
             logging.getLogger(__name__).error(
-                "warming up failed with %d loaded traces, which later runs make anew. Next: run it again", num
+                "warming up failed. The %d loaded traces were deleted, since one may be the cause. Next: run it again",
+                num,
             )
         raise
 

@@ -12,7 +12,7 @@ import torch
 
 from conf.schema import ConfigError
 from tracking.machine.compiled import contents
-from trainers.loop.warmup import compile_times, keep_traces, kept_traces, refused_on_failure, trace_folder
+from trainers.loop.warmup import compile_times, forgotten_on_failure, keep_traces, kept_traces, trace_folder
 from trainers.loop.warmup.trace_folder import VARIABLE, TraceFolder
 from trainers.ops import compiling
 
@@ -88,7 +88,7 @@ def test_what_was_loaded_is_made_anew_after_a_failure(
     folder = TraceFolder(tmp_path)
     folder.write("f0", b"content")
     monkeypatch.setattr(kept_traces, "LOADED", [(folder, "f0")])
-    with pytest.raises(error), refused_on_failure():
+    with pytest.raises(error), forgotten_on_failure():
         raise error("x")
     assert folder.read("f0") == (None if forgotten else b"content")
-    assert ("with 1 loaded traces" in caplog.text) == forgotten
+    assert ("The 1 loaded traces were deleted" in caplog.text) == forgotten
