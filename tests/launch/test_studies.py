@@ -108,17 +108,17 @@ def test_where_a_call_was_cut_short_the_next_one_resumes_the_sweep(tmp_path: Pat
 def test_commands_share_a_machine_go_on_where_a_call_ended_and_one_that_fails_stops_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    visible = "-c 'import os; print(os.environ[\"CUDA_VISIBLE_DEVICES\"])'"
+    its_gpu = 'import os; print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)'
     commands = [
         in_calls.Command("fails", "-c 'raise SystemExit(3)'", 2, least_sec=0),
         in_calls.Command("left", "meets.py left right", 1, least_sec=0),  # each waits for the other
         in_calls.Command("right", "meets.py right left", 1, least_sec=0),
         in_calls.Command("waits", "waits.py", 1, least_sec=0),
-        in_calls.Command("visible", visible, 1, least_sec=0),
+        in_calls.Command("visible", f"-c '{its_gpu}'", 1, least_sec=0),
         in_calls.Command("long", "-c 'print(1)'", 1, least_sec=1000),
         in_calls.Command("report", "-c 'print(1)'", least_sec=0),
     ]
-    (tmp_path / "waits.py").write_text("import time; time.sleep(600)")
+    (tmp_path / "waits.py").write_text(f"{its_gpu}\nimport time; time.sleep(600)")
     (tmp_path / "meets.py").write_text(
         "import pathlib, sys, time\n"
         "own, other = map(pathlib.Path, sys.argv[1:])\n"
@@ -134,11 +134,12 @@ def test_commands_share_a_machine_go_on_where_a_call_ended_and_one_that_fails_st
 
     assert call(12) == 1  # Waiting is cut short; for the long one there is too little time, and no report without it.
     assert codes() == {"fails": "3", "left": "0", "right": "0", "visible": "0"}
-    assert (tmp_path / "visible.txt").read_text() == "6\n"
+    gpus = {(tmp_path / f"{name}.txt").read_text() for name in ("waits", "visible")}
+    assert gpus == {"4\n", "6\n"}  # The one that waits keeps its GPU; whichever of the two ended first left it.
     (tmp_path / "waits.py").write_text("print('through')")
     assert call(2000) == 0
     assert codes() == dict.fromkeys([command.name for command in commands], "0") | {"fails": "3"}
-    assert (tmp_path / "waits.txt").read_text() == "through\n"
+    assert (tmp_path / "waits.txt").read_text().endswith("through\n")  # after the GPU of the first call
     assert call(2000) == 0  # and nothing is run again
     assert (tmp_path / "report.txt").read_text() == "1\n"
     printed = capsys.readouterr().out
