@@ -78,6 +78,7 @@ class ModelConfig:
     hparams: dict[str, Any] = field(default_factory=dict)  # parameters of the model's constructor
     group_size: int = 1  # samples that stay together, as a positive and its negatives; batch_size is a multiple
     global_batch: bool = False  # batch_size is that of all devices together, however many they are
+    by_devices: dict[Any, Any] = field(default_factory=dict)  # on N devices or more: {4: {batch_size: 8, lr: 0.1}}
     fp8: bool = False  # whether the model has layers for precision=fp8
     exportable: bool = True  # false if the model is not a single network: log_model=true is refused
     eval_every_steps: int | None = None  # this and the following three hold if the root sets no interval
@@ -220,9 +221,8 @@ class RunConfig:
 
     def profiled(self) -> bool:
         """Whether steps of this run are traced when it has ended."""
-        is_seed_traced = self.profile.seed in (None, self.seed)
         is_requested = self.profile.steps > 0 or self.profile.file is not None
-        return is_requested and is_seed_traced and not self.warm_up
+        return is_requested and self.profile.seed in (None, self.seed) and not self.warm_up
 
     def targets(self) -> dict[str, Target]:
         """The targets by metric; empty if the dataset has none. Raises ConfigError."""

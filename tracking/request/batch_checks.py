@@ -2,9 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from conf.schema import ConfigError, RunConfig
+
+# Options that give a batch size or a learning rate. Each of the two was found with the other.
+GIVEN = (
+    "batch_size", "global_batch_size", "study.batch_size", "study.batch_factor", "model.batch_size",
+    "model.optimizer.lr",
+)  # fmt: skip
+
+
+def with_values_of_devices(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
+    """The config with the values of `model.by_devices` for its number of devices, unless `overrides` or a study do.
+
+    The table is then empty, so a stored config is as if the values had been typed. Raises ConfigError.
+    """
+    table = config.model.by_devices
+    check_values_of_devices(table)
+    model = replace(config.model, by_devices={})
+    given = {word.lstrip("+").partition("=")[0] for word in overrides}
+    number = max((number for number in table if number <= config.world_size()), default=None)
+    if number is None or given & set(GIVEN) or config.study.batch_size or config.study.batch_factor is not None:
+        return replace(config, model=model)
+    batch_size, lr = table[number].get("batch_size"), table[number].get("lr")
+    optimizer = replace(model.optimizer, lr=model.optimizer.lr if lr is None else float(lr))
+    return replace(config, model=replace(model, batch_size=batch_size or model.batch_size, optimizer=optimizer))
+
+
+def check_values_of_devices(table: dict[Any, Any]) -> None:
+    """Raise ConfigError for a wrong table of `model.by_devices`."""
+    kinds: dict[str, tuple[Any, str]] = {
+        "batch_size": (int, "a whole number above 0"),
+        "lr": (int | float, "a number above 0"),
+    }
+    for number, values in table.items():
+        where = f"model.by_devices.{number}"
+        if type(number) is not int or number < 1:
+            raise ConfigError(f"{where}: not a number of devices. Allowed: {{4: {{batch_size: 32, lr: 0.1}}}}")
+        if not isinstance(values, dict) or not values or not kinds.keys() >= values.keys():
+            raise ConfigError(f"{where}={values}: not values for these devices. Allowed: batch_size, lr, or both")
+        for key, value in values.items():
+            kind, allowed = kinds[key]
+            if isinstance(value, bool) or not isinstance(value, kind) or value <= 0:
+                raise ConfigError(f"{where}.{key}={value}: must be {allowed}")
 
 
 def with_batch(config: RunConfig) -> RunConfig:

@@ -11,7 +11,7 @@ from conf import instance_prices
 from conf.launch_options import InstanceConfig
 from conf.schema import LR_SCALING, ConfigError, RunConfig
 from tracking.base.installation import LAUNCH
-from tracking.request.batch_checks import check_device_batch, check_groups, with_batch
+from tracking.request.batch_checks import check_device_batch, check_groups, with_batch, with_values_of_devices
 from tracking.request.closed_rules import check_target_set
 from tracking.request.evaluation_checks import check_evaluation
 from tracking.request.metric_checks import check_best, check_directions, check_target
@@ -24,8 +24,11 @@ from tracking.request.strategy_checks import check_memory, check_strategy
 from tracking.request.study_checks import check_data, check_study
 
 
-def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
-    """The completed config, with `gpus` as a number. Raises ConfigError if it cannot run on these GPUs."""
+def check_run(config: RunConfig, gpus: Sequence[VisibleGpu], overrides: Sequence[str] = ()) -> RunConfig:
+    """The completed config, with `gpus` as a number. Raises ConfigError if it cannot run on these GPUs.
+
+    `overrides` are the options on the command line, which precede the model's `by_devices`.
+    """
     values = dataclasses.asdict(config)
     check_text("", values)
     check_finite("", values)
@@ -37,7 +40,7 @@ def check_run(config: RunConfig, gpus: Sequence[VisibleGpu]) -> RunConfig:
         checkpoint_every_epochs=resolve_checkpoints(config),
     )
     config = dataclasses.replace(config, instance=resolve_price(config))
-    config = with_batch(config)
+    config = with_batch(with_values_of_devices(config, overrides))
     check_counts(config)
     check_program(config)
     check_evaluation(config)
@@ -201,7 +204,7 @@ def check_job(
     check_data(config)
     try:
         check_device_batch(config)
-        checked = check_run(config, gpus)
+        checked = check_run(config, gpus, overrides)
         check_seed(config, overrides)
         check_search(checked, overrides, gpus)
         checked.sweep.jobs_at_once = resolve_jobs_at_once(checked, overrides, gpus)
