@@ -72,7 +72,7 @@ class OffTheClock:
         with fitting, forgotten_on_failure():
             batches = self.data.example_batches(batch_size, device)
             if config.compiled():
-                alone = partial(compile_alone, trainer, module, batches, self.evaluate)
+                alone = partial(compile_alone, trainer, module, batches, self.evaluate, self.run_dir)
                 compile_first.compile_in_turn(config, self.run_dir, self.shard, alone)
             self.optimizer_bytes = warm_up(trainer, module, batches, self.evaluate, config.targets())
         if config.compiled():

@@ -33,11 +33,17 @@ TRACES = f"{FOLDER}/traces"
 def compile_in_turn(config: RunConfig, run_dir: Path, shard: Shard, compile_alone: Callable[[], None]) -> None:
     """Let the first process of each node call `compile_alone` while the others wait. A collective call.
 
+    Nobody does where a step like this one was compiled before.
+
     `compile_alone` must not make collective calls. No step of our own models does, but a user's may (a loss over all
     processes), and a sharded model gathers its layers: those are compiled by all processes at once. The compiling
     process holds a lock, which the kernel releases if the process is killed. The others wait up to LONGEST_WAIT_SEC.
     """
-    if shard.world_size == 1 or config.sharded() or not config.model.workload.startswith(OUR_OWN):
+    if config.sharded() or not config.model.workload.startswith(OUR_OWN):
+        return
+    if shard.world_size == 1:
+        if not was_compiled(config, shard.device):
+            compile_alone()
         return
     cached = torch.tensor(float(was_compiled(config, shard.device)), device=shard.device)
     dist.all_reduce(cached, dist.ReduceOp.MIN)  # Nodes may have different caches, but all have to decide alike.

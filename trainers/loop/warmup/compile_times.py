@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from tracking.machine.environment import inductor_folder
-from trainers.loop.warmup import kept_traces
+from trainers.loop.warmup import kept_traces, parallel
 from trainers.loop.warmup.compile_first import TRACES
 from trainers.ops import compiling
 
@@ -27,7 +27,8 @@ OF_KERNELS = (
 )
 CAPTURES = ("CUDAGraphNode.record", "CUDAGraphTreeManager.record_function")  # in PyTorch 2.15, and in 2.6
 OURS = "StepGraphs"
-KEPT, NUM_LOADED = "KeptTraces", "KeptTraces.loaded"  # seconds of loading, and of compiling what is kept; a count
+# Seconds of loading, of compiling what is kept, and of waiting for helpers that do; a count.
+KEPT, NUM_LOADED = "KeptTraces", "KeptTraces.loaded"
 # Counters by cache: aot_autograd caches a graph with its two passes, Inductor the code of each pass.
 MISSES = (("aot_autograd", "autograd_cache_miss"), ("inductor", "fxgraph_cache_miss"))
 HITS = (("aot_autograd", "autograd_cache_hit"), ("inductor", "fxgraph_cache_hit"))
@@ -59,7 +60,8 @@ def so_far() -> dict[str, float]:
     counters: Mapping[str, Mapping[str, int]] = getattr(module, "counters", {})
     counts = {name: float(counters[group][name]) for group, name in (*HITS, *MISSES) if name in counters.get(group, {})}
     captures = {OURS: sum(compiling.CAPTURES_SEC)} if compiling.CAPTURES_SEC else {}
-    loads_sec, all_sec = kept_traces.LOADS_SEC, kept_traces.LOADS_SEC + kept_traces.SAVES_SEC
+    loads_sec = kept_traces.LOADS_SEC
+    all_sec = loads_sec + kept_traces.SAVES_SEC + parallel.WAITS_SEC
     ours = {KEPT: sum(all_sec), NUM_LOADED: float(len(loads_sec))} if all_sec else {}
     return {name: sum(values) for name, values in times.items()} | captures | counts | ours
 

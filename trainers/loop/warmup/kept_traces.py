@@ -207,9 +207,10 @@ def forget_loaded() -> int:
 def _sources(traced: set[str]) -> dict[str, str]:
     """Return the digest of each imported module of this project and of each that PyTorch traced through.
 
-    A Triton kernel gets into a trace without being traced.
+    A Triton kernel gets into a trace without being traced. The program itself differs between a worker and a helper.
     """
-    ours = {name for name in list(sys.modules) if name != "__main__" and _file(name).startswith(f"{OURS}/")}
+    names = sys.modules.keys() - {"__main__", "__mp_main__"}
+    ours = {name for name in names if _file(name).startswith(f"{OURS}/")}
     return {name: _digest(name) for name in sorted(ours | traced)}
 
 

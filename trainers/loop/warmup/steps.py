@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
@@ -14,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from conf.schema import ConfigError
 from trainers.loop.saving import ALIGNMENT, num_bytes
+from trainers.loop.warmup import parallel
 from trainers.ops.sharding import sharded
 from trainers.workload import Batch, TrialModule
 
@@ -62,18 +64,23 @@ def check_names(module: TrialModule, metrics: Collection[str], targets: Collecti
             )
 
 
-def compile_alone(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool) -> None:
+def compile_alone(
+    trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool, run_dir: Path
+) -> None:
     """Compile what `warm_up` will run, without collective calls, and restore the model.
 
-    Counts of the evaluation remain; `warm_up` drops them with its own.
+    On a GPU helper processes take a share. Counts of the evaluation remain; `warm_up` drops them with its own.
     """
-    with untouched(trainer, module), trainer.strategy.block_backward_sync():  # type: ignore[attr-defined]
-        for batch in batches:
-            _forward_backward(trainer, trainer.optimizers[0], batch)
-        if evaluate:
-            with evaluating(module), torch.no_grad():
-                for batch in batches:
-                    trainer.strategy.validation_step(batch, 0)
+
+    def evaluate_batch(batch: Batch) -> None:
+        with evaluating(module), torch.no_grad():
+            trainer.strategy.validation_step(batch, 0)
+
+    train = partial(_forward_backward, trainer, trainer.optimizers[0])
+    parts = parallel.parts(batches, train, evaluate_batch if evaluate else None)
+    alone = getattr(trainer.strategy, "block_backward_sync", nullcontext)  # A single device has nothing to exchange.
+    with untouched(trainer, module), alone():
+        parallel.compile_parts(run_dir, parts, parallel.number_of_helpers(module, parts))
 
 
 def _forward_backward(trainer: pl.Trainer, optimizer: torch.optim.Optimizer, batch: Batch) -> torch.Tensor:
