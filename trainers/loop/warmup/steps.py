@@ -11,6 +11,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
 from conf.schema import ConfigError
@@ -79,8 +80,9 @@ def compile_alone(
     train = partial(_forward_backward, trainer, trainer.optimizers[0])
     parts = parallel.parts(batches, train, evaluate_batch if evaluate else None)
     alone = getattr(trainer.strategy, "block_backward_sync", nullcontext)  # A single device has nothing to exchange.
+    keeps = not isinstance(trainer.strategy.model, DistributedDataParallel)  # A wrapped module keeps no traces.
     with untouched(trainer, module), alone():
-        parallel.compile_parts(run_dir, parts, parallel.number_of_helpers(module, parts))
+        parallel.compile_parts(run_dir, parts, parallel.number_of_helpers(module, parts) if keeps else 0)
 
 
 def _forward_backward(trainer: pl.Trainer, optimizer: torch.optim.Optimizer, batch: Batch) -> torch.Tensor:
