@@ -14,7 +14,7 @@ from trainers.ops.go import Boards, Rules, in_torch, rules_triton
 
 # Games on boards of each size, and moves from a compared position to the next; the interpreter is slow. 19x19 alone has
 # columns of 64 bits.
-SIZES = {2: (1, 1), 3: (2, 2), 5: (2, 6), 9: (2, 20), 13: (1, 45), 19: (1, 110)}
+SIZES = {2: (1, 1), 3: (2, 5), 5: (2, 6), 9: (1, 20), 19: (1, 165)}
 PASSES = 0.02
 
 
