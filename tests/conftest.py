@@ -26,6 +26,8 @@ sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPR
 os.environ.pop("COLUMNS", None)
 # Two workers and what they start share the cores: with as many threads each, they would wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# In each empty cache, PyTorch's compiler would build a dozen programs to see which vector instructions there are.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 # The key that signs folders is the tests' own.
 os.environ["XDG_STATE_HOME"] = str(Path(__file__).resolve().parent.parent / ".pytest_cache" / "state")
 # Tests in the background of a script, or under nohup, ignore these signals, and what they start would inherit that.
