@@ -49,8 +49,9 @@ def take_parts(folder: Path, parts: Sequence[Part]) -> None:
 
 
 def number_of_helpers(module: TrialModule, parts: Sequence[Part]) -> int:
-    """Return 0 on a CPU, where C++ compilers use all cores, and for a module whose functions keep no traces."""
-    if module.device.type != "cuda" or not any(isinstance(value, KeptTraces) for value in vars(module).values()):
+    """Return 0 on a CPU, where C++ compilers use all cores, and unless several functions of the module keep traces."""
+    num_kept = sum(isinstance(value, KeptTraces) for value in vars(module).values())
+    if module.device.type != "cuda" or num_kept < 2:
         return 0
     return max(0, min(MOST_HELPERS, len(parts) - 1, processes.threads_each(1) // CORES_EACH - 1))
 

@@ -50,16 +50,16 @@ def test_training_on_every_shape_comes_first() -> None:
 
 @pytest.mark.parametrize(
     ("device", "kept", "num_parts", "cores", "number"),
-    [("cuda", True, 6, 64, 5), ("cuda", True, 6, 16, 3), ("cuda", True, 2, 64, 1), ("cuda", True, 1, 64, 0),
-     ("cuda", True, 6, 4, 0), ("cuda", False, 6, 64, 0), ("cpu", True, 6, 64, 0)],
+    [("cuda", 2, 6, 64, 5), ("cuda", 2, 6, 16, 3), ("cuda", 2, 2, 64, 1), ("cuda", 2, 1, 64, 0),
+     ("cuda", 2, 6, 4, 0), ("cuda", 1, 6, 64, 0), ("cpu", 2, 6, 64, 0)],
 )  # fmt: skip
 def test_helpers_are_for_gpus_and_kept_traces_as_the_cores_allow(
-    monkeypatch: pytest.MonkeyPatch, device: str, kept: bool, num_parts: int, cores: int, number: int
+    monkeypatch: pytest.MonkeyPatch, device: str, kept: int, num_parts: int, cores: int, number: int
 ) -> None:
     monkeypatch.setattr(parallel.processes, "threads_each", lambda processes: cores)
     module: Any = SimpleNamespace(device=torch.device(device))
-    if kept:
-        module.loss = object.__new__(kept_traces.KeptTraces)
+    for place in range(kept):
+        setattr(module, f"function{place}", object.__new__(kept_traces.KeptTraces))
     assert parallel.number_of_helpers(module, [unexpected] * num_parts) == number
 
 
