@@ -28,6 +28,7 @@ from trainers.loop.warmup import (
     flops_per_sample,
     forgotten_on_failure,
     keep_traces,
+    kept_flops,
     warm_up,
 )
 from trainers.workload import Data, Loader, Recorded, Shard, TrialModule, Versioned
@@ -59,7 +60,7 @@ class OffTheClock:
         precision.check_steps(trainer, config.precision, device)
         precision.start_momentum(trainer)
         if config.on_gpu():
-            self.flops_per_sample = flops_per_sample(trainer, module, self.data.example_batches(8, device)[0]) or None
+            self.flops_per_sample = kept_flops(config, device, partial(self._count_flops, trainer)) or None
             if self.flops_per_sample is not None:
                 self._note("model_flops", per_sample=self.flops_per_sample, num_devices=config.world_size())
         compiler = compile_times.so_far()
@@ -80,6 +81,9 @@ class OffTheClock:
             self._note(start_times.COMPILED_EVENT, **compile_times.since(compiler))
         if isinstance(trainer.strategy, AfterTheStep):
             trainer.strategy.exchange.clear()
+
+    def _count_flops(self, trainer: pl.Trainer) -> float:
+        return flops_per_sample(trainer, self.module, self.data.example_batches(8, self.shard.device)[0])
 
     def conclude(self, trainer: pl.Trainer) -> None:
         """Evaluate on the test set, journal the exchange's time and the data's version, and plot."""

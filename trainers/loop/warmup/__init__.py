@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainers.loop.warmup.steps import compile_alone, evaluating, flops_per_sample, untouched, warm_up
-from trainers.loop.warmup.trace_folder import forgotten_on_failure, keep_traces
+from trainers.loop.warmup.trace_folder import forgotten_on_failure, keep_traces, kept_flops
 
 __all__ = [
     "compile_alone",
@@ -11,6 +11,7 @@ __all__ = [
     "flops_per_sample",
     "forgotten_on_failure",
     "keep_traces",
+    "kept_flops",
     "untouched",
     "warm_up",
 ]

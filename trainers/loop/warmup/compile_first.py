@@ -86,19 +86,20 @@ def _locks(file: int, kind: int) -> bool:
 def was_compiled(config: RunConfig, device: torch.device) -> bool:
     """Return whether a step of this model, shape and precision was compiled here before, by any version of the code."""
     with suppress(OSError, KeyError):
-        return _mark(config, device).exists()
+        return mark_of(config, device).exists()
     return False
 
 
 def note_compiled(config: RunConfig, device: torch.device) -> None:
     """Leave a mark for later runs, if the cache can be written to."""
     with suppress(OSError, KeyError):
-        mark = _mark(config, device)
+        mark = mark_of(config, device)
         mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         mark.touch()
 
 
-def _mark(config: RunConfig, device: torch.device) -> Path:
+def mark_of(config: RunConfig, device: torch.device) -> Path:
+    """Return the file that later runs of such a step look for. Raises OSError or KeyError without a cache folder."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     model = [config.model.workload, config.model.hparams, config.device_batch_size(), vars(config.dataset)]
     model += ["kept"] if compiling.keeper else []  # Kept traces are files of their own, which an earlier run may lack.

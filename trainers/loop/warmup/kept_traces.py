@@ -8,26 +8,23 @@ guards check the rest. Wherever one step fails, the function is compiled as usua
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import json
 import logging
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from trainers.loop.warmup import kept_sources
+
 LOADS_SEC: list[float] = []  # duration of each load in this process
 SAVES_SEC: list[float] = []  # duration of each compilation that was kept
 LOADED: list[tuple[Store, str]] = []  # the stores and names of the traces that this process loaded
-OURS = Path(__file__).parents[2]  # the package of all workloads, operators and loops
-IMPORTED = time.time()  # By then Python has read the sources.
 PLAIN = (bool, int, float, str, type(None))  # kinds of values whose text identifies them
 
 
@@ -69,7 +66,7 @@ class KeptTraces:
         """Load or compile for these arguments; None if PyTorch cannot keep or load this function."""
         began = time.monotonic()
         name = self._name(args)
-        compiled = self._unchanged(self._store.read(name))
+        compiled = kept_sources.unchanged(self._store.read(name))
         if compiled == b"":
             return None
         try:
@@ -89,16 +86,8 @@ class KeptTraces:
                 "%s is traced anew: %s: %s", self._name_of, type(error).__name__, words[0]
             )
             if not isinstance(error, OSError):
-                self._write(name, _sources({self._function.__module__}), b"")
+                self._write(name, set(), b"")
             return None
-
-    def _unchanged(self, content: bytes | None) -> bytes | None:
-        """Return what was kept, or None if a source was edited since. b"" stands for a function that cannot be kept."""
-        sources, _, compiled = (content or b"").partition(b"\n")
-        with suppress(ValueError):
-            if all(_digest(module) == digest for module, digest in json.loads(sources).items()):
-                return compiled
-        return None
 
     def _loaded(self, compiled: bytes) -> Any:
         from torch._dynamo.aot_compile import AOTCompiledFunction
@@ -113,12 +102,13 @@ class KeptTraces:
             compiled = function.aot_compile((args, {}))
             serialized = type(compiled).serialize(compiled).serialized_data
         traced = {source.module for source in compiled.source_info().inlined_sources}
-        self._write(name, _sources(traced | {self._function.__module__}), serialized)
+        self._write(name, traced, serialized)
         return compiled
 
-    def _write(self, name: str, sources: dict[str, str], compiled: bytes) -> None:
-        if not _edited_since(IMPORTED, sources):
-            self._store.write(name, json.dumps(sources).encode() + b"\n" + compiled)
+    def _write(self, name: str, traced: set[str], compiled: bytes) -> None:
+        content = kept_sources.with_sources(compiled, traced | {self._function.__module__})
+        if content is not None:
+            self._store.write(name, content)
 
     @property
     def _name_of(self) -> str:
@@ -202,40 +192,6 @@ def forget_loaded() -> int:
     for store, name in LOADED:
         store.remove(name)
     return len(LOADED)
-
-
-def _sources(traced: set[str]) -> dict[str, str]:
-    """Return the digest of each imported module of this project and of each that PyTorch traced through.
-
-    A Triton kernel gets into a trace without being traced. The program itself differs between a worker and a helper.
-    """
-    names = sys.modules.keys() - {"__main__", "__mp_main__"}
-    ours = {name for name in names if _file(name).startswith(f"{OURS}/")}
-    return {name: _digest(name) for name in sorted(ours | traced)}
-
-
-def _edited_since(began: float, sources: Iterable[str]) -> bool:
-    """Return whether a module may have been edited after this process had read it."""
-    files = [Path(file) for name in sources if (file := _file(name))]
-    return any(file.exists() and file.stat().st_mtime > began for file in files)
-
-
-def _file(module: str) -> str:
-    """Return the path of a module's source, or "" without one. The module is not imported."""
-    if module in sys.modules:
-        return getattr(sys.modules[module], "__file__", None) or ""
-    with suppress(ImportError, ValueError):
-        spec = importlib.util.find_spec(module)
-        return spec.origin or "" if spec else ""
-    return ""
-
-
-def _digest(module: str) -> str:
-    """Return the digest of a module's source, or "" without one."""
-    try:
-        return hashlib.sha256(Path(_file(module)).read_bytes()).hexdigest()
-    except OSError:
-        return ""
 
 
 def _is_default() -> bool:

@@ -1,10 +1,10 @@
-"""Keeps traces in a folder beside PyTorch's compiled code, with which they are exported and imported."""
+"""Keeps traces, and what a step computes, beside PyTorch's compiled code, with which they are exported and imported."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ import torch
 from conf.schema import ConfigError, RunConfig
 from tracking.machine.environment import OthersWriteError, check_tree, check_way, inductor_folder
 from tracking.record import documents
-from trainers.loop.warmup.compile_first import TRACES
+from trainers.loop.warmup import compile_first, kept_sources
 from trainers.loop.warmup.kept_traces import KeptTraces, forget_loaded
 from trainers.ops import compiling
 
@@ -35,7 +35,7 @@ def keep_traces(config: RunConfig) -> None:
     compiling.keeper = None
     if are_kept() and not config.sharded() and config.precision.name != "fp8":
         with suppress(OSError, KeyError):
-            store = TraceFolder(inductor_folder(os.environ).absolute() / TRACES)
+            store = TraceFolder(inductor_folder(os.environ).absolute() / compile_first.TRACES)
             compiling.keeper = partial(KeptTraces, store)
 
 
@@ -55,14 +55,35 @@ def forgotten_on_failure() -> Iterator[None]:
         raise
 
 
+def kept_flops(config: RunConfig, device: torch.device, count: Callable[[], float]) -> float:
+    """Return the FLOPs that an earlier run counted for such a step; else count them, and keep them for later runs.
+
+    Counting runs a step without compiled code, which takes a second or two on a GPU.
+    """
+    try:
+        mark = compile_first.mark_of(config, device)
+    except (OSError, KeyError):
+        return count()
+    if not are_kept() or not config.model.workload.startswith(compile_first.OUR_OWN):
+        return count()
+    store = TraceFolder(mark.parent, ".flops")
+    if kept := kept_sources.unchanged(store.read(mark.name)):
+        with suppress(ValueError):
+            return float(kept)
+    flops = count()
+    if content := kept_sources.with_sources(repr(flops).encode()):
+        store.write(mark.name, content)
+    return flops
+
+
 class TraceFolder:
     """A folder of traces. They are executed, so a file that others may have written is not read."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, suffix: str = ".trace") -> None:
+        self._folder, self._suffix = folder, suffix
 
     def read(self, name: str) -> bytes | None:
-        path = self._folder / f"{name}.trace"
+        path = self._folder / f"{name}{self._suffix}"
         try:
             check_tree(path, check_way(path))
             return path.read_bytes()
@@ -76,10 +97,10 @@ class TraceFolder:
         """Write atomically, if the folder can be written to."""
         with suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with documents.replacing(self._folder / f"{name}.trace") as file:
+            with documents.replacing(self._folder / f"{name}{self._suffix}") as file:
                 os.fchmod(file.fileno(), 0o600)
                 file.write(content)
 
     def remove(self, name: str) -> None:
         with suppress(OSError):
-            (self._folder / f"{name}.trace").unlink()
+            (self._folder / f"{name}{self._suffix}").unlink()

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainers.loop.warmup import kept_traces
+from trainers.loop.warmup import kept_sources, kept_traces
 from trainers.loop.warmup.kept_traces import KeptTraces
 from trainers.models import resnet
 from trainers.ops import compiling
@@ -111,7 +111,7 @@ def test_a_damaged_trace_is_tried_once(caplog: pytest.LogCaptureFixture) -> None
 def test_after_an_edit_it_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     trained(KeptTraces(store := Memory(), loss, {}))
     [content] = store.values()
-    monkeypatch.setattr(kept_traces, "_digest", lambda module: "edited")
+    monkeypatch.setattr(kept_sources, "_digest", lambda module: "edited")
     before = counts()
     trained(KeptTraces(store, loss, {}))
     assert counts() == (before[0], before[1] + 1)
@@ -119,14 +119,14 @@ def test_after_an_edit_it_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_file_of_kernels_counts_as_a_source_of_every_trace() -> None:
-    sources = kept_traces._sources({"torch.nn"})
+    sources = kept_sources._sources({"torch.nn"})
     assert sources.keys() >= {compiling.__name__, "torch.nn"}
     assert "torch" not in sources
 
 
 def test_what_was_edited_while_it_compiled_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_traces, "IMPORTED", 0.0)
-    KeptTraces(store := Memory(), loss, {})._write("name", kept_traces._sources(set()), b"")
+    monkeypatch.setattr(kept_sources, "IMPORTED", 0.0)
+    KeptTraces(store := Memory(), loss, {})._write("name", set(), b"")
     assert not store
 
 

@@ -11,8 +11,17 @@ import pytest
 import torch
 
 from conf.schema import ConfigError
+from tests.support.studied import config
 from tracking.machine.compiled import contents
-from trainers.loop.warmup import compile_times, forgotten_on_failure, keep_traces, kept_traces, trace_folder
+from trainers.loop.warmup import (
+    compile_times,
+    forgotten_on_failure,
+    keep_traces,
+    kept_flops,
+    kept_sources,
+    kept_traces,
+    trace_folder,
+)
 from trainers.loop.warmup.trace_folder import VARIABLE, TraceFolder
 from trainers.ops import compiling
 
@@ -43,8 +52,8 @@ def test_kept_traces_count_as_cached_graphs(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(compiling, "keeper", None)
     monkeypatch.delenv(VARIABLE, raising=False)
-    config: Any = SimpleNamespace(sharded=lambda: False, precision=SimpleNamespace(name="bf16"))
-    keep_traces(config)
+    asked: Any = SimpleNamespace(sharded=lambda: False, precision=SimpleNamespace(name="bf16"))
+    keep_traces(asked)
     if compiling.keeper is None:
         pytest.skip("this PyTorch cannot keep traces")
     assert compile_times.num_cached_graphs() == 0
@@ -70,8 +79,8 @@ def test_traces_are_kept_of_what_a_gpu_has_shown(
     monkeypatch.delenv(VARIABLE, raising=False)
     if variable is not None:
         monkeypatch.setenv(VARIABLE, variable)
-    config: Any = SimpleNamespace(sharded=lambda: sharded, precision=SimpleNamespace(name=precision))
-    keep_traces(config)
+    asked: Any = SimpleNamespace(sharded=lambda: sharded, precision=SimpleNamespace(name=precision))
+    keep_traces(asked)
     assert (compiling.keeper is not None) == (kept and find_spec("torch._dynamo.aot_compile") is not None)
 
 
@@ -92,3 +101,32 @@ def test_what_was_loaded_is_made_anew_after_a_failure(
         raise error("x")
     assert folder.read("f0") == (None if forgotten else b"content")
     assert ("The 1 loaded traces were deleted" in caplog.text) == forgotten
+
+
+def test_flops_of_a_step_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    if not trace_folder.are_kept():
+        pytest.skip("this PyTorch cannot keep traces")
+    counted: list[float] = []
+
+    def count() -> float:
+        counted.append(1e9 + len(counted))
+        return counted[-1]
+
+    def flops(**changes: Any) -> float:
+        return kept_flops(config(**changes), torch.device("cpu"), count)
+
+    assert [flops(), flops(seed=2), flops(batch_size=8)] == [1e9, 1e9, 1e9 + 1]
+    of_a_user = config()
+    of_a_user.model.workload = "mine:WORKLOAD"
+    assert kept_flops(of_a_user, torch.device("cpu"), count) == 1e9 + 2
+    with monkeypatch.context() as edited:
+        edited.setattr(kept_sources, "_digest", lambda module: "edited")
+        assert flops() == 1e9 + 3
+    for path in (tmp_path / "timetrial").glob("*.flops"):
+        assert contents.is_carried(path.relative_to(tmp_path))
+        path.write_bytes(path.read_bytes() + b"damaged")
+    assert flops() == 1e9 + 4
+    monkeypatch.setenv(VARIABLE, "0")
+    assert flops() == 1e9 + 5
