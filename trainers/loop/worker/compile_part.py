@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tracking.record import run_folder
 from trainers.loop.worker.agent import import_training
-from trainers.loop.worker.signal_deaths import die_with
+from trainers.loop.worker.signal_deaths import die_of_signals, die_with
 
 
 def compile_beside(run_dir: Path, folder: Path, num_parts: int) -> None:
@@ -58,6 +58,7 @@ def compile_beside(run_dir: Path, folder: Path, num_parts: int) -> None:
 
 def main(run_dir: Path, folder: Path, num_parts: int, parent: int) -> None:
     die_with(parent)
+    die_of_signals()
     try:
         import_training(None)
         compile_beside(run_dir, folder, num_parts)
