@@ -82,6 +82,8 @@ def sources(root: Path, files: Sequence[Path], held: Sequence[Path]) -> list[Sou
         made.append(Source(name, sha256, list(stretches(file, 0, border)), list(stretches(file, border, size))))
     if not any(source.train for source in made) or not any(source.validation for source in made):
         missing = "train" if any(source.validation for source in made) else "evaluate"
+        for stretch in (each for source in made for each in (*source.train, *source.validation)):
+            stretch.text()  # Where lines were not found, bytes that are not UTF-8 are the likelier cause.
         raise ConfigError(
             f"dataset.path={root}: has no text left to {missing} on. Next: give text with more lines, or some files"
             " with the word val in their names"

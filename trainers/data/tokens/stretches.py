@@ -14,9 +14,13 @@ from trainers.data.reading.regular_file import opened
 
 STRETCH_BYTES = 4 << 20
 HELD_OUT = 50  # One byte in so many is held out for evaluation.
-# No tokenizer merges across the end of a line, so a text can be split between a line's last sign and its end.
-CUT = re.compile(rb"[!-~](?=\r?\n)")
+# No tokenizer merges across the end of a line, so a text can be split between a line's last sign and its end. A space
+# there would be part of the end: ASCII's, and these of Unicode.
+SPACES = "\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+NO_SPACE = b"".join(b"(?<!%b)" % space.encode() for space in SPACES)
+CUT = re.compile(rb"(?:[!-~]|[\x80-\xbf]" + NO_SPACE + rb")(?=\r?\n)")
 LOOK_AHEAD = 1 << 16
+LETTER_BYTES = 4  # at most, in UTF-8
 
 
 @dataclass(frozen=True)
@@ -70,11 +74,12 @@ def held_out(path: Path) -> int:
 def cut_behind(file: BinaryIO, place: int, end: int) -> int:
     """Return the first place from `place` on where a text can be split, else `end`."""
     while place < end:
-        file.seek(place)
+        behind = min(place, LETTER_BYTES - 1)  # The letter at `place` may have begun before.
+        file.seek(place - behind)
         content = file.read(LOOK_AHEAD)
-        if match := CUT.search(content):
-            return min(end, place + match.end())
-        place += max(1, len(content) - 2)  # The last sign here may end a line.
+        if match := CUT.search(content, behind):
+            return min(end, place - behind + match.end())
+        place += max(1, len(content) - behind - 2)  # The last sign here may end a line.
     return end
 
 

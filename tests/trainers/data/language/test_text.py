@@ -142,6 +142,9 @@ def test_what_cannot_be_used_is_refused(folder: Path, tmp_path: Path) -> None:
     (folder / "val.txt").rename(folder / "one.txt")
     with pytest.raises(ConfigError, match=r"dataset=text: has \d+ tokens to evaluate on, but dataset.sequence_length"):
         read(folder, sequence_length=1024)
+    (folder / "one.txt").write_bytes("".join(LINES).encode("utf-16"))
+    with pytest.raises(ConfigError, match=r"one\.txt: byte 0 is not UTF-8"):
+        read(folder)
     (folder / "one.txt").write_text("a single line")
     with pytest.raises(ConfigError, match="has no text left to evaluate on"):
         read(folder)

@@ -80,6 +80,18 @@ def test_stretches_have_the_tokens_of_the_whole(file: Path, tmp_path: Path, most
     assert joined.tolist() == pairs.encode(TEXT).tolist()
 
 
+@pytest.mark.parametrize("most", [1, 50])
+def test_lines_may_end_with_any_letter_but_no_space_of_unicode(tmp_path: Path, most: int) -> None:
+    pairs = BytePairs(gpt2_files.write(tmp_path / "files"))
+    file = tmp_path / "text.txt"
+    file.write_bytes("语言模型。\r\n\n中文の\u3000\nq\u2028\nпривет\n\u3000\nº\xa0\n".encode() * 30)
+    cut = list(stretches(file, 0, file.stat().st_size, most))
+    ends = [stretch.text()[-1] for stretch in cut[:-1]]
+    assert {"。"} <= set(ends) <= {"。", "т"}
+    joined = np.concatenate([pairs.encode(stretch.text()) for stretch in cut])
+    assert joined.tolist() == pairs.encode(file.read_bytes().decode()).tolist()
+
+
 def test_a_text_of_one_line_is_one_stretch(tmp_path: Path) -> None:
     path = tmp_path / "line.txt"
     path.write_text("word " * 50_000)  # more than is looked ahead
