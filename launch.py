@@ -110,6 +110,8 @@ def compose_and_launch(events: EventStream) -> tuple[int, str]:
             return launch(request, supervisor) if request.jobs else 0, ""  # --help and --cfg job have no jobs
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         return 2, refusal.explain(error)
+    except SystemExit as end:  # Hydra's, after --help or for an unknown flag
+        return int(end.code or 0), ""
     except KeyboardInterrupt:
         return 1, "stopped"
 
@@ -136,12 +138,9 @@ def collect(events: EventStream) -> Request:
 
 
 def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
-    """Check all jobs, then run them: on this machine, one or several at once, or on a cluster.
-
-    `supervisor` was started ahead, for the first run on this machine.
-    """
+    """Check all jobs, then run them. `supervisor` was started ahead, for the first run on this machine."""
     from tracking.jobs.follow import search_price
-    from tracking.jobs.plan import Job, planned
+    from tracking.jobs.plan import Job, planned, sweep
     from tracking.jobs.queues import Launcher
     from tracking.jobs.worker_command import check_workload
     from tracking.machine.environment import check_cache, processes
@@ -151,6 +150,7 @@ def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
     gpus = visible_gpus()
     checked = [Job(checks.check_job(config, words, keys, gpus), words) for config, words, keys in request.jobs]
     folder, jobs = planned(checked, request.multirun, gpus)
+    request.search_path = request.search_path or sweep.search_path(folder)
     search = search_for(request, checked[0], folder, jobs, gpus)
     config = checked[0].config if folder else jobs[0].config
     configs = search.corners() if search else [job.config for job in jobs if not job.finished]

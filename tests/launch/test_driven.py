@@ -75,6 +75,12 @@ def test_a_refusal_is_an_event_too(tmp_path: Path) -> None:
     assert told[0].keys() == {"event", "version", "time_ms", "because"}
 
 
+def test_the_last_event_has_the_exit_code_of_hydras_own_words(tmp_path: Path) -> None:
+    for word, expected in (("--help", 0), ("--no-such-flag", 2)):
+        code, told, _ = events(tmp_path, word)
+        assert (code, [event["event"] for event in told], told[-1]["code"]) == (expected, ["ended"], expected)
+
+
 def test_the_page_lists_the_events_of_the_schema() -> None:
     page = (ROOT / "docs/driven.md").read_text()
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]

@@ -55,8 +55,10 @@ def test_a_run_that_is_lost_is_made_again_until_it_is_known_to_crash(
 
 
 def test_a_search_that_is_killed_goes_on_and_names_the_quickest_setting(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "recipe").mkdir(parents=True)
+    (tmp_path / "mine" / "recipe" / "own.yaml").write_text("# @package _global_\ntracking: {upload_wait_sec: 50}\n")
     asked = words(tmp_path, "batch_size=1,4", "model.optimizer.lr=0.01,0.1", "search.budget=20runs")
-    first = begin(tmp_path, *asked)
+    first = begin(tmp_path, "--config-dir", "mine", *asked, "recipe=own")
     wait_for(lambda: list(tmp_path.glob("runs/*/search.json")) and len(trace(tmp_path)["trials"]) > 2)
     first.kill()
     first.communicate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import re
 import secrets
@@ -85,6 +86,16 @@ def write_definition(folder: Path, jobs: Sequence[Job], argv: Sequence[str]) -> 
     definition = [{"overrides": job.overrides, "config": dataclasses.asdict(job.config)} for job in jobs]
     documents.write_json(folder / DEFINITION, {"argv": list(argv), "jobs": definition})
     sweep_view.write(folder, [job.config for job in jobs], [job.name for job in jobs], list(sweep_summary.grid(jobs)))
+
+
+def search_path(folder: Path | None) -> list[str]:
+    """The --config-dir of the command line that began the sweep, as an override of Hydra; empty without one."""
+    if folder is None:
+        return []
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--config-dir", "-cd")
+    begun, _ = parser.parse_known_args(documents.read_json(folder / DEFINITION)["argv"])
+    return [f"hydra.searchpath=[file://{Path(begun.config_dir).absolute()}]"] if begun.config_dir else []
 
 
 def extend(folder: Path, jobs: Sequence[Job], num_before: int) -> None:

@@ -94,6 +94,8 @@ class LiveRun:
         elif key == "throughput_window":
             self.step = int(values.get("step", self.step))
         elif key == "eval_accuracy":
+            if typed_json.is_number(values.get("epoch_num")):
+                self.epoch = max(self.epoch, values["epoch_num"])  # A program says no more of its epochs.
             self.evaluated = {
                 name: value for name, value in values.get("metrics", {}).items() if typed_json.is_number(value)
             }

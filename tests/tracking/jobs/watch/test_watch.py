@@ -188,6 +188,14 @@ def test_the_document_has_every_run(runs: Path, capsys: pytest.CaptureFixture[st
     assert (row["state"], row["epoch"], row["samples_per_sec"]) == ("evaluating", 2, 320)
 
 
+def test_the_epoch_of_a_program_is_that_of_its_evaluation(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = training(runs)
+    log = studied.Writer(folder / run_folder.JOURNAL, run_folder.now_ms())
+    log.add("event", 3.0, key="eval_accuracy", values={"epoch_num": 3, "metrics": {"accuracy": 0.5}})
+    _, printed = watched(capsys, "--once", str(folder))
+    assert "epoch 3 of 4" in printed
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [(["nothing"], "not the folder of a run or a sweep"), ([], "no run found"), (["--every", "0"], "must be above 0")],
