@@ -41,7 +41,7 @@ from tracking.base import installation, secrets
 from tracking.base.console import LastingStream
 from tracking.base.event_stream import EventStream
 from tracking.jobs.handover import SupervisorProcess, ahead
-from tracking.request import checks, program_command, refusal, study_checks
+from tracking.request import batch_checks, checks, program_command, refusal, study_checks
 
 if TYPE_CHECKING:
     from tracking.jobs.plan import Job
@@ -123,11 +123,8 @@ def collect(events: EventStream) -> Request:
     compose = hydra.main(version_base="1.3", config_path="conf", config_name="config")(request.add)
     output = LastingStream(sys.stdout, BrokenPipeError)  # as `launch.py --help | head` closes it
     with redirect_stdout(output):
-        try:
-            if "--version" in sys.argv[1:]:  # Hydra would print its own.
-                print(f"timetrial {installation.version()}")
-            else:
-                compose()
+        try:  # Hydra would print its own version.
+            print(f"timetrial {installation.version()}") if "--version" in sys.argv[1:] else compose()
         except ValueError as error:
             if type(error) is not ValueError:  # Hydra raises a plain one for flags that exclude each other.
                 raise
@@ -149,6 +146,8 @@ def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
     check_cache()
     gpus = visible_gpus()
     checked = [Job(checks.check_job(config, words, keys, gpus), words) for config, words, keys in request.jobs]
+    for note in batch_checks.notes_on_gpus([config for config, *_ in request.jobs], [job.config for job in checked]):
+        print(f"note: {note}", file=sys.stderr)
     folder, jobs = planned(checked, request.multirun, gpus)
     request.search_path = request.search_path or sweep.search_path(folder)
     search = search_for(request, checked[0], folder, jobs, gpus)

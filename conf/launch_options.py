@@ -159,12 +159,12 @@ def hydra_argument(argument: str) -> str:
     """An argument of launch.py as Hydra takes it: `profile=true` becomes `profile.steps=20`.
 
     `search.from` becomes `search.source`, since `from` cannot name a field in Python. `study.batch_size` and
-    `model.by_devices` get a plus, since the rows of a table are new keys to Hydra.
+    `model.by_gpus` get a plus, since the rows of a table are new keys to Hydra.
     """
     argument = re.sub(r"^search\.from=", "search.source=", argument)
     # Unquoted, Hydra would sweep over two objectives.
     argument = re.sub(r"^search\.objective=\[?([\w ]*,[\w ,]*)\]?$", r'search.objective="\1"', argument)
-    argument = re.sub(r"^(study\.batch_size|model\.by_devices)=", r"+\1=", argument)
+    argument = re.sub(r"^(study\.batch_size|model\.by_gpus)=", r"+\1=", argument)
     match = re.fullmatch(r"(\+{0,2}profile)=(.+)", argument)
     if not match:
         return argument

@@ -8,8 +8,8 @@ from conf.dataset_options import remove_unset_dataset
 from conf.evaluation import remove_unset
 
 RUN_DEFAULTS = {"strategy": "ddp", "warm_up": False, "price_per_gpu_hour": None}
-# These describe the model, not the measurement; the checks turn by_devices into batch_size and lr.
-MODEL_KEYS = ("group_size", "exportable", "global_batch", "fp8", "by_devices")
+# These describe the model, not the measurement; the checks turn by_gpus into batch_size and lr.
+MODEL_KEYS = ("group_size", "exportable", "global_batch", "fp8", "by_gpus")
 # Newer hyperparameters of gpt and their defaults. Other architectures have had all of them from the start.
 GPT_DEFAULTS = {"architecture": "gpt", "kv_heads": None, "clip_norm": None, "activation_checkpointing": False}
 

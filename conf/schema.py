@@ -78,7 +78,7 @@ class ModelConfig:
     hparams: dict[str, Any] = field(default_factory=dict)  # parameters of the model's constructor
     group_size: int = 1  # samples that stay together, as a positive and its negatives; batch_size is a multiple
     global_batch: bool = False  # batch_size is that of all devices together, however many they are
-    by_devices: dict[Any, Any] = field(default_factory=dict)  # on N devices or more: {4: {batch_size: 8, lr: 0.1}}
+    by_gpus: dict[Any, Any] = field(default_factory=dict)  # defaults on N GPUs or more: {4: {batch_size: 8, lr: 0.1}}
     fp8: bool = False  # whether the model has layers for precision=fp8
     exportable: bool = True  # false if the model is not a single network: log_model=true is refused
     eval_every_steps: int | None = None  # this and the following three hold if the root sets no interval

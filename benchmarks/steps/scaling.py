@@ -69,7 +69,7 @@ def commands(indices: list[int]) -> Iterator[Command]:
 def accuracies(counts: list[int]) -> Iterator[Command]:
     for count in counts:
         for name in MODELS:
-            yield accuracy(f"accuracy-{name}-{count}gpu", name, count, f" batch_size={MODELS[name].batch_size}")
+            yield accuracy(f"accuracy-{name}-{count}gpu", name, count)
 
 
 def smaller_batches(counts: list[int]) -> Iterator[Command]:

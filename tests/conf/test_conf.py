@@ -107,51 +107,6 @@ def test_the_learning_rate_follows_the_global_batch(scaling: str, rate: float) -
     assert config.learning_rate() == pytest.approx(rate)
 
 
-BY_DEVICES = "model.by_devices={2:{batch_size:16,lr:0.02},4:{batch_size:8}}"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "batch_size", "rate"),
-    [
-        (["gpus=1"], 64, 0.001),
-        (["gpus=2"], 16, 0.02),
-        (["gpus=2", "nodes=2", "cluster=slurm"], 8, 0.001),
-        (["gpus=8"], 8, 0.001),
-        (["gpus=0", "cpu_processes=3"], 16, 0.02),
-        (["gpus=2", "batch_size=64"], 64, 0.001),
-        (["gpus=2", "global_batch_size=64"], 32, 0.001),
-        (["gpus=2", "model.optimizer.lr=0.005"], 64, 0.005),
-        (["gpus=2", "study.batch_factor=2"], 128, 0.001),
-    ],
-)
-def test_values_for_a_number_of_devices_hold_unless_one_is_given(
-    overrides: list[str], batch_size: int, rate: float
-) -> None:
-    words = [*overrides, launch_options.hydra_argument(BY_DEVICES)]
-    checked = checks.check_job(composed(words), words, [], EIGHT_GPUS)
-    assert (checked.device_batch_size(), checked.model.optimizer.lr) == (batch_size, rate)
-    assert checks.check_run(checked, EIGHT_GPUS) == checked, "a run that goes on keeps them"
-    typed = [*overrides, f"model.batch_size={batch_size}", f"model.optimizer.lr={rate}"]
-    if not any("batch" in word for word in overrides):
-        assert checked.config_hash() == checks.check_run(composed(typed), EIGHT_GPUS).config_hash()
-
-
-@pytest.mark.parametrize(
-    ("table", "reason"),
-    [
-        ("{0:{lr:1}}", "model.by_devices.0: not a number of devices"),
-        ("{2:8}", "model.by_devices.2=8: not values for these devices. Allowed: batch_size, lr"),
-        ("{2:{batch:8}}", "Allowed: batch_size, lr"),
-        ("{2:{batch_size:0.5}}", "model.by_devices.2.batch_size=0.5: must be a whole number above 0"),
-        ("{2:{lr:-1}}", "model.by_devices.2.lr=-1: must be a number above 0"),
-    ],
-)
-def test_wrong_values_for_a_number_of_devices_are_refused(table: str, reason: str) -> None:
-    words = ["gpus=1", f"+model.by_devices={table}"]
-    with pytest.raises(ConfigError, match=reason):
-        checks.check_job(composed(words), words, [], EIGHT_GPUS)
-
-
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_binds_to_the_model_it_is_named_after(recipe: str) -> None:
     model, _, dataset = recipe.partition("_")

@@ -1,4 +1,7 @@
-"""Computes a device's batch size from that of all devices, and refuses one that cannot be divided."""
+"""Computes a device's batch size: from that of all devices, a study, or a recipe's values for several GPUs.
+
+Refuses one that cannot be divided.
+"""
 
 from __future__ import annotations
 
@@ -8,46 +11,11 @@ from typing import Any
 
 from conf.schema import ConfigError, RunConfig
 
-# Options that give a batch size or a learning rate. Each of the two was found with the other.
-GIVEN = (
-    "batch_size", "global_batch_size", "study.batch_size", "study.batch_factor", "model.batch_size",
-    "model.optimizer.lr",
-)  # fmt: skip
-
-
-def with_values_of_devices(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
-    """The config with the values of `model.by_devices` for its number of devices, unless `overrides` or a study do.
-
-    The table is then empty, so a stored config is as if the values had been typed. Raises ConfigError.
-    """
-    table = config.model.by_devices
-    check_values_of_devices(table)
-    model = replace(config.model, by_devices={})
-    given = {word.lstrip("+").partition("=")[0] for word in overrides}
-    number = max((number for number in table if number <= config.world_size()), default=None)
-    if number is None or given & set(GIVEN) or config.study.batch_size or config.study.batch_factor is not None:
-        return replace(config, model=model)
-    batch_size, lr = table[number].get("batch_size"), table[number].get("lr")
-    optimizer = replace(model.optimizer, lr=model.optimizer.lr if lr is None else float(lr))
-    return replace(config, model=replace(model, batch_size=batch_size or model.batch_size, optimizer=optimizer))
-
-
-def check_values_of_devices(table: dict[Any, Any]) -> None:
-    """Raise ConfigError for a wrong table of `model.by_devices`."""
-    kinds: dict[str, tuple[Any, str]] = {
-        "batch_size": (int, "a whole number above 0"),
-        "lr": (int | float, "a number above 0"),
-    }
-    for number, values in table.items():
-        where = f"model.by_devices.{number}"
-        if type(number) is not int or number < 1:
-            raise ConfigError(f"{where}: not a number of devices. Allowed: {{4: {{batch_size: 32, lr: 0.1}}}}")
-        if not isinstance(values, dict) or not values or not kinds.keys() >= values.keys():
-            raise ConfigError(f"{where}={values}: not values for these devices. Allowed: batch_size, lr, or both")
-        for key, value in values.items():
-            kind, allowed = kinds[key]
-            if isinstance(value, bool) or not isinstance(value, kind) or value <= 0:
-                raise ConfigError(f"{where}.{key}={value}: must be {allowed}")
+KINDS: dict[str, tuple[Any, str]] = {
+    "batch_size": (int, "a whole number above 0"),
+    "lr": (int | float, "a number above 0"),
+}
+UNRELATED = "model.optimizer.weight_decay"  # the only option of the optimizer that gives no learning rate
 
 
 def with_batch(config: RunConfig) -> RunConfig:
@@ -149,3 +117,61 @@ def check_groups(batch_size: int, group_size: int) -> None:
             f"batch_size={batch_size}: not a multiple of model.group_size={group_size}, the samples that must stay"
             f" together. Next: give a multiple of {group_size}, such as batch_size={suggestion}"
         )
+
+
+def with_values_by_gpus(config: RunConfig, overrides: Sequence[str] | None) -> RunConfig:
+    """The config with the row of `model.by_gpus` for its GPUs: that of the largest number up to theirs.
+
+    Batch size and rate were found together, on one machine. So no row is used if `overrides`, the words of the command
+    line, give one of them, nor in a study, on a CPU, on several nodes, and where the words are not known. The table is
+    then empty, so a stored config is as if model.batch_size and model.optimizer.lr had been typed. Raises ConfigError.
+    """
+    table = config.model.by_gpus
+    check_values_by_gpus(table)
+    model = replace(config.model, by_gpus={})
+    number = max((number for number in table if number <= config.num_gpus()), default=None)
+    study, sizes = config.study, {config.batch_size, config.global_batch_size}
+    is_study = study.name or study.batch_size or study.batch_factor is not None
+    is_given = sizes != {None} or overrides is None or any(map(gives_batch_or_rate, overrides))
+    if number is None or config.nodes > 1 or is_study or is_given:
+        return replace(config, model=model)
+    row = {"batch_size": model.batch_size, "lr": model.optimizer.lr} | table[number]
+    model.batch_size, model.optimizer = row["batch_size"], replace(model.optimizer, lr=float(row["lr"]))
+    return replace(config, model=model)
+
+
+def gives_batch_or_rate(word: str) -> bool:
+    """Whether an argument gives a batch size or a learning rate, or empties the table."""
+    key, _, value = word.lstrip("+").partition("=")
+    if key == "model":  # a choice, unless it is a table of options
+        return value.startswith("{")
+    of_rate = key.startswith("model.optimizer") and key != UNRELATED
+    return of_rate or key == "model.batch_size" or (key == "model.by_gpus" and value == "{}")
+
+
+def notes_on_gpus(composed: Sequence[RunConfig], checked: Sequence[RunConfig]) -> list[str]:
+    """What to say of the rows that jobs took, once each, by their configs before and after the checks."""
+    taken: dict[str, None] = {}
+    for before, after in zip(composed, checked, strict=True):
+        values = {
+            "batch_size": (before.model.batch_size, after.model.batch_size),
+            "model.optimizer.lr": (before.model.optimizer.lr, after.model.optimizer.lr),
+        }
+        words = " ".join(f"{key}={new:g}" for key, (old, new) in values.items() if new != old)
+        if words:
+            taken[f"{after.model.name} on {after.num_gpus()} GPUs: {words}, from model.by_gpus"] = None
+    return list(taken)
+
+
+def check_values_by_gpus(table: dict[Any, Any]) -> None:
+    """Raise ConfigError for a wrong table."""
+    for number, values in table.items():
+        where = f"model.by_gpus.{number}"
+        if type(number) is not int or number < 1:
+            raise ConfigError(f"{where}: not a number of GPUs. Allowed: {{4: {{batch_size: 32, lr: 0.1}}}}")
+        if not isinstance(values, dict) or not values or not KINDS.keys() >= values.keys():
+            raise ConfigError(f"{where}={values}: not values for these GPUs. Allowed: batch_size, lr, or both")
+        for key, value in values.items():
+            kind, allowed = KINDS[key]
+            if isinstance(value, bool) or not isinstance(value, kind) or value <= 0:
+                raise ConfigError(f"{where}.{key}={value}: must be {allowed}")

@@ -11,7 +11,7 @@ from conf import instance_prices
 from conf.launch_options import InstanceConfig
 from conf.schema import LR_SCALING, ConfigError, RunConfig
 from tracking.base.installation import LAUNCH
-from tracking.request.batch_checks import check_device_batch, check_groups, with_batch, with_values_of_devices
+from tracking.request.batch_checks import check_device_batch, check_groups, with_batch, with_values_by_gpus
 from tracking.request.closed_rules import check_target_set
 from tracking.request.evaluation_checks import check_evaluation
 from tracking.request.metric_checks import check_best, check_directions, check_target
@@ -24,10 +24,10 @@ from tracking.request.strategy_checks import check_memory, check_strategy
 from tracking.request.study_checks import check_data, check_study
 
 
-def check_run(config: RunConfig, gpus: Sequence[VisibleGpu], overrides: Sequence[str] = ()) -> RunConfig:
+def check_run(config: RunConfig, gpus: Sequence[VisibleGpu], overrides: Sequence[str] | None = None) -> RunConfig:
     """The completed config, with `gpus` as a number. Raises ConfigError if it cannot run on these GPUs.
 
-    `overrides` are the options on the command line, which precede the model's `by_devices`.
+    `overrides` are the words of the command line; without them, no row of `model.by_gpus` is used.
     """
     values = dataclasses.asdict(config)
     check_text("", values)
@@ -40,7 +40,7 @@ def check_run(config: RunConfig, gpus: Sequence[VisibleGpu], overrides: Sequence
         checkpoint_every_epochs=resolve_checkpoints(config),
     )
     config = dataclasses.replace(config, instance=resolve_price(config))
-    config = with_batch(with_values_of_devices(config, overrides))
+    config = with_batch(with_values_by_gpus(config, overrides))
     check_counts(config)
     check_program(config)
     check_evaluation(config)

@@ -45,7 +45,7 @@ EXECUTED = {
 HARMLESS = (
     "model.name", "model.batch_size", "model.metrics", "model.targets", "model.optimizer.lr",
     "model.optimizer.lr_scaling", "model.optimizer.base_batch_size", "model.optimizer.weight_decay", "model.group_size",
-    "model.global_batch", "model.fp8", "model.by_devices",
+    "model.global_batch", "model.fp8", "model.by_gpus",
     "model.exportable", "model.eval_every_steps", "model.eval_every_samples", "model.eval_at_epochs",
     "model.eval_after_steps", "eval_every_steps", "eval_every_samples", "eval_at_epochs", "eval_after_steps",
     "dataset.name", "dataset.size", "dataset.num_classes", "dataset.num_objects", "dataset.year", "dataset.decode",
