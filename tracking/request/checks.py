@@ -18,7 +18,7 @@ from tracking.request.metric_checks import check_best, check_directions, check_t
 from tracking.request.name_checks import check_names, check_secrets, check_text
 from tracking.request.node_options import VisibleGpu, check_nodes, resolve_gpus, resolve_jobs_at_once
 from tracking.request.output_checks import check_alert, check_profile, check_save_model
-from tracking.request.program_command import check_program, check_seed
+from tracking.request.program_command import check_label, check_program, check_seed
 from tracking.request.search_options import check_search
 from tracking.request.strategy_checks import check_memory, check_strategy
 from tracking.request.study_checks import check_data, check_study
@@ -206,6 +206,7 @@ def check_job(
         check_device_batch(config)
         checked = check_run(config, gpus, overrides)
         check_seed(config, overrides)
+        check_label(config, params)
         check_search(checked, overrides, gpus)
         checked.sweep.jobs_at_once = resolve_jobs_at_once(checked, overrides, gpus)
         return checked

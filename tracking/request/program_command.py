@@ -18,7 +18,7 @@ DEFAULT_LR = 1.0  # the default learning rate, in conf/model/program.yaml
 # Options that do not reach a program.
 WITHOUT_EFFECT = (
     "compile", "strategy", "overlap_grad_reduce", "limit_train_batches", "checkpoint_every_epochs",
-    "checkpoint_every_steps",
+    "checkpoint_every_steps", "log_every_n_steps",
 )  # fmt: skip
 # Options that users type without Hydra's quotes.
 QUOTED_OPTIONS = {f"program.{key}" for key in ("command", "samples", "epoch", "step", "start")} | {"profile.file"}
@@ -117,6 +117,15 @@ def check_seed(config: RunConfig, overrides: Iterable[str]) -> None:
         )
 
 
+def check_label(config: RunConfig, axes: Iterable[str]) -> None:
+    """Raise ConfigError if `precision` is one of the axes and does not reach the program: its runs would be alike."""
+    if "precision" in axes and config.is_program() and "precision" not in used_placeholders(config.program):
+        raise ConfigError(
+            "precision: is only a label as an axis of this program, since program.command has no {precision}. Next: put"
+            " it there, or give precision one value"
+        )
+
+
 def check_program_target(config: RunConfig) -> None:
     """Raise ConfigError for a target of an undeclared metric. Without declared metrics, MLPerf's log may have any."""
     for metric in config.targets() if config.program.metrics else ():
@@ -194,6 +203,11 @@ def check_effects(config: RunConfig, placeholders: set[str]) -> None:
         )
     if config.model.hparams:
         raise ConfigError("model.hparams: have no effect on a program. Next: put them into program.command")
+    decay = config.model.optimizer.weight_decay
+    options = {"model.optimizer.weight_decay": decay or None}  # 0 is the default
+    options |= {f"dataset.{key}": value for key, value in vars(config.dataset).items() if key != "name"}
+    if unused := next((key for key, value in options.items() if value is not None), ""):
+        raise ConfigError(f"{unused}={options[unused]}: has no effect on a program. Next: put it into program.command")
     if config.model.optimizer.lr != DEFAULT_LR and "lr" not in placeholders:
         raise ConfigError(
             f"model.optimizer.lr={config.model.optimizer.lr:g}: has no effect, since program.command has no {{lr}}."

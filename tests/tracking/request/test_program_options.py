@@ -75,6 +75,9 @@ def test_a_program_is_refused_nothing_that_it_needs_and_its_params_are_what_is_k
         ([RUN[1], '+program.metrics={eval/a@b: "(a)"}'], r"program\.metrics\.eval/a@b: not a name"),
         ([RUN[1], "log_model=true"], "log_model=true: has no effect on a program.*mlflow.pytorch.log_model"),
         ([RUN[1], "compile=true"], "compile=True: has no effect on a program"),
+        ([RUN[1], "log_every_n_steps=5"], "log_every_n_steps=5: has no effect on a program"),
+        ([RUN[1], "model.optimizer.weight_decay=0.1"], r"optimizer\.weight_decay=0\.1: has no effect on a program"),
+        ([RUN[1], "dataset.path=here"], r"dataset\.path=here: has no effect on a program"),
         ([RUN[1], "batch_size=4"], r"batch_size=4: has no effect.*\{batch_size\}"),
         (["program.command='t {max_epochs}'"], "give max_epochs="),
         (
@@ -122,6 +125,15 @@ def test_a_seed_of_which_the_program_hears_nothing_is_refused() -> None:
     assert checks.check_job(config, RUN, (), []) == checks.check_run(config, [])
     config.program.command += " {seed}"
     checks.check_job(config, asked, (), [])
+
+
+def test_an_axis_of_precisions_of_which_the_program_hears_nothing_is_refused() -> None:
+    config = composed(["precision=bf16", *RUN])
+    with pytest.raises(ConfigError, match=r"precision: is only a label .* has no \{precision\}"):
+        checks.check_job(config, RUN, ["precision"], [])
+    checks.check_job(config, RUN, [], [])
+    config.program.command += " {precision}"
+    checks.check_job(config, RUN, ["precision"], [])
 
 
 def test_program_options_have_no_effect_on_a_model_of_ours() -> None:

@@ -15,6 +15,7 @@ from tracking.jobs.plan import Job
 from tracking.jobs.search import trace_file
 from tracking.jobs.search.search_jobs import SearchJobs
 from tracking.jobs.search.search_rules import GROUPS, value_of
+from tracking.request.program_command import check_label
 from tracking.request.search_options import SEARCH_EXAMPLE, axis_of, default_axes, is_search, search_name
 
 # Options that each launch gives anew, or that a search decides by itself.
@@ -48,6 +49,7 @@ def search_of(
         return None
     requested.config.search.axes = words
     searched = [_axis(requested.config, word, parsed) for word in words]
+    check_label(requested.config, [axis.key for axis in searched])
     if requested.config.sweep.until_decided:
         check_few(words, searched)
     elif importlib.util.find_spec("optuna") is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 from conf import metric
 from conf.schema import ConfigError, RunConfig
 from tracking.analysis.search import Axis, Rules, Scalar, SearchTrial
+from tracking.jobs.plan import sweep
 from tracking.jobs.search import trace_file
-from tracking.record import files
+from tracking.record import documents, files
 from tracking.request.search_options import budget_of, objectives_of
 
 MOST_ON_CLUSTER = 8  # concurrent exploring runs on a cluster: ended runs propose each new one
@@ -54,6 +56,14 @@ def value_of(config: RunConfig, key: str) -> Any:
     return batch_sizes.get(key, getattr(value, "name", value))
 
 
+def _trained(folder: Path) -> tuple[str, str] | None:
+    """The names of the model and the dataset that a search trained; None if they are not known."""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        began = documents.read_json(folder / sweep.DEFINITION)["jobs"][0]["config"]
+        return began["model"]["name"], began["dataset"]["name"]
+    return None
+
+
 def earlier_search(config: RunConfig, axes: Sequence[Axis]) -> tuple[list[dict[str, Scalar]], tuple[SearchTrial, ...]]:
     """The best settings and the runs of the search that `search.from` names; both are empty without it.
 
@@ -63,6 +73,12 @@ def earlier_search(config: RunConfig, axes: Sequence[Axis]) -> tuple[list[dict[s
     if name is None:
         return [], ()
     folder = Path(config.runs_dir) / name
+    asked = config.model.name, config.dataset.name
+    if (trained := _trained(folder)) not in (None, asked):
+        raise ConfigError(
+            f"search.from={name}: searched model={trained[0]} on dataset={trained[1]}, and this one is of {asked[0]} on"
+            f" {asked[1]}. Next: give a search of the same, or leave it out"
+        )
     try:
         runs = trace_file.runs_of(folder, axes, objective) if len(objectives_of(config.search)) == 1 else []
         return trace_file.best_of(folder, axes), tuple(runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,10 @@ def test_a_search_from_an_earlier_one_begins_with_its_best_settings_and_measures
     tried = [job.config.search.setting for job in run(made, most=2)]
     inner = {key: value for key, value in named.items() if key != "gpus"}
     assert tried == [{"gpus": 4, **inner}, {"gpus": 8, **inner}]
+    began = {"model": {"name": base.config.model.name}, "dataset": {"name": "another"}}
+    (tmp_path / "earlier" / "sweep.json").write_text(json.dumps({"jobs": [{"config": began}]}))
+    with pytest.raises(ConfigError, match=r"search\.from=earlier: searched model=\w+ on dataset=another, and this"):
+        SearchJobs(base, AXES, make)
     base.config.search.source = "later"
     with pytest.raises(ConfigError, match=r"search\.from=later: no such search\. .* there are: earlier"):
         SearchJobs(base, AXES, make)
