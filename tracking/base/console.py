@@ -21,6 +21,23 @@ WIDTH_OF_A_FILE = 260  # characters, if the output is not a terminal and its wid
 IN_ASCII = {"±": "+-", "≥": ">=", "≤": "<=", "×": "x", "·": "*", "→": "->", "–": "-", "…": "~"}
 
 
+def open_closed_streams() -> None:
+    """Open /dev/null for each standard stream that was closed before the start, as by `>&-`.
+
+    Otherwise the next file would get its descriptor, and a child process would print into that file.
+    """
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
+
+
 class LastingStream:
     """An output stream that discards text once its terminal, pipe or disk is gone.
 

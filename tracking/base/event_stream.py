@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from tracking.base import secrets
+from tracking.base.console import open_closed_streams
 
 OPTION = "--json"
 VERSION = 1
@@ -24,7 +25,11 @@ class EventStream:
 
     @classmethod
     def from_command_line(cls, argv: list[str]) -> EventStream:
-        """Take `--json` out of a command line. With it, events go to standard output and all else to stderr."""
+        """Take `--json` out of a command line. With it, events go to standard output and all else to stderr.
+
+        Standard streams that are closed are opened first.
+        """
+        open_closed_streams()
         if OPTION not in argv:
             return cls()
         argv.remove(OPTION)

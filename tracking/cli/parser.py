@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from tracking.base import installation, secrets
-from tracking.base.console import LastingStream
+from tracking.base.console import LastingStream, open_closed_streams
 from tracking.base.installation import LAUNCH, TRACKING
 from tracking.base.safe_text import printable
 from tracking.cli import completion
@@ -45,6 +45,7 @@ def main(argv: list[str] | None = None, prog: str = TRACKING, others: Others = (
 
     `prog` precedes a command's name in messages. `others` are commands of the program that are only listed here.
     """
+    open_closed_streams()
     argv = sys.argv[1:] if argv is None else argv
     output, errors = (LastingStream(stream, BrokenPipeError) for stream in (sys.stdout, sys.stderr))
     with redirect_stdout(output), redirect_stderr(errors):

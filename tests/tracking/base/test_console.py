@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import shlex
+import subprocess
 import sys
 
 import pytest
 from rich.table import Table
 
+from tests.support.commands import ROOT
 from tracking.base.console import Drawing, LastingStream, make_console
 
 
@@ -53,3 +56,14 @@ def test_what_cannot_be_drawn_is_said_once_and_ends_nothing(capsys: pytest.Captu
 def test_a_signal_that_stops_the_launcher_is_not_held_back() -> None:
     with pytest.raises(KeyboardInterrupt), Drawing(make_console(), "the table is not shown"):
         raise KeyboardInterrupt
+
+
+@pytest.mark.slow  # it starts processes
+@pytest.mark.parametrize("closed", ["0<&-", ">&-", "2>&-", "0<&- >&- 2>&-"])
+def test_a_closed_standard_stream_is_opened_before_a_file_takes_its_place(closed: str) -> None:
+    code = (
+        "import os; from tracking.base.console import open_closed_streams; open_closed_streams();"
+        " print(1, flush=True); assert os.open(os.devnull, os.O_RDONLY) > 2"
+    )
+    command = f"exec {shlex.join([sys.executable, '-c', code])} {closed}"
+    assert subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, check=False).returncode == 0
