@@ -29,6 +29,7 @@ STACK_CAUSES = (
     "processor",
     "unknown",
 )  # what other kernels may change
+EVALUATIONS = ": a larger eval_every_steps or eval_every_samples, or eval_at_epochs"
 DECODED_DATASETS = ("shapes", "imagenet", "coco")  # datasets decoded by `dataset.num_threads` threads
 
 
@@ -58,6 +59,11 @@ class RunOptions:
             "compile" in params, params.get("precision", ""), compiled, params.get("dataset", ""), batch_key,
             int(size) if size.isdigit() else 0, memory_percent,
         )  # fmt: skip
+
+    @property
+    def step_key(self) -> str:
+        """The option for the samples of a step; with micro-batches, `batch_size=` is refused."""
+        return "batch_size" if self.batch_key == "batch_size" else "global_batch_size"
 
     def batch_that_fits(self) -> int | None:
         """The batch size times the largest power of two that fits; None if memory or batch size are not known.
@@ -114,7 +120,7 @@ def first_try(cause: str, options: RunOptions) -> str:
         "data": _against_waiting,
         "host": lambda run: _larger_batch(run, "so that each step has more work") if run.compiled else _compile(run),
         "exchange": _fewer_exchanges,
-        "evaluation": lambda run: "fewer evaluations" + (": a larger eval_every_steps, or eval_at_epochs" * run.ours),
+        "evaluation": lambda run: "fewer evaluations" + EVALUATIONS * run.ours,
         "checkpoint": lambda run: "fewer checkpoints" + (": a larger checkpoint_every_steps" * run.ours),
         "dram": _against_traffic,
         "tensor": lambda run: _narrower(run, "more GPUs, or quicker ones: the cores that multiply are the limit"),
@@ -127,7 +133,7 @@ def first_try(cause: str, options: RunOptions) -> str:
             "more GPUs, or a larger model.hparams.games_at_once: each evaluation takes more positions"
         ),
         "gate": lambda _: "fewer games or readouts of the gate: model.hparams.gate_games, match_readouts",
-        "update": lambda _: "a larger batch_size, so that fewer steps update the weights",
+        "update": lambda run: f"a larger {run.step_key}, so that fewer steps update the weights",
         "processor": lambda run: f"a GPU{' (gpus=1)' * run.ours}, or more cores",
         "neighbours": lambda _: f"{ALONE}: end the other processes, or keep them off (taskset, a scheduler's cpuset)",
         "latency": _trace,
@@ -153,7 +159,7 @@ def _against_waiting(options: RunOptions) -> str:
         return "more loading processes: DataLoader(num_workers=...), or data that is quicker to read"
     if options.dataset in DECODED_DATASETS:
         return "more decoding threads: a larger dataset.num_threads, as far as there are cores"
-    return "more cores, or a larger batch_size, so that there are fewer batches to make"
+    return f"more cores, or a larger {options.step_key}, so that there are fewer batches to make"
 
 
 def _against_traffic(options: RunOptions) -> str:
@@ -186,7 +192,7 @@ def _larger_batch(options: RunOptions, purpose: str, otherwise: str = "") -> str
 def _fewer_exchanges(options: RunOptions) -> str:
     purpose = "so that fewer steps exchange gradients"
     if options.batch_key != "batch_size":  # a step holds only a part of the batch, so a larger one needs no memory
-        return f"a larger batch_size, {purpose}"
+        return f"a larger {options.step_key}, {purpose}"
     return _larger_batch(options, purpose, "fewer GPUs, or quicker links between them")
 
 

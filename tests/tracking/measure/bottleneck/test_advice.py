@@ -79,7 +79,10 @@ def test_a_larger_batch_is_one_that_fits(cause: str) -> None:
 def test_a_micro_batch_is_what_a_gpu_holds_at_once() -> None:
     options = RunOptions.of({"compile": "True", "batch_size": "64", "hparams/micro_batch_size": "8"}, 21.0)
     assert "up to model.hparams.micro_batch_size=32 fits" in first_try("kernels", options)
-    assert first_try("exchange", options) == "a larger batch_size, so that fewer steps exchange gradients"
+    assert first_try("exchange", options) == "a larger global_batch_size, so that fewer steps exchange gradients"
+    for cause in ("update", "data"):
+        assert "a larger global_batch_size" in first_try(cause, options)
+        assert "a larger batch_size" in first_try(cause, OURS)
 
 
 @pytest.mark.parametrize("cause", CAUSES)
