@@ -25,10 +25,10 @@ from trainers.loop.warmup import (
     compile_first,
     compile_times,
     evaluating,
-    flops_per_sample,
     forgotten_on_failure,
     keep_traces,
     kept_flops,
+    number_of_helpers,
     warm_up,
 )
 from trainers.workload import Data, Loader, Recorded, Shard, TrialModule, Versioned
@@ -60,7 +60,7 @@ class OffTheClock:
         precision.check_steps(trainer, config.precision, device)
         precision.start_momentum(trainer)
         if config.on_gpu():
-            self.flops_per_sample = kept_flops(config, device, partial(self._count_flops, trainer)) or None
+            self.flops_per_sample = kept_flops(config, trainer, module, self.data.example_batches(8, device)[0]) or None
             if self.flops_per_sample is not None:
                 self._note("model_flops", per_sample=self.flops_per_sample, num_devices=config.world_size())
         compiler = compile_times.so_far()
@@ -73,17 +73,15 @@ class OffTheClock:
         with fitting, forgotten_on_failure():
             batches = self.data.example_batches(batch_size, device)
             if config.compiled():
-                alone = partial(compile_alone, trainer, module, batches, self.evaluate, self.run_dir)
-                compile_first.compile_in_turn(config, self.run_dir, self.shard, alone)
+                num_helpers = number_of_helpers(trainer, module, batches, self.evaluate)
+                alone = partial(compile_alone, trainer, module, batches, self.evaluate, num_helpers, self.run_dir)
+                compile_first.compile_in_turn(config, self.run_dir, self.shard, alone, num_helpers > 0)
             self.optimizer_bytes = warm_up(trainer, module, batches, self.evaluate, config.targets())
         if config.compiled():
             compile_first.note_compiled(config, device)
             self._note(start_times.COMPILED_EVENT, **compile_times.since(compiler))
         if isinstance(trainer.strategy, AfterTheStep):
             trainer.strategy.exchange.clear()
-
-    def _count_flops(self, trainer: pl.Trainer) -> float:
-        return flops_per_sample(trainer, self.module, self.data.example_batches(8, self.shard.device)[0])
 
     def conclude(self, trainer: pl.Trainer) -> None:
         """Evaluate on the test set, journal the exchange's time and the data's version, and plot."""

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from trainers.loop.warmup.steps import compile_alone, evaluating, flops_per_sample, untouched, warm_up
+from trainers.loop.warmup.steps import (
+    compile_alone,
+    evaluating,
+    flops_per_sample,
+    number_of_helpers,
+    untouched,
+    warm_up,
+)
 from trainers.loop.warmup.trace_folder import forgotten_on_failure, keep_traces, kept_flops
 
 __all__ = [
@@ -12,6 +19,7 @@ __all__ = [
     "forgotten_on_failure",
     "keep_traces",
     "kept_flops",
+    "number_of_helpers",
     "untouched",
     "warm_up",
 ]

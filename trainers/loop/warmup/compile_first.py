@@ -30,10 +30,13 @@ FOLDER = "timetrial"  # within Inductor's cache folder, so that our marks move w
 TRACES = f"{FOLDER}/traces"
 
 
-def compile_in_turn(config: RunConfig, run_dir: Path, shard: Shard, compile_alone: Callable[[], None]) -> None:
+def compile_in_turn(
+    config: RunConfig, run_dir: Path, shard: Shard, compile_alone: Callable[[], None], has_helpers: bool
+) -> None:
     """Let the first process of each node call `compile_alone` while the others wait. A collective call.
 
-    Nobody does where a step like this one was compiled before.
+    Nobody does where a step like this one was compiled before. A single process does only if it `has_helpers`, since
+    otherwise the warm-up compiles as quickly.
 
     `compile_alone` must not make collective calls. No step of our own models does, but a user's may (a loss over all
     processes), and a sharded model gathers its layers: those are compiled by all processes at once. The compiling
@@ -42,7 +45,7 @@ def compile_in_turn(config: RunConfig, run_dir: Path, shard: Shard, compile_alon
     if config.sharded() or not config.model.workload.startswith(OUR_OWN):
         return
     if shard.world_size == 1:
-        if not was_compiled(config, shard.device):
+        if has_helpers and not was_compiled(config, shard.device):
             compile_alone()
         return
     cached = torch.tensor(float(was_compiled(config, shard.device)), device=shard.device)
@@ -86,20 +89,19 @@ def _locks(file: int, kind: int) -> bool:
 def was_compiled(config: RunConfig, device: torch.device) -> bool:
     """Return whether a step of this model, shape and precision was compiled here before, by any version of the code."""
     with suppress(OSError, KeyError):
-        return mark_of(config, device).exists()
+        return _mark(config, device).exists()
     return False
 
 
 def note_compiled(config: RunConfig, device: torch.device) -> None:
     """Leave a mark for later runs, if the cache can be written to."""
     with suppress(OSError, KeyError):
-        mark = mark_of(config, device)
+        mark = _mark(config, device)
         mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         mark.touch()
 
 
-def mark_of(config: RunConfig, device: torch.device) -> Path:
-    """Return the file that later runs of such a step look for. Raises OSError or KeyError without a cache folder."""
+def _mark(config: RunConfig, device: torch.device) -> Path:
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     model = [config.model.workload, config.model.hparams, config.device_batch_size(), vars(config.dataset)]
     model += ["kept"] if compiling.keeper else []  # Kept traces are files of their own, which an earlier run may lack.

@@ -25,6 +25,7 @@ from trainers.loop.warmup import kept_sources
 LOADS_SEC: list[float] = []  # duration of each load in this process
 SAVES_SEC: list[float] = []  # duration of each compilation that was kept
 LOADED: list[tuple[Store, str]] = []  # the stores and names of the traces that this process loaded
+_only_kept = False  # whether a block of `only_kept` runs
 PLAIN = (bool, int, float, str, type(None))  # kinds of values whose text identifies them
 
 
@@ -56,6 +57,8 @@ class KeptTraces:
         situation = _situation(args)
         if situation not in self._by_situation:
             self._by_situation[situation] = self._obtained(args)
+        if _only_kept:
+            return self._function(*args)
         kept = self._by_situation[situation]
         if kept is None or not kept.guard_check(*args):
             return self._usual(*args)
@@ -85,7 +88,7 @@ class KeptTraces:
             logging.getLogger(__name__).warning(
                 "%s is traced anew: %s: %s", self._name_of, type(error).__name__, words[0]
             )
-            if not isinstance(error, OSError):
+            if not (isinstance(error, OSError) or _only_kept or _lacks_memory(error)):
                 self._write(name, set(), b"")
             return None
 
@@ -185,6 +188,23 @@ def _without_gradients(args: tuple[Any, ...]) -> Iterator[None]:
     finally:
         for parameter, gradient in gradients:
             parameter.grad = gradient
+
+
+@contextmanager
+def only_kept() -> Iterator[None]:
+    """Have functions in the block compiled and kept, and run without their compiled code."""
+    global _only_kept
+    _only_kept = True
+    try:
+        yield
+    finally:
+        _only_kept = False
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Return whether memory was lacking, also within an error of the compiler."""
+    inner = getattr(error, "inner_exception", None)
+    return isinstance(inner, torch.OutOfMemoryError) or "out of memory" in str(error).lower()
 
 
 def forget_loaded() -> int:

@@ -3,31 +3,33 @@
 PyTorch traces a graph and generates its code in one Python thread, for up to half a minute, while other cores idle. So
 helper processes (worker/compile_part.py) compile parts on the same GPU. Each process takes the next part that no
 other has taken, and the run's process then loads what the helpers kept.
+
+Nothing compiled runs meanwhile: kernels are timed against each other when they first run, and that needs the GPU alone.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from tracking.base import installation
 from tracking.machine.environment import processes
-from trainers.loop.warmup.kept_traces import KeptTraces
+from trainers.loop.warmup import kept_traces
 from trainers.workload import Batch, TrialModule
 
 Part = Callable[[], object]
 CORES_EACH = 4  # of each process; its compiler has processes of its own, which share these
 MOST_HELPERS = 5
 LONGEST_WAIT_SEC = 120.0
+THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 WAITS_SEC: list[float] = []  # durations for which this process waited for helpers
 
 
@@ -38,61 +40,97 @@ def parts(
     return [partial(call, batch) for call in (train, evaluate) if call for batch in batches]
 
 
-def take_parts(folder: Path, parts: Sequence[Part]) -> None:
-    """Compile the parts that no process has taken. `folder` has a link for each taken one, to its process's id."""
-    for number, part in enumerate(parts):
-        try:
-            (folder / str(number)).symlink_to(str(os.getpid()))
-        except FileExistsError:
-            continue
-        part()
+def take_parts(waiting: int, taken: int, parts: Sequence[Part]) -> None:
+    """Compile the parts that no other process takes, and run them without compiled code.
+
+    `waiting` and `taken` are ends of pipes: the number of each part is read from the first by one process, which then
+    writes its process id to the second.
+    """
+    with kept_traces.only_kept():
+        while number := os.read(waiting, 1):
+            os.write(taken, f"{os.getpid()}\n".encode())
+            parts[number[0]]()
 
 
-def number_of_helpers(module: TrialModule, parts: Sequence[Part]) -> int:
+def number_of_helpers(module: TrialModule, num_parts: int) -> int:
     """Return 0 on a CPU, where C++ compilers use all cores, and unless several functions of the module keep traces."""
-    num_kept = sum(isinstance(value, KeptTraces) for value in vars(module).values())
+    num_kept = sum(isinstance(value, kept_traces.KeptTraces) for value in vars(module).values())
     if module.device.type != "cuda" or num_kept < 2:
         return 0
-    return max(0, min(MOST_HELPERS, len(parts) - 1, processes.threads_each(1) // CORES_EACH - 1))
+    return max(0, min(MOST_HELPERS, num_parts - 1, math.floor(num_cores() / CORES_EACH) - 1))
 
 
-def compile_parts(run_dir: Path, parts: Sequence[Part], num_helpers: int) -> None:
-    """Compile all parts, in this process and in helpers.
+def num_cores() -> float:
+    return min(processes.threads_each(1), processes.quota())
 
-    Afterwards a part may still have to be compiled: its helper failed, or took too long.
+
+def compile_parts(run_dir: Path, parts: Sequence[Part], num_batches: int, num_helpers: int) -> None:
+    """Compile all parts, in this process and in helpers, of which there may be fewer than asked for.
+
+    Afterwards a part may still have to be compiled: this process or its helper failed, as for want of memory that the
+    others took, or a helper took too long.
     """
-    with tempfile.TemporaryDirectory(prefix="timetrial-compile-") as name:
-        folder = Path(name)
-        helpers = [start_helper(run_dir, folder, len(parts), num_helpers + 1) for _ in range(num_helpers)]
+    with numbers_of(parts) as waiting, pipe() as (started, taken):
+        helpers: list[subprocess.Popen[bytes]] = []
         try:
-            with suppress(*([torch.OutOfMemoryError] if helpers else [])):  # Without the helpers it may fit.
-                take_parts(folder, parts)
-            wait_for_takers(folder, helpers)
+            with suppress(OSError):
+                for _ in range(num_helpers):
+                    words = [
+                        str(run_dir),
+                        str(waiting),
+                        str(taken),
+                        str(num_batches),
+                        str(len(parts)),
+                        str(os.getpid()),
+                    ]
+                    helpers.append(started_helper(words, (waiting, taken), num_helpers + 1))
+            try:
+                take_parts(waiting, taken, parts)
+            except Exception as error:
+                logging.getLogger(__name__).info("compiled later: %s: %s", type(error).__name__, error)
+            wait_for(helpers, started)
         finally:
             for helper in helpers:  # Those that have taken no part may still be importing.
                 helper.kill()
                 helper.wait()
 
 
-def start_helper(run_dir: Path, folder: Path, num_parts: int, num_processes: int) -> subprocess.Popen[bytes]:
-    threads = str(max(1, processes.threads_each(num_processes)))
+@contextmanager
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    try:
+        yield ends
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+@contextmanager
+def numbers_of(parts: Sequence[Part]) -> Iterator[int]:
+    """Yield the end of a pipe from which the number of each part can be read once, a byte each, and then nothing."""
+    waiting, numbers = os.pipe()
+    os.write(numbers, bytes(range(len(parts))))
+    os.close(numbers)
+    try:
+        yield waiting
+    finally:
+        os.close(waiting)
+
+
+def started_helper(words: list[str], descriptors: tuple[int, int], num_processes: int) -> subprocess.Popen[bytes]:
     # PyTorch's number of threads stays as it is here: guards of a kept trace compare it.
-    environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": threads}
-    words = [
-        installation.module("trainers.loop.worker.compile_part"),
-        str(run_dir),
-        str(folder),
-        str(num_parts),
-        str(os.getpid()),
-    ]
-    return subprocess.Popen([sys.executable, "-P", "-m", *words], env=environment, stdin=subprocess.DEVNULL)
+    environment = {THREADS: str(max(1, math.floor(num_cores() / num_processes)))} | os.environ
+    command = [sys.executable, "-P", "-m", installation.module("trainers.loop.worker.compile_part"), *words]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, pass_fds=descriptors)
 
 
-def wait_for_takers(folder: Path, helpers: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Wait, up to LONGEST_WAIT_SEC, for the helpers that have taken a part."""
-    takers, began = {int(str(part.readlink())) for part in folder.iterdir()}, time.monotonic()
+def wait_for(helpers: Sequence[subprocess.Popen[bytes]], started: int) -> None:
+    """Wait, up to LONGEST_WAIT_SEC, for the helpers that have taken a part: `started` has their process ids."""
+    began = time.monotonic()
+    takers = {int(pid) for pid in os.read(started, 65_536).split()}  # It has this process's at least.
     for helper in helpers:
         if helper.pid in takers:
             with suppress(subprocess.TimeoutExpired):
                 helper.wait(max(0.0, began + LONGEST_WAIT_SEC - time.monotonic()))
-    WAITS_SEC.append(time.monotonic() - began)
+    if helpers:
+        WAITS_SEC.append(time.monotonic() - began)

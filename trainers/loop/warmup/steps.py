@@ -66,23 +66,38 @@ def check_names(module: TrialModule, metrics: Collection[str], targets: Collecti
 
 
 def compile_alone(
-    trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool, run_dir: Path
+    trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool, num_helpers: int, run_dir: Path
 ) -> None:
     """Compile what `warm_up` will run, without collective calls, and restore the model.
 
-    On a GPU helper processes take a share. Counts of the evaluation remain; `warm_up` drops them with its own.
+    Helper processes take a share. Counts of the evaluation remain; `warm_up` drops them with its own.
     """
 
     def evaluate_batch(batch: Batch) -> None:
         with evaluating(module), torch.no_grad():
             trainer.strategy.validation_step(batch, 0)
 
-    train = partial(_forward_backward, trainer, trainer.optimizers[0])
-    parts = parallel.parts(batches, train, evaluate_batch if evaluate else None)
+    def train_batch(batch: Batch) -> None:
+        if num_helpers:  # A function that is only kept needs no backward pass: both passes are compiled together.
+            trainer.strategy.training_step(batch, 0)
+        else:
+            _forward_backward(trainer, trainer.optimizers[0], batch)
+
+    parts = parallel.parts(batches, train_batch, evaluate_batch if evaluate else None)
     alone = getattr(trainer.strategy, "block_backward_sync", nullcontext)  # A single device has nothing to exchange.
-    keeps = not isinstance(trainer.strategy.model, DistributedDataParallel)  # A wrapped module keeps no traces.
     with untouched(trainer, module), alone():
-        parallel.compile_parts(run_dir, parts, parallel.number_of_helpers(module, parts) if keeps else 0)
+        if num_helpers:
+            parallel.compile_parts(run_dir, parts, len(batches), num_helpers)
+        else:
+            for part in parts:
+                part()
+
+
+def number_of_helpers(trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool) -> int:
+    """Return how many processes compile beside this one: none for a module wrapped by DDP, which keeps no traces."""
+    if isinstance(trainer.strategy.model, DistributedDataParallel):
+        return 0
+    return parallel.number_of_helpers(module, (1 + evaluate) * len(batches))
 
 
 def _forward_backward(trainer: pl.Trainer, optimizer: torch.optim.Optimizer, batch: Batch) -> torch.Tensor:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytorch_lightning as pl
 import torch
 
 from conf.schema import ConfigError, RunConfig
@@ -17,7 +19,9 @@ from tracking.machine.environment import OthersWriteError, check_tree, check_way
 from tracking.record import documents
 from trainers.loop.warmup import compile_first, kept_sources
 from trainers.loop.warmup.kept_traces import KeptTraces, forget_loaded
+from trainers.loop.warmup.steps import flops_per_sample
 from trainers.ops import compiling
+from trainers.workload import Batch, TrialModule
 
 VARIABLE = "TIMETRIAL_KEEP_TRACES"
 
@@ -55,25 +59,28 @@ def forgotten_on_failure() -> Iterator[None]:
         raise
 
 
-def kept_flops(config: RunConfig, device: torch.device, count: Callable[[], float]) -> float:
-    """Return the FLOPs that an earlier run counted for such a step; else count them, and keep them for later runs.
+def kept_flops(config: RunConfig, trainer: pl.Trainer, module: TrialModule, batch: Batch) -> float:
+    """Return the FLOPs that an earlier run counted for this module and batch; else count and keep them.
 
     Counting runs a step without compiled code, which takes a second or two on a GPU.
     """
+    ours = config.model.workload.startswith(compile_first.OUR_OWN) and not config.sharded()
+    if (stated := module.flops_per_sample()) is not None or not ours or not are_kept():
+        return flops_per_sample(trainer, module, batch) if stated is None else stated
+    shapes = {name: value.shape for name, value in batch.items() if isinstance(value, torch.Tensor)}
+    facts = [torch.__version__, config.precision.name, repr(module), config.model.hparams, shapes]
+    name = hashlib.sha256(repr(facts).encode()).hexdigest()
     try:
-        mark = compile_first.mark_of(config, device)
+        store = TraceFolder(inductor_folder(os.environ).absolute() / compile_first.FOLDER, ".flops")
     except (OSError, KeyError):
-        return count()
-    if not are_kept() or not config.model.workload.startswith(compile_first.OUR_OWN):
-        return count()
-    store = TraceFolder(mark.parent, ".flops")
-    if kept := kept_sources.unchanged(store.read(mark.name)):
+        return flops_per_sample(trainer, module, batch)
+    if kept := kept_sources.unchanged(store.read(name)):
         with suppress(ValueError):
             return float(kept)
-    flops = count()
-    if content := kept_sources.with_sources(repr(flops).encode()):
-        store.write(mark.name, content)
-    return flops
+    counted = flops_per_sample(trainer, module, batch)
+    if content := kept_sources.with_sources(repr(counted).encode()):
+        store.write(name, content)
+    return counted
 
 
 class TraceFolder:

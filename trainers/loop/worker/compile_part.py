@@ -1,6 +1,7 @@
 """Compiles parts of a run's step beside the run's process.
 
-trainers/loop/warmup/parallel.py starts python -m trainers.loop.worker.compile_part RUN_DIR FOLDER NUM_PARTS PARENT.
+trainers/loop/warmup/parallel.py starts it, with the run's folder, the descriptors of two pipes, the numbers of batches
+and of parts, and the id of the run's process.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from trainers.loop.worker.agent import import_training
 from trainers.loop.worker.signal_deaths import die_of_signals, die_with
 
 
-def compile_beside(run_dir: Path, folder: Path, num_parts: int) -> None:
-    """Build the run's module and data, and compile those of the first `num_parts` that no process has taken.
+def compile_beside(run_dir: Path, waiting: int, taken: int, num_batches: int, num_parts: int) -> None:
+    """Build the run's module and data, and compile the parts that no other process takes.
 
     The helper is in no process group and makes no optimizer: neither changes what is compiled.
     """
@@ -44,30 +45,31 @@ def compile_beside(run_dir: Path, folder: Path, num_parts: int) -> None:
 
     def train(batch: Batch) -> None:
         with trainer.precision_plugin.train_step_context():
-            loss = module.training_step(batch, 0)
-        assert isinstance(loss, torch.Tensor)
-        loss.backward()
+            module.training_step(batch, 0)
 
     def evaluate(batch: Batch) -> None:
         with evaluating(module), torch.no_grad(), trainer.precision_plugin.val_step_context():
             module.validation_step(batch, 0)
 
     batches = data.example_batches(config.device_batch_size(), device)
-    parallel.take_parts(folder, parallel.parts(batches, train, evaluate)[:num_parts])
+    parts = parallel.parts(batches, train, evaluate if num_parts > num_batches else None)
+    assert (len(batches), len(parts)) == (num_batches, num_parts), "the run has other batches"
+    parallel.take_parts(waiting, taken, parts)
 
 
-def main(run_dir: Path, folder: Path, num_parts: int, parent: int) -> None:
+def main(run_dir: Path, waiting: int, taken: int, num_batches: int, num_parts: int, parent: int) -> None:
     die_with(parent)
     die_of_signals()
     try:
         import_training(None)
-        compile_beside(run_dir, folder, num_parts)
-    except Exception as error:  # The run's process then compiles what is left.
-        logging.getLogger(__name__).warning("compiling beside the run ended: %s: %s", type(error).__name__, error)
+        compile_beside(run_dir, waiting, taken, num_batches, num_parts)
+    except Exception as error:
+        words = "a helper process could not compile; the run compiles this part itself: %s: %s"
+        logging.getLogger(__name__).info(words, type(error).__name__, error)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # The compiler's own processes end with this one.
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

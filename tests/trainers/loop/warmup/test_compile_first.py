@@ -53,7 +53,7 @@ def one_process(rank: int, folder: Path, wait_sec: float, leader: str) -> None:
         (folder / "compiled").touch()
 
     workload = {"workload": "mine:WORKLOAD"} if leader == "a user's" else {}
-    compile_in_turn(asked(**workload), folder, Shard(rank, 2, CPU), compile_alone)
+    compile_in_turn(asked(**workload), folder, Shard(rank, 2, CPU), compile_alone, True)
     if rank:
         (folder / "went on").write_text("after" if (folder / "compiled").exists() else "without")
     os._exit(0)  # A peer may be gone.
@@ -101,3 +101,15 @@ def test_what_a_graph_depends_on_is_asked_and_nothing_else(tmp_path: Path, monke
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/proc/nowhere")
     note_compiled(asked(), CPU)
     assert not was_compiled(asked(), CPU)
+
+
+@pytest.mark.parametrize(("has_helpers", "known", "compiles"), [(True, False, 1), (True, True, 0), (False, False, 0)])
+def test_a_single_process_compiles_first_where_it_has_helpers(
+    has_helpers: bool, known: bool, compiles: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    if known:
+        note_compiled(asked(), CPU)
+    calls: list[int] = []
+    compile_in_turn(asked(), tmp_path, Shard(0, 1, CPU), lambda: calls.append(1), has_helpers)
+    assert len(calls) == compiles

@@ -108,6 +108,30 @@ def test_a_damaged_trace_is_tried_once(caplog: pytest.LogCaptureFixture) -> None
     assert "is traced anew" in caplog.text
 
 
+class CompilerError(Exception):
+    """As the compiler raises it for an error of any kind within."""
+
+    inner_exception = torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize(("error", "marked"), [(CompilerError, False), (OSError, False), (ValueError, True)])
+def test_a_lack_of_memory_is_no_reason_to_keep_nothing_for_good(
+    error: type[Exception], marked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> None:
+        raise error("x")
+
+    kept = KeptTraces(store := Memory(), loss, {})
+    monkeypatch.setattr(kept, "_compiled", fail)
+    assert kept._obtained((network(), torch.ones(3, 4), 1.0)) is None
+    assert bool(store) == marked
+    with kept_traces.only_kept():
+        kept = KeptTraces(helper_store := Memory(), loss, {})
+        monkeypatch.setattr(kept, "_compiled", fail)
+        kept(network(), torch.ones(3, 4), 1.0)
+    assert not helper_store
+
+
 def test_after_an_edit_it_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     trained(KeptTraces(store := Memory(), loss, {}))
     [content] = store.values()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,20 +22,21 @@ from trainers.loop.warmup.compile_first import TRACES
 from trainers.workload import Shard, load_workload
 
 CPU = torch.device("cpu")
+take_parts = parallel.take_parts
 
 
 def unexpected() -> None:
-    raise AssertionError("the helper has taken this part")
+    raise AssertionError("the helper takes this part")
 
 
-def test_each_part_is_taken_once(tmp_path: Path) -> None:
+def test_each_part_is_taken_once() -> None:
     done: list[int] = []
     both = [partial(done.append, number) for number in range(2)]
-    (tmp_path / "0").symlink_to("1")
-    parallel.take_parts(tmp_path, both)
-    parallel.take_parts(tmp_path, both)
-    assert done == [1]
-    assert (tmp_path / "1").readlink() == Path(str(os.getpid()))
+    with parallel.numbers_of(both) as waiting, parallel.pipe() as (started, taken):
+        parallel.take_parts(waiting, taken, both)
+        parallel.take_parts(waiting, taken, both)
+        assert os.read(started, 100).split() == [str(os.getpid()).encode()] * 2
+    assert done == [0, 1]
 
 
 def test_training_on_every_shape_comes_first() -> None:
@@ -56,22 +56,28 @@ def test_training_on_every_shape_comes_first() -> None:
 def test_helpers_are_for_gpus_and_kept_traces_as_the_cores_allow(
     monkeypatch: pytest.MonkeyPatch, device: str, kept: int, num_parts: int, cores: int, number: int
 ) -> None:
-    monkeypatch.setattr(parallel.processes, "threads_each", lambda processes: cores)
+    monkeypatch.setattr(parallel, "num_cores", lambda: cores)
     module: Any = SimpleNamespace(device=torch.device(device))
     for place in range(kept):
         setattr(module, f"function{place}", object.__new__(kept_traces.KeptTraces))
-    assert parallel.number_of_helpers(module, [unexpected] * num_parts) == number
+    assert parallel.number_of_helpers(module, num_parts) == number
 
 
 @pytest.mark.slow
-def test_memory_that_helpers_take_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["/bin/true", "/bin/false", "/nowhere/python"])
+def test_what_fails_beside_a_run_is_left_to_the_warm_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr(parallel.sys, "executable", command)
+
     def full() -> None:
         raise torch.OutOfMemoryError
 
-    with pytest.raises(torch.OutOfMemoryError):
-        parallel.compile_parts(tmp_path, [full], 0)
-    monkeypatch.setattr(parallel.sys, "executable", "/bin/true")
-    parallel.compile_parts(tmp_path, [full], 1)
+    done: list[int] = []
+    open_before = len([*Path("/proc/self/fd").iterdir()])
+    parallel.compile_parts(tmp_path, [partial(done.append, 1), full, partial(done.append, 2)], 1, 2)
+    assert done == [1]
+    assert len([*Path("/proc/self/fd").iterdir()]) == open_before
 
 
 @pytest.mark.slow
@@ -82,17 +88,39 @@ def test_the_run_loads_what_a_helper_compiled(tmp_path: Path, monkeypatch: pytes
     config = checks.check_run(composed(["gpus=0", "compile=true", "batch_size=8", "precision=bf16"]), [])
     (tmp_path / "run").mkdir()
     run_folder.write_config(tmp_path / "run", config)
-
-    def has_kept() -> bool:
-        return any((tmp_path / "inductor" / TRACES).glob("*.trace"))
-
-    began = time.monotonic()
-    parallel.compile_parts(tmp_path / "run", [partial(wait_for, has_kept, 120), unexpected], 1)
-    assert parallel.WAITS_SEC[-1] <= time.monotonic() - began
     module, data = build(load_workload(config), config, Shard(0, 1, CPU), None)
     keep_traces(config)
     module.compile_hot_path()
-    loaded, saved = len(kept_traces.LOADS_SEC), len(kept_traces.SAVES_SEC)
-    with evaluating(module), torch.no_grad(), MixedPrecision("bf16-mixed", "cpu").val_step_context():
-        module.validation_step(data.example_batches(8, CPU)[0], 0)
-    assert (len(kept_traces.LOADS_SEC), len(kept_traces.SAVES_SEC)) == (loaded + 1, saved)
+    [batch] = data.example_batches(8, CPU)
+    plugin = MixedPrecision("bf16-mixed", "cpu")
+    traces = tmp_path / "inductor" / TRACES
+
+    def evaluate() -> None:
+        """The run's own part, which lasts until the helper has compiled its: training, forwards and backwards."""
+        wait_for(lambda: any(traces.glob("*.trace")), 120)
+        with evaluating(module), torch.no_grad(), plugin.val_step_context():
+            module.validation_step(batch, 0)
+
+    counters, before = torch._dynamo.utils.counters["inductor"], counts()
+    # The helper's first part is training, which the numbers below leave to it.
+    monkeypatch.setattr(parallel, "take_parts", lambda waiting, taken, parts: later(waiting, taken, parts, traces))
+    parallel.compile_parts(tmp_path / "run", [unexpected, evaluate], 1, 1)
+    assert counts() == (before[0], before[1] + 1), "evaluation was compiled here, and run without its compiled code"
+    assert parallel.WAITS_SEC
+    misses = counters["fxgraph_cache_miss"]
+    with plugin.train_step_context():
+        loss = module.training_step(batch, 0)
+    loss.backward()
+    assert counts() == (before[0] + 1, before[1] + 1), "training was loaded"
+    assert counters["fxgraph_cache_miss"] == misses, "with its backward pass"
+
+
+def counts() -> tuple[int, int]:
+    """How many functions were loaded and kept so far."""
+    return len(kept_traces.LOADS_SEC), len(kept_traces.SAVES_SEC)
+
+
+def later(waiting: int, taken: int, parts: list[Any], traces: Path) -> None:
+    """Take parts when the helper has taken its first."""
+    wait_for(lambda: traces.exists() and any(traces.iterdir()), 120)
+    take_parts(waiting, taken, parts)

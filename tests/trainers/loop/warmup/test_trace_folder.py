@@ -5,10 +5,11 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+from torch import nn
 
 from conf.schema import ConfigError
 from tests.support.studied import config
@@ -103,6 +104,15 @@ def test_what_was_loaded_is_made_anew_after_a_failure(
     assert ("The 1 loaded traces were deleted" in caplog.text) == forgotten
 
 
+class Counted(nn.Module):
+    """A module that counts how often its FLOPs were counted, and states none."""
+
+    stated: float | None = None
+
+    def flops_per_sample(self) -> float | None:
+        return self.stated
+
+
 def test_flops_of_a_step_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv(VARIABLE, raising=False)
@@ -110,23 +120,35 @@ def test_flops_of_a_step_are_counted_once(tmp_path: Path, monkeypatch: pytest.Mo
         pytest.skip("this PyTorch cannot keep traces")
     counted: list[float] = []
 
-    def count() -> float:
+    def count(trainer: Any, module: Any, batch: Any) -> float:
         counted.append(1e9 + len(counted))
         return counted[-1]
 
-    def flops(**changes: Any) -> float:
-        return kept_flops(config(**changes), torch.device("cpu"), count)
+    monkeypatch.setattr(trace_folder, "flops_per_sample", count)
+    module: Any = Counted()
 
-    assert [flops(), flops(seed=2), flops(batch_size=8)] == [1e9, 1e9, 1e9 + 1]
-    of_a_user = config()
-    of_a_user.model.workload = "mine:WORKLOAD"
-    assert kept_flops(of_a_user, torch.device("cpu"), count) == 1e9 + 2
+    def flops(width: int = 4, **changes: Any) -> float:
+        asked = config(**changes)
+        asked.model.workload = changes.get("workload", asked.model.workload)
+        return kept_flops(asked, cast(Any, None), module, {"images": torch.zeros(8, width), "num_samples": 8})
+
+    assert [flops(), flops(seed=2), flops(batch_size=8)] == [1e9, 1e9, 1e9]
+    assert flops(width=5) == 1e9 + 1
+    module.add_module("head", nn.Linear(2, 3))
+    assert flops() == 1e9 + 2
+    assert [flops(workload="mine:WORKLOAD"), flops(workload="mine:WORKLOAD")] == [1e9 + 3, 1e9 + 4]
+    assert flops(strategy="fsdp") == 1e9 + 5
     with monkeypatch.context() as edited:
         edited.setattr(kept_sources, "_digest", lambda module: "edited")
-        assert flops() == 1e9 + 3
-    for path in (tmp_path / "timetrial").glob("*.flops"):
+        assert flops() == 1e9 + 6
+    files = list((tmp_path / "timetrial").glob("*.flops"))
+    assert len(files) == 3
+    for path in files:
         assert contents.is_carried(path.relative_to(tmp_path))
         path.write_bytes(path.read_bytes() + b"damaged")
-    assert flops() == 1e9 + 4
+    assert flops() == 1e9 + 7
+    module.stated = 5.0
+    assert flops() == 5.0
+    module.stated = None
     monkeypatch.setenv(VARIABLE, "0")
-    assert flops() == 1e9 + 5
+    assert flops() == 1e9 + 8
