@@ -90,13 +90,14 @@ def _csv(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
 
 
 def _markdown(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
-    """The lines of its tables."""
+    """The lines of its tables, and its answer."""
     expected = []
     for table in _filled(report):
         rows = [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]
         expected += [f"| {' | '.join(map(in_markdown, row))} |" for row in rows]
     written = [line for line in text.splitlines() if line.startswith("| ")]
     _compare("report.md", written, expected, tally)
+    _answer("report.md", " ".join(text.split("\n\n")), in_markdown(str(report["answer"])), tally)
 
 
 def _page(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
@@ -105,11 +106,16 @@ def _page(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
     page = _Cells()
     page.feed(text)
     _compare("report.html", page.rows, expected, tally)
+    _answer("report.html", " ".join(page.paragraphs), visible(str(report["answer"])), tally)
 
 
 def _filled(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The tables that have rows, in the order of a page: ranked settings come first."""
     return sorted((table for table in report["tables"] if table["rows"]), key=lambda table: table["kind"] != "ranking")
+
+
+def _answer(name: str, paragraphs: str, answer: str, tally: AuditResult) -> None:
+    tally.note(answer in paragraphs, f"{name}: its answer differs from that of report.json")
 
 
 def _compare(name: str, there: Sequence[Any], rows: Sequence[Any], tally: AuditResult) -> None:
@@ -118,12 +124,13 @@ def _compare(name: str, there: Sequence[Any], rows: Sequence[Any], tally: AuditR
 
 
 class _Cells(html.parser.HTMLParser):
-    """The texts of a page's cells, by rows."""
+    """The texts of a page's cells, by rows, and of its paragraphs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rows: list[list[str]] = []
-        self._in_cell = False
+        self.paragraphs: list[str] = []
+        self._in_cell = self._in_paragraph = False
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         if tag == "tr":
@@ -131,11 +138,17 @@ class _Cells(html.parser.HTMLParser):
         elif tag in ("th", "td") and self.rows:
             self.rows[-1].append("")
             self._in_cell = True
+        elif tag == "p":
+            self.paragraphs.append("")
+            self._in_paragraph = True
 
     def handle_endtag(self, tag: str) -> None:
         self._in_cell = self._in_cell and tag not in ("th", "td")
+        self._in_paragraph = self._in_paragraph and tag != "p"
 
     def handle_data(self, data: str) -> None:
+        if self._in_paragraph:
+            self.paragraphs[-1] += data
         if self._in_cell:
             self.rows[-1][-1] += data
 

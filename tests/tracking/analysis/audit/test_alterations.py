@@ -203,6 +203,22 @@ def test_every_number_in_the_tables_of_the_pages_that_is_altered_is_seen(
     assert audit_folder(tmp_path, [root / "runs"]).differences == [f"{name}: is missing beside report.json"]
 
 
+@pytest.mark.parametrize("name", ["report.md", "report.html"])
+def test_a_number_of_the_answer_that_is_altered_in_a_page_is_seen(
+    root: Path, folder: Path, tmp_path: Path, name: str
+) -> None:
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    [*_, number] = re.finditer(r"\d+", read(folder)["headlines"][0])
+    beginning = number.string[: number.start()]
+    text = (folder / name).read_text()
+    altered = text.replace(f"{beginning}{number[0]}", f"{beginning}{int(number[0]) + 1}")
+    assert altered != text
+    (tmp_path / name).write_text(altered)
+    assert audit_folder(tmp_path, [root / "runs"]).differences == [
+        f"{name}: its answer differs from that of report.json"
+    ]
+
+
 ROOFLINE = "report-roofline.json"
 PICTURES = ("settings", "accuracy", "utilisation", "reached", "scaling", "throughput", "cost")
 
