@@ -199,6 +199,15 @@ def _between(ratio: Ratio) -> str:
     return f"{ratio.low:.3g} to {ratio.high:.3g}" if math.isfinite(ratio.high) else f"{ratio.low:.3g} or more"
 
 
+def timed_out(jobs: Sequence[Job], timeout_sec: float | None) -> str:
+    """A sentence on the runs that the user's `timeout_sec` stopped; the search's own limit is the budget."""
+    failures = [job.result.failure for job in jobs if job.result and job.config.timeout_sec == timeout_sec]
+    num = sum(failure is not None and failure.kind == "timeout" for failure in failures)
+    return (
+        f"timeout_sec={timeout_sec:g} stopped {counted(num, 'run')}: give a larger one." if num and timeout_sec else ""
+    )
+
+
 def one_run(whole: Sequence[float], cut: Sequence[float]) -> str:
     """The time that a run took, its start included, to help choose a larger budget.
 

@@ -216,7 +216,8 @@ class SearchJobs:
         means = setting_means.means_of(self.jobs)
         answer = answer_words.text(self.answers(), self._objectives, self._budget, means, self.points())
         took = "" if self.answer().named else answer_words.one_run(*seconds_of(self.jobs))
-        return " ".join(filter(None, [self.trouble, answer, took, self.how_far_off]))
+        stopped = answer_words.timed_out(self.jobs, self._base.config.timeout_sec)
+        return " ".join(filter(None, [self.trouble, answer, stopped, took, self.how_far_off]))
 
     def finish(self, folder: Path) -> None:
         """Write the final answer and its pictures. Raises OSError."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from conf.schema import RunConfig
 from tests.support.studied import Writer
 from tests.tracking.jobs.search.made_searches import AXES, BEST, make, parsed, result, run, search
 from tracking.analysis.search import Axis
@@ -51,6 +52,19 @@ def test_a_single_finalist_is_not_called_the_quickest_and_what_was_not_compared_
     console = Console(width=200, record=True)
     made.show(console)
     assert "only finalist" in console.export_text()
+
+
+@pytest.mark.parametrize("asked", [None, 5.0])
+def test_runs_that_the_users_time_limit_stopped_are_told_beside_the_budget(asked: float | None) -> None:
+    base = Job(make([]), ["model=m"])
+    base.config.timeout_sec, base.config.search.budget = asked, "4runs"
+
+    def made_config(words: list[str]) -> RunConfig:
+        return dataclasses.replace(make(words), timeout_sec=asked)
+
+    made = SearchJobs(base, (Axis("batch_size", (4, 16)),), made_config)
+    run(made, result=lambda job: Result("failed", failure=Failure("timeout", "it took longer than its limit")))
+    assert ("timeout_sec=5 stopped 4 runs: give a larger one." in made.words()) is (asked is not None)
 
 
 def test_finalists_that_never_reach_the_target_are_told_beside_the_one_that_does() -> None:
