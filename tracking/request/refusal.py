@@ -53,7 +53,7 @@ def _explain(error: Exception) -> str:
     if isinstance(error, ConfigError):
         return f"refused: {error}"
     cause = error.__cause__ if error.__cause__ is not None else error
-    key = getattr(cause, "full_key", None)
+    key = re.sub(r"\[\d+\]$", "", getattr(cause, "full_key", None) or "")  # of a list, for one of its values
     types = options()
     if key == "target" and "of type 'dict'" in str(cause):  # as of target.top2=0.9
         return f"refused: target: sets the value of the YAML's target. {ON_ANOTHER_METRIC}"
