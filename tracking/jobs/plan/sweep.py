@@ -199,7 +199,7 @@ def finish(
     MLflow's description of the parent run begins with the words of a search's `answer`. Raises OSError.
     """
     unfinished = [sweep_summary.status(job) for job in jobs if not job.settled]
-    metrics = {"num_finished": float(len(jobs) - len(unfinished))}
+    metrics = {"num_finished": float(sum(job.finished for job in jobs))}
     if (usd := sweep_cost.spent_usd(folder)) is not None:
         metrics[sweep_summary.COST] = usd
     spent = goodput.sum_over_runs(goodput.job_parts(folder))

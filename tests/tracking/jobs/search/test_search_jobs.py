@@ -10,7 +10,7 @@ import pytest
 from conf.schema import ConfigError, RunConfig
 from tests.tracking.jobs.search.made_searches import AXES, make, on_slurm, parsed, result, run, search
 from tracking.analysis.search import Answer, Axis
-from tracking.jobs.plan import Job
+from tracking.jobs.plan import Job, sweep
 from tracking.jobs.search import SearchJobs, search_of
 from tracking.record import journal
 
@@ -195,3 +195,13 @@ def test_all_settings_are_evaluated_after_equally_many_samples() -> None:
     base = Job(by_steps(["batch_size=8"]), ["model=m", "eval_every_steps=20"])
     with pytest.raises(ConfigError, match=r"eval_every_steps=20: .* Next: give eval_every_samples=8 times the number"):
         search_of(base, [], None, ["batch_size=4,16"], parsed, by_steps, 0)
+
+
+def test_runs_that_the_search_stopped_are_settled_but_not_finished(tmp_path: Path) -> None:
+    jobs = run(search(), most=12)
+    num_stopped = sum(not job.finished for job in jobs)
+    assert 0 < num_stopped < 12
+    assert all(job.settled for job in jobs)
+    sweep.prepare(tmp_path, jobs, [], "sqlite:///none.db")
+    ended = sweep.finish(tmp_path, jobs)
+    assert (ended.status, ended.metrics["num_finished"]) == ("finished", 12 - num_stopped)
