@@ -308,3 +308,18 @@ def test_the_note_says_that_it_is_no_uninterrupted_run(tmp_path: Path) -> None:
     reopen(folder, checkpoint)
     note = "resumed after epoch 4, with epoch 5 from its start: no time to accuracy"
     assert note in (folder / run_folder.JOURNAL).read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"argv": [], "jo', "is damaged"), ('{"argv": []}', "'jobs'"), ("[]", "list indices"),
+        ('{"argv": [], "jobs": [{"config": {"of_later": 1}, "overrides": []}]}', "of_later: no such option"),
+    ],
+)  # fmt: skip
+def test_a_sweep_whose_definition_cannot_be_read_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    folder = tmp_path / "runs" / "a"
+    folder.mkdir(parents=True)
+    (folder / sweep.DEFINITION).write_text(text)
+    with pytest.raises(ConfigError, match=rf"^sweep\.resume=a: its sweep\.json cannot be read: .*{why}.* Next: put it"):
+        sweep.resume("runs", "a", [Job(composed([]), [])], multirun=False)

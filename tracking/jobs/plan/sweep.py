@@ -125,8 +125,8 @@ def resume(runs_dir: str, sweep_id: str, requested: Sequence[Job], multirun: boo
         sweeps = files.folders(root, DEFINITION) if root.is_dir() else []
         names = f"give one of {', '.join(path.name for path in sweeps)}" if sweeps else "give another runs_dir"
         raise ConfigError(f"sweep.resume={sweep_id}: no such sweep in runs_dir={runs_dir}. Next: {names}")
-    jobs = read(folder)
     option, trust = f"sweep.resume={sweep_id}", requested[0].config.trust
+    jobs = _read_to_resume(folder, option)
     ownership.check(folder, [job.config for job in jobs], option, trust)
     known = {job.config.config_hash() for job in jobs}
     added = [job for job in requested if multirun and job.config.config_hash() not in known]
@@ -150,6 +150,18 @@ def resume(runs_dir: str, sweep_id: str, requested: Sequence[Job], multirun: boo
         if job.checkpoint:  # The job continues with the configuration in its checkpoint's folder.
             ownership.check(job.checkpoint.folder, [run_folder.read_config(job.checkpoint.folder)], option, trust)
     return folder, jobs
+
+
+def _read_to_resume(folder: Path, option: str) -> list[Job]:
+    """All jobs of a sweep. Raises ConfigError if its definition is damaged or of another version."""
+    try:
+        return read(folder)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        why = str(error).partition(" Next: ")[0].rstrip(".")
+        raise ConfigError(
+            f"{option}: its {DEFINITION} cannot be read: {why}. Next: put it back, resume with the version of timetrial"
+            " that made it, or begin a new sweep"
+        ) from error
 
 
 def read(folder: Path) -> list[Job]:
