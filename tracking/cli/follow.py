@@ -7,6 +7,7 @@ JSON: follow has `folder`, and `exit_code` as of launch.py; watch has `folder`, 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,8 @@ def run_watch(arguments: argparse.Namespace) -> Answer:
     console = make_console()
     interval_sec = arguments.every or (TERMINAL_INTERVAL_SEC if console.is_terminal else PLAIN_INTERVAL_SEC)
     runs = screen.watch(folder, console, interval_sec, arguments.once)
+    if not runs:
+        print(f"note: {folder} has no run yet, or none that this version can read", file=sys.stderr)
     has_failed = any(live_run.has_failed for live_run in runs)
     rows = [json_row(live_run, run_folder.now_ms()) for live_run in runs]
     return Answer(FAILURE if has_failed else SUCCESS, {"folder": str(folder), "runs": rows})

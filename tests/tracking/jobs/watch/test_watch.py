@@ -98,6 +98,12 @@ def test_runs_beside_others_say_nothing_of_a_run_alone(runs: Path, capsys: pytes
     assert "it is slow" not in watched(capsys, "--once", str(folder))[1]
 
 
+def test_a_folder_of_which_no_run_can_be_read_is_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (training(runs) / run_folder.CONFIG).write_text("of_later: 1\n")
+    assert main(["watch", "--once", str(next(runs.iterdir()))]) == 0
+    assert "has no run yet, or none that this version can read" in capsys.readouterr().err
+
+
 def test_a_run_that_its_search_stopped_has_not_failed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     studied.make_run(runs, studied.config(), "sqlite:///none.db", failure="search")
     code, printed = watched(capsys, "--once")
