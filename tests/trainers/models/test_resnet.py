@@ -271,7 +271,7 @@ def test_recipes_fit_the_module(recipe: Path | None) -> None:
     if recipe is not None:
         own = yaml.safe_load(recipe.read_text(encoding="utf-8"))["model"]
         assert recipe.stem.removeprefix("resnet50_") in {*model["targets"], "cpu"}
-        assert set(own) <= set(model)
+        assert set(own) <= {*model, "by_gpus"}
         hparams, optimizer = hparams | own.get("hparams", {}), optimizer | own.get("optimizer", {})
     assert set(model["targets"]) == set(WORKLOAD.data)
     with torch.device("meta"):

@@ -85,13 +85,13 @@ def test_what_fails_beside_a_run_is_left_to_the_warm_up(
 def test_the_run_loads_what_a_helper_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    config = checks.check_run(composed(["gpus=0", "compile=true", "batch_size=8", "precision=bf16"]), [])
+    config = checks.check_run(composed(["model=ncf", "recipe=ncf_cpu", "gpus=0", "compile=true", "precision=bf16"]), [])
     (tmp_path / "run").mkdir()
     run_folder.write_config(tmp_path / "run", config)
     module, data = build(load_workload(config), config, Shard(0, 1, CPU), None)
     keep_traces(config)
     module.compile_hot_path()
-    [batch] = data.example_batches(8, CPU)
+    [batch] = data.example_batches(config.device_batch_size(), CPU)
     plugin = MixedPrecision("bf16-mixed", "cpu")
     traces = tmp_path / "inductor" / TRACES
 
