@@ -120,11 +120,11 @@ def check_groups(batch_size: int, group_size: int) -> None:
 
 
 def with_values_by_gpus(config: RunConfig, overrides: Sequence[str] | None) -> RunConfig:
-    """The config with the row of `model.by_gpus` for its GPUs: that of the largest number up to theirs.
+    """The config with the values of `model.by_gpus` for its number of GPUs: the row of the largest number up to it.
 
-    Batch size and rate were found together, on one machine. So no row is used if `overrides`, the words of the command
-    line, give one of them, nor in a study, on a CPU, on several nodes, and where the words are not known. The table is
-    then empty, so a stored config is as if model.batch_size and model.optimizer.lr had been typed. Raises ConfigError.
+    Batch size and learning rate were found together, on one machine. So no row is used on a CPU, on several nodes, in a
+    study, or if `overrides` give one of the two (None: they are not known). The returned config has no table, as if
+    model.batch_size and model.optimizer.lr had been typed. Raises ConfigError.
     """
     table = config.model.by_gpus
     check_values_by_gpus(table)

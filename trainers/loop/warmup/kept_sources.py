@@ -16,9 +16,9 @@ IMPORTED = time.time()  # By then Python has read the sources.
 
 
 def with_sources(result: bytes, modules: Iterable[str] = ()) -> bytes | None:
-    """Return what to keep: a line of digests, of the imported modules of this project and of `modules`, and the result.
+    """Return a line of digests and then the result. The digests are of this project's imported modules and `modules`.
 
-    None if one of them may have been edited after this process had read it.
+    Return None if one of them may have been edited after this process had read it.
     """
     sources = _sources(set(modules))
     return None if _edited_since(IMPORTED, sources) else json.dumps(sources).encode() + b"\n" + result

@@ -26,7 +26,7 @@ from trainers.loop.warmup import kept_traces
 from trainers.workload import Batch, TrialModule
 
 Part = Callable[[], object]
-CORES_EACH = 4  # of each process; its compiler has processes of its own, which share these
+CORES_EACH = 4  # cores for each process, with those that its compiler starts
 MOST_HELPERS = 5
 LONGEST_WAIT_SEC = 120.0
 THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
@@ -53,7 +53,10 @@ def take_parts(waiting: int, taken: int, parts: Sequence[Part]) -> None:
 
 
 def number_of_helpers(module: TrialModule, num_parts: int) -> int:
-    """Return 0 on a CPU, where C++ compilers use all cores, and unless several functions of the module keep traces."""
+    """Return how many helpers the cores allow; 0 on a CPU, where C++ compilers use all cores.
+
+    A module needs them only if several of its functions keep traces.
+    """
     num_kept = sum(isinstance(value, kept_traces.KeptTraces) for value in vars(module).values())
     if module.device.type != "cuda" or num_kept < 2:
         return 0
@@ -65,10 +68,9 @@ def num_cores() -> float:
 
 
 def compile_parts(run_dir: Path, parts: Sequence[Part], num_batches: int, num_helpers: int) -> None:
-    """Compile all parts, in this process and in helpers, of which there may be fewer than asked for.
+    """Compile all parts in this process and in up to `num_helpers` helpers.
 
-    Afterwards a part may still have to be compiled: this process or its helper failed, as for want of memory that the
-    others took, or a helper took too long.
+    A part may be left to the warm-up, if a process lacked memory that others took, failed, or took too long.
     """
     with numbers_of(parts) as waiting, pipe() as (started, taken):
         helpers: list[subprocess.Popen[bytes]] = []
@@ -107,7 +109,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def numbers_of(parts: Sequence[Part]) -> Iterator[int]:
-    """Yield the end of a pipe from which the number of each part can be read once, a byte each, and then nothing."""
+    """Yield the end of a pipe that holds the number of each part as a byte. Whoever reads a number takes that part."""
     waiting, numbers = os.pipe()
     os.write(numbers, bytes(range(len(parts))))
     os.close(numbers)
@@ -127,7 +129,7 @@ def started_helper(words: list[str], descriptors: tuple[int, int], num_processes
 def wait_for(helpers: Sequence[subprocess.Popen[bytes]], started: int) -> None:
     """Wait, up to LONGEST_WAIT_SEC, for the helpers that have taken a part: `started` has their process ids."""
     began = time.monotonic()
-    takers = {int(pid) for pid in os.read(started, 65_536).split()}  # It has this process's at least.
+    takers = {int(pid) for pid in os.read(started, 65_536).split()}  # This process has taken one at least.
     for helper in helpers:
         if helper.pid in takers:
             with suppress(subprocess.TimeoutExpired):

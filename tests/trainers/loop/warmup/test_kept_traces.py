@@ -108,6 +108,18 @@ def test_a_damaged_trace_is_tried_once(caplog: pytest.LogCaptureFixture) -> None
     assert "is traced anew" in caplog.text
 
 
+def test_what_is_only_kept_runs_without_its_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_calls: list[int] = []
+    monkeypatch.setattr(kept_traces, "_begin_call", lambda: compiled_calls.append(1))
+    kept = KeptTraces(store := Memory(), loss, {})
+    with kept_traces.only_kept():
+        first = trained(kept)
+    assert store
+    assert not compiled_calls
+    assert_same(first, trained(kept))
+    assert compiled_calls == [1]
+
+
 class CompilerError(Exception):
     """As the compiler raises it for an error of any kind within."""
 
