@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from tests.trainers import triton_on_cpu
+from tests.trainers import synchronization, triton_on_cpu
 from tests.trainers.ops.go import go_triton_on_cpu
 from trainers.ops.go import Rules
 
@@ -36,15 +36,12 @@ def test_a_move_does_not_wait_for_the_gpu() -> None:
     boards = rules.start(64, "cuda")
     moves = torch.arange(64, device="cuda")
     rules.play(boards, moves)  # compiles
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with synchronization.refused():
         for _ in range(3):
             legal, planes = rules.legal(boards), rules.planes(boards, torch.bfloat16)
             boards = rules.play(boards, moves)
             scores = rules.area_score(boards)
             moves = moves + 1
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert legal.shape == (64, 82)
     assert planes.dtype == torch.bfloat16
     assert scores.shape == (64,)
