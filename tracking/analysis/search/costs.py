@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median_low
 
 from tracking.analysis.search.finalists import finalists_of_all
 from tracking.analysis.search.known.explored import expectations
@@ -29,7 +29,8 @@ def usual_cost(rules: Rules, trials: Sequence[SearchTrial]) -> float:
 def whole_costs(rules: Rules, trials: Sequence[SearchTrial]) -> dict[Key, float]:
     """The expected cost of a run of each setting, alone and not stopped.
 
-    It is the run's cost times expected time / time so far. Failed runs are left out, since they may have cost nothing.
+    A run's is its cost times expected time / time so far; of several runs the lower median counts, since the first one
+    may have compiled. Failed runs are left out, since they may have cost nothing.
     """
     costs: dict[Key, list[float]] = {}
     for group in rules.groups:
@@ -43,7 +44,7 @@ def whole_costs(rules: Rules, trials: Sequence[SearchTrial]) -> dict[Key, float]
             longer = value / reached_by if reached_by and value == value else 1.0
             cost = trial.cost_alone * longer if rules.run_cost is None else rules.run_cost
             costs.setdefault(trial.key, []).append(cost)
-    return {key: fmean(values) for key, values in costs.items()}
+    return {key: median_low(values) for key, values in costs.items()}
 
 
 def block_cost(rules: Rules, trials: Sequence[SearchTrial], settings: Sequence[Mapping[str, Scalar]]) -> float:

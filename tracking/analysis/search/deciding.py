@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tracking.analysis.search.blocks import Blocks, survivors
@@ -46,7 +46,12 @@ class Deciding:
 
     @cached_property
     def finalists(self) -> list[Mapping[str, Scalar]]:
-        return finalists(self.rules, self.trials)
+        """The settings to decide among: fewer if the budget is too small for all. Those of a complete block stay."""
+        begun = [trial for trial in of_phase(self.trials, DECIDE) if trial.block is not None]
+        if not any(trial.block for trial in begun):
+            return affordable(self.rules, of_phase(self.trials, EXPLORE))
+        chosen = {trial.key for trial in begun if trial.block == 0}
+        return [setting for setting in finalists(self.rules, self.trials) if key_of(setting) in chosen]
 
     @cached_property
     def runs(self) -> dict[Key, dict[int, SearchTrial]]:
@@ -79,6 +84,22 @@ class Deciding:
                 break
         ended = num_looks > 0 and (len(candidates) < 2 or num_looks == len(rules.looks))
         return Standing(candidates, members, num_looks, blocks, ended, spent_now)
+
+
+def affordable(rules: Rules, trials: Sequence[SearchTrial]) -> list[Mapping[str, Scalar]]:
+    """The most finalists whose blocks up to the first look fit the budget after these trials; two at least.
+
+    The best of each group stays.
+    """
+    chosen = finalists(rules, trials)
+    for most in range(rules.max_finalists - 1, 0, -1) if rules.explore else ():
+        if spent(trials) + rules.looks[0] * block_cost(rules, trials, chosen) <= rules.budget:
+            break
+        fewer = finalists(replace(rules, max_finalists=most), trials)
+        if len(fewer) < 2:
+            break
+        chosen = fewer
+    return chosen
 
 
 def next_deciding(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTrial]:

@@ -11,6 +11,7 @@ import pytest
 from conf.schema import ConfigError
 from tests.tracking.analysis.search.searches import AXES, Setting, ended, noisy, searched, true_time
 from tracking.analysis.search import Axis, Rules, SearchTrial, answer, propose
+from tracking.analysis.search.deciding import Deciding, next_deciding
 
 RULES = Rules(AXES)
 
@@ -149,6 +150,28 @@ def test_a_budget_is_kept_and_what_it_does_not_reach_is_said() -> None:
     assert outcome.named is None
     assert outcome.leading is not None
     assert outcome.why == "budget spent"
+
+
+def explored(batch: int, value: float, seed: int = 1, start: float = 10.0) -> SearchTrial:
+    setting = {"gpus": 4, "batch_size": batch, "lr": 0.008}
+    return SearchTrial(setting, seed, "explore", state="reached", value=value, cost=value + start)
+
+
+@pytest.mark.parametrize(("budget", "batches"), [(420.0, [8, 4, 16, 32]), (300.0, [8, 4]), (200.0, [8, 4])])
+def test_the_budget_limits_the_finalists_so_that_deciding_reaches_its_first_look(
+    budget: float, batches: list[int]
+) -> None:
+    rules = Rules((Axis("gpus", (4,)), *AXES[1:]), budget=budget)
+    trials = [explored(8, 10.0, start=60.0), explored(8, 10.5, 2), explored(4, 11.0), explored(16, 11.5)]
+    trials.append(explored(32, 12.0))
+    assert [setting["batch_size"] for setting in Deciding(rules, trials).finalists] == batches
+    while new := next_deciding(rules, trials):
+        trials += [ended(trial, 10.0 + float(trial.setting["batch_size"]) / 10) for trial in new]
+    assert sum(trial.cost for trial in trials) <= budget
+    assert (answer(rules, trials).looks > 0) == (budget > 200)
+    again = Deciding(replace(rules, budget=2 * budget), trials).finalists
+    if budget > 200:  # Else there is one block only, and a larger budget brings the others back.
+        assert [setting["batch_size"] for setting in again] == batches
 
 
 def test_settings_that_all_miss_are_said_with_the_best_value() -> None:
