@@ -147,6 +147,17 @@ def test_detections_are_torchvisions(module: MaskRcnn, batch: Batch) -> None:
         assert torch.equal(detections["labels"][own], expected[image]["labels"])
 
 
+def test_rows_that_the_compiler_padded_are_detected_alike() -> None:
+    images, regions, classes = 2, 5, 3
+    torch.manual_seed(1)
+    logits, deltas = torch.randn(images, regions, classes), torch.randn(images, regions, 4 * classes)
+    corners = 50 * torch.rand(images, regions, 2)
+    rois, valid = torch.cat((corners, corners + 40), dim=2), torch.ones(images, regions, dtype=torch.bool)
+    padded = torch.cat((deltas, torch.zeros(images, regions, 4)), dim=2)[:, :, : 4 * classes]
+    results = [roi_heads.detect(logits, given, rois, valid, torch.full((images, 2), 100)) for given in (deltas, padded)]
+    assert all(map(torch.equal, *results))
+
+
 def gradients(module: MaskRcnn, batch: Batch) -> dict[str, torch.Tensor]:
     module.zero_grad()
     torch.manual_seed(1)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 
 TICKS_PER_SEC = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 KERNEL = 2  # kthreadd, the parent of the kernel's threads
@@ -40,11 +41,22 @@ def parse_stat(text: str) -> Process:
     )
 
 
+# Before Python: whether this process was a shell that ran other commands, and when this module was imported.
+_RAN_OTHERS, _IMPORTED, _CPU_SEC = getrusage(RUSAGE_CHILDREN).ru_minflt > 0, time.monotonic(), time.process_time()
+LONG_SHELL_SEC = 10.0
+
+
 def begun() -> float:
-    """The start of this process on the monotonic clock, since the wall clock may have been set; now, if not known."""
+    """The start of this process on the monotonic clock, since the wall clock may have been set; now, if not known.
+
+    `sh -c "prepare; python launch.py"` executes Python in the shell's process, whose start is that of `prepare`. A
+    process that ran other commands for long therefore begins with Python, as far as its CPU time tells.
+    """
     with suppress(OSError, ValueError, IndexError):
         ticks = parse_stat(Path("/proc/self/stat").read_text()).started
-        return time.monotonic() - max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / TICKS_PER_SEC)
+        created = time.monotonic() - max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / TICKS_PER_SEC)
+        of_python = _IMPORTED - _CPU_SEC
+        return of_python if _RAN_OTHERS and of_python - created > LONG_SHELL_SEC else created
     return time.monotonic()
 
 

@@ -100,7 +100,7 @@ def detect(
     scores = torch.where(valid[:, :, None] & (scores > MIN_SCORE), scores, 0.0).flatten(1)
     best, index = scores.topk(min(NUM_CANDIDATES, scores.shape[1]), dim=1)
     region, label = index // (classes - 1), index % (classes - 1) + 1
-    coded = deltas.view(images, regions * classes, 4)
+    coded = deltas.reshape(images, regions * classes, 4)  # The compiler may pad rows, so a view may not exist.
     coded = coded.gather(1, (region * classes + label).unsqueeze(2).expand(-1, -1, 4))
     base = rois.gather(1, region.unsqueeze(2).expand(-1, -1, 4))
     boxes = box_ops.clip(box_ops.decode(coded, base, CODING), sizes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -20,6 +22,17 @@ def test_when_a_process_began_does_not_follow_the_wall_clock(monkeypatch: pytest
     assert processes.begun() == pytest.approx(began, abs=1)
     assert ScriptProcess().seconds_since_begin(0.0) == pytest.approx(time.monotonic() - began, abs=1)
     assert ScriptProcess(last_end=time.monotonic() - 7).seconds_since_begin(0.0) == pytest.approx(7, abs=1)
+
+
+@pytest.mark.slow
+def test_a_process_that_was_a_shell_with_other_commands_begins_with_python() -> None:
+    """`sh -c "prepare; python launch.py"` executes Python in the shell's process, and only the last command is ours."""
+    python = "from tracking.machine.environment import processes as p; import time, sys; p.LONG_SHELL_SEC = 0.5"
+    python += "; print(time.monotonic() - p.begun())"
+    command = ["sh", "-c", 'sleep 1; exec "$0" -c "$1"', sys.executable, python]
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert 0 < float(done.stdout) <= time.monotonic() - began - 0.9
 
 
 def test_nothing_takes_a_duration_from_the_wall_clock_at_which_a_process_was_created() -> None:
