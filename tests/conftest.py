@@ -26,6 +26,8 @@ sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPR
 os.environ.pop("COLUMNS", None)
 # Two workers and what they start share the cores: with as many threads each, they would wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Workers of the tests' own workloads need no package that torchmetrics imports, which takes as long as PyTorch does.
+os.environ.setdefault("TIMETRIAL_ALL_IMPORTS", "0")
 # In each empty cache, PyTorch's compiler would build a dozen programs to see which vector instructions there are.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 # The key that signs folders is the tests' own.

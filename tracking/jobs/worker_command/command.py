@@ -16,7 +16,7 @@ from tracking.machine.stacks import Interpreter, needed_by, python_of
 from tracking.record import node_records
 
 LAUNCHER = "TIMETRIAL_LAUNCHER"  # holds the launcher's process id if the worker is its child
-ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # set if the worker hides no package from Lightning's imports
+ALL_IMPORTS = "TIMETRIAL_ALL_IMPORTS"  # set, and not to 0, if the worker hides no package from Lightning's imports
 # Variables that an activated environment sets for its own Python.
 ENVIRONMENT_VARIABLES = {"VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX", "__PYVENV_LAUNCHER__"}
 
@@ -85,9 +85,9 @@ def worker_variables(config: RunConfig, environ: Mapping[str, str]) -> dict[str,
         LAUNCHER: str(os.getpid()),  # The worker ends when this process does, even if that is before it starts.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of nvidia-smi and NVML
     }
-    # A user's workload may need all of torchmetrics; ours do not.
+    # A user's workload may need all of torchmetrics, unless the user says no; ours do not.
     if not config.is_program() and not config.model.workload.startswith("trainers."):
-        variables[ALL_IMPORTS] = "1"
+        variables[ALL_IMPORTS] = environ.get(ALL_IMPORTS, "1")
     if config.nodes > 1:  # A container's host name may differ from its machine's.
         variables |= {node_records.RANK: str(config.node_rank), node_records.NAME: node_records.name(environ)}
         variables |= {node_records.RENDEZVOUS: str(config.rendezvous)}

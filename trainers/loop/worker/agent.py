@@ -89,7 +89,7 @@ def import_training(run_dir: Path | None) -> None:
     """
     from trainers.loop.worker import lightning_import
 
-    hidden = () if ALL_IMPORTS in os.environ else lightning_import.SLOW
+    hidden = lightning_import.SLOW if os.environ.get(ALL_IMPORTS, "0") == "0" else ()
     try:
         with lightning_import.as_if_missing(*hidden):
             import trainers.loop.train  # noqa: F401

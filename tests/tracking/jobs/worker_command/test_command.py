@@ -40,6 +40,8 @@ def test_the_worker_inherits_all_but_mlflows_variables(tmp_path: Path) -> None:
     }
     users = RunConfig(model=ModelConfig("mine", "mine:WORKLOAD", 1))
     assert worker_command(users, tmp_path, environ).env == {**command.env, "TIMETRIAL_ALL_IMPORTS": "1"}
+    fewer = {"TIMETRIAL_ALL_IMPORTS": "0"}
+    assert worker_command(users, tmp_path, environ | fewer).env == command.env | fewer
 
 
 def test_the_worker_of_a_program_runs_here_and_is_told_the_stacks_python(
