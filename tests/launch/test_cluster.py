@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from mlflow import MlflowClient
 
 from conf.launch_options import ClusterConfig
 from tests.support import studied
-from tests.support.cluster_runs import SHORT, journal_of, tags, tracking
+from tests.support.cluster_runs import SHORT, journal_of, of_program, tags, tracking
 from tests.support.commands import HANGS_SEC, ROOT, TINY, Launched, environment, launch, launched
 from tests.support.folders import wait_for
 from tests.support.slurm_cluster import Cluster
@@ -48,16 +47,7 @@ def test_a_run_on_two_nodes_is_in_mlflow_with_both(cluster: Cluster, tmp_path: P
 
 def test_jobs_go_on_without_a_launcher_and_are_followed_by_another(cluster: Cluster, tmp_path: Path) -> None:
     """Detached, followed, that follower killed, and followed again; a second one at the same time is refused."""
-    asked = (
-        *SHORT,
-        "seed=1,2",
-        "cluster.jobs_at_once=1",
-        "detach=true",
-        "max_epochs=20",
-        "stop_at_target=false",
-        "tracking.system_metrics_interval_sec=0",
-        "target=0.99",
-    )
+    asked = (*of_program(tmp_path), "seed=1,2", "cluster.jobs_at_once=1", "detach=true")
     run = launch(tmp_path, "-m", *asked, **cluster.env)
     assert run.code == 0, run.output
     [sweep] = [path.parent for path in tmp_path.glob("runs/*/sweep.json")]
@@ -69,8 +59,9 @@ def test_jobs_go_on_without_a_launcher_and_are_followed_by_another(cluster: Clus
     words, _ = second.communicate(timeout=HANGS_SEC)
     assert second.returncode == 2, words
     assert f"process {first.pid}" in words
-    first.send_signal(signal.SIGKILL)
+    first.kill()
     first.communicate()
+    (tmp_path / "go").touch()
     again = tracking(tmp_path, "follow", str(sweep), **cluster.env)
     words, _ = again.communicate(timeout=HANGS_SEC)
     assert again.returncode == 0, words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.cluster_runs import ENDLESS, SHORT, journal_of
-from tests.support.commands import ROOT, TINY, begin, collect, environment, launch, processes_of
+from tests.support.cluster_runs import SHORT, journal_of, of_program
+from tests.support.commands import ROOT, begin, collect, environment, launch, processes_of
 from tests.support.folders import wait_for
 from tests.support.slurm_cluster import Cluster
 from tracking.jobs.follow.sync import sync
@@ -38,7 +39,8 @@ def submitted(cluster: Cluster) -> list[str]:
 def test_a_resumed_sweep_goes_on_with_what_slurm_has(
     cluster: Cluster, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = ("-m", *SHORT, "seed=1,2", "cluster.lines=[--hold]", "cluster.jobs_at_once=2")
+    asked = ("-m", *of_program(tmp_path), "seed=1,2", "cluster.lines=[--hold]", "cluster.jobs_at_once=2")
+    (tmp_path / "go").touch()
     if how == "killed":
         (tmp_path / "bin").mkdir()
         (tmp_path / "bin/sbatch").write_text(KILLING.format(sbatch=shutil.which("sbatch")))
@@ -85,14 +87,14 @@ def test_a_run_that_was_ended_before_it_began_does_not_begin(cluster: Cluster, t
 
 
 def test_steps_of_an_allocation_end_with_a_launcher_that_is_killed(cluster: Cluster, tmp_path: Path) -> None:
-    options = [word for word in ENDLESS if word not in TINY and not word.startswith("cluster")]
-    here = [sys.executable, str(ROOT / "launch.py"), *TINY, *options, "cluster=here", "nodes=2"]
+    options = [word for word in of_program(tmp_path) if not word.startswith("cluster")]
+    here = [sys.executable, str(ROOT / "launch.py"), *options, "cluster=here", "nodes=2"]
     holder = subprocess.Popen(
-        ["salloc", "-N2", "--ntasks-per-node=1", "bash", "-c", f"{' '.join(here)}; sleep 600"], cwd=tmp_path,
+        ["salloc", "-N2", "--ntasks-per-node=1", "bash", "-c", f"{shlex.join(here)}; sleep 600"], cwd=tmp_path,
         env=environment(**cluster.env), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        wait_for(lambda: journal_of(tmp_path).count('"epoch_start"') > 1 or holder.poll() is not None)
+        wait_for(lambda: "eval_accuracy" in journal_of(tmp_path) or holder.poll() is not None)
         [launcher] = [process for process in processes_of(tmp_path) if process.cmdline()[1:2] == [here[1]]]
         launcher.kill()
         wait_for(lambda: not [process for process in processes_of(tmp_path) if runs(process)])
@@ -107,8 +109,8 @@ def test_steps_of_an_allocation_end_with_a_launcher_that_is_killed(cluster: Clus
 
 
 def runs(process: psutil.Process) -> bool:
-    """Whether it is a supervisor, a worker or a rank."""
+    """Whether it is a supervisor, a worker or the program."""
     try:
-        return any("trainers." in word or "tracking.jobs.node" in word for word in process.cmdline())
+        return any("tracking.jobs." in word or word == "program.py" for word in process.cmdline())
     except psutil.Error:
         return False

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 
-from tests.support.commands import TINY, collect, environment
+from tests.support.commands import ROOT, TINY, collect, environment
 from tests.support.folders import wait_for
 from tests.support.forked import Forked
 from tracking.store.mirror import Mirror
@@ -20,6 +20,24 @@ ENDLESS = (
     *TINY, *ON, "max_epochs=100000", "target=1", "stop_at_target=false", "model.hparams.rest_sec=0.02",
     "tracking.system_metrics_interval_sec=0",
 )  # fmt: skip
+
+# A program in place of a training: its nodes import no PyTorch. It rests in its third epoch until there is a file `go`.
+PROGRAM = """
+import pathlib, time
+for epoch in range(1, 21):
+    while epoch == 3 and not pathlib.Path("go").exists():
+        time.sleep(0.05)
+    print(f"epoch {epoch} accuracy {0.04 * epoch:.2f}", flush=True)
+"""
+
+
+def of_program(cwd: Path) -> tuple[str, ...]:
+    (cwd / "program.py").write_text(PROGRAM)
+    return (
+        *ON, "model=program", f"program.command=env {sys.executable} program.py {{seed}}", "target=0.99",
+        '+program.metrics={eval/accuracy: "accuracy ([0-9.]+)"}', 'program.epoch="epoch ([0-9]+)"',
+        "tracking.system_metrics_interval_sec=0",
+    )  # fmt: skip
 
 
 def journal_of(cwd: Path) -> str:
@@ -43,8 +61,5 @@ def tags(cwd: Path, folder: Path) -> dict[str, str]:
     return dict(MlflowClient(f"sqlite:///{cwd / 'mlflow.db'}").get_run(run_id).data.tags)
 
 
-def tracking(cwd: Path, *arguments: str, **extra: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tracking", *arguments]
-    return subprocess.Popen(
-        command, cwd=cwd, env=environment(**extra), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+def tracking(cwd: Path, *arguments: str, **extra: str) -> Forked:
+    return Forked(arguments, cwd, environment(**extra), script=str(ROOT / "tracking/__main__.py"))
