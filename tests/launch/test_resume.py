@@ -79,7 +79,7 @@ def mlflow(cwd: Path) -> MlflowClient:
 def interrupted_twice(cwd: Path, reference: Path) -> Pair:
     """On one process: told to stop in epoch 4; killed in epoch 6, and its newest checkpoint damaged; then to the end.
 
-    The uninterrupted run is one whose checkpoints, of 20 MB, find no room; its other files are smaller than that.
+    The uninterrupted run is one whose checkpoints, of 3 MB, find no room; its other files are smaller than that.
     """
     alone = begin(reference, *CPU, *SMALL, "tracking.offline=true", max_file_bytes=2**20, **ONE_THREAD)
     running.append(alone)

@@ -1,4 +1,4 @@
-"""The VGG, on a disk that is full for checkpoints; each of them fails only when the training has stopped."""
+"""A small VGG, on a disk that is full for checkpoints; each of them fails only when the training has stopped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.commands import HANGS_SEC
+from tests.workloads.small_vgg import SmallVgg
 from tracking.record import journal, run_folder
 from trainers.loop.saving import whole_files
 from trainers.models.vgg import module
@@ -26,7 +27,7 @@ def full(path: Path) -> Iterator[None]:
     yield
 
 
-class OnFullDisk(module.Vgg):
+class OnFullDisk(SmallVgg):
     def on_train_start(self) -> None:
         whole_files.documents = type("Full", (), {"replacing": staticmethod(full)})  # type: ignore[assignment]
 

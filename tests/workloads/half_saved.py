@@ -1,14 +1,15 @@
-"""The VGG, whose second process cannot say its weights once it trains."""
+"""A small VGG, whose second process cannot say its weights once it trains."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from tests.workloads.small_vgg import SmallVgg
 from trainers.models.vgg import module
 from trainers.workload import Workload
 
 
-class HalfSaved(module.Vgg):
+class HalfSaved(SmallVgg):
     def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:
         if self._trainer is not None and self.global_rank == 1 and self.trainer.global_step:
             raise RuntimeError("an odd buffer")

@@ -1,5 +1,5 @@
-"""The VGG, standing still at a step until it is killed, or slow; its accuracy is its epoch's, and its weights leave a
-digest."""
+"""A small VGG, standing still at a step until it is killed, or slow; its accuracy is its epoch's, and its weights leave
+a digest."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 
 import torch
 
+from tests.workloads.small_vgg import SmallVgg
 from trainers.models.vgg import module
 from trainers.workload import Batch, Workload
 
 
-class Pausing(module.Vgg):
+class Pausing(SmallVgg):
     """Stands still before step $PAUSE_AT_STEP, if that is set: steps are counted from 1.
 
     With $STEP_SEC each step takes that long, and each process notes it in a file of the working directory.
