@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 
 from tests.support.commands import HANGS_SEC, ROOT, TINY, environment
 from tests.support.event_schema import SCHEMA, fields_of, strict
+from tests.support.forked import Forked
 from tests.support.searched_program import trace, words
 
 pytestmark = pytest.mark.slow
@@ -20,14 +19,12 @@ pytestmark = pytest.mark.slow
 
 def events(cwd: Path, *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
     """The exit code, every line of standard output, and what was said on standard error."""
-    command = [sys.executable, str(ROOT / "launch.py"), "--json", *arguments]
-    ran = subprocess.run(
-        command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=HANGS_SEC, check=False
-    )  # fmt: skip
-    lines = [json.loads(line) for line in ran.stdout.splitlines()]
+    ran = Forked(["--json", *arguments], cwd, environment(), apart=True)
+    output, errors = ran.communicate(timeout=HANGS_SEC)
+    lines = [json.loads(line) for line in output.splitlines()]
     for line in lines:
         strict().validate(line)
-    return ran.returncode, lines, ran.stderr
+    return ran.wait(), lines, errors
 
 
 def test_a_sweep_tells_each_jobs_life(tmp_path: Path) -> None:

@@ -48,7 +48,10 @@ def possible() -> bool:
 
 
 class Forked:
-    """A script under way, with what tests use of a subprocess.Popen. With `max_file_bytes` its files cannot grow."""
+    """A script under way, with what tests use of a subprocess.Popen. With `max_file_bytes` its files cannot grow.
+
+    With `apart` its standard error is not part of its output.
+    """
 
     def __init__(
         self,
@@ -57,17 +60,21 @@ class Forked:
         environ: Mapping[str, str],
         max_file_bytes: int = 0,
         script: str = LAUNCH,
+        apart: bool = False,
     ) -> None:
-        descriptor, name = tempfile.mkstemp()
-        os.close(descriptor)
-        self._output = Path(name)
-        weakref.finalize(self, self._output.unlink, missing_ok=True)
-        asked = ([script, *arguments], str(cwd), dict(environ), name, max_file_bytes)
+        self._streams = [self._file() for _ in range(1 + apart)]
+        asked = ([script, *arguments], str(cwd), dict(environ), [*map(str, self._streams)], max_file_bytes)
         with asking:
             self._process = server().Process(target=enter, args=asked)
             self._process.start()
         assert self._process.pid
         self.args, self.pid = asked[0], self._process.pid
+
+    def _file(self) -> Path:
+        descriptor, name = tempfile.mkstemp()
+        os.close(descriptor)
+        weakref.finalize(self, Path(name).unlink, missing_ok=True)
+        return Path(name)
 
     @property
     def returncode(self) -> int | None:
@@ -90,13 +97,14 @@ class Forked:
         connection.wait([self._process.sentinel], timeout)
         code = self.returncode
         if code is None:
-            raise subprocess.TimeoutExpired(self.args, timeout or 0.0, self._output.read_bytes())
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0, self._streams[0].read_bytes())
         return code
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """What it and its workers have printed."""
+        """What it and its workers have printed, and what of it was apart."""
         self.wait(timeout)
-        return self._output.read_text(), ""
+        output, *errors = (path.read_text() for path in self._streams)
+        return output, "".join(errors)
 
 
 @cache
@@ -116,18 +124,21 @@ def server() -> ForkServerContext:
     return context
 
 
-def enter(command: list[str], cwd: str, environ: dict[str, str], output: str, max_file_bytes: int) -> None:
+def enter(command: list[str], cwd: str, environ: dict[str, str], streams: list[str], max_file_bytes: int) -> None:
     """The fork's whole life."""
     if max_file_bytes:
         resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
         environ["PYTHONDONTWRITEBYTECODE"] = "1"  # It would be cut short as well, in the cache of all tests.
         sys.dont_write_bytecode = True
-    become(environ, os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), cwd)
+    opened = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for path in streams]
+    become(environ, (opened[0], opened[-1]), cwd)
     subprocess.Popen = ForkedWorker  # type: ignore[misc]
     run(command)
 
 
-def become(environ: Mapping[str, str], output: int, cwd: str, keep: Sequence[int] = (), given: int = -1) -> None:
+def become(
+    environ: Mapping[str, str], streams: tuple[int, int], cwd: str, keep: Sequence[int] = (), given: int = -1
+) -> None:
     """Give this process the variables, streams, folder and import path that a new one would have; `given` is read."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2, signal.SIGINT):  # A new one has no handlers.
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -137,8 +148,9 @@ def become(environ: Mapping[str, str], output: int, cwd: str, keep: Sequence[int
     os.environ.update(environ)
     sys.path[:0] = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
     os.dup2(given if given >= 0 else os.open(os.devnull, os.O_RDONLY), 0)
-    for descriptor in (1, 2):
-        os.dup2(output, descriptor)
+    kept = [os.dup(stream) for stream in streams]  # one may be the other's number
+    for place, stream in enumerate(kept, 1):
+        os.dup2(stream, place)
     # One that holds a lock would go on holding it.
     for descriptor in {int(name.name) for name in Path("/proc/self/fd").iterdir()} - {0, 1, 2, *keep}:
         with suppress(OSError):
@@ -215,6 +227,6 @@ class ForkedWorker(subprocess.Popen):  # type: ignore[type-arg]
             return
         if asked["start_new_session"]:
             os.setsid()
-        output = asked["c2pwrite"] if asked["c2pwrite"] >= 0 else 1
-        become(asked["env"], output, str(Path.cwd()), asked["pass_fds"], asked["p2cread"])
+        streams = (max(asked["c2pwrite"], 1), asked["errwrite"] if asked["errwrite"] >= 0 else 2)
+        become(asked["env"], streams, str(Path.cwd()), asked["pass_fds"], asked["p2cread"])
         run(command)
