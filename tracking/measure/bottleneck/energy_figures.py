@@ -6,7 +6,7 @@ the ends of the timed window, and extrapolated after the last sample.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -45,6 +45,19 @@ def figures(folder: Path, records: Sequence[Record], start: Record, stop: Record
         if (grams := config.instance.carbon_g_per_kwh) is not None:
             values[f"{quantities.ENERGY}{name}co2_grams"] = kwh * grams
     return values
+
+
+def why_no_co2(folder: Path, metrics: Mapping[str, float]) -> list[str]:
+    """Why a run that has `instance.carbon_g_per_kwh` has no CO2; [] if it has it, failed, or did not ask."""
+    result = run_folder.read_result(folder)
+    if result is None or result.failure is not None or f"{quantities.ENERGY}kwh" in metrics:
+        return []
+    config = run_folder.read_config(folder)
+    if config.instance.carbon_g_per_kwh is None:
+        return []
+    if config.on_gpu():
+        return ["CO2, since these GPUs report no energy to NVML"]
+    return ["CO2, since the host's energy counter (RAPL, /sys/class/powercap) is missing or root's, or has few samples"]
 
 
 def counters(folder: Path, records: Sequence[Record], start: Record) -> list[list[tuple[float, float]]]:

@@ -109,7 +109,11 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
         "evidence": _evidence(means),
         "total_sec": round(times.total, 4),
         "possible": possible.rows(shares, times.total, means, measured, precision, metrics),
-        "missing": _missing(tags, params, means, times, measured) + _why_no_point(tags, metrics),
+        "missing": [
+            *_missing(tags, params, means, times, measured),
+            *_why_no_point(tags, metrics),
+            *energy_figures.why_no_co2(folder, metrics),
+        ],
     }
     return Findings(metrics, bottleneck)
 

@@ -72,6 +72,17 @@ def test_samples_that_cover_too_little_and_gpus_that_tell_nothing_give_none(tmp_
     assert "energy/kwh" not in examine(made).metrics
 
 
+def test_a_run_that_asks_for_co2_is_told_why_it_has_none(tmp_path: Path) -> None:
+    def told(made: Path) -> list[str]:
+        return [words for words in examine(made).bottleneck["missing"] if words.startswith("CO2, since")]
+
+    asks, plain = run(tmp_path / "asks", {}, grams=400.0), run(tmp_path / "plain", {})
+    assert [("RAPL" in words) for words in told(asks)] == [True]
+    assert told(plain) == []
+    host(asks, 100.0)
+    assert told(asks) == []
+
+
 @pytest.mark.slow
 def test_a_report_draws_energy_against_time_and_the_audit_sees_what_is_altered(tmp_path: Path) -> None:
     sweep = studied.make_sweep(tmp_path, studied.SWEEP, "sqlite:///none.db", 4)
