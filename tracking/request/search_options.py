@@ -55,7 +55,9 @@ class Budget:
         """An amount with its unit, as text."""
         if self.unit == "seconds":
             return f"{amount:.0f} s" if amount < 120 else f"{amount / 60:.1f} min"
-        return f"{amount:.0f} runs" if self.unit == "runs" else f"{amount:.3g} {self.unit}"
+        if self.unit == "runs":
+            return f"{amount:.0f} run{'' if round(amount) == 1 else 's'}"
+        return f"{amount:.3g} {self.unit}"
 
     def option(self, amount: float) -> str:
         """An amount, rounded up, as a value of `search.budget=`."""
