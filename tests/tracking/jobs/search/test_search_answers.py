@@ -129,7 +129,7 @@ def test_a_budget_that_is_spent_by_its_first_run_ends_that_run() -> None:
         ([90], ["timeout"], "A run takes more than 90 s, its start included."),
         ([61], [""], "A run took 61 s, its start included."),
         ([61, 52, 90], ["", "", "timeout"], "A run took 52 to 61 s, its start included."),
-        ([40], ["search"], "0 decided: 1 runs of 60 runs, starts included."),
+        ([40], ["search"], "0 decided: 1 run of 60 runs, starts included."),
     ],
 )
 def test_an_answer_without_a_setting_says_what_a_run_took(

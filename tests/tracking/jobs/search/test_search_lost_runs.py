@@ -33,7 +33,7 @@ def test_a_run_that_is_lost_is_not_made_again_once_the_budget_is_spent() -> None
     words = made.words()
     assert words.startswith("The budget is spent: lost runs are not repeated; give a larger search.budget with")
     assert "interrupted" not in words
-    assert "1 runs of 1 runs" in words, "what it took counts"
+    assert "1 run of 1 run" in words, "what it took counts"
 
 
 def test_what_was_decided_is_told_though_a_run_was_lost_as_the_budget_was_spent() -> None:
