@@ -9,14 +9,16 @@ RUN = uv run --no-sync
 BEGAN := $(shell date +%s)
 # pip installs uv here for a user other than root.
 export PATH := $(PATH):$(HOME)/.local/bin
+# Where nothing keeps bytecode, each process of the tests would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 check:  ## all checks and tests that a change must pass, with their set-up
 	.ci/set-up
 	$(RUN) ruff check
 	$(RUN) ruff format --check
-# Bytecode is compiled once for all test processes, while the other core runs mypy.
-	PYTHONPYCACHEPREFIX=$(CURDIR)/.bytecode_cache $(RUN) python -W ignore -c 'import $(LONG_TO_COMPILE)' & \
-		$(RUN) mypy; failed=$$?; wait; exit $$failed
+# Bytecode is compiled once for all test processes, also of the tests, while the other core runs mypy.
+	( PYTHONPYCACHEPREFIX=$(CURDIR)/.bytecode_cache $(RUN) python -W ignore -c 'import $(LONG_TO_COMPILE)'; \
+		$(RUN) pytest --collect-only -q >/dev/null 2>&1 ) & $(RUN) mypy; failed=$$?; wait; exit $$failed
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict  # with --quiet it would ignore warnings
 # The tests of a file share fixtures, so they stay in one worker. Files with slow tests come first (tests/conftest.py).
 	$(RUN) pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 30 -m "not exhaustive"

@@ -17,6 +17,7 @@ from tests.support import process_state, slurm_cluster
 from tests.support.slurm_cluster import Cluster
 from tests.support.team_server import TeamServer
 
+gc.disable()  # until all is collected: it would look at what stays again and again
 # Tests start some hundred processes, and a machine may keep no bytecode (PYTHONDONTWRITEBYTECODE, an installer that
 # compiles nothing): then each would compile torch's and MLflow's sources anew, which is half of the time of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -118,9 +119,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays to the end; the garbage collector need not look at it again and again."""
+    """What was imported and collected stays to the end; the garbage collector need not look at it again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
