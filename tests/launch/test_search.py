@@ -65,6 +65,10 @@ def test_a_search_that_is_killed_goes_on_and_names_the_quickest_setting(tmp_path
     tried = [row["setting"] for row in trace(tmp_path)["trials"]][:-1]
     [sweep] = [path.parent for path in tmp_path.glob("runs/*/search.json")]
 
+    made = {path.name for path in sweep.iterdir() if path.is_dir()}
+    spent = launch(tmp_path, f"sweep.resume={sweep.name}", "search.budget=1runs")
+    assert {path.name for path in sweep.iterdir() if path.is_dir()} == made, spent.output
+
     again = launch(tmp_path, f"sweep.resume={sweep.name}")
     assert again.code == 0, again.output
     answer, trials = trace(tmp_path)["answer"], trace(tmp_path)["trials"]

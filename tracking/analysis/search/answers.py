@@ -10,9 +10,8 @@ from statistics import fmean
 
 from tracking.analysis.search.blocks import Blocks
 from tracking.analysis.search.costs import grid_cost, spent
-from tracking.analysis.search.deciding import Deciding, Standing, best_of_groups
+from tracking.analysis.search.deciding import Deciding, Standing, best_of_groups, by_objective
 from tracking.analysis.search.known.explored import explored
-from tracking.analysis.search.known.objectives import views
 from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 from tracking.analysis.statistics import floored_variance, ratio_bounds
 
@@ -90,7 +89,7 @@ class Answer:
 
 def answers(rules: Rules, trials: Sequence[SearchTrial], lost: Sequence[SearchTrial] = ()) -> list[Answer]:
     """The answer by each objective after these trials, at any time of a search. `lost` trials only add to the cost."""
-    known = [answer(*view) for view in views(rules, trials)]
+    known = [_answer(deciding) for deciding in by_objective(rules, trials)]
     explore_cost, decide_cost = (spent(of_phase(lost, phase)) for phase in (EXPLORE, DECIDE))
     return [
         replace(each, explore_cost=each.explore_cost + explore_cost, decide_cost=each.decide_cost + decide_cost)
@@ -100,8 +99,11 @@ def answers(rules: Rules, trials: Sequence[SearchTrial], lost: Sequence[SearchTr
 
 def answer(rules: Rules, trials: Sequence[SearchTrial]) -> Answer:
     """The answer by the first objective after these trials."""
-    deciding = Deciding(rules, trials)
-    standing = deciding.standing
+    return answers(rules, trials)[0]
+
+
+def _answer(deciding: Deciding) -> Answer:
+    rules, trials, standing = deciding.rules, deciding.trials, deciding.standing
     decided = of_phase(trials, DECIDE)
     settings = {key_of(setting): setting for setting in [*deciding.finalists, *(trial.setting for trial in decided)]}
     named = _named(standing) if standing.num_looks else None

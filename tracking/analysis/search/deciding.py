@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tracking.analysis.search.blocks import Blocks, survivors
 from tracking.analysis.search.costs import block_cost, spent
-from tracking.analysis.search.finalists import finalists
+from tracking.analysis.search.finalists import finalists, finalists_of_all
 from tracking.analysis.search.known.objectives import views
 from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 from tracking.analysis.search.spending import levels
@@ -39,19 +40,16 @@ class Standing:
 
 @dataclass(frozen=True)
 class Deciding:
-    """The deciding part of a search."""
+    """The deciding part of a search by one objective, among the `chosen` settings."""
 
     rules: Rules
     trials: Sequence[SearchTrial]
+    chosen: AbstractSet[Key]
 
     @cached_property
     def finalists(self) -> list[Mapping[str, Scalar]]:
-        """The settings to decide among: fewer if the budget is too small for all. Those of a complete block stay."""
-        begun = [trial for trial in of_phase(self.trials, DECIDE) if trial.block is not None]
-        if not any(trial.block for trial in begun):
-            return affordable(self.rules, of_phase(self.trials, EXPLORE))
-        chosen = {trial.key for trial in begun if trial.block == 0}
-        return [setting for setting in finalists(self.rules, self.trials) if key_of(setting) in chosen]
+        """The settings to decide among, most promising first."""
+        return [setting for setting in finalists(self.rules, self.trials) if key_of(setting) in self.chosen]
 
     @cached_property
     def runs(self) -> dict[Key, dict[int, SearchTrial]]:
@@ -86,16 +84,29 @@ class Deciding:
         return Standing(candidates, members, num_looks, blocks, ended, spent_now)
 
 
+def by_objective(rules: Rules, trials: Sequence[SearchTrial]) -> list[Deciding]:
+    """Deciding by each objective.
+
+    The budget limits the finalists of all objectives together. Once a second block has begun, they stay.
+    """
+    begun = [trial for trial in of_phase(trials, DECIDE) if trial.block is not None]
+    if any(trial.block for trial in begun):
+        chosen = {trial.key for trial in begun if trial.block == 0}
+    else:
+        chosen = {key_of(setting) for setting in affordable(rules, of_phase(trials, EXPLORE))}
+    return [Deciding(*view, chosen) for view in views(rules, trials)]
+
+
 def affordable(rules: Rules, trials: Sequence[SearchTrial]) -> list[Mapping[str, Scalar]]:
     """The most finalists whose blocks up to the first look fit the budget after these trials; two at least.
 
-    The best of each group stays.
+    The best of each group stays, by each objective.
     """
-    chosen = finalists(rules, trials)
+    chosen = finalists_of_all(rules, trials)
     for most in range(rules.max_finalists - 1, 0, -1) if rules.explore else ():
         if spent(trials) + rules.looks[0] * block_cost(rules, trials, chosen) <= rules.budget:
             break
-        fewer = finalists(replace(rules, max_finalists=most), trials)
+        fewer = finalists_of_all(replace(rules, max_finalists=most), trials)
         if len(fewer) < 2:
             break
         chosen = fewer
@@ -107,7 +118,7 @@ def next_deciding(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTri
 
     [] if deciding has ended or the budget is spent.
     """
-    each = [Deciding(*view) for view in views(rules, trials)]
+    each = by_objective(rules, trials)
     left = [deciding for deciding in each if not deciding.standing.ended]
     members = list(dict.fromkeys(key for deciding in left for key in deciding.standing.members))
     if not members:
@@ -121,10 +132,11 @@ def next_deciding(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTri
     settings = {key_of(setting): dict(setting) for deciding in left for setting in deciding.finalists}
     # Exploring shows the cost of a run. Without it the first block's runs do, so the budget is checked before each.
     unforeseen = block == 0 and not rules.explore
-    if unforeseen or len(waiting) == len(order):
-        cost = block_cost(rules, trials, [settings[key] for key in waiting])
-        if spent(trials) + cost > rules.budget:
-            return []
+    # A block that fitted when it began is completed, unless a resume gave a smaller budget.
+    known = trials if unforeseen else [trial for trial in trials if trial.block is None or trial.block < block]
+    cost = block_cost(rules, known, [settings[key] for key in (waiting if unforeseen else order)])
+    if spent(known) + cost > rules.budget:
+        return []
     together = waiting if rules.apart and not unforeseen else waiting[:1]
     return [SearchTrial(settings[key], _seed(rules, trials, block), DECIDE, block) for key in together]
 

@@ -186,10 +186,10 @@ class Launcher:
         return exit_code([job])
 
     def _run_jobs(self, jobs: Sequence[Job], folder: Path, search: SearchJobs | None) -> None:
-        todo = [job for job in jobs if not job.settled and not (self._takes_up and job.result)]  # none repeats
-        for job in todo:
-            if job.result:
-                job.start_anew()
+        given = search.to_start() if search else jobs
+        todo = [job for job in given if not job.settled and not (self._takes_up and job.result)]  # none repeats
+        for job in [job for job in todo if job.result]:
+            job.start_anew()
         left = f"{len(todo)} of {counted(len(jobs), 'job')} {'left' if self._takes_up else 'to run'}"
         words = search.begins() if search else left
         self._console.print(f"sweep {folder.name}: {words}", style="bold", soft_wrap=True)

@@ -30,9 +30,8 @@ SPENT = "The budget is spent: lost runs are not repeated; give a larger search.b
 class SearchJobs:
     """The jobs of one search.
 
-    `base` is the request with its overrides. `make` composes and checks a config from words of the command line. `jobs`
-    are the jobs so far. `refused` are trials that could not be run, each with the number of jobs before it. `num_gpus`
-    are visible on this machine.
+    `base` is the request with its overrides. `make` composes and checks a config from overrides. `jobs` are the jobs so
+    far. `refused` are trials that could not be run, each with the number of jobs before it. `num_gpus` are visible.
     """
 
     def __init__(
@@ -126,6 +125,13 @@ class SearchJobs:
                 self.write(folder)
         return made
 
+    def to_start(self) -> list[Job]:
+        """The jobs to begin with; once the budget is spent, only those that a queue holds. Lost runs come later."""
+        waiting = [job for job in self.jobs if job.result is None]
+        queued = [job for job in waiting if job.folder or self._left() > 0]
+        self.trouble = SPENT if len(queued) < len(waiting) else self.trouble
+        return queued
+
     def _lost(self) -> list[Job]:
         """New jobs for lost runs while the budget lasts; a run that crashes each time is given up."""
         made: list[Job] = []
@@ -133,7 +139,7 @@ class SearchJobs:
             if job.result is None or job.settled:
                 continue
             num_lost = self._num_lost.get(job.config.search.trial, 0) + 1
-            if num_lost <= MOST_TRIES and self._is_spent():
+            if num_lost <= MOST_TRIES and self._left() <= 0:
                 self.trouble = SPENT
             elif num_lost <= MOST_TRIES:  # The lost run's follower keeps the old job.
                 self._num_lost[job.config.search.trial] = num_lost
@@ -148,19 +154,17 @@ class SearchJobs:
     def _left(self) -> float:
         return self._budget.amount - math.fsum(trial.cost for trial in self.trials)
 
-    def _is_spent(self) -> bool:
-        return self._left() <= 0
-
     @property
     def left(self) -> str:
         """What a resumed search has left of its budget, in words; empty for a new search."""
         return self._budget.words(max(0.0, self._left())) if any(job.folder for job in self.jobs) else ""
 
     def answers(self) -> list[Answer]:
-        """The answer by each objective. Lost runs that a spent budget cannot repeat only add to the cost."""
-        is_spent = self._is_spent()
-        lost = [trial for trial, job in self.tried if is_spent and trial.state == "running" and job and job.result]
-        return answers(self._rules, [trial for trial in self.trials if trial not in lost], lost)
+        """The answer by each objective. Runs that a spent budget cannot repeat or begin only add to the cost."""
+        if self._left() > 0:
+            return answers(self._rules, self.trials)
+        idle = [each for each, job in self.tried if each.state == "running" and job and (job.result or not job.folder)]
+        return answers(self._rules, [trial for trial in self.trials if trial not in idle], idle)
 
     def answer(self) -> Answer:
         return self.answers()[0]

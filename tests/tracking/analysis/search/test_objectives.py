@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.tracking.analysis.search.searches import AXES, START, Setting, searched, true_time
 from tracking.analysis.search import Axis, Rules, SearchTrial, Second, answers, front, propose
+from tracking.analysis.search.deciding import next_deciding
 from tracking.analysis.search.exploring.group import Group
 from tracking.analysis.search.exploring.new_settings import unknown_neighbours
 from tracking.analysis.search.exploring.optuna_proposals import proposals
@@ -61,6 +62,23 @@ def test_it_names_the_best_by_each_objective_with_seeds_of_their_own(seed: int, 
     assert not explored & {trial.seed for trial in decided}
     assert all(later.seed >= earlier.seed for earlier, later in pairwise(decided))
     assert len({(trial.key, trial.block) for trial in decided}) == len(decided), "a run counts for both"
+
+
+def test_the_budget_limits_the_finalists_of_both_objectives_together() -> None:
+    """Four settings are close by time, and four others by cost; the budget allows three blocks of four settings."""
+    rules = Rules((Axis("lr", tuple(range(1, 9))),), num_objectives=2, budget=420.0)
+    trials = []
+    for lr in range(1, 9):
+        time, cost = (10.0 + lr / 100, 99.0) if lr < 5 else (99.0, 1 + lr / 1000)
+        second = Second(value=cost)
+        trials.append(SearchTrial({"lr": lr}, 1, "explore", state="reached", value=time, cost=20.0, second=second))
+    while new := next_deciding(rules, trials):
+        values = {trial.setting["lr"]: trial for trial in trials[:8]}
+        trials += [
+            replace(values[trial.setting["lr"]], seed=trial.seed, phase="decide", block=trial.block) for trial in new
+        ]
+    assert {trial.setting["lr"] for trial in trials if trial.block is not None} == {1, 2, 5, 6}
+    assert [answer.looks for answer in answers(rules, trials)] == [1, 1]
 
 
 def test_a_setting_is_run_only_while_an_objective_may_choose_it() -> None:

@@ -11,7 +11,7 @@ import pytest
 from conf.schema import ConfigError
 from tests.tracking.analysis.search.searches import AXES, Setting, ended, noisy, searched, true_time
 from tracking.analysis.search import Axis, Rules, SearchTrial, answer, propose
-from tracking.analysis.search.deciding import Deciding, next_deciding
+from tracking.analysis.search.deciding import by_objective, next_deciding
 
 RULES = Rules(AXES)
 
@@ -164,14 +164,24 @@ def test_the_budget_limits_the_finalists_so_that_deciding_reaches_its_first_look
     rules = Rules((Axis("gpus", (4,)), *AXES[1:]), budget=budget)
     trials = [explored(8, 10.0, start=60.0), explored(8, 10.5, 2), explored(4, 11.0), explored(16, 11.5)]
     trials.append(explored(32, 12.0))
-    assert [setting["batch_size"] for setting in Deciding(rules, trials).finalists] == batches
+    assert [setting["batch_size"] for setting in by_objective(rules, trials)[0].finalists] == batches
     while new := next_deciding(rules, trials):
         trials += [ended(trial, 10.0 + float(trial.setting["batch_size"]) / 10) for trial in new]
     assert sum(trial.cost for trial in trials) <= budget
     assert (answer(rules, trials).looks > 0) == (budget > 200)
-    again = Deciding(replace(rules, budget=2 * budget), trials).finalists
+    again = by_objective(replace(rules, budget=2 * budget), trials)[0].finalists
     if budget > 200:  # Else there is one block only, and a larger budget brings the others back.
         assert [setting["batch_size"] for setting in again] == batches
+
+
+@pytest.mark.parametrize(("budget", "num"), [(900.0, 1), (300.0, 1), (200.0, 0)])
+def test_a_block_that_has_begun_is_completed_unless_it_exceeds_a_new_budget(budget: float, num: int) -> None:
+    rules = Rules((Axis("gpus", (4,)), *AXES[1:]), budget=300.0)
+    trials = [explored(8, 10.0, start=60.0), explored(8, 10.5, 2), explored(4, 11.0)]
+    while sum(trial.block == 1 for trial in trials) < 1:
+        [trial] = next_deciding(rules, trials)
+        trials.append(ended(trial, 40.0))  # more than exploring had shown
+    assert len(next_deciding(replace(rules, budget=budget), trials)) == num
 
 
 def test_settings_that_all_miss_are_said_with_the_best_value() -> None:
