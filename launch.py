@@ -158,8 +158,8 @@ def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
     verdicts = judge_all(configs, gpus) if config.cluster.kind == "none" else []
     new_search = None if folder else search
     known = new_search.next_jobs() if new_search else jobs  # A sweep's folder is made with its first jobs.
-    if new_search:
-        search_price.check_budget(new_search, gpus)
+    if new_search and (note := search_price.check_budget(new_search, gpus)):
+        print(f"note: {note}", file=sys.stderr)
     for job in known:
         request.events.tell("composed", overrides=job.overrides)
     with Launcher(config, gpus, processes.begun(), supervisor, request.events) as launcher:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tracking.jobs.watch import LiveRun
 
 TERMINAL_INTERVAL_SEC, PLAIN_INTERVAL_SEC = 1.0, 10.0  # of watch, on a terminal and elsewhere
+MOST_INTERVAL_SEC = 86400
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,8 +68,8 @@ def run_watch(arguments: argparse.Namespace) -> Answer:
     from tracking.jobs.watch import screen
     from tracking.record import run_folder
 
-    if arguments.every is not None and arguments.every <= 0:
-        raise Refused(f"--every {arguments.every:g}: must be above 0")
+    if arguments.every is not None and not 0 < arguments.every <= MOST_INTERVAL_SEC:  # not a number is refused, too
+        raise Refused(f"--every {arguments.every:g}: must be above 0, and at most {MOST_INTERVAL_SEC} (a day)")
     folder = find_folder(arguments.folder, arguments.runs_dir)
     console = make_console()
     interval_sec = arguments.every or (TERMINAL_INTERVAL_SEC if console.is_terminal else PLAIN_INTERVAL_SEC)

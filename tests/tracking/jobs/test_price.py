@@ -14,6 +14,7 @@ from conf.schema import ConfigError, RunConfig
 from tests.support.commands import TINY, launch
 from tests.support.studied import Writer, config, make_sweep
 from tracking.analysis.search import Axis
+from tracking.analysis.statistics import counted
 from tracking.jobs.follow import price_words, search_price
 from tracking.jobs.plan import Job, earlier_runs, price
 from tracking.jobs.plan.earlier_runs import Place
@@ -259,6 +260,24 @@ def test_a_budget_that_the_first_run_would_spend_is_refused(
     said = rf"^search\.budget={budget}: is less than one run takes here, .*: about 6:40 \(5:50 to 8:00\), .*{words}$"
     with pytest.raises(ConfigError, match=said):
         search_price.check_budget(asked, GPUS)
+
+
+@pytest.mark.parametrize(("budget", "num"), [("7min", 1), ("55min", 8), ("65min", 0), ("2runs", 2), ("9runs", 0)])
+def test_a_budget_that_ends_before_the_first_look_is_told_before_anything_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: str, num: int
+) -> None:
+    monkeypatch.setattr(price_words, "cpu_model", lambda: CPU)
+    made(tmp_path, "earlier", 400.0, config(seed=10))
+    asked = search_in(tmp_path, budget)
+    asked.next_jobs()
+    enough = "12runs" if "runs" in budget else "80min"
+    note = (
+        f"search.budget={budget}: holds about {counted(num, 'run')}, and the first look at which setting is best comes"
+    )
+    note += f" after at least 9. Next: give search.budget={enough}"
+    assert search_price.check_budget(asked, GPUS) == (note if num else "")
+    asked.jobs[0].config.dry_run = True
+    assert search_price.check_budget(asked, GPUS) == "", "it is said beside the price"
 
 
 @pytest.mark.parametrize(

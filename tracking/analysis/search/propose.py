@@ -31,10 +31,11 @@ def propose(rules: Rules, trials: Sequence[SearchTrial]) -> list[SearchTrial]:
     return [] if running else next_deciding(rules, trials)
 
 
-def runs_to_first_look(rules: Rules) -> int:
-    """The number of runs before deciding's first look, as known in advance: with the most finalists."""
+def runs_to_first_look(rules: Rules, fewest: bool = False) -> int:
+    """The number of runs before deciding's first look, as known in advance: with the most finalists, or the fewest."""
     num_explored = sum(Group(rules, value, []).num_first for value in rules.groups) if rules.explore else 0
-    num_finalists = max(len(rules.groups), min(rules.max_finalists, num_explored)) if rules.explore else 0
+    most = min(rules.max_finalists, 2) if fewest else rules.max_finalists
+    num_finalists = max(len(rules.groups), min(most, num_explored)) if rules.explore else 0
     return num_explored + rules.looks[0] * (num_finalists or len(rules.finalists))
 
 

@@ -15,24 +15,31 @@ from tracking.jobs.search import SearchJobs
 from tracking.request.search_options import Budget, budget_of
 
 
-def check_budget(search: SearchJobs, gpus: Sequence[Any]) -> None:
-    """Raise ConfigError if one run costs more than the budget, by earlier runs of the same setting."""
-    first = search.jobs[0]
-    budget = budget_of(first.config.search)
-    if budget.unit == "runs":
-        return
-    [estimate] = _estimates([first.config], gpus, imports=True)
-    if estimate is None or estimate.of:
-        return
-    cost = budget.used_by(first.config, estimate.seconds.middle)
-    if cost <= budget.amount:
-        return
-    num = search.runs_to_first_look
-    cost_words = "" if budget.unit == "seconds" else f", {budget.words(cost)}"
-    raise ConfigError(
-        f"search.budget={first.config.search.budget}: is less than one run takes here, its start included:"
-        f" {price_words.of_job(first, estimate)}{cost_words}. The first look at which setting is best comes after"
-        f" about {counted(num, 'run')}. Next: give search.budget={budget.option(num * cost)}"
+def check_budget(search: SearchJobs, gpus: Sequence[Any]) -> str:
+    """A note if the budget ends before the first look, by earlier runs; else empty.
+
+    Raises ConfigError if one run costs more than the budget, by earlier runs of the same setting.
+    """
+    config = search.jobs[0].config
+    budget, num = budget_of(config.search), search.runs_to_first_look()
+    [estimate] = _estimates([config], gpus, imports=True) if budget.unit != "runs" else [None]
+    if budget.unit != "runs" and (estimate is None or estimate.of):
+        return ""
+    cost = budget.used_by(config, estimate.seconds.middle if estimate else 0.0)
+    enough = f"Next: give search.budget={budget.option(num * cost)}"
+    if estimate and cost > budget.amount:
+        cost_words = "" if budget.unit == "seconds" else f", {budget.words(cost)}"
+        raise ConfigError(
+            f"search.budget={config.search.budget}: is less than one run takes here, its start included:"
+            f" {price_words.of_job(search.jobs[0], estimate)}{cost_words}. The first look at which setting is best"
+            f" comes after about {counted(num, 'run')}. {enough}"
+        )
+    fewest = search.runs_to_first_look(fewest=True)
+    if fewest * cost <= budget.amount or config.dry_run:  # A dry run says it beside its price.
+        return ""
+    return (
+        f"search.budget={config.search.budget}: holds about {counted(int(budget.amount / cost), 'run')}, and the first"
+        f" look at which setting is best comes after at least {fewest}. {enough}"
     )
 
 
@@ -45,7 +52,7 @@ def of_search(search: SearchJobs, gpus: Sequence[Any]) -> str:
     settings = search.corners()
     estimates = _estimates(settings, gpus, imports=False)
     known = [(_alone(config), each) for config, each in zip(settings, estimates, strict=True) if each]
-    given_budget, num_first = settings[0].search.budget, search.runs_to_first_look
+    given_budget, num_first = settings[0].search.budget, search.runs_to_first_look()
     first = f"the first look at which setting is best comes after about {counted(num_first, 'run')}"
     if not known:
         return f"search.budget={given_budget}: no earlier run is like its runs on this hardware: no estimate; {first}"

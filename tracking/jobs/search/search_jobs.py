@@ -76,9 +76,8 @@ class SearchJobs:
         values = [{axis.key: value} for axis in self._rules.axes for value in axis.ends]
         return [self._make(command_line(self._base, value)) for value in values]
 
-    @property
-    def runs_to_first_look(self) -> int:
-        return runs_to_first_look(self._rules)
+    def runs_to_first_look(self, fewest: bool = False) -> int:
+        return runs_to_first_look(self._rules, fewest)
 
     def block(self) -> list[Job]:
         """A job of each setting to decide among; empty if the search has to explore first.

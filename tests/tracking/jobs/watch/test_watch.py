@@ -204,7 +204,13 @@ def test_the_epoch_of_a_program_is_that_of_its_evaluation(runs: Path, capsys: py
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["nothing"], "not the folder of a run or a sweep"), ([], "no run found"), (["--every", "0"], "must be above 0")],
+    [
+        (["nothing"], "not the folder of a run or a sweep"),
+        ([], "no run found"),
+        (["--every", "0"], "must be above 0"),
+        (["--every", "nan"], "--every nan: must be above 0, and at most 86400"),
+        (["--every", "1e300"], "at most 86400"),
+    ],
 )
 def test_what_cannot_be_watched_is_refused(
     runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
