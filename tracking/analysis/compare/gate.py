@@ -56,7 +56,8 @@ def judge(store: Runs, question: Question) -> GateVerdict:
             counted = [run for run in runs if not run.uncounted]
             why = f"no run of {len(runs)} has {wanted}. Next: change --where"
             if not counted:
-                why = f"no run of {len(runs)} counts: each is a warm-up. Next: name others"
+                reasons = ", ".join(dict.fromkeys(run.uncounted or "" for run in runs))
+                why = f"no run of {len(runs)} counts ({reasons}). Next: name others"
             raise ValueError(f"--{name} {' '.join(selectors)}: {why}")
     check_sides(sides, question.metric)
     if not question.with_neighbours:

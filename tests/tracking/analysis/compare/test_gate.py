@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from conf.launch_options import SearchConfig
 from tests.support.studied import CLOCKS, config, make_run, make_sweep
 from tracking.__main__ import main
 from tracking.jobs.follow.sync import sync
@@ -34,6 +35,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make_run(sweep, config(seed=seed), uri, step_sec, tags=tags)
     sweep = make_sweep(root / "runs", "cold", uri, 1)
     make_run(sweep, config(seed=1, warm_up=True), uri, 0.1)
+    make_run(make_sweep(root / "runs", "tried", uri, 1), config(search=SearchConfig(phase="explore")), uri, 0.1)
     sweep = make_sweep(root / "runs", "bare", uri, 3)
     for seed, step_sec in enumerate(FAST, 1):
         none = {"env.gpu": None, "env.gpu_count": None, "env.driver": None, "env.cuda": None} if seed == 3 else {}
@@ -287,7 +289,8 @@ def test_mlflow_gives_the_same_answers(store: Path, gate: Gate, mlflow_environme
     assert answers[0][1][0] == 0
 
 
-def test_a_side_of_warm_ups_alone_is_refused(gate: Gate) -> None:
-    code, words = gate("base", "cold")
+@pytest.mark.parametrize(("side", "reason"), [("cold", "warm-up"), ("tried", "exploring")])
+def test_a_side_of_runs_that_no_mean_counts_is_refused_with_their_reason(gate: Gate, side: str, reason: str) -> None:
+    code, words = gate("base", side)
     assert code == 2
-    assert "--candidate cold: no run of 1 counts: each is a warm-up. Next: name others" in words
+    assert f"--candidate {side}: no run of 1 counts ({reason}). Next: name others" in words
