@@ -26,6 +26,7 @@ from tracking.machine.environment.cache_folder import (
     inductor_folder,
     is_trusted,
     private_folder,
+    remove_scratch,
 )
 from tracking.machine.environment.fingerprint import Collector
 from tracking.machine.environment.fingerprint_table import format_table
@@ -64,6 +65,7 @@ __all__ = [
     "own_sources",
     "private_folder",
     "processes",
+    "remove_scratch",
     "repository",
     "topology",
 ]

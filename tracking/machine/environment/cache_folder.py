@@ -182,14 +182,20 @@ def _inductors_own() -> Path:
 
 @functools.cache
 def _scratch() -> Path:
-    folder, pid = Path(tempfile.mkdtemp(prefix="timetrial-")), os.getpid()
+    folder = Path(tempfile.mkdtemp(prefix="timetrial-"))
+    _scratches.append((folder, os.getpid()))
+    atexit.register(remove_scratch)
+    return folder
 
-    def remove() -> None:
+
+_scratches: list[tuple[Path, int]] = []  # with the process that made it
+
+
+def remove_scratch() -> None:
+    """Remove what this process keeps in place of a cache: at its exit, or before an exit that skips Python's own."""
+    for folder, pid in _scratches:
         if os.getpid() == pid:  # not at the end of a forked child
             shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
-    return folder
 
 
 @functools.cache

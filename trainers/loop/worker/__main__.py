@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tracking.jobs.handover import SERVE
 from tracking.jobs.worker_command import LAUNCHER
+from tracking.machine.environment import remove_scratch
 from trainers.loop.worker import die_with, main
 
 
@@ -26,4 +27,8 @@ def run_worker(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_worker(sys.argv[1:]))
+    exit_code = run_worker(sys.argv[1:])
+    remove_scratch()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)  # Python would take a second or two to take PyTorch apart, and the run would wait for it.

@@ -21,6 +21,7 @@ from conf.schema import ConfigError, StackConfig
 from tests.support.commands import launch
 from tracking.machine.environment import (
     cache,
+    cache_folder,
     check_cache,
     compiler_folders,
     compiler_variables,
@@ -365,3 +366,14 @@ def test_a_launch_refuses_a_cache_that_others_can_write_to(root: Path, tmp_path:
     assert "refused: cache: not used, since others can write to" in done.output
     shutil.rmtree(root)
     assert launch(tmp_path, "dry_run=true", "gpus=0", TIMETRIAL_CACHE=str(root)).code == 0
+
+
+def test_a_folder_in_place_of_the_cache_is_removed_by_the_process_that_made_it(tmp_path: Path) -> None:
+    mine, others = tmp_path / "mine", tmp_path / "others"
+    for folder, pid in ((mine, os.getpid()), (others, os.getppid())):
+        folder.mkdir()
+        cache_folder._scratches.append((folder, pid))
+    cache_folder.remove_scratch()
+    assert not mine.exists()
+    assert others.exists()
+    cache_folder._scratches.clear()
