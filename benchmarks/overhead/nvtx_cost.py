@@ -1,7 +1,7 @@
 """Cost of the NVTX ranges of `profile.nvtx=true` for a step.
 
-    python benchmarks/steps/nvtx_cost.py            # a few seconds, on a CPU or a GPU
-    nsys profile -t nvtx,cuda python benchmarks/steps/nvtx_cost.py    # with a listening profiler
+    python benchmarks/overhead/nvtx_cost.py            # a few seconds, on a CPU or a GPU
+    nsys profile -t nvtx,cuda python benchmarks/overhead/nvtx_cost.py    # with a listening profiler
 
 A step enters and leaves three ranges: data, step and exchange. Many otherwise empty steps are timed in turns: without
 ranges, with a stub in place of NVTX, and with PyTorch's NVTX. Printed is the rounds' median in microseconds with
