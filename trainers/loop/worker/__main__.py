@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from tracking.jobs.handover import SERVE
@@ -29,6 +30,7 @@ def run_worker(arguments: list[str]) -> int:
 if __name__ == "__main__":
     exit_code = run_worker(sys.argv[1:])
     remove_scratch()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # A full disk loses the log's end, not the run, whose result is written.
+            stream.flush()
     os._exit(exit_code)  # Python would take a second or two to take PyTorch apart, and the run would wait for it.

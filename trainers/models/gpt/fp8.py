@@ -33,8 +33,11 @@ def scaled(x: torch.Tensor, dtype: torch.dtype) -> Scaled:
 def scaled_product(
     a: torch.Tensor, b: torch.Tensor, of_a: torch.Tensor, of_b: torch.Tensor, dtype: torch.dtype, fast: bool
 ) -> torch.Tensor:
-    """`product` on a GPU. PyTorch 2.11's compiler handed a scale of 1.5b's gradients on in bfloat16, which the product
-    refuses. So the scales are cast where the compiler does not see it."""
+    """Compute `product` on a GPU.
+
+    PyTorch 2.11's compiler passed a scale of 1.5b's gradients in bfloat16, which the scaled product refuses. So the
+    scales are cast here, where the compiler does not look.
+    """
     result: torch.Tensor = torch._scaled_mm(
         a, b.t(), scale_a=of_a.float(), scale_b=of_b.float(), out_dtype=dtype, use_fast_accum=fast
     )
