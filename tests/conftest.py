@@ -17,7 +17,7 @@ from tests.support import process_state, slurm_cluster
 from tests.support.slurm_cluster import Cluster
 from tests.support.team_server import TeamServer
 
-gc.disable()  # until all is collected: it would look at what stays again and again
+gc.disable()  # Until all tests are collected, it would find nothing and look at the same objects again and again.
 # Tests start some hundred processes, and a machine may keep no bytecode (PYTHONDONTWRITEBYTECODE, an installer that
 # compiles nothing): then each would compile torch's and MLflow's sources anew, which is half of the time of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
