@@ -97,27 +97,38 @@ def room(imported: str) -> str:
     return next((head for head in heads if head in ROOMS), ".".join(parts[:2]))
 
 
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 @cache
-def tree_of(path: Path) -> ast.Module:
-    """A file, parsed once for all that is asked of it."""
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def imports(path: Path, module_level_only: bool = False, for_types: bool = False) -> Iterator[tuple[str, str]]:
-    """Module and name of what a file imports (no name for `import x`), with or without what is for types alone."""
-    nodes: list[ast.AST] = [tree_of(path)]
+def all_imports(path: Path) -> list[tuple[str, str, bool, bool]]:
+    """Module and name of each import; whether it is in a function; whether it is for types alone."""
+    listed: list[tuple[str, str, bool, bool]] = []
+    nodes: list[tuple[ast.AST, bool, bool]] = [(ast.parse(path.read_text(encoding="utf-8")), False, False)]
     while nodes:
-        node = nodes.pop()
+        node, inside, typed = nodes.pop()
         if isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names)
+            listed += [(alias.name, "", inside, typed) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name(path)}: imports are absolute"
             assert node.module
-            yield from ((node.module, alias.name) for alias in node.names)
-        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not for_types:
-            nodes += node.orelse
-        elif not (module_level_only and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
-            nodes += ast.iter_child_nodes(node)
+            listed += [(node.module, alias.name, inside, typed) for alias in node.names]
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            nodes += [(each, inside, True) for each in node.body] + [(each, inside, typed) for each in node.orelse]
+        elif not isinstance(node, ast.expr):
+            inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            nodes += [(each, inside, typed) for each in ast.iter_child_nodes(node)]
+    return listed
+
+
+def imports(path: Path, module_level_only: bool = False, for_types: bool = False) -> list[tuple[str, str]]:
+    """Module and name of what a file imports (no name for `import x`), with or without what is for types alone."""
+    return [
+        (imported, what)
+        for imported, what, inside, typed in all_imports(path)
+        if not (inside and module_level_only) and (for_types or not typed)
+    ]
 
 
 def tops(path: Path, module_level_only: bool = False) -> set[str]:
@@ -150,7 +161,7 @@ def imports_only_what_it_may(path: Path) -> None:
 def imports_lower_rooms(path: Path) -> None:
     own = room(module(path))
     if path.name == "__init__.py" and (own in FLOORS or "." not in own):
-        assert not list(imports(path))
+        assert not imports(path)
         return
     assert own in ROOMS, f"{own} is no room: move it into a room of ROOMS, or give it its place there"
     used = {room_used for room_used, _, _ in rooms_used(path)} - {own}
@@ -211,7 +222,7 @@ def test_no_folder_is_a_corridor() -> None:
 def is_short(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= MOST_LINES, "are there two purposes in it?"
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert (node.end_lineno or 0) - node.lineno < MOST_LINES_OF_A_FUNCTION, f"{node.name}: has it parts?"
 
@@ -259,10 +270,10 @@ def test_two_modules_have_one_name_only_where_they_are_two_sides_of_one_thing() 
 
 def variables(path: Path) -> Iterator[tuple[int, str]]:
     """Line and name of each variable and parameter; a class's fields are read with an object's name before them."""
-    tree = tree_of(path)
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    nodes = nodes_of(path)
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     fields = {line.target for node in classes for line in node.body if isinstance(line, ast.AnnAssign)}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in fields:
             yield node.lineno, node.id
         elif isinstance(node, ast.arg):
@@ -370,9 +381,9 @@ def test_a_module_of_ours_is_named_through_its_installation() -> None:
     for path in FILES:
         if name(path) in ("tracking/base/installation.py", "tracking/base/old_paths.py"):
             continue
-        tree = tree_of(path)
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        nodes = nodes_of(path)
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
         asked = {id(argument) for call in calls if ast.unparse(call.func).endswith("module") for argument in call.args}
-        named = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in modules]
+        named = [node for node in nodes if isinstance(node, ast.Constant) and node.value in modules]
         wrong = [node.value for node in named if "." in node.value and id(node) not in asked]
         assert not wrong, f"{name(path)}: say installation.module({wrong[0]!r})"
