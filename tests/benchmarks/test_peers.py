@@ -153,9 +153,8 @@ SMOKE: dict[str, list[str]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.exhaustive] * (name != "translation_steps")) for name in SMOKE]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", SMOKE)
 def test_a_benchmark_prints_both_sides_from_one_call(name: str, tmp_path: Path) -> None:
     command = [sys.executable, f"benchmarks/peers/{name}.py", "--precision", "fp32", "--steps", "1", "--rounds", "1"]
     environ: dict[str, Any] = {**os.environ, "TIMETRIAL_CACHE": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}

@@ -77,6 +77,7 @@ def test_a_container_that_cannot_start_fails_alone(tmp_path: Path) -> None:
     assert ["podman", "rm", "--force", "--ignore", "--time", "0", f"timetrial-{uid}"] in fake.asked
 
 
+@pytest.mark.exhaustive
 def test_an_image_that_is_gone_when_its_turn_comes_fails_its_job_and_the_sweep_goes_on(tmp_path: Path) -> None:
     fake = FakeEngine(tmp_path / "bin", {"image": {**IMAGE, "Architecture": None}, "answer": ANSWER}).install("podman")
     podman.declare(tmp_path, "boxed", {"mounts": [], "options": ["--fail=125", "--gone"]})

@@ -36,6 +36,7 @@ def another_python(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.exhaustive
 def test_a_stack_whose_worker_dies_on_import_fails_alone(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()

@@ -25,6 +25,7 @@ def training(cwd: Path) -> list[Path]:
     return sorted(folder for folder in folders if events(folder, "epoch_start"))
 
 
+@pytest.mark.exhaustive
 def test_a_killed_server_takes_its_run_along_and_the_next_ones_have_another(tmp_path: Path) -> None:
     mended = tmp_path / "mended"
     options = ("model.hparams.fault=hang", f"model.hparams.marker={mended}", "max_epochs=1", "cpu_processes=1,2,3")

@@ -126,15 +126,13 @@ with time_trial({"accuracy": 0.5}, offline=True, device="cpu", system_metrics_in
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 @pytest.mark.parametrize(
     "command",
     [
         ("python", "code/loop.py"),
-        pytest.param(
-            ("timetrial", "run", "model=program", "program.command=python loop.py", "program.cwd=code", "gpus=0"),
-            marks=pytest.mark.exhaustive,
-        ),
+        ("timetrial", "run", "model=program", "program.command=python loop.py", "program.cwd=code", "gpus=0"),
     ],
     ids=["a script", "a program"],
 )

@@ -181,6 +181,7 @@ def test_a_script_that_raises_is_a_failed_run(tmp_path: Path, fails: str, kind: 
     assert words in result["failure"]["traceback"]
 
 
+@pytest.mark.exhaustive
 def test_of_ranks_that_torchrun_starts_the_one_that_failed_first_is_the_cause(tmp_path: Path) -> None:
     trial, trainer = {"offline": True, "log_every_n_steps": 1}, {"strategy": "ddp", "devices": 2}
     # The first rank notices a lost connection, or torchrun's SIGTERM, whichever is sooner.

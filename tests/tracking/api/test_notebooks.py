@@ -75,6 +75,7 @@ def test_a_notebook_that_its_front_end_names(tmp_path: Path, monkeypatch: pytest
     assert tags(run_cell(tmp_path, LOOP, monkeypatch))["script"] == "digits.ipynb"
 
 
+@pytest.mark.exhaustive
 def test_two_processes_that_a_notebook_forks_are_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_cell(tmp_path, FORKED, monkeypatch)
     assert json.loads((run / run_folder.RESULT).read_text())["metrics"]["world_size"] == 2

@@ -80,6 +80,7 @@ def test_the_run_of_lightnings_logger_is_linked(uri: str) -> None:
     assert mlflow.MlflowClient(uri).get_run(logger.run_id).data.tags["timetrial.run"] == run.info.run_id
 
 
+@pytest.mark.exhaustive
 def test_runs_in_plain_folders_are_not_ours_and_that_is_said(
     uri: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], empty_database: Path
 ) -> None:

@@ -32,7 +32,9 @@ def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(fault, marks=[pytest.mark.exhaustive] * (fault == "drip")) for fault in FAULTS]
+)
 def test_a_run_survives_a_fault_at_its_start_in_its_middle_and_at_its_end(
     server: MlflowServer, proxy: FaultyProxy, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
