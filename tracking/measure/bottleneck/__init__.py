@@ -7,10 +7,11 @@ measurement is not named. docs/measurement.md has the rules.
 from __future__ import annotations
 
 from tracking.measure.bottleneck import ceilings, goodput, possible, roofline, slow_rank
-from tracking.measure.bottleneck.advice import RunOptions, alone_first, first_try, shared_cores
+from tracking.measure.bottleneck.advice import alone_first, first_try, shared_cores
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.bottleneck.goodput import account
 from tracking.measure.bottleneck.run_limits import Findings, examine, explain, verdict_lines
+from tracking.measure.bottleneck.run_options import RunOptions
 from tracking.measure.bottleneck.time_shares import NAMES, limit
 
 __all__ = [

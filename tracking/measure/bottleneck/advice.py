@@ -5,20 +5,18 @@ Advice names an option that this run has not used yet, or if all are used, what 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from tracking.measure.bottleneck.quicker_stack import QuickerStack
-from tracking.measure.bottleneck.time_shares import Clock
+from tracking.measure.bottleneck.run_options import HPARAMS, RunOptions
+from tracking.measure.bottleneck.slow_rank import AGAINST_SLOW_RANK
+from tracking.measure.bottleneck.time_shares import OWN, Clock
 
-HALF_PRECISIONS = ("bf16", "fp16", "fp8")
 LARGE_CO_TENANT_PERCENT = 10.0  # a share of the cores from which co-tenants are named, as by the tag `neighbours`
 ALONE = "run it again on cores of its own"  # what comes before any advice after a shared machine
 NO_MEANS: Mapping[str, float] = MappingProxyType({})
-USABLE_MEMORY_PERCENT = 90.0  # of a GPU's memory; the rest is for fragmentation and longer samples
 STACK_CAUSES = (
     "host",
     "dram",
@@ -29,51 +27,8 @@ STACK_CAUSES = (
     "processor",
     "unknown",
 )  # what other kernels may change
-EVALUATIONS = ": a larger eval_every_steps or eval_every_samples, or eval_at_epochs"
 DECODED_DATASETS = ("shapes", "imagenet", "coco")  # datasets decoded by `dataset.num_threads` threads
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """A run's options, from its params. `ours`: timetrial trains, not a user's script or program.
-
-    `batch_key` is the option for the samples that a GPU holds at once. `batch_size` and `memory_percent`, the highest
-    share of a GPU's memory in use, are 0 if not known.
-    """
-
-    ours: bool
-    precision: str
-    compiled: bool
-    dataset: str = ""
-    batch_key: str = "batch_size"
-    batch_size: int = 0
-    memory_percent: float = 0.0
-
-    @staticmethod
-    def of(params: Mapping[str, str], memory_percent: float = 0.0) -> RunOptions:
-        compiled = params.get("compile") == "True"  # a script does not say
-        key = "hparams/micro_batch_size" if "hparams/micro_batch_size" in params else "batch_size"
-        batch_key = key if key == "batch_size" else f"model.{key.replace('/', '.')}"
-        size = params.get(key, "")
-        return RunOptions(
-            "compile" in params, params.get("precision", ""), compiled, params.get("dataset", ""), batch_key,
-            int(size) if size.isdigit() else 0, memory_percent,
-        )  # fmt: skip
-
-    @property
-    def step_key(self) -> str:
-        """The option for the samples of a step; with micro-batches, `batch_size=` is refused."""
-        return "batch_size" if self.batch_key == "batch_size" else "global_batch_size"
-
-    def batch_that_fits(self) -> int | None:
-        """The batch size times the largest power of two that fits; None if memory or batch size are not known.
-
-        It is a lower estimate: all memory counts as growing with the batch, also that of weights and optimizer.
-        """
-        if not self.batch_size or not self.memory_percent:
-            return None
-        doublings = math.floor(math.log2(max(1.0, USABLE_MEMORY_PERCENT / self.memory_percent)))
-        return int(self.batch_size * 2**doublings)
+SHORT_STEP_SEC = 0.05  # on CPUs: steps below it spend much of their time on starting each operator
 
 
 def why(cause: str, clock: Clock, means: Mapping[str, float]) -> str:
@@ -118,23 +73,21 @@ def first_try(cause: str, options: RunOptions) -> str:
     """What to try first against a limit, as an option to type if there is one."""
     advices: dict[str, Callable[[RunOptions], str]] = {
         "data": _against_waiting,
-        "host": lambda run: _larger_batch(run, "so that each step has more work") if run.compiled else _compile(run),
+        "host": _fewer_launches,
         "exchange": _fewer_exchanges,
-        "evaluation": lambda run: "fewer evaluations" + EVALUATIONS * run.ours,
-        "checkpoint": lambda run: "fewer checkpoints" + (": a larger checkpoint_every_steps" * run.ours),
+        "evaluation": _fewer_evaluations,
+        "checkpoint": _fewer_checkpoints,
         "dram": _against_traffic,
-        "tensor": lambda run: _narrower(run, "more GPUs, or quicker ones: the cores that multiply are the limit"),
+        "tensor": lambda run: _narrower(run, f"{_eighth(run)}more GPUs, or quicker ones"),
         "fp32": lambda run: _narrower(run, "more GPUs, or quicker ones"),
         "power": lambda _: "a higher power limit, or better cooling: see nvidia-smi -q -d POWER,PERFORMANCE",
         "kernels": lambda run: _larger_batch(run, "so that kernels fill the GPU") if run.compiled else _compile(run),
         "gc": lambda _: "gc.freeze() before the training, or gc.disable() and gc.collect() every few hundred steps",
         "imbalance": lambda _: "what the slow rank does differently: its run's table names it and its cause",
-        "selfplay": lambda _: (
-            "more GPUs, or a larger model.hparams.games_at_once: each evaluation takes more positions"
-        ),
-        "gate": lambda _: "fewer games or readouts of the gate: model.hparams.gate_games, match_readouts",
-        "update": lambda run: f"a larger {run.step_key}, so that fewer steps update the weights",
-        "processor": lambda run: f"a GPU{' (gpus=1)' * run.ours}, or more cores",
+        "selfplay": lambda run: " or ".join(filter(None, (_more_games(run), _more_devices(run)))),
+        "gate": lambda _: "fewer readouts or games of the gate: model.hparams.match_readouts, model.hparams.gate_games",
+        "update": lambda run: _larger_step(run, "so that fewer steps update the weights") or _trace(run),
+        "processor": _against_computing,
         "neighbours": lambda _: f"{ALONE}: end the other processes, or keep them off (taskset, a scheduler's cpuset)",
         "latency": _trace,
         "unknown": _trace,
@@ -157,21 +110,54 @@ def alone_first(cause: str, suggestion: str, shared: bool) -> str:
 def _against_waiting(options: RunOptions) -> str:
     if not options.ours:
         return "more loading processes: DataLoader(num_workers=...), or data that is quicker to read"
-    if options.dataset in DECODED_DATASETS:
-        return "more decoding threads: a larger dataset.num_threads, as far as there are cores"
-    return f"more cores, or a larger {options.step_key}, so that there are fewer batches to make"
+    if options.dataset not in DECODED_DATASETS:
+        larger = _larger_step(options, "so that there are fewer batches to make")
+        return " or ".join(filter(None, (larger, "more cores")))
+    dataset = options.config.dataset if options.config else None
+    if dataset and dataset.num_threads:
+        return f"more decoding threads: a dataset.num_threads above {dataset.num_threads}, as far as there are cores"
+    if dataset and dataset.decode == "cpu" and options.on_gpu:
+        return "dataset.decode=gpu, or more cores: the threads that decode have almost all of them"
+    return "more cores, since the threads that decode have almost all of them; or smaller image files"
+
+
+def _fewer_launches(options: RunOptions) -> str:
+    if options.ours and not options.compiled:
+        return _compile(options)
+    if options.params.get(f"{HPARAMS}graph_steps") == "False":
+        return "model.hparams.graph_steps=true, so that a step is launched as a whole"
+    return _larger_batch(options, "so that each step has more work") if options.ours else _compile(options)
+
+
+def _fewer_evaluations(options: RunOptions) -> str:
+    if options.num_evaluations == 1:
+        return "a quicker evaluation, since the run made only one; or more training beside it"
+    return "fewer evaluations" + (f": {options.fewer_evaluations}" if options.ours else "")
+
+
+def _fewer_checkpoints(options: RunOptions) -> str:
+    keys = [f"checkpoint_every_{unit}" for unit in ("steps", "epochs")]
+    config = options.config
+    larger = " or ".join(key for key in keys if config is None or getattr(config, key) is not None)
+    return "fewer checkpoints" + (f": a larger {larger}" if options.ours and larger else "")
 
 
 def _against_traffic(options: RunOptions) -> str:
-    if options.precision not in HALF_PRECISIONS:
-        return _narrower(options, "")
-    return "a GPU with quicker memory" if options.compiled else _compile(options)
+    return _narrower(options, "a GPU with quicker memory" if options.compiled else _compile(options))
 
 
 def _narrower(options: RunOptions, otherwise: str) -> str:
-    if options.precision in HALF_PRECISIONS:
+    if options.in_half_precision:
         return otherwise
+    if options.precision == OWN:
+        return f"a narrower precision, such as bf16, if it is not narrow already; then {otherwise}"
     return "precision=bf16" if options.ours else "a narrower precision: bf16"
+
+
+def _eighth(options: RunOptions) -> str:
+    """The advice of eight bits, where the model has layers for them."""
+    has_layers = options.config is not None and options.config.model.fp8 and options.precision != "fp8"
+    return "precision=fp8, if the network is large; or " if options.ours and has_layers else ""
 
 
 def _compile(options: RunOptions) -> str:
@@ -179,24 +165,59 @@ def _compile(options: RunOptions) -> str:
 
 
 def _larger_batch(options: RunOptions, purpose: str, otherwise: str = "") -> str:
-    """A larger batch, with the size that fits if it is known; `otherwise`, or a trace, if no larger one fits."""
-    fits, key = options.batch_that_fits(), options.batch_key
+    """More samples at once, with the number that fits if it is known; `otherwise`, or a trace, if no more fit."""
+    if (
+        f"{HPARAMS}games_at_once" in options.params
+    ):  # MiniGo trains for a small part of its time, and plays for the rest
+        return _more_games(options) or _trace(options)
+    fits, key = options.largest_held(), options.held_key
     if fits is None:
-        return f"a larger {key}, {purpose}"
-    if fits == options.batch_size:
+        return f"a larger {key}, {purpose}" if options.can_hold_more else otherwise or _trace(options)
+    if fits == options.held:
         return otherwise or _trace(options)
-    took = f"{options.batch_size} took {options.memory_percent:.0f} % of the GPU's memory"
+    took = f"{options.held} took {options.memory_percent:.0f} % of the GPU's memory"
     return f"a larger batch, {purpose}: up to {key}={fits} fits, since {took}"
+
+
+def _larger_step(options: RunOptions, purpose: str) -> str:
+    """More samples a step; "" if the data has no more."""
+    return f"a larger {options.step_key}, {purpose}" if options.has_larger_step else ""
 
 
 def _fewer_exchanges(options: RunOptions) -> str:
     purpose = "so that fewer steps exchange gradients"
-    if options.batch_key != "batch_size":  # a step holds only a part of the batch, so a larger one needs no memory
-        return f"a larger {options.step_key}, {purpose}"
-    return _larger_batch(options, purpose, "fewer GPUs, or quicker links between them")
+    otherwise = f"fewer {'GPUs' if options.on_gpu else 'processes'}, or quicker links between them"
+    if options.is_split:  # a step holds only a part of the batch, so a larger one needs no memory
+        return _larger_step(options, purpose) or otherwise
+    return _larger_batch(options, purpose, otherwise)
+
+
+def _more_games(options: RunOptions) -> str:
+    """More of MiniGo's games at once; "" if all games of a generation are played at once already."""
+    most = -(-options.number(f"{HPARAMS}games") // options.devices)
+    if options.number(f"{HPARAMS}games_at_once") >= most:
+        return ""
+    return f"a larger model.hparams.games_at_once, up to {most}: each evaluation takes more positions"
+
+
+def _more_devices(options: RunOptions) -> str:
+    if options.on_gpu:
+        return "more GPUs"
+    number = options.devices if options.params.get("strategy") == "fsdp" else 1  # a sharded model needs several
+    words = f"gpus={number}" + " cpu_processes=1" * (options.number("cpu_processes") > 1)
+    return f"a GPU ({words})" if options.ours else "a GPU"
+
+
+def _against_computing(options: RunOptions) -> str:
+    """Short steps gain most by more samples each: on CPUs, starting the operators takes the same time for any batch."""
+    is_short = 0 < options.step_sec < SHORT_STEP_SEC
+    larger = _larger_step(options, f"since a step takes only {1e3 * options.step_sec:.2g} ms") if is_short else ""
+    return "; then ".join(filter(None, (larger, f"{_more_devices(options)}, or more cores")))
 
 
 def _trace(options: RunOptions) -> str:
+    if options.ours and options.config is not None and options.config.profiled():
+        return "the largest kernels and gaps of its trace: profile.json"
     return "a trace of the kernels" + (": profile.steps=20" * options.ours)
 
 
@@ -214,24 +235,6 @@ def _with_slow_rank(cause: str, suggestion: str, slow_cause: str) -> str:
     if cause in ("imbalance", "unknown"):
         return against
     return suggestion if slow_cause == cause else f"{suggestion}; then {against}"
-
-
-AGAINST_SLOW_RANK = {
-    "data": "the data and the loader of that rank first, since the others wait for it",
-    "gc": "gc.freeze() on that rank before the training",
-    "queued": "that rank on cores of its own: end the other processes there, or keep them off (taskset, a cpuset)",
-    "quota": "a larger quota of cores for that rank's container",
-    "blocked": "what that rank waits for outside its loader: py-spy dump --pid shows it",
-    "co-tenant": "a GPU of its own for that rank: end the other process, or choose another GPU",
-    "power": "a higher power limit for that GPU: see nvidia-smi -q -d POWER,PERFORMANCE",
-    "thermal": "better cooling of that GPU: see nvidia-smi -q -d TEMPERATURE,PERFORMANCE",
-    "clock": "the clocks of that GPU: see nvidia-smi -q -d CLOCK,PERFORMANCE",
-    "ecc": "another GPU for that rank: see nvidia-smi -q -d ECC",
-    "links": "another slot or GPU for that rank: see nvidia-smi -q | grep -A3 Link",
-    "host": "that rank's host: its cores, its NUMA node, what else runs there",
-    "samples": "batches of one size for all ranks, as a DistributedSampler or packing makes them",
-    "computing": "the same work for all ranks: check what else that rank does, and how long its samples are",
-}
 
 
 def lines(

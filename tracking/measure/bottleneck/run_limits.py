@@ -18,11 +18,11 @@ from tracking.measure.bottleneck import (
     quicker_stack,
     rank_limits,
     roofline,
+    run_options,
     slow_rank,
     time_shares,
     utilization,
 )
-from tracking.measure.bottleneck.advice import RunOptions
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.training import clock, spans
 from tracking.record import Journal, Record, attempts, documents, journal, node_records, run_folder
@@ -89,7 +89,7 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
     times = _with_phases(_timed_parts(events, start, stop), newest_records)
     means = activity.means(newest_records, spans.training(events))
     precision = time_shares.precision_of(params.get("precision", ""), means)
-    shares = time_shares.divide(times, means, _ceiling_shares(measured, precision))
+    shares = time_shares.divide(times, means, _ceiling_shares(measured, precision), _on_gpu(tags))
     words = time_shares.words(shares)
     metrics = {quantities.bottleneck(name): round(share, 4) for name, share in shares.items()}
     metrics |= activity.traffic(newest_records, (start.clock_sec, stop.clock_sec))
@@ -100,7 +100,7 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
     metrics |= roofline.metrics(point)
     metrics |= roofline.ceiling_share(point, measured, tags.get("env.gpu", ""), params.get("precision", ""))
     by_rank = rank_limits.of_run(folder, newest_records, events, spans.training(events), neighbours)
-    options = RunOptions.of(params, activity.highest(newest_records, "memory_usage_percentage"))
+    options = run_options.of_run(folder, params, newest_records, events, times.training)
     cause, quicker = time_shares.limit(shares), quicker_stack.of_run(folder) if options.ours else None
     bottleneck = {
         **advice.lines(cause, words, times, means, options, by_rank.get("slow_rank", {}), neighbours, quicker),
@@ -111,7 +111,7 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
         "possible": possible.rows(shares, times.total, means, measured, precision, metrics),
         "missing": [
             *_missing(tags, params, means, times, measured),
-            *_why_no_point(tags, metrics),
+            *([roofline.NO_FLOPS] if _on_gpu(tags) and roofline.RATE not in metrics else []),
             *energy_figures.why_no_co2(folder, metrics),
         ],
     }
@@ -205,7 +205,7 @@ def _missing(
 ) -> list[str]:  # fmt: skip
     """Sentences for the user on what was not measured."""
     missing = []
-    on_gpu = tags.get("env.gpu", "none") != "none"
+    on_gpu = _on_gpu(tags)
     if on_gpu and not any(key.startswith("gpu_") for key in means):
         missing.append("no sample of the GPU lies within the training: it was too short, or samples are off")
     elif not on_gpu and "run_cpu_percentage" not in means:
@@ -235,10 +235,8 @@ def _why_no_exchange(tags: Mapping[str, str], params: Mapping[str, str]) -> list
     return ["the exchange of gradients overlaps the backward pass, and was not timed"] if overlap or has_several else []
 
 
-def _why_no_point(tags: Mapping[str, str], metrics: Mapping[str, float]) -> list[str]:
-    """Why a run on GPUs has no place under the roofline, unless `_missing` says it."""
-    on_gpu = tags.get("env.gpu", "none") != "none"
-    return [roofline.NO_FLOPS] if on_gpu and roofline.RATE not in metrics else []
+def _on_gpu(tags: Mapping[str, str]) -> bool:
+    return tags.get("env.gpu", "none") != "none"
 
 
 def _latest(records: Sequence[Record], kind: str) -> dict[str, str]:

@@ -20,6 +20,22 @@ MIN_CAUSE_SHARE = 0.25  # share of that wait that a cause has to explain to be n
 MIN_BLOCKED_SHARE = 0.5  # of `blocked`, which is a remainder: the core time is not known for computing alone
 HOST_PARTS = ("gc", "queued", "quota")
 SLOWER_CLOCK = 5.0  # percentage points below the other GPUs
+AGAINST_SLOW_RANK = {  # by the cause
+    "data": "the data and the loader of that rank first, since the others wait for it",
+    "gc": "gc.freeze() on that rank before the training",
+    "queued": "that rank on cores of its own: end the other processes there, or keep them off (taskset, a cpuset)",
+    "quota": "a larger quota of cores for that rank's container",
+    "blocked": "what that rank waits for outside its loader: py-spy dump --pid shows it",
+    "co-tenant": "a GPU of its own for that rank: end the other process, or choose another GPU",
+    "power": "a higher power limit for that GPU: see nvidia-smi -q -d POWER,PERFORMANCE",
+    "thermal": "better cooling of that GPU: see nvidia-smi -q -d TEMPERATURE,PERFORMANCE",
+    "clock": "the clocks of that GPU: see nvidia-smi -q -d CLOCK,PERFORMANCE",
+    "ecc": "another GPU for that rank: see nvidia-smi -q -d ECC",
+    "links": "another slot or GPU for that rank: see nvidia-smi -q | grep -A3 Link",
+    "host": "that rank's host: its cores, its NUMA node, what else runs there",
+    "samples": "batches of one size for all ranks, as a DistributedSampler or packing makes them",
+    "computing": "the same work for all ranks: check what else that rank does, and how long its samples are",
+}
 
 
 @dataclass(frozen=True)

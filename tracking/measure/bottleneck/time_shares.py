@@ -21,7 +21,7 @@ whose time does not depend on the batch size; `processor` is the run's share of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tracking.base import quantities
 
@@ -63,12 +63,18 @@ def precision_of(precision: str, means: Mapping[str, float]) -> str:
     return "fp32" if precision == OWN and in_fp32 else precision
 
 
-def divide(clock: Clock, means: Mapping[str, float], ceilings: Mapping[str, float]) -> dict[str, float]:
+def divide(
+    clock: Clock, means: Mapping[str, float], ceilings: Mapping[str, float], on_gpu: bool = False
+) -> dict[str, float]:
     """The share of each measured cause, and `unknown`.
 
     `means` come from `activity.means` within the training. `ceilings` hold, for each of COUNTERS that counts, the
-    percentage that it reaches in a copy or a matrix product.
+    percentage that it reaches in a copy or a matrix product. `on_gpu`: busy cores do not show that they are the limit,
+    also if the GPU has no sample, since both work at the same time.
     """
+    if on_gpu:
+        clock = replace(clock, update=None)
+        means = {key: value for key, value in means.items() if key.startswith("gpu_")}
     shares = {"evaluation": clock.evaluation / clock.total, "checkpoint": clock.checkpoint / clock.total}
     remaining = training = clock.training / clock.total
     for name in TIMED_PARTS:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tracking.base.quantities import CAUSES
-from tracking.measure.bottleneck.advice import AGAINST_SLOW_RANK, ALONE, STACK_CAUSES, RunOptions, first_try, lines, why
+from tracking.measure.bottleneck.advice import ALONE, STACK_CAUSES, first_try, lines, why
 from tracking.measure.bottleneck.quicker_stack import QuickerStack
-from tracking.measure.bottleneck.time_shares import Clock
+from tracking.measure.bottleneck.run_options import RunOptions
+from tracking.measure.bottleneck.slow_rank import AGAINST_SLOW_RANK
+from tracking.measure.bottleneck.time_shares import OWN, Clock
 
 CLOCK = Clock(total=10.0, evaluation=3.0, checkpoint=1.0, training=6.0, data=2.5, exchange=0.5)
-OURS = RunOptions(ours=True, precision="fp32", compiled=False)
-TUNED = RunOptions(ours=True, precision="bf16", compiled=True)
-SCRIPT = RunOptions(ours=False, precision="fp32", compiled=False)
+OURS = RunOptions({"compile": "False", "precision": "fp32", "gpus": "1"})
+TUNED = RunOptions({"compile": "True", "precision": "bf16", "gpus": "1"})
+SCRIPT = RunOptions({"precision": "fp32", "gpus": "1"})
 
 
 @pytest.mark.parametrize("cause", CAUSES)
@@ -27,14 +29,12 @@ def test_no_advice_is_what_the_run_does_already() -> None:
         assert "precision=bf16" not in first_try(cause, TUNED)
         assert "compile" not in first_try(cause, TUNED)
     assert first_try("dram", OURS) == "precision=bf16"
-    assert first_try("dram", RunOptions(True, "bf16", compiled=False)) == "compile=true"
+    assert first_try("dram", RunOptions({**OURS.params, "precision": "bf16"})) == "compile=true"
     assert first_try("host", OURS) == "compile=true"
 
 
 def test_a_script_is_told_what_to_change_in_it() -> None:
     assert "num_workers" in first_try("data", SCRIPT)
-    assert "dataset.num_threads" in first_try("data", RunOptions(True, "fp32", False, dataset="shapes"))
-    assert "dataset.num_threads" not in first_try("data", RunOptions(True, "fp32", False, dataset="ratings"))
     assert "torch.compile" in first_try("host", SCRIPT)
 
 
@@ -60,29 +60,65 @@ def test_after_a_run_on_a_shared_machine_a_run_alone_comes_before_any_advice(
     assert limits["next"].endswith(first_try("processor", OURS))
 
 
-@pytest.mark.parametrize("params", [{"compile": "True"}, {"compile": "False"}, {}])
-def test_what_a_run_was_asked_for_is_read_from_its_params(params: dict[str, str]) -> None:
-    options = RunOptions.of({**params, "precision": "tf32", "dataset": "coco", "batch_size": "64"}, 12.5)
-    compiled = params.get("compile") == "True"
-    assert options == RunOptions("compile" in params, "tf32", compiled, "coco", "batch_size", 64, 12.5)
-
-
 @pytest.mark.parametrize("cause", ["host", "kernels", "exchange"])
 def test_a_larger_batch_is_one_that_fits(cause: str) -> None:
     params = {"compile": "True", "precision": "bf16", "batch_size": "64"}
-    advice = first_try(cause, RunOptions.of(params, 21.0))
+    advice = first_try(cause, RunOptions(params, memory_percent=21.0))
     assert "up to batch_size=256 fits, since 64 took 21 % of the GPU's memory" in advice
-    assert "larger batch" not in first_try(cause, RunOptions.of(params, 46.0)), "twice as much does not fit"
-    assert "a larger batch_size" in first_try(cause, RunOptions.of(params)), "its memory was not measured"
+    assert "larger batch" not in first_try(cause, RunOptions(params, memory_percent=46.0)), "twice does not fit"
+    assert "a larger batch_size" in first_try(cause, RunOptions(params)), "its memory was not measured"
+
+
+@pytest.mark.parametrize(("samples", "fits"), [(0, 256), (1000, 256), (200, 128), (100, 0)])
+def test_no_batch_is_larger_than_an_epoch(samples: int, fits: int) -> None:
+    params = {**TUNED.params, "batch_size": "64"}
+    advice = first_try("kernels", RunOptions(params, memory_percent=21.0, epoch_samples=samples))
+    assert (f"batch_size={fits} fits" in advice) is (fits > 0)
+    unknown_memory = RunOptions(params, epoch_samples=samples)
+    for cause in ("kernels", "update", "data", "exchange"):
+        assert ("a larger batch_size" in first_try(cause, unknown_memory)) is (fits > 0), cause
 
 
 def test_a_micro_batch_is_what_a_gpu_holds_at_once() -> None:
-    options = RunOptions.of({"compile": "True", "batch_size": "64", "hparams/micro_batch_size": "8"}, 21.0)
+    params = {**TUNED.params, "batch_size": "64", "hparams/micro_batch_size": "8"}
+    options = RunOptions(params, memory_percent=21.0)
     assert "up to model.hparams.micro_batch_size=32 fits" in first_try("kernels", options)
     assert first_try("exchange", options) == "a larger global_batch_size, so that fewer steps exchange gradients"
     for cause in ("update", "data"):
         assert "a larger global_batch_size" in first_try(cause, options)
         assert "a larger batch_size" in first_try(cause, OURS)
+
+
+def test_a_micro_batch_of_the_whole_batch_is_not_what_keeps_it_small() -> None:
+    params = {**TUNED.params, "gpus": "2", "batch_size": "64", "hparams/micro_batch_size": "1024"}
+    assert "up to global_batch_size=512 fits, since 128 took" in first_try("kernels", RunOptions(params, None, 21.0))
+    assert "a larger global_batch_size" in first_try("kernels", RunOptions(params))
+
+
+@pytest.mark.parametrize(("games", "devices", "named"), [(16, 1, True), (16, 2, False), (8, 1, False)])
+def test_more_games_at_once_are_advised_only_where_there_are_more(games: int, devices: int, named: bool) -> None:
+    params = {"compile": "True", "gpus": str(devices), "hparams/games": str(games), "hparams/games_at_once": "8"}
+    for cause in ("selfplay", "host", "kernels"):
+        assert ("model.hparams.games_at_once, up to 16" in first_try(cause, RunOptions(params))) is named
+    assert "more GPUs" in first_try("selfplay", RunOptions(params))
+    assert "more GPUs" not in first_try("selfplay", RunOptions({**params, "gpus": "0", "cpu_processes": "1"}))
+
+
+def test_short_steps_on_a_cpu_are_made_longer_before_a_gpu_is_bought() -> None:
+    params = {"compile": "False", "gpus": "0", "batch_size": "525"}
+    short, long = (first_try("processor", RunOptions(params, step_sec=sec)) for sec in (0.004, 0.4))
+    assert short == "a larger batch_size, since a step takes only 4 ms; then a GPU (gpus=1), or more cores"
+    assert long == "a GPU (gpus=1), or more cores"
+
+
+def test_a_script_that_keeps_its_precision_to_itself_is_not_said_to_compute_in_fp32() -> None:
+    for cause in ("dram", "tensor"):
+        assert "if it is not narrow already; then " in first_try(cause, RunOptions({"precision": OWN}))
+
+
+def test_a_single_evaluation_cannot_be_less_than_one() -> None:
+    assert "fewer evaluations" not in first_try("evaluation", RunOptions(OURS.params, num_evaluations=1))
+    assert "fewer evaluations" in first_try("evaluation", RunOptions(OURS.params, num_evaluations=2))
 
 
 @pytest.mark.parametrize("cause", CAUSES)

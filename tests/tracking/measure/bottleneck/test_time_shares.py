@@ -130,6 +130,15 @@ def test_others_on_the_cores_are_a_cause_and_an_update_is_no_second_time_the_pro
     )  # fmt: skip
 
 
+@given(clocks(), st.dictionaries(st.sampled_from((*SENSORS, *CORES)), percent))
+def test_busy_cores_are_no_limit_of_a_run_on_a_gpu_even_if_the_gpu_has_no_sample(
+    clock: Clock, means: dict[str, float]
+) -> None:
+    divided = divide(clock, means, {}, on_gpu=True)
+    assert divided.keys().isdisjoint({"processor", "neighbours", "update"})
+    assert sum(divided.values()) == pytest.approx(1.0)
+
+
 def test_kernels_that_leave_multiprocessors_idle_are_known() -> None:
     means = {
         "gpu_engine_activity_percentage": 90.0, "gpu_sm_activity_percentage": 60.0,

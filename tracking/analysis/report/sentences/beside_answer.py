@@ -92,7 +92,7 @@ def _limit(title: str, setting: Setting) -> Sentence | None:
     share = shares.get(cause, 0.0)
     values = {**phrases.subject(setting, "are"), "cause": NAMES[cause], "share": share, "percent": f"{100 * share:.0f}"}
     shared = any(shared_cores(run.tags.get("neighbours", "")) for run in setting.trained)
-    advice = first_try(cause, RunOptions.of(setting.trained[0].params))
+    advice = first_try(cause, RunOptions(setting.trained[0].params))
     return Sentence("limit", title, values | {"next": alone_first(cause, advice, shared)})
 
 
