@@ -32,8 +32,8 @@ HEADER = """\
 Every option of `launch.py`. Give it on the command line as `key=value`; `-m` and commas make a [sweep](sweeps.md).
 A key that is not here is refused, and so is a value of another type.
 
-- `model`, `dataset`, `precision`, `stack`, `instance` and `cluster` are *groups*: `precision=bf16` chooses the file
-  `conf/precision/bf16.yaml`, and `precision.tf32=true` then changes one key of it. A [study](studies.md) is added:
+- `model`, `dataset`, `precision`, `stack`, `instance` and `cluster` are *groups*: `dataset=shapes` chooses the file
+  `conf/dataset/shapes.yaml`, and `dataset.size=1000` then changes one key of it. A [study](studies.md) is added:
   `-m +study=scaling`.
 - *Required* means that the group's YAML file has to give it.
 - A recipe is what a model does otherwise on a dataset. It is taken by itself; `recipe=NAME` takes another one.

@@ -9,7 +9,7 @@ from typing import Any
 
 from conf import instance_prices
 from conf.launch_options import InstanceConfig
-from conf.schema import LR_SCALING, ConfigError, RunConfig
+from conf.schema import LR_SCALING, ConfigError, PrecisionConfig, RunConfig
 from tracking.base.installation import LAUNCH
 from tracking.request.batch_checks import check_device_batch, check_groups, with_batch, with_values_by_gpus
 from tracking.request.closed_rules import check_target_set
@@ -123,8 +123,35 @@ def check_counts(config: RunConfig) -> None:
         raise ConfigError(f"seed={config.seed}: must be from 0 to {2**32 - 1}")
 
 
+# Lightning's names of precisions, and ours of the matrix products that each may lead to.
+PRODUCTS = {
+    "32-true": ("fp32", "tf32"),
+    "bf16-mixed": ("bf16", "fp8"),
+    "bf16-true": ("bf16", "fp8"),
+    "16-mixed": ("fp16",),
+    "16-true": ("fp16",),
+}
+
+
+def check_precision_name(precision: PrecisionConfig) -> None:
+    """Raise ConfigError if matrix products would run in another precision than the name says."""
+    if precision.trainer not in PRODUCTS:
+        raise ConfigError(f"precision.trainer={precision.trainer}: is unknown. Allowed: {', '.join(PRODUCTS)}")
+    names = PRODUCTS[precision.trainer]
+    if precision.trainer == "32-true":
+        names = ("tf32",) if precision.tf32 else ("fp32",)
+    if precision.name not in names:
+        raise ConfigError(
+            f"precision.name={precision.name}: matrix products would run in {names[0]}, since precision.trainer="
+            f"{precision.trainer} and precision.tf32={str(precision.tf32).lower()}. Next: give precision={names[0]}"
+            " alone"
+        )
+
+
 def check_precision(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
     precision = config.precision
+    if not config.is_program():  # A program chooses its precision by itself.
+        check_precision_name(precision)
     if precision.name == "fp8" and not config.model.fp8:
         raise ConfigError(
             f"precision=fp8: model={config.model.name} has no layers for it (fp8: true in its YAML). Next: give"

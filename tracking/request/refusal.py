@@ -56,7 +56,7 @@ def _explain(error: Exception) -> str:
     key = re.sub(r"\[\d+\]$", "", getattr(cause, "full_key", None) or "")  # of a list, for one of its values
     types = options()
     if key == "target" and "of type 'dict'" in str(cause):  # as of target.top2=0.9
-        return f"refused: target: sets the value of the YAML's target. {ON_ANOTHER_METRIC}"
+        return f"refused: target: target=VALUE is the value of the YAML's target. {ON_ANOTHER_METRIC}"
     if key in types:
         reason = str(cause).splitlines()[0]
         return f"refused: {key}: {reason.rstrip('.')}. Allowed: {type_name(types[key])}. {HELP}"
@@ -128,8 +128,12 @@ def unknown_option(key: str, types: dict[str, Any]) -> str:
         return f"{key}: is not in the YAML. Next: for a target on another metric give +{key}=VALUE"
     if types.get(parent) == dict[str, str]:  # Users choose its keys.
         return f"{key}: a new key of {parent} needs a plus. Next: +{key}=VALUE. {HELP}"
+    if parent in types and typing.get_origin(types[parent]) is not dict:
+        return f"{key}: {parent} is a single option. Next: give {parent}=VALUE. {HELP}"
     if parent in types:
         return f"{key}: no such option. Allowed: the keys of {parent} in the YAML. {HELP}"
+    if inner := [name for name in types if name.startswith(f"{key}.")]:
+        return f"{key}: holds several options. Allowed: {', '.join(inner)}. {HELP}"
     if matches := near_options(key, types):
         return f"{key}: no such option. Did you mean {' or '.join(matches)}? Next: see {LAUNCH} --help"
     siblings = [name for name in types if name.rpartition(".")[0] == parent] or list(groups(types))

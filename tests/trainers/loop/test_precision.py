@@ -17,6 +17,7 @@ from torch._dynamo.utils import counters
 from torch.utils.data import DataLoader
 
 from conf.schema import PrecisionConfig
+from tracking.request.checks import PRODUCTS
 from tracking.request.stored_config import from_dict
 from trainers.loop import precision
 
@@ -52,6 +53,13 @@ def observed(name: str, device: str) -> str:
 @pytest.mark.parametrize("name", ["fp32", "bf16"])
 def test_on_a_cpu(name: str) -> None:
     assert observed(name, "cpu") == name
+
+
+@pytest.mark.parametrize("name", ["32-true", "bf16-mixed", "bf16-true"])
+def test_the_launcher_knows_what_the_loops_precisions_compute_in(name: str) -> None:
+    trainer = pl.Trainer(accelerator="cpu", devices=1, precision=name, barebones=True)  # type: ignore[arg-type]
+    with trainer.precision_plugin.train_step_context():
+        assert precision.observe(torch.device("cpu")) == PRODUCTS[name][0]
 
 
 @pytest.mark.gpu
@@ -119,6 +127,7 @@ def test_the_compilers_processes_keep_their_measurements_under_the_precisions_na
     script = """
 import yaml, torch
 from conf.schema import PrecisionConfig
+from tracking.request.checks import PRODUCTS
 from tracking.request.stored_config import from_dict
 from trainers.loop import precision
 precision.apply(from_dict(PrecisionConfig, yaml.safe_load(open("conf/precision/bf16.yaml"))))
