@@ -24,7 +24,7 @@ from trainers.data.text import synthetic
 
 RESULTS = ROOT / "docs" / "results"
 PAGE = (RESULTS / "2026-11-26-h200-peers.md").read_text(encoding="utf-8")
-MEASUREMENT = (ROOT / "docs/measurement.md").read_text(encoding="utf-8")
+BOTTLENECK = (ROOT / "docs/bottleneck.md").read_text(encoding="utf-8")
 MADE = {"gpu": "G", "cores": "2", "host": "a", "driver": "1", "torch": "2", "commit": "c"}
 
 
@@ -139,7 +139,7 @@ def test_the_share_of_a_training_that_memory_took_is_that_of_its_runs() -> None:
     with (RESULTS / "h200_resnet50_limits.csv").open(encoding="utf-8", newline="") as file:
         shares = [100 * float(row["dram_fraction"]) for row in csv.DictReader(file)]
     error = statistics.stdev(shares) / len(shares) ** 0.5
-    assert f"| H200 | traffic of the GPU's memory | {statistics.mean(shares):.1f} ± {error:.1f} % |" in MEASUREMENT
+    assert f"| H200 | traffic of the GPU's memory | {statistics.mean(shares):.1f} ± {error:.1f} % |" in BOTTLENECK
 
 
 SMOKE: dict[str, list[str]] = {

@@ -26,7 +26,7 @@ from tracking.request import checks, program_command, search_options
 DOCS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
 )
-MEASUREMENT = (ROOT / "docs" / "measurement.md").read_text(encoding="utf-8")
+RUN_RECORD = (ROOT / "docs" / "run-record.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?:\[[^\]]*\]\(|^\[[^\]\n]+\]: )([^)\s]+)", re.MULTILINE)
 
@@ -220,8 +220,8 @@ def literals(folder: str) -> Iterator[str]:
 
 
 def section(heading: str) -> set[str]:
-    """What stands in backticks under a heading of docs/measurement.md."""
-    text = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", MEASUREMENT, re.MULTILINE | re.DOTALL)
+    """What stands in backticks under a heading of docs/run-record.md."""
+    text = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", RUN_RECORD, re.MULTILINE | re.DOTALL)
     assert text, heading
     return set(re.findall(r"`([^`\s]+)`", text[1]))
 

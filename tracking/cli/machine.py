@@ -1,6 +1,6 @@
 """python -m tracking fingerprint, ceilings and cache: this machine's environment, highest rates and compiled code.
 
-JSON: `fingerprint` has the document that a run keeps as fingerprint.json (docs/measurement.md); `ceilings` has
+JSON: `fingerprint` has the document that a run keeps as fingerprint.json (docs/run-record.md); `ceilings` has
 `environment`, `software`, `ceilings` by name (unit, median, lowest, highest, n, counters), `missing` (reasons by name),
 `num_gpus`, `time_ms`, and `path`, the file that keeps them; `cache` has `file`, `identity` (the environment of the
 compiled code), `folders` (by compiler), `num_files`, `num_new` (files that an import added) and `size_bytes` (of all

@@ -20,7 +20,7 @@ KIND = "possible"
 COLUMNS = ("limit", "share of the time (%)", "now (s)", "without it at least (s)", "ceiling", "reached (%)")
 NOTE = (
     "Means over the runs with this limit. Without one limit, another takes its place. So these times are lower bounds. "
-    "Ceilings were measured on the same hardware (docs/measurement.md)."
+    "Ceilings were measured on the same hardware (docs/bottleneck.md)."
 )
 
 

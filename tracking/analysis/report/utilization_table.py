@@ -12,7 +12,7 @@ from tracking.base import quantities
 RATE, TIME = quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.TIME_TO_ACCURACY_SEC
 SPEED = {key: (quantities.quantity(key).heading, quantities.RATIOS[key][2]) for key in (RATE, TIME)}
 HARDWARE = {key: quantities.quantity(key).heading for key in quantities.OF_HARDWARE}
-NOTE = "Utilisation: means over the training (docs/measurement.md)."
+NOTE = "Utilisation: means over the training (docs/machine.md)."
 ERROR = " ±: standard error of the mean over runs."
 
 

@@ -1,7 +1,7 @@
 """What limited a run: shares of its time that add up to 1, its place under the roofline, and its traffic.
 
 All of it is computed from a run's measurements, and from ceilings measured on the same hardware. A cause without a
-measurement is not named. docs/measurement.md has the rules.
+measurement is not named. docs/bottleneck.md has the rules.
 """
 
 from __future__ import annotations

@@ -236,8 +236,8 @@ def test_a_real_process_that_is_busy_is_found(busy: Callable[[], None]) -> None:
 
 
 def test_the_threshold_is_documented() -> None:
-    measurement = (Path(__file__).parents[4] / "docs/measurement.md").read_text()
-    assert f"more than {module.CPU_THRESHOLD:.0%}".replace("%", " %") in measurement
+    page = (Path(__file__).parents[4] / "docs/machine.md").read_text()
+    assert f"more than {module.CPU_THRESHOLD:.0%}".replace("%", " %") in page
 
 
 def test_a_containers_processes_are_the_runs_though_its_engine_started_them(machine: Machine) -> None:
