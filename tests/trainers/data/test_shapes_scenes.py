@@ -97,6 +97,12 @@ def test_coverage_is_the_area_in_the_picture(name: str, seed: int, extent: float
     assert np.abs(whole[100:170, 100:150] - clipped).max() <= 1 / 1024
 
 
+def test_both_halves_of_an_outline_that_crosses_itself_are_covered() -> None:
+    hourglass = np.array([(0, 0), (4, 0), (0, 4), (4, 4)]) + 0.5  # The halves meet within a row of pixels.
+    assert coverage(hourglass, 6, 6)[1].sum() == pytest.approx(8, abs=0.05)
+    assert coverage(hourglass + 10, 6, 6)[1].size == 0, "all of it lies outside"
+
+
 @given(arrays(bool, array_shapes(min_dims=2, max_dims=2, max_side=9)))
 def test_every_part_and_hole_of_a_mask_has_its_outline(mask: np.ndarray) -> None:
     outlines = trace(mask)

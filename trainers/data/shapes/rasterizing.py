@@ -75,7 +75,17 @@ def pose(
 
 
 def _turned(x: np.ndarray, y: np.ndarray, angle: float) -> tuple[np.ndarray, np.ndarray]:
-    return x * math.cos(angle) - y * math.sin(angle), x * math.sin(angle) + y * math.cos(angle)
+    return _across(x, y, angle), _along(x, y, angle)
+
+
+def _across(x: np.ndarray, y: np.ndarray, angle: float) -> np.ndarray:
+    turned: np.ndarray = x * math.cos(angle) - y * math.sin(angle)
+    return turned
+
+
+def _along(x: np.ndarray, y: np.ndarray, angle: float) -> np.ndarray:
+    turned: np.ndarray = x * math.sin(angle) + y * math.cos(angle)
+    return turned
 
 
 def coverage(corners: np.ndarray, height: int, width: int) -> tuple[tuple[slice, slice], np.ndarray]:
@@ -88,18 +98,29 @@ def coverage(corners: np.ndarray, height: int, width: int) -> tuple[tuple[slice,
     num_columns, num_rows = high - low
     (x0, y0), (x1, y1) = corners.T, np.roll(corners, -1, 0).T
     lines = (np.arange(low[1] * SUB_ROWS, high[1] * SUB_ROWS) + 0.5) / SUB_ROWS
-    side = np.sign((lines >= y0[:, None]).astype(int) - (lines >= y1[:, None]))
-    edge, line = np.nonzero(side)  # crossings of edges and lines; right of each, inside and outside swap
+    below = lines >= y0[:, None]
+    edge, line = np.nonzero(below != np.roll(below, -1, 0))  # crossings of edges and lines
     x = x0[edge] + (lines[line] - y0[edge]) / (y1[edge] - y0[edge]) * (x1[edge] - x0[edge])
+    side = np.where(below[edge, line], 1.0, -1.0)  # right of each crossing, inside and outside swap
+    per_row = 1 if _alternate(side[np.lexsort((x, line))]) else SUB_ROWS
     x = np.round(np.clip(x - low[0], 0, num_columns) * 256) / 256
     column = x.astype(int)
-    cell = line * (num_columns + 2) + column
-    size = len(lines) * (num_columns + 2)
-    change = np.bincount(cell, side[edge, line] * (1 - (x - column)), size)
-    change += np.bincount(cell + 1, side[edge, line] * (x - column), size)
-    inside = np.abs(np.cumsum(change.reshape(len(lines), num_columns + 2), axis=1))[:, :num_columns]
+    cell = line // (SUB_ROWS // per_row) * (num_columns + 2) + column
+    part = side * (x - column)
+    size = num_rows * per_row * (num_columns + 2)
+    change = np.bincount(np.concatenate([cell, cell + 1]), np.concatenate([side - part, part]), size)
+    inside = np.abs(np.cumsum(change.reshape(-1, num_columns + 2), axis=1))[:, :num_columns]
     box = (slice(low[1], high[1]), slice(low[0], high[0]))
-    return box, inside.reshape(num_rows, SUB_ROWS, num_columns).mean(1)
+    return box, inside.reshape(num_rows, per_row, num_columns).sum(1) / SUB_ROWS
+
+
+def _alternate(sides: np.ndarray) -> bool:
+    """Return whether each line, from left to right, enters and leaves the outline in turns.
+
+    All lines of a row then have one sign, and can be added before the magnitude is taken. An outline that crosses
+    itself has both, as a thin one may with rounded corners.
+    """
+    return bool((sides[::2] == sides[:1]).all() and (sides[1::2] == -sides[:1]).all())
 
 
 def texture(rng: np.random.RandomState, height: int, width: int, colours: np.ndarray) -> np.ndarray:
@@ -107,17 +128,17 @@ def texture(rng: np.random.RandomState, height: int, width: int, colours: np.nda
     angle, period = rng.uniform(0, math.pi), rng.uniform(8, 30)
     y, x = np.ogrid[:height, :width]
     x, y = x.astype(np.float32), y.astype(np.float32)
-    u, v = _turned(x, y, angle)
-    patterns: tuple[Callable[[], np.ndarray], ...] = (
-        lambda: np.zeros((height, width), np.float32),
-        lambda: (u - u.min()) / max(np.ptp(u), 1),
-        lambda: np.clip(_wave(u / period) * 4 - 1.5, 0, 1),
-        lambda: np.clip((_wave(u / period) - 0.5) * (_wave(v / period) - 0.5) * 24 + 0.5, 0, 1),
-        lambda: _clouds(rng, height, width, period),
+    patterns: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
+        np.zeros_like,
+        lambda u: (u - u.min()) / max(np.ptp(u), 1),
+        lambda u: np.clip(_wave(u / period) * 4 - 1.5, 0, 1),
+        lambda u: np.clip((_wave(u / period) - 0.5) * (_wave(_along(x, y, angle) / period) - 0.5) * 24 + 0.5, 0, 1),
+        lambda u: _clouds(rng, height, width, period),
     )
-    shade = patterns[rng.randint(len(patterns))]().astype(np.float32)
+    shade = patterns[rng.randint(len(patterns))](_across(x, y, angle)).astype(np.float32, copy=False)
     first, second = colours.astype(np.float32)[..., None, None]
-    mixed: np.ndarray = first + shade * (second - first)
+    mixed: np.ndarray = shade * (second - first)
+    mixed += first
     return mixed
 
 
