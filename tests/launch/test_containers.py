@@ -186,7 +186,7 @@ run, cache, *others = sys.argv[1:]
 (run,) = [folder for folder in (os.path.join(run, name) for name in os.listdir(run)) if os.path.isdir(folder)]
 os.symlink(others[0], os.path.join(run, "link"))
 places = {place: tried(os.path.join(place, "evil")) for place in [run, cache, *others[1:]]}
-rooms = ("stacks", "images", "compiled", "mlflow", "ceilings", "text")
+rooms = ("stacks", "images", "compiled", "mlflow", "ceilings", "versions", "text")
 places |= {room: os.makedirs(os.path.join(cache, "text"), exist_ok=True) or tried(os.path.join(cache, room, "evil"))
            for room in rooms}
 own = os.path.dirname(os.environ["TORCHINDUCTOR_CACHE_DIR"])
@@ -221,7 +221,7 @@ def test_what_runs_in_a_container_can_write_where_it_has_to_and_nowhere_that_is_
     places = json.loads(next(line for line in log.splitlines() if line.startswith("places ")).partition(" ")[2])
     written = {Path(place).name for place, could in places.items() if could}
     assert written >= {launched.folder.name, "cache", "text", "its own steps"}, places
-    assert not written & {"stacks", "images", "compiled", "mlflow", "ceilings", "other", ROOT.name}, places
+    assert not written & {"stacks", "images", "compiled", "mlflow", "ceilings", "versions", "other", ROOT.name}, places
     assert "secret False False" in log
     # Other writable folders are the container's own, and end with it.
     evil = [path.relative_to(tmp_path).parts[0:2] for path in tmp_path.rglob("evil")]

@@ -75,7 +75,7 @@ def fingerprint(config: RunConfig, python: str | None, environ: Mapping[str, str
 
 
 def taken_on(python: Interpreter, config: RunConfig, environ: Mapping[str, str], imports: str) -> dict[str, Any]:
-    """The fingerprint, taken by a process on this Python that imports "torch" or, with "", no framework.
+    """The fingerprint, taken by a process on this Python, with the versions of "torch" or, for "", no framework's.
 
     Raises ValueError and OSError if it cannot be taken.
     """

@@ -29,7 +29,7 @@ GUARD = Path(__file__).with_name("guard.py")
 OUTSIDE = ("NVIDIA_", "CUDA_VISIBLE_DEVICES")
 # Folders of the cache that are executed or trusted outside containers, so no image may write to them.
 COMPILED = "compiled"
-CLOSED = (COMPILED, BYTECODE, "stacks", "images", "mlflow", "ceilings")
+CLOSED = (COMPILED, BYTECODE, "stacks", "images", "mlflow", "ceilings", "versions")
 
 
 def name_of(run_dir: Path) -> str:

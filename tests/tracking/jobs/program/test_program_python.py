@@ -105,6 +105,33 @@ def test_pytorch_is_imported_by_the_programs_python_alone(tmp_path: Path, monkey
 
 
 @pytest.mark.slow
+def test_pytorch_is_imported_for_its_versions_once_until_something_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, imports = tmp_path / "packages" / "torch", tmp_path / "imports"
+    folder.mkdir(parents=True)
+    (folder / "version.py").write_text("cuda = None")
+    code = f"from torch import version\n__version__ = '2.0.{{}}'\nprint(file=open({str(imports)!r}, 'a'))"
+    (folder / "__init__.py").write_text(code.format(1))
+    monkeypatch.setenv("TIMETRIAL_CACHE", str(tmp_path / "cache"))
+
+    def told(**variables: str) -> tuple[str, int]:
+        """The version in the fingerprint, and the number of imports so far."""
+        environ = {**os.environ, "PYTHONPATH": str(folder.parent), **variables}
+        facts = program_python.fingerprint(config("x"), sys.executable, environ)
+        return facts["software"]["torch"], len(imports.read_text())
+
+    assert [told(), told()] == [("2.0.1", 1), ("2.0.1", 1)]
+    (folder / "__init__.py").write_text(code.format(2))
+    (folder / "version.py").write_text("cuda = None  # of another installation")
+    assert [told(), told()] == [("2.0.2", 2), ("2.0.2", 2)]
+    assert told(LD_LIBRARY_PATH=str(tmp_path))[1] == 3, "other libraries may be loaded"
+    (kept,) = (tmp_path / "cache" / "versions").iterdir()
+    kept.write_text("{")
+    assert told() == ("2.0.2", 4)
+
+
+@pytest.mark.slow
 def test_frameworks_are_those_that_the_programs_python_holds(tmp_path: Path) -> None:
     venv.create(tmp_path / "jax", with_pip=False, symlinks=True)
     (packages,) = (tmp_path / "jax").glob("lib/python*/site-packages")
