@@ -131,6 +131,7 @@ def collect(events: EventStream) -> Request:
             raise ConfigError(f"{error}. Next: -m ... dry_run=true lists the jobs of a sweep") from error
         finally:
             output.flush()
+    refusal.check_number(len(request.jobs), sys.argv[1:])
     return request
 
 

@@ -18,6 +18,7 @@ from tracking.request.stored_config import type_name
 
 QUOTES = "'\""
 SWEEP_FUNCTION = re.compile(r"(choice|range|interval|tag|glob|sort|shuffle)\(")  # of Hydra's grammar
+MULTIRUN, CONFIG_DIR = {"-m", "--multirun"}, {"-cd", "--config-dir"}
 OPTIONAL_GROUPS = ("recipe", "closed")  # the optional groups of conf/config.yaml
 
 HELP = f"See {LAUNCH} --help." if PREFIX else f"See {LAUNCH} --help, or docs/configuration.md."  # A wheel has no docs/.
@@ -28,6 +29,8 @@ HYDRA_MESSAGES = {
     r"Could not override '(\w+)'": f"{{0}}: needs a plus. Next: {LAUNCH} -m +{{0}}=NAME.",
     r"Ambiguous value for argument '(.+)'$": "{0}: has several values. Next: -m {0} for a sweep, or [...] for a list.",
     r"Error parsing override '(.+)'$\s+missing EQUAL": "{0}: not an option. Allowed: NAME=VALUE, without spaces.",
+    r"BasicSweeper does not support sweep type : (INTERVAL)": "interval(...): has no end of values in a sweep."
+    " Next: list the values, as in batch_size=8,16,32, or add +search=quickest.",
     r"Additional config directory '(.+)' not found": "--config-dir {0}: no such folder. Next: give that of your YAML.",
 }
 
@@ -90,6 +93,15 @@ def malformed_values(override: str) -> str:
     if value[:1] not in (*QUOTES, "[", "{") and "," in value and not all(part.strip() for part in value.split(",")):
         return f"{override}: a value beside a comma is missing. Allowed: {key}=8,16,32"
     return ""
+
+
+def check_number(num_jobs: int, words: Sequence[str]) -> None:
+    """Raise ConfigError for a sweep without jobs, unless the words of the command line ask for none, as --help does."""
+    flags = {word.partition("=")[0] for word in words if word.startswith("-")}
+    if num_jobs or not flags & MULTIRUN or flags - MULTIRUN - CONFIG_DIR:
+        return
+    functions = [word for word in words if SWEEP_FUNCTION.match(word.partition("=")[2])]
+    raise ConfigError(f"{' '.join(functions)}: no values, so the sweep has no jobs. Next: list them: seed=1,2,3")
 
 
 def quoted_override(override: str) -> str:

@@ -15,15 +15,18 @@ from tracking.request.program_command import used_placeholders
 from tracking.request.refusal import escaped
 
 SEARCH_EXAMPLE = "-m +search=quickest batch_size=16,32,64 'model.optimizer.lr=interval(0.01,0.1)'"
-# Options that a search decides itself, or that would change the question it answers.
+EVAL_OPTIONS = ("eval_every_steps", "eval_every_samples", "eval_at_epochs", "eval_after_steps")
+# Options that a search decides itself, that would change the question it answers, or that do not change the training.
 NON_AXES = (
-    "seed", "recipe", "closed", "target", "max_epochs", "stop_at_target", "limit_train_batches",
-    "instance", "price_per_hour", "price_per_gpu_hour", "warm_up", "model.targets", "model.metrics", "program.metrics",
-    "hydra",
-    "checkpoint_every_steps", "checkpoint_every_epochs", "save_model",
-    "eval_every_steps", "eval_every_samples", "eval_at_epochs", "eval_after_steps", *NOT_MEASURED,
+    "seed", "recipe", "closed", "target", "max_epochs", "stop_at_target", "limit_train_batches", "dataset", "instance",
+    "price_per_hour", "price_per_gpu_hour", "warm_up", "model.targets", "model.metrics", "hydra",
+    "checkpoint_every_steps", "checkpoint_every_epochs", "save_model", "log_every_n_steps", "model.name",
+    "model.workload", "model.group_size", "model.fp8", "model.exportable", "stack.name", "stack.expect",
+    "precision.name", "precision.needs_gpu", "precision.min_compute_capability", "program.samples", "program.epoch",
+    "program.step", "program.start", "program.unit", "program.samples_per_step", "program.tokens_per_step",
+    "program.metrics", *EVAL_OPTIONS, *(f"model.{option}" for option in EVAL_OPTIONS), *NOT_MEASURED,
 )  # fmt: skip
-TASK_OPTIONS = ("model", "dataset")  # the choices themselves, not the options below them
+READING_AXES = ("dataset.decode", "dataset.num_threads")  # how the same samples are read
 RESUMING_OPTIONS = ("checkpoint_every_", "cluster.max_requeues")  # with these, a run may continue after an interruption
 WORD_PATTERN = re.compile(r"[A-Za-z_][\w.+-]*", re.ASCII)  # needs no quotes for Hydra, except these:
 HYDRA_KEYWORDS = ("true", "false", "null", "none", "nan", "inf", "yes", "no", "on", "off")
@@ -100,7 +103,8 @@ def axis_of(word: str, key: str, sweep: Any, choices: Sequence[Any]) -> dict[str
     `sweep` is its value as parsed by Hydra, `choices` are its listed values; empty for an interval. Raises ConfigError.
     """
     name = key.lstrip("+")
-    if name in TASK_OPTIONS or any(name == option or name.startswith(f"{option}.") for option in NON_AXES):
+    refused = name == "model" or f"{name}.".startswith(tuple(f"{option}." for option in NON_AXES))
+    if refused and name not in READING_AXES:
         raise ConfigError(
             f"{word}: {key} cannot be an axis of a search. Allowed: options that change the speed of training, such as"
             " batch_size or precision"

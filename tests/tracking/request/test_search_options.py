@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from typing import Any
@@ -67,6 +68,29 @@ def test_what_is_no_axis_is_refused_by_name(word: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as refused:
         axis(word)
     assert word in str(refused.value)
+
+
+# An axis has to change the training, and to leave the question as it is.
+AXES = {
+    "batch_size", "global_batch_size", "gpus", "nodes", "cpu_processes", "compile", "strategy", "overlap_grad_reduce",
+    "dataset.decode", "dataset.num_threads", "precision.trainer", "precision.tf32",
+    "program.command", "program.launch", "program.cwd",
+    "model.batch_size", "model.global_batch", "model.by_gpus", "model.hparams", "model.optimizer.lr",
+    "model.optimizer.lr_scaling", "model.optimizer.base_batch_size", "model.optimizer.weight_decay",
+    "stack.kind", "stack.python", "stack.torch", "stack.requirements", "stack.overrides", "stack.index",
+    "stack.exclude_newer", "stack.env", "stack.container.engine", "stack.container.image", "stack.container.mounts",
+    "stack.container.shm", "stack.container.user", "stack.container.options",
+}  # fmt: skip
+
+
+def test_every_option_is_an_axis_or_is_refused_as_one() -> None:
+    """A new option must be put on one side: one that changes no training would make a search of equal settings."""
+    accepted = set()
+    for key in refusal.options():
+        with contextlib.suppress(ConfigError):
+            axis_of(f"{key}=a,b", key, None, ["a", "b"])
+            accepted.add(key)
+    assert accepted == AXES
 
 
 TEXTS = st.text("aé'\\ =,{", min_size=1)

@@ -10,6 +10,17 @@ from conf.schema import ConfigError
 from tracking.jobs.plan.job import Job
 
 
+def check_distinct(jobs: Sequence[Job]) -> None:
+    """Raise ConfigError if two jobs measure the same."""
+    known: set[str] = set()
+    for job in jobs:
+        if (measured := job.config.config_hash()) in known:
+            raise ConfigError(
+                f"{' '.join(job.overrides)}: twice in this sweep. Next: give repeats other seeds: seed=1,2,3"
+            )
+        known.add(measured)
+
+
 def check_profiled(jobs: Sequence[Job]) -> None:
     """Raise ConfigError if no job has the seed in `profile.seed`."""
     chosen = {job.config.profile.seed for job in jobs if job.config.profile.seed is not None}

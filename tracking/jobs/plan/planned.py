@@ -27,6 +27,7 @@ def planned(requested: Sequence[Job], multirun: bool, gpus: Sequence[Any]) -> tu
         checks.check_run(jobs[0].config, gpus)
         config = jobs[0].config
     node_options.check_single_machine(config, multirun or is_search(config))
+    ordering.check_distinct(jobs)
     if not config.sweep.resume:
         ordering.check_profiled(jobs)
         ordering.check_paired(jobs)

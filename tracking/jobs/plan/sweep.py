@@ -31,16 +31,7 @@ MAX_VARIED = 60  # characters
 
 
 def create(jobs: Sequence[Job], argv: Sequence[str], uri: str) -> run_lock.Owner:
-    """Lock of a sweep's new folder, held by this process.
-
-    Raises ConfigError if the folder cannot be made, or if two jobs measure the same.
-    """
-    hashes = [job.config.config_hash() for job in jobs]
-    twice = next((job for job in jobs if hashes.count(job.config.config_hash()) > 1), None)
-    if twice is not None:
-        raise ConfigError(
-            f"{' '.join(twice.overrides)}: twice in this sweep. Next: give repeats other seeds: seed=1,2,3"
-        )
+    """Lock of a sweep's new folder, held by this process. Raises ConfigError if the folder cannot be made."""
     config = jobs[0].config
     sweep_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{config.model.name}-{secrets.token_hex(2)}"
     try:
