@@ -116,6 +116,11 @@ REFUSED = {
     "tracking.upload_model=true": ["has no effect with save_model=none", "save_model=final"],
     "checkpoint_every_epochs=0": ["checkpoint_every_epochs=0", "above 0"],
     "-m seed=1,1 dry_run=true": ["twice in this sweep", "other seeds"],
+    "model=resnet50 dataset=imagenet": ["imagenet: dataset=imagenet reads", "data_dir=FOLDER"],
+    "model=gpt recipe=gpt_cpu dataset=text": [
+        "dataset.train_tokens=819200: dataset=text takes",
+        "dataset.branches=null",
+    ],
     "-m seed=range(3,1)": ["seed=range(3,1): no values", "list them"],
     "-m seed=glob(*) precision=fp32,bf16": ["seed=glob(*): no values"],
     "-m seed=interval(1,3)": ["interval(...)", "add +search=quickest"],

@@ -38,14 +38,33 @@ class Sources:
         self._steps = 0
 
     def constructor(self, module: str, name: str) -> Constructor | None:
-        """The constructor of the `module` in `NAME = Workload(module=...)`."""
+        """The constructor of the `module` in `NAME = Workload(module=..., data=...)`."""
+        where, expression = self._argument(module, name, "module", 0)
+        return self._of_expression(where, expression)
+
+    def dataset(self, module: str, name: str, dataset: str) -> Constructor | None:
+        """The function that its `data` has for a dataset."""
+        where, expression = self._argument(module, name, "data", 1)
+        if isinstance(expression, ast.Name) and (binding := self._bound(where, expression.id)):
+            where, expression = binding
+        if not isinstance(expression, ast.Dict) or None in expression.keys:  # as of {**OTHERS}
+            return None
+        values = [
+            value
+            for key, value in zip(expression.keys, expression.values, strict=True)
+            if isinstance(key, ast.Constant) and key.value == dataset
+        ]
+        return self._of_expression(where, values[-1]) if values else None
+
+    def _argument(self, module: str, name: str, argument: str, place: int) -> tuple[str, ast.AST | None]:
+        """Where a workload is made, and the expression of one of its arguments; None if that cannot be read."""
         binding = self._bound(module, name)
         if binding is None or not isinstance(call := binding[1], ast.Call):
-            return None
-        named = [keyword.value for keyword in call.keywords if keyword.arg == "module"] or call.args[:1]
-        return self._of_expression(binding[0], named[0]) if named else None
+            return module, None
+        named = [keyword.value for keyword in call.keywords if keyword.arg == argument]
+        return binding[0], (named or [*call.args[place : place + 1], None])[0]
 
-    def _of_expression(self, module: str, expression: ast.expr) -> Constructor | None:
+    def _of_expression(self, module: str, expression: ast.AST | None) -> Constructor | None:
         """The constructor of a class or function that an expression names: `Vgg` or `vgg.Vgg`."""
         if isinstance(expression, ast.Attribute) and isinstance(expression.value, ast.Name):
             binding = self._bound(module, expression.value.id)

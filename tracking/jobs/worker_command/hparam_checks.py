@@ -1,8 +1,9 @@
-"""Checks a model's hyperparameters against its constructor, before anything is started."""
+"""Checks the options of a model and of a dataset against the functions that take them, before anything is started."""
 
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
@@ -40,6 +41,42 @@ def check_hparams(config: RunConfig, module: str, name: str) -> None:
             f"model.hparams.{missing[0]}: {constructor.name} needs it, and it has no default. Next: give"
             f" +model.hparams.{missing[0]}=VALUE, or put it into the model's YAML"
         )
+
+
+def check_dataset_options(config: RunConfig, module: str, name: str, has_files_here: bool) -> None:
+    """Raise ConfigError for options that the workload's dataset does not take, and for one that it needs.
+
+    `has_files_here`: a path that it needs has to be on this machine.
+    """
+    dataset = Sources().dataset(module, name, config.dataset.name)
+    if dataset is None or dataset.open:
+        return
+    options = {key: value for key, value in vars(config.dataset).items() if key != "name"}
+    given = [key for key, value in options.items() if value is not None]
+    taken = {parameter.name: parameter for parameter in dataset.parameters if parameter.name in options}
+    if unknown := [key for key in given if key not in taken]:
+        unset = " ".join(f"dataset.{key}=null" for key in unknown)
+        raise ConfigError(
+            f"dataset.{unknown[0]}={options[unknown[0]]}: dataset={config.dataset.name} takes no such option. Allowed:"
+            f" {', '.join(taken) or 'none'}. Next: leave it out; if a recipe or a YAML sets it: {unset}"
+        )
+    if missing := [key for key, parameter in taken.items() if parameter.required and key not in given]:
+        raise ConfigError(
+            f"dataset.{missing[0]}=null: dataset={config.dataset.name} needs it. Next: give dataset.{missing[0]}=VALUE"
+        )
+    path = config.dataset.path
+    if has_files_here and path is not None and taken["path"].required and not _may_be_read(path):
+        raise ConfigError(
+            f"dataset.path={path}: dataset={config.dataset.name} reads its files there, but nothing is there that you"
+            " may read. Next: put its files there, or give dataset.path=FOLDER or data_dir=FOLDER"
+        )
+
+
+def _may_be_read(path: str) -> bool:
+    try:
+        return Path(path).expanduser().exists()
+    except (OSError, RuntimeError):  # a name that is too long, a folder of another user, an unknown user's home
+        return False
 
 
 def _check_value(constructor: Constructor, parameter: Parameter, value: Any) -> None:

@@ -8,7 +8,7 @@ from importlib.machinery import ModuleSpec
 from conf.schema import ConfigError, RunConfig
 from tracking.base import installation
 from tracking.jobs.worker_command.constructor import spec_of
-from tracking.jobs.worker_command.hparam_checks import check_hparams
+from tracking.jobs.worker_command.hparam_checks import check_dataset_options, check_hparams
 
 # A module with one of these makes names while it is imported, so only the worker can tell.
 MAKES_NAMES = re.compile(
@@ -17,7 +17,7 @@ MAKES_NAMES = re.compile(
 
 
 def check_workload(config: RunConfig) -> None:
-    """Raise ConfigError if the workload's module is missing or never mentions its name, or refuses an hparam.
+    """Raise ConfigError if the workload's module is missing or never mentions its name, or refuses an option.
 
     Other stacks have their own packages, and cluster nodes their own folders: there only the worker can tell.
     """
@@ -34,6 +34,7 @@ def check_workload(config: RunConfig) -> None:
         )
     if is_ours or not elsewhere:  # Our own source is the same everywhere.
         check_hparams(config, module, name)
+        check_dataset_options(config, module, name, has_files_here=is_ours and not elsewhere)
 
 
 def missing(module: str, name: str) -> str:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from conf.dataset_options import DatasetConfig
 from conf.schema import ConfigError, RunConfig
 from tests.support.composing import composed
 from tracking.base import installation
 from tracking.jobs.worker_command import check_workload
-from tracking.jobs.worker_command.constructor import Sources
+from tracking.jobs.worker_command.constructor import Constructor, Sources
 from trainers.workload import load_workload
 
 MODELS = [path.stem for path in sorted(Path("conf/model").glob("*.yaml")) if path.stem != "program"]
@@ -42,6 +44,13 @@ MADE = Workload(module=make, data={})
 OPEN = Workload(module=Open, data={})
 FAR = Workload(module=bases.Base, data={})
 IN_TURN = Workload(module=CIRCLE, data={})
+def read(path="."):
+    return None
+DATA = {"own": read}
+IN_PLACE = Workload(make, {"own": read})
+OF_A_NAME = Workload(module=make, data=DATA)
+FEW = Workload(module=make, data={"other": read})
+OTHERS = Workload(module=make, data={**DATA, "own": read})
 if True:
     CHOSEN = Workload(module=make, data={})
 """,
@@ -107,17 +116,66 @@ def test_what_the_source_allows_or_does_not_say_is_left_to_the_worker(name: str,
     check_workload(asked(name, hparams))
 
 
+def like(read: Constructor | None, function: Callable[..., Any]) -> bool:
+    """Whether a function was read from its source as Python has it."""
+    signature = inspect.signature(function).parameters
+    required = [name for name, each in signature.items() if each.default is each.empty]
+    return read is not None and [each.name for each in read.parameters] == list(signature) and required == [
+        each.name for each in read.parameters if each.required
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_our_own_constructors_are_read_as_python_has_them(model: str) -> None:
     config = composed([f"model={model}"])
     module, _, name = config.model.workload.partition(":")
-    read = Sources().constructor(installation.module(module), name)
-    assert read is not None
-    signature = inspect.signature(load_workload(config).module)
-    assert [parameter.name for parameter in read.parameters] == list(signature.parameters)
-    required = [name for name, each in signature.parameters.items() if each.default is each.empty]
-    assert [parameter.name for parameter in read.parameters if parameter.required] == required
+    assert like(Sources().constructor(installation.module(module), name), load_workload(config).module)
     check_workload(config)
     config.model.hparams["no_such"] = 1
     with pytest.raises(ConfigError, match=r"^model\.hparams\.no_such: \w+ takes no such option\. Allowed: \w+"):
+        check_workload(config)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_our_own_datasets_are_read_as_python_has_them(model: str) -> None:
+    config = composed([f"model={model}"])
+    module, _, name = config.model.workload.partition(":")
+    for dataset, function in load_workload(config).data.items():
+        assert like(Sources().dataset(installation.module(module), name, dataset), function), dataset
+        taken = inspect.signature(function).parameters
+        alien = next(key for key in vars(config.dataset) if key not in (*taken, "name"))
+        config.dataset = DatasetConfig(name=dataset, **{alien: 1, **({"path": "."} if "path" in taken else {})})
+        with pytest.raises(
+            ConfigError, match=rf"^dataset\.{alien}=1: dataset={dataset} takes no .* dataset\.{alien}=null"
+        ):
+            check_workload(config)
+        setattr(config.dataset, alien, None)
+        check_workload(config)
+        if "path" in taken and taken["path"].default is inspect.Parameter.empty:
+            config.dataset.path = "x"
+            with pytest.raises(ConfigError, match=r"^dataset\.path=x: .* nothing is there .* data_dir=FOLDER"):
+                check_workload(config)
+            config.stack.kind = "container"  # which has its own folders
+            check_workload(config)
+            config.stack.kind, config.dataset.path = "native", None
+            with pytest.raises(ConfigError, match=rf"^dataset\.path=null: dataset={dataset} needs it"):
+                check_workload(config)
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("name", ["MADE", "FEW", "INHERITS", "OTHERS", "CHOSEN"])
+def test_a_dataset_that_the_source_does_not_name_is_left_to_the_worker(name: str) -> None:
+    config = asked(name, {"depth": 1})
+    config.dataset = DatasetConfig(name="own", size=1)
+    check_workload(config)
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("name", ["IN_PLACE", "OF_A_NAME"])
+def test_a_dataset_of_ones_own_is_read_in_place_and_by_name(name: str) -> None:
+    config = asked(name, {"depth": 1})
+    config.dataset = DatasetConfig(name="own", size=1)
+    with pytest.raises(
+        ConfigError, match=r"^dataset\.size=1: dataset=own takes no such option\. Allowed: path\. Next: "
+    ):
         check_workload(config)
