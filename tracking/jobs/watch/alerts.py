@@ -7,15 +7,11 @@ is printed, further ones are not.
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
-import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from rich.console import Console
@@ -23,6 +19,7 @@ from rich.console import Console
 from conf.launch_options import AlertConfig
 from tracking.base import secrets
 from tracking.jobs.plan import Job, sweep_summary
+from tracking.jobs.watch import alert_command
 from tracking.jobs.watch.signs import Signs, past_rates, slower
 from tracking.record import Record, failures, headline
 
@@ -41,6 +38,7 @@ class Alerts:
         self._told: set[tuple[int, str]] = set()  # jobs and kinds
         self._pending: list[Future[None]] = []
         self._pool: ThreadPoolExecutor | None = None
+        self._stop = Event()  # set when running commands are to end
         self._failed = False  # whether a command's failure was printed
 
     def see(self, job: Job, record: Record) -> None:
@@ -81,12 +79,17 @@ class Alerts:
         self._tell(alert, "sweep_ended", words, {"name": folder.name, "folder": str(folder), "jobs": rows})
 
     def close(self) -> None:
-        """Wait for running commands; each ends by its time limit."""
-        wait(self._pending)
-        self._pending.clear()
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        """Wait for running commands; each ends by its time limit, and all end when this is interrupted."""
+        try:
+            wait(self._pending)
+        except BaseException:
+            self._stop.set()
+            raise
+        finally:
+            self._pending.clear()
+            if self._pool is not None:
+                self._pool.shutdown(cancel_futures=True)
+                self._pool = None
 
     def _compare(self, job: Job, folder: Path, rate: float | None) -> None:
         if id(job) not in self._past:
@@ -108,7 +111,7 @@ class Alerts:
     def _tell(self, alert: AlertConfig, kind: str, words: str, facts: Mapping[str, Any]) -> None:
         assert alert.command is not None
         content = secrets.redacted({"alert": kind, "version": VERSION, "text": words, **facts})
-        self._start(self._run, shlex.split(alert.command), content, alert.timeout_sec)
+        self._start(alert_command.run, shlex.split(alert.command), content, alert.timeout_sec, self._stop)
 
     def _start(self, work: Any, *arguments: Any) -> None:
         self._pool = self._pool or ThreadPoolExecutor(AT_ONCE, "alert")
@@ -122,35 +125,3 @@ class Alerts:
             if not self._failed:
                 self._failed = True
                 self._console.print(f"note: alert.command: {error}", soft_wrap=True)
-
-    def _run(self, words: Sequence[str], content: Mapping[str, Any], timeout_sec: float) -> None:
-        """Run the command. Raises OSError if it does not start, RuntimeError if it fails or takes too long."""
-        with subprocess.Popen(
-            list(words), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            env=environment(content), start_new_session=True, text=True,
-        ) as process:  # fmt: skip
-            try:
-                _, errors = process.communicate(json.dumps(content), timeout_sec)
-            except subprocess.TimeoutExpired:
-                raise RuntimeError(f"it took longer than alert.timeout_sec={timeout_sec:g}, and was killed") from None
-            finally:
-                with suppress(ProcessLookupError):  # ends its leftover children, too
-                    os.killpg(process.pid, signal.SIGKILL)
-        if process.returncode:
-            raise RuntimeError(f"exit code {process.returncode}: {secrets.redact(errors.strip())[-500:]}")
-
-
-def environment(content: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The command's variables: the inherited ones without secrets and MLflow's, and the alert's short form."""
-    kept = {
-        name: value
-        for name, value in environ.items()
-        if not secrets.is_secret_name(name)
-        and not name.startswith(("MLFLOW_", "_MLFLOW_"))
-        and secrets.redact(value) == value
-    }
-    return kept | {
-        "TIMETRIAL_ALERT": str(content["alert"]),
-        "TIMETRIAL_ALERT_TEXT": str(content["text"]).replace("\0", ""),
-        "TIMETRIAL_ALERT_FOLDER": str(content["folder"]),
-    }

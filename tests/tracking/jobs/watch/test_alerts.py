@@ -6,7 +6,9 @@ import dataclasses
 import json
 import sys
 import time
+import tracemalloc
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from tests.support import studied
 from tests.support.commands import launch
 from tracking.base.console import make_console
 from tracking.jobs.plan import Job
-from tracking.jobs.watch import Alerts
+from tracking.jobs.watch import Alerts, alert_command
 from tracking.record import Failure, Record, Result, documents, journal, run_folder
 from tracking.request.output_checks import check_alert
 
@@ -84,7 +86,12 @@ def test_a_failed_job_and_the_end_of_a_sweep_are_told_of_without_secrets(tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "words"),
-    [(FAILS, "exit code 1"), ("import time; time.sleep(600)", "longer than alert.timeout_sec=1, and was killed")],
+    [
+        (FAILS, "exit code 1"),
+        ("import time; time.sleep(600)", "longer than alert.timeout_sec=1, and was killed"),
+        ("import sys; sys.stderr.buffer.write(b'no \\xff'); sys.exit(3)", "exit code 3: no \N{REPLACEMENT CHARACTER}"),
+        ("import os; os.close(2); os.close(0); os._exit(4)", "exit code 4"),
+    ],
 )
 def test_a_command_that_fails_or_hangs_is_told_of_once_and_costs_nothing_else(
     tmp_path: Path, script: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -102,6 +109,51 @@ def test_a_command_that_fails_or_hangs_is_told_of_once_and_costs_nothing_else(
     assert printed.count("alert.command") == 1
     assert words in printed
     assert SECRET not in printed
+
+
+ENDLESS = "import os\nwhile True: os.write(2, bytes(1 << 20))"
+CHILD = "import os, sys, time\nif os.fork() == 0: os.setsid(); time.sleep(45)\nsys.exit('it failed')"
+
+
+@pytest.mark.slow
+def test_of_endless_words_only_the_last_are_kept(tmp_path: Path) -> None:
+    """A launcher without memory would end its runs."""
+    content = {"alert": "failed", "text": "x" * 2**18, "folder": str(tmp_path)}  # more than a variable may hold
+    tracemalloc.start()
+    with pytest.raises(RuntimeError, match=r"longer than alert\.timeout_sec=1"):
+        alert_command.run([sys.executable, "-c", ENDLESS], content, 1, Event())
+    assert tracemalloc.get_traced_memory()[1] < 2**21
+    tracemalloc.stop()
+
+
+@pytest.mark.slow
+def test_a_child_that_outlives_a_command_does_not_hold_it_up(tmp_path: Path) -> None:
+    content, began = {"alert": "failed", "text": "", "folder": str(tmp_path)}, time.monotonic()
+    with pytest.raises(RuntimeError, match="exit code 1: it failed"):
+        alert_command.run([sys.executable, "-c", CHILD], content, 60, Event())
+    assert time.monotonic() - began < 40
+
+
+@pytest.mark.slow
+def test_who_interrupts_the_wait_for_a_command_does_not_wait_for_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(futures: object) -> None:
+        while not (tmp_path / "runs/begun").exists() and time.monotonic() - began < 30:
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tracking.jobs.watch.alerts.wait", interrupted)
+    (tmp_path / "hangs.py").write_text("import os, time\nos.mkdir('runs/begun')\ntime.sleep(600)")
+    monkeypatch.chdir(tmp_path)
+    hanging = job(tmp_path, f"{sys.executable} hangs.py", timeout_sec=600)
+    hanging.result = Result("failed", failure=Failure("oom", "out of memory"))
+    alerts, began = Alerts(make_console()), time.monotonic()
+    alerts.ended(hanging)
+    with pytest.raises(KeyboardInterrupt):
+        alerts.close()
+    assert time.monotonic() - began < 30
+    assert "when the launcher was stopped, and was killed" in capsys.readouterr().out
 
 
 @pytest.mark.slow
