@@ -137,7 +137,7 @@ def cache(arguments: argparse.Namespace) -> Answer:
 
     if arguments.source and not arguments.source.is_file():
         raise Refused(
-            f"--import {arguments.source}: no such file. Next: make one with --export on a machine like this one"
+            f"--import {arguments.source}: is not a file. Next: give one that --export made on a machine like this one"
         )
     if arguments.export and arguments.trust:
         raise Refused("--trust: has no effect with --export. Next: leave it out, and give it with --import")

@@ -24,7 +24,10 @@ TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp", re.ASCII)  # files of `replacing`, w
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A temporary file that becomes `path` at the end of the block, atomically and durably, or not at all."""
+    """A temporary file that becomes `path` at the end of the block, atomically and durably, or not at all.
+
+    An OSError of it names `path`.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     files.remove(temporary)  # A dead process with this id may have left it, or another user a link.
     try:
@@ -33,6 +36,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         files.replace(temporary, path.name)
+    except OSError as error:
+        if error.errno and (error.filename is None or Path(error.filename) in (temporary, Path(temporary.name))):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
     finally:
         files.remove(temporary)
 

@@ -36,6 +36,10 @@ READ = [
         ["report", *BASE, "--by", "model.optimizer.lr"],
         r"seed1/config.yaml: is a link, which is not followed. Next: put",
     ),
+    (
+        ["cache", "--import", "file/../base"],
+        "--import file/../base: is not a file. Next: give one that --export made",
+    ),
     (["audit", "report"], "report/report.json: Too many levels of symbolic links. Next: put the file itself there"),
     (
         ["import", "nosuch", "file/x"],

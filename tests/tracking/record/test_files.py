@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from tests.support.folders import end, make_folder, write_rows
 from tracking.analysis.results import FolderRuns
 from tracking.jobs.follow import unfinished
 from tracking.jobs.follow.sync import sync
-from tracking.record import Journal, WorkerLog, checkpoints, failures, files, journal, run_folder, run_lock
+from tracking.record import Journal, WorkerLog, checkpoints, documents, failures, files, journal, run_folder, run_lock
 from tracking.store.mirror.mirror import LOCK
 
 TEXT = "the user's own\n"
@@ -148,3 +149,26 @@ def test_marks_are_no_way_out(folder: Path, outside: Path) -> None:
     unfinished.mark(folder)
     unfinished.unmark(folder.with_name(outside.name))
     assert [path.name for path in outside.parent.iterdir()] == [outside.name]
+
+
+@pytest.mark.parametrize(
+    ("name", "raised", "named"),
+    [
+        ("folder", None, "folder"),
+        ("missing/file", None, "missing"),
+        ("file", OSError(errno.ENOSPC, "No space left on device"), "file"),  # as a full disk's write
+        ("file", OSError(errno.EACCES, "Permission denied", "source"), "source"),  # another file's, within the block
+    ],
+)
+def test_an_error_names_the_file_that_was_to_be_written(
+    tmp_path: Path, name: str, raised: OSError | None, named: str
+) -> None:
+    def write() -> None:
+        with documents.replacing(tmp_path / name):
+            if raised:
+                raise raised
+
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match=rf"{named}'$"):
+        write()
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

@@ -46,6 +46,7 @@ def import_file(
                     return listed, _put_into_place(of_use, staging, folders)
         except OSError as error:
             if error.errno not in (errno.EINVAL, None):  # a position before the file's start, and errors of bz2
+                error.filename = error.filename or " or ".join(map(str, folders.values()))  # as on a full disk
                 raise
             raise _damaged(source, error) from error
         except DAMAGED as error:
