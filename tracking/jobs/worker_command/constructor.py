@@ -61,8 +61,8 @@ class Sources:
         binding = self._bound(module, name)
         if binding is None or not isinstance(call := binding[1], ast.Call):
             return module, None
-        named = [keyword.value for keyword in call.keywords if keyword.arg == argument]
-        return binding[0], (named or [*call.args[place : place + 1], None])[0]
+        named = [keyword.value for keyword in call.keywords if keyword.arg == argument] or call.args[place : place + 1]
+        return binding[0], named[0] if named else None
 
     def _of_expression(self, module: str, expression: ast.AST | None) -> Constructor | None:
         """The constructor of a class or function that an expression names: `Vgg` or `vgg.Vgg`."""
