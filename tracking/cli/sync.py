@@ -45,6 +45,8 @@ def run(arguments: argparse.Namespace) -> Answer:
     if arguments.to is not None:
         check_uri(arguments.to, "--to")
     uri = server.option_uri(arguments.to)
+    if missing := [str(root) for root in arguments.folders if not root.exists()]:
+        raise Refused(f"{', '.join(missing)}: no run found. Next: give your runs_dir")
     for root in arguments.folders:
         unfinished.remove_half_made(root)
     folders = [folder for root in arguments.folders for folder in run_folder.run_folders(root)]

@@ -101,6 +101,8 @@ REFUSED = {
     ],
     "resume=nothing": ["resume=nothing", "not a run's folder"],
     "resume=": ["resume=: is empty", "leave resume out"],
+    "dataset.path=": ["dataset.path=: is empty", "give a folder"],
+    "data_dir= model=gpt dataset=text": ["data_dir=: is empty"],
     "sweep.resume=": ["sweep.resume=: is empty", "leave sweep.resume out"],
     "-m seed=1,2 sweep.resume=": ["sweep.resume=: is empty"],
     "tracking.uri=sqlite:////tmp": ["tracking.uri=sqlite:////tmp", "/tmp is a folder", "sqlite:////tmp/mlflow.db"],

@@ -20,6 +20,10 @@ def refuse_target() -> None:
 REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: minigo(readouts=9), "readouts=9: .*leaves=2.* such as 8"),
     (lambda: minigo(readouts=1), "readouts=1: .*leaves=2.* such as 2"),
+    (lambda: minigo(match_readouts=9), r"model\.hparams\.match_readouts=9: .*match_leaves=8.* such as 8"),
+    (lambda: minigo(momentum=1.0), r"model\.hparams\.momentum=1\.0: must be from 0 to below 1"),
+    (lambda: minigo(window=10**15).check_batch(8), r"model\.hparams\.window=10{15}: .* about \d+ would fit"),
+    (lambda: minigo(frozen_digest="12345678"), r"frozen_digest=12345678: has no effect without model\.hparams\.frozen"),
     (lambda: minigo(opponents=["gnugo"]), "opponents=.*random, one_ply, frozen"),
     (lambda: minigo(opponents=["frozen"]), "frozen=None: goes with frozen in model.hparams.opponents"),
     (lambda: minigo(frozen="m"), "frozen=m: goes with"),

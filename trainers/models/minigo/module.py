@@ -20,7 +20,14 @@ from trainers.models.minigo import elo
 from trainers.models.minigo.arena import Arena, Place, rank, sections_of, world_size
 from trainers.models.minigo.frozen import digest_of, load_frozen
 from trainers.models.minigo.network import GoNet, Predictor, Sizes
-from trainers.models.minigo.play_options import Options, check_counts, check_rules, check_schedule, checked_opponents
+from trainers.models.minigo.play_options import (
+    Options,
+    check_counts,
+    check_rules,
+    check_schedule,
+    checked_opponents,
+    settings,
+)
 from trainers.models.minigo.positions import Window
 from trainers.models.minigo.pro_moves import ProMoves, pro_games
 from trainers.models.minigo.self_play import Customs
@@ -28,7 +35,6 @@ from trainers.ops.batchnorm import average_running_statistics, renew_running_sta
 from trainers.ops.compiling import compiled
 from trainers.ops.distributed_sum import DistributedSum
 from trainers.ops.go import Rules
-from trainers.ops.tree_search import Settings
 from trainers.workload import Batch, TrialModule, Workload
 
 RENEWAL = 201  # key of random numbers, beside the data's DRAWN
@@ -73,8 +79,9 @@ class MiniGo(TrialModule):
         self.momentum, self.decay_steps = momentum, tuple(decay_steps)
         self.options = Options(
             Rules(board, komi), Customs(resign, never_resign, temperature_moves, match_temperature_moves),
-            games, games_at_once, Settings(readouts, leaves, noise=True), Settings(match_readouts, match_leaves),
-            gate_games, gate, checked_opponents(opponents, frozen), eval_games, torch.initial_seed() % 2**63, window,
+            games, games_at_once, settings("", readouts, leaves, noise=True),
+            settings("match_", match_readouts, match_leaves), gate_games, gate,
+            checked_opponents(opponents, frozen, frozen_digest), eval_games, torch.initial_seed() % 2**63, window,
         )  # fmt: skip
         self.net = GoNet(Sizes(board, filters, blocks, dense)).to(memory_format=torch.channels_last)
         self.champion = copy.deepcopy(self.net).requires_grad_(False)

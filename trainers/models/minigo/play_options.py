@@ -57,6 +57,12 @@ class Options:
         kept = (self.window + self.games * self.rules.max_moves) // world_size
         matches = 2 * -(-max(self.gate_games, self.eval_games) // world_size) * self.match.bytes_per_game(self.rules)
         per_game = self.search.bytes_per_game(self.rules)
+        if kept * position_bytes(self.rules) > USABLE * available:
+            fits = int(USABLE * available * world_size / position_bytes(self.rules))
+            raise ConfigError(
+                f"model.hparams.window={self.window}: with the positions of a generation of {self.games} games, about"
+                f" {fits} would fit into the memory. Next: give a smaller window, or fewer games"
+            )
         room = int(USABLE * available) - kept * position_bytes(self.rules) - matches - pro_search
         slots = self.slots(world_size)
         if slots * per_game <= room:
@@ -91,17 +97,26 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def settings(prefix: str, readouts: int, leaves: int, noise: bool = False) -> Settings:
+    """Return the settings of a search whose options have this prefix. Raises ConfigError."""
+    try:
+        return Settings(readouts, leaves, noise)
+    except ConfigError as error:
+        raise ConfigError(f"model.hparams.{prefix}{str(error).replace(' leaves=', f' {prefix}leaves=')}") from error
+
+
 def check_schedule(momentum: Any, decay_steps: Any) -> None:
-    check_shares(momentum=momentum)
+    require("momentum", momentum, is_number(momentum) and 0 <= momentum < 1, "from 0 to below 1")
     steps = isinstance(decay_steps, Sequence) and all(map(is_count, decay_steps))
     ascends = steps and list(decay_steps) == sorted(decay_steps)
     require("decay_steps", decay_steps, ascends, "ascending numbers of steps")
 
 
-def checked_opponents(opponents: Sequence[str], frozen: str | None) -> tuple[str, ...]:
+def checked_opponents(opponents: Sequence[str], frozen: str | None, digest: str | None) -> tuple[str, ...]:
     """Return the opponents without duplicates.
 
-    Raises ConfigError for an unknown opponent, and if only one of the opponent "frozen" and its file is given.
+    Raises ConfigError for an unknown opponent, if only one of the opponent "frozen" and its file is given, and for the
+    file's digest alone.
     """
     listed = isinstance(opponents, Sequence) and not isinstance(opponents, str)
     known = listed and all(name in OPPONENTS for name in opponents)
@@ -109,7 +124,11 @@ def checked_opponents(opponents: Sequence[str], frozen: str | None) -> tuple[str
     if ("frozen" in opponents) != (frozen is not None):
         raise ConfigError(
             f"model.hparams.frozen={frozen}: goes with frozen in model.hparams.opponents. Next: give both, or neither;"
-            " the"
-            " file is the model.pt of the network to play against"
+            " the file is the model.pt of the network to play against"
+        )
+    if digest is not None and frozen is None:
+        raise ConfigError(
+            f"model.hparams.frozen_digest={digest}: has no effect without model.hparams.frozen. Next: give the file"
+            " too, or leave it out"
         )
     return tuple(dict.fromkeys(opponents))

@@ -38,12 +38,12 @@ class Settings:
     def __post_init__(self) -> None:
         for name, value in (("readouts", self.readouts), ("leaves", self.leaves)):
             if value < 1:
-                raise ConfigError(f"model.hparams.{name}={value}: must be a whole number, 1 or more")
+                raise ConfigError(f"{name}={value}: must be a whole number, 1 or more")
         if self.readouts % self.leaves:
             near = max(1, self.readouts // self.leaves) * self.leaves
             raise ConfigError(
-                f"model.hparams.readouts={self.readouts}: is not a multiple of model.hparams.leaves={self.leaves}, the"
-                f" leaves evaluated at once. Next: give a multiple, such as {near}"
+                f"readouts={self.readouts}: is not a multiple of leaves={self.leaves}, the leaves evaluated at once."
+                f" Next: give a multiple, such as {near}"
             )
 
     @property
