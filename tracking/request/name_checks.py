@@ -73,8 +73,18 @@ def check_experiment(key: str, experiment: str) -> None:
 
 
 def check_runs_dir(runs_dir: str) -> None:
+    """Raise ConfigError for a path that cannot be a folder."""
     if not runs_dir.strip():
         raise ConfigError("runs_dir=: is empty. Next: give the folder for run folders, or leave it out")
+    folder, why = Path(runs_dir).absolute(), ""
+    try:
+        nearest = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+        why = "" if nearest.is_dir() else f"{nearest} is not a folder"
+    except OSError as error:  # as for a name that is too long
+        why = str(error.strerror)
+    if why:
+        shown = runs_dir if len(runs_dir) <= MAX_SHOWN_CHARS else f"{runs_dir[:MAX_SHOWN_CHARS]}..."
+        raise ConfigError(f"runs_dir={shown}: {why}. Next: give a folder that you can write to")
 
 
 def check_registered_name(config: RunConfig) -> None:

@@ -101,6 +101,8 @@ REFUSED = {
     ],
     "resume=nothing": ["resume=nothing", "not a run's folder"],
     "resume=": ["resume=: is empty", "leave resume out"],
+    f"runs_dir={'x' * 300} dry_run=true": ["runs_dir=xxx", "File name too long", "that you can write to"],
+    "runs_dir=/etc/passwd/runs dry_run=true": ["runs_dir=/etc/passwd/runs: /etc/passwd is not a folder"],
     "dataset.path=": ["dataset.path=: is empty", "give a folder"],
     "data_dir= model=gpt dataset=text": ["data_dir=: is empty"],
     "sweep.resume=": ["sweep.resume=: is empty", "leave sweep.resume out"],
