@@ -1,4 +1,4 @@
-"""Random landscapes with a known truth: 60 settings of GPUs, batch size and learning rate.
+"""Random landscapes with a known truth: 60 settings of GPUs, batch size and learning rate, or those of fewer GPUs.
 
 The epochs to the target grow with the global batch, and with the squared log-distance of the learning rate from an
 optimum that grows with the batch. An epoch's time falls with the number of GPUs, and with the batch of each.
@@ -30,7 +30,7 @@ SETTINGS: list[dict[str, Scalar]] = [
 @dataclass(frozen=True)
 class Landscape:
     """`noise`: the standard deviation of the logarithm of a run's epochs. `lumps`: only whole epochs are evaluated.
-    `misses`: a run with too many epochs misses the target."""
+    `misses`: a run with too many epochs misses the target. `groups`: how many of GPUS are searched."""
 
     noise: float
     lumps: bool
@@ -44,6 +44,15 @@ class Landscape:
     scaling: float  # the rate of n GPUs is n^scaling
     half: float  # the batch at which a GPU reaches half of its rate
     epoch_sec: float  # on one GPU at full rate
+    groups: int = len(GPUS)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return (Axis("gpus", GPUS[: self.groups]), *AXES[1:])
+
+    @cached_property
+    def settings(self) -> list[dict[str, Scalar]]:
+        return [setting for setting in SETTINGS if setting["gpus"] in GPUS[: self.groups]]
 
     def epochs(self, setting: Setting) -> float:
         """Median epochs of a run."""
@@ -74,7 +83,7 @@ class Landscape:
     def true_times(self) -> dict[tuple[Scalar, ...], float]:
         """Mean time of the runs that reach the target, by setting; infinite if more than a tenth of them miss."""
         times = {}
-        for setting in SETTINGS:
+        for setting in self.settings:
             mean, short = self._mean_epochs(self.epochs(setting))
             times[tuple(setting.values())] = math.inf if short > MOST_MISSES else mean * self.epoch_time(setting)
         return times

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from benchmarks.reports.landscapes import SETTINGS, Landscape, Setting
+from benchmarks.reports.landscapes import Landscape, Setting
 from tracking.analysis.search import Rules, SearchTrial, answer, cap_of, propose
 
 GRID_SEEDS = (1, 2, 3)
@@ -41,20 +41,20 @@ def searched(world: Landscape, rules: Rules, trials: Sequence[SearchTrial] = ())
 
 def by_grid(world: Landscape) -> Outcome:
     """Outcome of three seeds of each setting, without caps. Named: the lowest mean of settings without a miss."""
-    trials = [world.ended(SearchTrial(setting, seed, "explore")) for setting in SETTINGS for seed in GRID_SEEDS]
+    trials = [world.ended(SearchTrial(setting, seed, "explore")) for setting in world.settings for seed in GRID_SEEDS]
     means = {}
-    for place in range(len(SETTINGS)):
+    for place in range(len(world.settings)):
         runs = trials[place * len(GRID_SEEDS) : (place + 1) * len(GRID_SEEDS)]
         values = [run.value for run in runs if run.value is not None]
         if len(values) == len(runs):
             means[place] = fmean(values)
-    named = SETTINGS[min(means, key=lambda place: means[place])] if means else None
+    named = world.settings[min(means, key=lambda place: means[place])] if means else None
     return Outcome.of(world, named, trials)
 
 
 def by_random(world: Landscape, rules: Rules, explore_cost: float) -> Outcome:
     """Outcome of settings in random order, for as much GPU time as a search explores."""
-    order = random.Random(f"random {world.seed}").sample(SETTINGS, len(SETTINGS))
+    order = random.Random(f"random {world.seed}").sample(world.settings, len(world.settings))
     trials: list[SearchTrial] = []
     for setting in order:
         if sum(trial.cost for trial in trials) >= explore_cost:
@@ -66,15 +66,18 @@ def by_random(world: Landscape, rules: Rules, explore_cost: float) -> Outcome:
 def by_halving(world: Landscape, rules: Rules) -> Outcome:
     """Outcome of successive halving (Jamieson and Talwalkar 2016, Non-stochastic Best Arm Identification): one run of
     each setting, a second of the best third, a third of the best ninth; then decide."""
-    left, trials = random.Random(f"halving {world.seed}").sample(SETTINGS, len(SETTINGS)), list[SearchTrial]()
+    left, trials = (
+        random.Random(f"halving {world.seed}").sample(world.settings, len(world.settings)),
+        list[SearchTrial](),
+    )
     runs: dict[int, list[float]] = {}
     for rung in range(RUNGS):
         for setting in left:
             trial = world.ended(SearchTrial(setting, rung + 1, "explore", cap=cap_of(rules, trials, setting)))
             trials.append(trial)
             beyond = 2 * (trial.censored_at or 0.0)
-            runs.setdefault(SETTINGS.index(setting), []).append(beyond if trial.value is None else trial.value)
-        left = sorted(left, key=lambda setting: fmean(runs[SETTINGS.index(setting)]))[: -(-len(left) // KEPT)]
+            runs.setdefault(world.settings.index(setting), []).append(beyond if trial.value is None else trial.value)
+        left = sorted(left, key=lambda setting: fmean(runs[world.settings.index(setting)]))[: -(-len(left) // KEPT)]
     return _decided(world, rules, trials)
 
 

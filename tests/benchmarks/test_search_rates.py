@@ -53,6 +53,18 @@ def test_the_tables_have_a_row_for_each_cell_and_way_and_a_search_that_is_stored
     assert tables[0] != tables[1] == tables[2]
 
 
+def test_a_smaller_budget_leaves_finalists_out_and_then_names_none() -> None:
+    third, sixth, ninth = (
+        [search_rates.judged(seed, search_rates.Cell(0.05, False, share, groups=1)) for seed in range(8)]
+        for share in (1 / 3, 1 / 6, 1 / 9)
+    )
+    assert all(search.answered for search in third)
+    assert sum(search.num_finalists for search in sixth) < sum(search.num_finalists for search in third)
+    assert not all(search.answered for search in ninth)
+    row = search_rates.table({search_rates.Cell(0.05, False, 1 / 9, groups=1): ninth}, search_rates.NOT_SMALL)[-1]
+    assert row.startswith("| 5% | no | 1 | 11% |")
+
+
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_search_from_an_earlier_one_has_a_row_beside_one_from_nothing_and_is_stored(

@@ -11,6 +11,7 @@ from statistics import fmean
 from tracking.analysis.search.blocks import Blocks
 from tracking.analysis.search.costs import grid_cost, spent
 from tracking.analysis.search.deciding import Deciding, Standing, best_of_groups, by_objective
+from tracking.analysis.search.finalists import finalists
 from tracking.analysis.search.known.explored import explored
 from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 from tracking.analysis.statistics import floored_variance, ratio_bounds
@@ -54,6 +55,7 @@ class Answer:
       "all missed", "all failed" or "no runs".
     - `named`: None before the first look.
     - `compared`: the other settings whose deciding runs were compared with those of the named one.
+    - `num_left_out`: the number of finalists that the budget was too small to compare.
     - `only_explored`: the number of settings that no deciding run compared, by how exploring ended for them:
       "reached", "stopped", "missed" or "failed".
     - `leading`: the best setting so far, if need be of exploring; it makes no claim.
@@ -70,6 +72,7 @@ class Answer:
     named: Mapping[str, Scalar] | None = None
     alike: tuple[Mapping[str, Scalar], ...] = ()
     compared: tuple[Mapping[str, Scalar], ...] = ()
+    num_left_out: int = 0
     only_explored: Mapping[str, int] | None = None
     leading: Mapping[str, Scalar] | None = None
     tolerance: float | None = None
@@ -118,6 +121,7 @@ def _answer(deciding: Deciding) -> Answer:
         named=settings[named] if named else None,
         alike=tuple(settings[key] for key in standing.candidates if key != named) if named else (),
         compared=tuple(settings[key] for key in rivals),
+        num_left_out=len(finalists(rules, trials)) - len(deciding.finalists),
         only_explored=_only_explored(exploring, settings),
         leading=settings[named] if named else _leading(rules, trials),
         tolerance=_tolerance(whole, named, standing) if named and rivals else None,

@@ -174,6 +174,9 @@ def _compared(answer: Answer, objective: str) -> list[str]:
     reached = _reached(answer, answer.compared)
     short = [setting_text(setting) for setting in answer.compared if setting not in reached]
     sentences = [f"No deciding run of {'; '.join(short)} reached the target."] if short else []
+    if answer.num_left_out:
+        finalists = counted(answer.num_left_out, "other finalist")
+        sentences.append(f"The budget was too small to compare {finalists}: give a larger search.budget.")
     if explored:
         sentences.append(f"Compared with {counted(len(answer.compared), 'other setting')}; only explored: {ends}.")
     return sentences

@@ -73,7 +73,7 @@ def changed(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
 
 
 # No run holds what exploring makes of its runs, and what was asked. In the words, figures are compared.
-NOT_OF_RUNS = {"grid_cost", "asked", "words", "sweep"}
+NOT_OF_RUNS = {"num_left_out", "grid_cost", "asked", "words", "sweep"}
 
 
 # Every so many of an answer's values.

@@ -169,6 +169,7 @@ def test_the_budget_limits_the_finalists_so_that_deciding_reaches_its_first_look
         trials += [ended(trial, 10.0 + float(trial.setting["batch_size"]) / 10) for trial in new]
     assert sum(trial.cost for trial in trials) <= budget
     assert (answer(rules, trials).looks > 0) == (budget > 200)
+    assert answer(rules, trials).num_left_out == 4 - len(batches)
     again = by_objective(replace(rules, budget=2 * budget), trials)[0].finalists
     if budget > 200:  # Else there is one block only, and a larger budget brings the others back.
         assert [setting["batch_size"] for setting in again] == batches

@@ -188,3 +188,11 @@ def test_how_far_the_named_setting_may_be_from_the_best(tolerance: float | None,
     alike = dataclasses.replace(answer, alike=(other,), tolerance=tolerance, decided=False)
     [sentence] = [each for each in answer_words._verdict(alike, "time") if each.startswith("It cannot be told")]
     assert sentence == f"It cannot be told from {answer_words.setting_text(other)}.{words}"
+
+
+def test_the_words_say_how_many_finalists_the_budget_left_out() -> None:
+    made = search()
+    run(made)
+    answer, words = made.answer(), "The budget was too small to compare 2 other finalists: give a larger search.budget."
+    assert words not in answer_words._verdict(answer, "time")
+    assert words in answer_words._verdict(dataclasses.replace(answer, num_left_out=2), "time")

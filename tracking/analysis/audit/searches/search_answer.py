@@ -12,7 +12,7 @@ from tracking.analysis.audit.searches.standing import ERROR, LOOKS, Look, Standi
 from tracking.analysis.audit.searches.trials import Trial, asked_of, named, spent, trials_of, unit_of
 
 ENDS = ("reached", "stopped", "missed", "failed")  # of a run, best first
-NOT_AGAIN = ("leading", "grid_cost", "words")  # what exploring makes of its runs, and sentences
+NOT_AGAIN = ("leading", "num_left_out", "grid_cost", "words")  # what exploring makes of its runs, and sentences
 Record = Mapping[str, Any]
 
 
@@ -83,7 +83,7 @@ def _due(
     finalists = [named(claimed["named"]), *rivals] if both and claimed["named"] else [*runs]
     standing, whole = standing_of(runs, finalists, groups, error), Look.of(runs, [*runs], LOOKS[-1])
     return {
-        **dict.fromkeys(NOT_AGAIN, UNCHECKED),
+        **{key: UNCHECKED for key in NOT_AGAIN if key in claimed},  # older answers lack some
         **_outcome(standing, settings, finalists, trials),
         **deciding_figures.due(standing, whole, finalists, settings, groups, error),
         **_counts(trials, settings),

@@ -1,7 +1,7 @@
 """Seconds of a search's runs to their first training step, and whether each was forked from an imported worker.
 
     python launch.py -m +search=quickest model=resnet50 gpus=1,2 precision=bf16 search.budget=6min
-    python -m benchmarks.reports.search_starts runs/<id>
+    python -m benchmarks.starts.search_starts runs/<id>
 
 Reads the journals of a search's folder. Prints a row for each run in the order of their starts: seconds from its
 worker's start to its last import, to the clock's start (its first step follows), and to the end of its first window.
