@@ -9,8 +9,10 @@ from tracking.analysis.compare import (
     diff,
     estimates,
     gate,
+    gate_side,
     grouping,
     kernel_diff,
+    non_inferiority,
 )
 from tracking.analysis.compare.best import Best, BestStack, best, best_of, best_stacks, ranked
 from tracking.analysis.compare.censoring import UNTIL_CENSORED
@@ -51,10 +53,12 @@ __all__ = [
     "estimates",
     "factors",
     "gate",
+    "gate_side",
     "grouping",
     "is_stack",
     "kernel_diff",
     "missing",
+    "non_inferiority",
     "ranked",
     "runs_that_would_tell",
     "speed_up",

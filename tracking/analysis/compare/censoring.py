@@ -20,10 +20,13 @@ UNTIL_CENSORED: Mapping[str, Sequence[str]] = {
     quantities.COST_TO_ACCURACY_USD: (quantities.COST_USD,),
     quantities.ENERGY_TO_ACCURACY_JOULES: (quantities.ENERGY_JOULES,),
     quantities.ENERGY_TO_ACCURACY_KWH: (quantities.ENERGY_KWH,),
+    quantities.ENERGY_TO_ACCURACY_CO2_GRAMS: (quantities.ENERGY_CO2_GRAMS,),
 }
 # Runs of older versions lack this metric. The sum of their timed parts stands in for it: a smaller, valid lower bound.
 CENSORED = quantities.TIME_CENSORED_SEC
 BOUNDS = {CENSORED, *(key for keys in UNTIL_CENSORED.values() for key in keys)}
+# Figures of the whole run, which the target may have ended.
+UNTIL_THE_END = {*BOUNDS, quantities.ENERGY_HOST_JOULES}
 
 
 def censored_at(key: str, metrics: Mapping[str, float]) -> float | None:
@@ -42,14 +45,17 @@ def interval_of(key: str, metrics: Mapping[str, float]) -> float | None:
 
     It is 1 for evaluations, and for epochs if each is evaluated. For any other figure to accuracy (time, cost, energy,
     epochs) it is the figure times last interval / time to accuracy; older runs recorded epochs in place of intervals.
-    None if it is not known, and for figures that are not to accuracy.
+    The same holds for a figure of the whole run, if the run ended at the target. None if it is not known, and for any
+    other figure.
     """
     epochs = metrics.get(quantities.EPOCHS_TO_ACCURACY)
+    ended_there = epochs is not None and metrics.get(quantities.EPOCHS_TRAINED) == epochs
     each_epoch = metrics.get(quantities.EVALUATIONS_TO_ACCURACY, epochs) == epochs
     counted = key.startswith(quantities.EPOCHS) and (each_epoch or key not in UNTIL_CENSORED)
     if counted or key.startswith(quantities.EVALUATIONS):
         return 1.0
-    if key not in UNTIL_CENSORED or key not in metrics:
+    of_evaluations = key in UNTIL_CENSORED or (ended_there and key in UNTIL_THE_END)
+    if not of_evaluations or key not in metrics:
         return None
     interval, time = metrics.get(quantities.TIME_EVALUATION_INTERVAL_SEC), metrics.get(quantities.TIME_TO_ACCURACY_SEC)
     if interval is not None and time:

@@ -40,7 +40,7 @@ from tracking.base import quantities
 from tracking.base.quantities import how_to_declare, unit, why_unknown
 
 NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 2
-ON_EVALUATIONS = "Times fall on evaluations: evaluate more often, or give --metric a rate or time/train_sec. "
+ON_EVALUATIONS = "Times fall on evaluations: evaluate more often, or give --metric a rate or time/epoch_sec. "
 MORE_TIME = "Give runs more room to reach the target (max_epochs, timeout_sec), or run more seeds"
 WORDS = {NOT_SLOWER: "not slower", SLOWER: "slower", CANNOT_TELL: "cannot tell"}
 SCORE_WORDS = {NOT_SLOWER: "not worse", SLOWER: "worse", CANNOT_TELL: "cannot tell"}  # for evaluation metrics

@@ -47,6 +47,11 @@ def plain(root: Path, by: list[str], metric: str | None = None) -> dict[str, Any
     return made.plain()
 
 
+@pytest.mark.parametrize("metric", ["time/train_sec", "cost/usd"])
+def test_figures_of_the_whole_run_fall_on_evaluations_for_the_check_too(root: Path, metric: str) -> None:
+    assert audit(plain(root, ["gpus"], metric), [root]).differences == []
+
+
 def test_a_missing_row_a_blank_and_an_unknown_table_are_named(root: Path, content: dict[str, Any]) -> None:
     for table in content["tables"]:
         if table["kind"] in ("settings", "pairs", "excluded"):

@@ -78,7 +78,7 @@ class Gate:
     def __call__(self, baseline: str, candidate: str, *more: str, margin: str = "3%") -> tuple[int, str]:
         """The exit code and all that was printed."""
         sides = ["--baseline", *baseline.split(), "--candidate", *candidate.split()]
-        metric = () if "--metric" in more else ("--metric", "time/train_sec")  # does not fall on evaluations
+        metric = () if "--metric" in more else ("--metric", "time/epoch_sec")  # does not fall on evaluations
         return self.run("gate", *sides, "--max-slowdown", margin, *metric, *more, *self.where)
 
     def run(self, *command: str) -> tuple[int, str]:
@@ -99,7 +99,7 @@ def gate(store: Path, capsys: pytest.CaptureFixture[str]) -> Gate:
 def test_the_three_answers(gate: Gate) -> None:
     code, words = gate("base", "same")
     assert code == 0, words
-    assert "time/train_sec: not slower: slowdown +0.0%, allowed +3%; at most +" in words
+    assert "time/epoch_sec: not slower: slowdown +0.0%, allowed +3%; at most +" in words
     code, words = gate("base", "slow")
     assert code == 1, words
     assert "slower: slowdown +" in words
@@ -137,7 +137,7 @@ def test_runs_of_the_same_seed_are_compared_in_pairs_where_that_is_asked(gate: G
     assert code == 0 or "failed" in words
     code, words = gate("base", "single", "--paired")
     assert code == 2
-    assert "--paired: both sides need runs with time/train_sec of the same seeds" in words
+    assert "--paired: both sides need runs with time/epoch_sec of the same seeds" in words
     assert "baseline: 1, 2, 3; candidate: 1" in words
 
 
@@ -261,7 +261,7 @@ def test_the_files_for_ci(gate: Gate, tmp_path: Path) -> None:
         gate("base", candidate, "--junit", str(junit), "--markdown", str(markdown))
         suite = ElementTree.parse(junit).getroot()
         (case,) = suite.findall("testcase")
-        assert case.get("name") == "time/train_sec"
+        assert case.get("name") == "time/epoch_sec"
         kinds[candidate] = ([part.tag for part in case], suite.get("failures"), suite.get("errors"))
         text = markdown.read_text()
         assert ("| baseline | 3 |" in text) == (candidate != "nowhere")

@@ -136,6 +136,13 @@ def test_the_interval_of_a_figure_is_that_of_the_evaluations_on_which_it_can_fal
     assert {key: both.measured(key).interval for key in widths} == pytest.approx(widths)
 
 
+def test_a_figure_of_the_whole_run_falls_on_evaluations_if_the_target_ended_the_run() -> None:
+    said = {"time__evaluation_interval_sec": 2.5, "epochs__to_accuracy": 4.0, "cost__usd": 0.4}
+    ended, trained_on = (reached(10.0, epochs__trained=epochs, **said) for epochs in (4.0, 9.0))
+    assert setting(ended).measured("cost/usd").interval == pytest.approx(0.1)
+    assert setting(trained_on).measured("cost/usd").interval == 0.0
+
+
 def test_the_interval_of_a_run_of_an_older_version_is_an_epoch() -> None:
     old = setting(reached(10.0, epochs__to_accuracy=4.0), reached(9.0, epochs__to_accuracy=2.5), reached(7.0))
     assert old.measured(TIME).interval == pytest.approx((2.5 + 3.0) / 2)

@@ -65,11 +65,11 @@ def test_how_many_more_seeds_would_tell_is_the_power_computations_number(
     make: Callable[..., Report], tmp_path: Path
 ) -> None:
     runs = repeated(config={"gpus": 1}, steps=(0.1, 0.104, 0.108))
-    made = make(runs + repeated(config={"gpus": 2}, steps=(0.097, 0.101, 0.105)), metric="time/train_sec")
+    made = make(runs + repeated(config={"gpus": 2}, steps=(0.097, 0.101, 0.105)), metric="time/epoch_sec")
     best = made.best(made.tasks[0])
     assert best
     assert best.next
-    needed = runs_that_would_tell(best.next, "time/train_sec", best.level)
+    needed = runs_that_would_tell(best.next, "time/epoch_sec", best.level)
     assert needed
     assert f"; {needed.first - 3} more seeds of each (about " in headline(made)
     assert headline(made).endswith("would tell in 80 % of cases, if the lead is as large as it looks.")

@@ -25,7 +25,7 @@ from tracking.record import run_folder
 # The seed's effect is far larger than the precision's.
 FP32 = (0.100, 0.130, 0.160, 0.190)
 BF16 = (0.0975, 0.1278, 0.1576, 0.1874)
-TIME = "time/train_sec"  # does not fall on evaluations
+TIME = "time/epoch_sec"  # does not fall on evaluations
 TARGET = "time/to_accuracy_sec"
 
 

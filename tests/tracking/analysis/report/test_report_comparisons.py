@@ -43,13 +43,13 @@ def test_settings_that_differ_are_ranked_and_those_that_do_not_are_not(make: Cal
 
 def test_it_says_how_many_runs_would_tell(make: Callable[..., Report], tmp_path: Path) -> None:
     runs = repeated(config={"precision": "fp32"}, steps=(0.100, 0.104, 0.108))
-    made = make(runs + repeated(config={"precision": "bf16"}, steps=(0.097, 0.101, 0.105)), metric="time/train_sec")
+    made = make(runs + repeated(config={"precision": "bf16"}, steps=(0.097, 0.101, 0.105)), metric="time/epoch_sec")
     (told,) = [table for table in made.tables if table.title.endswith("which differ")]
     words = r"cannot be told apart; (\d+) runs a side \((?:up to [\d,]+|or far more)\) would tell"
     said = re.fullmatch(words, str(told.rows[0][-1]))
     assert said
     # Without the t distribution's tails: two variances, and the quantiles of 97.5 % and 80 % over the distance.
-    values = [setting.measured("time/train_sec").reached for setting in made.tasks[0].settings]
+    values = [setting.measured("time/epoch_sec").reached for setting in made.tasks[0].settings]
     apart = abs(statistics.fmean(values[0]) - statistics.fmean(values[1]))
     scatter = statistics.stdev(values[0])
     expected = 2 * (scatter * (1.95996 + 0.84162) / apart) ** 2
@@ -219,7 +219,7 @@ def test_stacks_are_compared_with_the_best_with_a_curve_a_cuda_version(make: Cal
     for driver, cuda, fast in (("580.1", "12.8", 0.10), ("590.2", "12.8", 0.09), ("590.2", "13.0", 0.07)):
         steps = [fast + 0.0001 * place for place in range(3)]
         runs += repeated(steps=steps, tags={"env.driver": driver, "env.cuda": cuda})
-    made = make(runs, by=["driver", "cuda"], metric="time/train_sec")
+    made = make(runs, by=["driver", "cuda"], metric="time/epoch_sec")
     (stacks,) = [table for table in made.tables if table.title.endswith("best stack")]
     best, runner_up, lead = stacks.rows
     assert (best[1], runner_up[1]) == ("driver=590.2 cuda=13.0", "driver=590.2 cuda=12.8")

@@ -9,10 +9,8 @@ from tracking.analysis.audit.evidence import headings, selection, trees
 from tracking.analysis.audit.evidence.content import Content, Rows, facts_of, mean_of, these
 from tracking.analysis.audit.evidence.evidence import (
     DEVICES,
-    OF_TARGETS,
     Evidence,
     Labels,
-    evaluated_once,
     observed,
     without_devices,
 )
@@ -34,6 +32,7 @@ from tracking.analysis.audit.evidence.headings import (
     is_stack,
     largest,
 )
+from tracking.analysis.audit.evidence.spacing import OF_TARGETS, evaluated_once
 from tracking.analysis.audit.evidence.trees import UNCHECKED, AuditResult, Near, That, by_identity, compare, name_of
 
 __all__ = [

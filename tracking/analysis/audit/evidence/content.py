@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracking.analysis.audit.arithmetic import Observations, moments_of, says, tolerance
-from tracking.analysis.audit.evidence.evidence import OF_TARGETS, Evidence, Labels
+from tracking.analysis.audit.evidence.evidence import Evidence, Labels
+from tracking.analysis.audit.evidence.spacing import OF_TARGETS
 from tracking.analysis.audit.evidence.trees import That
 from tracking.analysis.audit.journals import JournalFigures
 

@@ -10,9 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tracking.analysis.audit.arithmetic import Observations, PairTest, corrected, pair_of, step, untested, wilson
+from tracking.analysis.audit.arithmetic import Observations, PairTest, corrected, pair_of, untested, wilson
 from tracking.analysis.audit.evidence import selection
 from tracking.analysis.audit.evidence.headings import is_stack
+from tracking.analysis.audit.evidence.spacing import OF_TARGETS, spacing
 from tracking.analysis.audit.evidence.trees import name_of
 from tracking.analysis.audit.journals import JournalFigures
 from tracking.base import quantities
@@ -20,10 +21,6 @@ from tracking.base import quantities
 DEVICES = {"gpus", "nodes", "cpu_processes"}
 # A setting's value of each axis.
 Labels = Mapping[str, str]
-OF_TARGETS = {*quantities.TO_ACCURACY}
-OF_A_GAP = (
-    quantities.TIME_EVALUATION_INTERVAL_SEC, quantities.TIME_TO_ACCURACY_SEC, quantities.EPOCHS_TO_ACCURACY,
-)  # fmt: skip
 
 
 class Evidence:
@@ -124,23 +121,8 @@ class Evidence:
         paired = all(seeds) and len({*seeds}) == len(seeds)
         if key in OF_TARGETS and (self.short(workload, setting) or self.stopped(workload, setting)):
             paired = False
-        return replace(sample, interval=self.spacing(workload, setting, key), seeds=seeds if paired else ())
-
-    def spacing(self, workload: str, setting: Labels, key: str) -> float:
-        """The mean distance of the evaluations that a figure falls on, over the runs that reached the target."""
-        if key not in OF_TARGETS:
-            return step(key)
-        gaps = []
-        for run in self.ended(workload, setting).values():
-            if step(key) and (run.value(key) is None or evaluated_once(run, key)):
-                gaps += [] if run.value(key) is None else [step(key)]
-                continue
-            value, last, whole, epochs = (run.value(name) for name in (key, *OF_A_GAP))
-            if value is not None and last is not None and whole:
-                gaps.append(value / whole * last)
-            elif value is not None and epochs:
-                gaps.append(value / math.ceil(epochs))
-        return math.fsum(gaps) / len(gaps) if gaps else 0.0
+        apart = spacing(self.ended(workload, setting).values(), key)
+        return replace(sample, interval=apart, seeds=seeds if paired else ())
 
     def short(self, workload: str, setting: Labels) -> dict[str, JournalFigures]:
         return {run_id: run for run_id, run in self.all_of(workload, setting).items() if run.stopped_short}
@@ -239,13 +221,6 @@ def _corrected(pair: PairTest, ranked: Sequence[float], often: Sequence[float]) 
         often_corrected=None if pair.often_p is None else corrected(often, pair.often_p),
         turned=None if pair.turned is None else _corrected(pair.turned, ranked, often),
     )
-
-
-def evaluated_once(run: JournalFigures, key: str) -> bool:
-    """Whether a counted figure grows by one an evaluation, as epochs do without evaluations within them."""
-    named = (quantities.EVALUATIONS_TO_ACCURACY, quantities.EPOCHS_TO_ACCURACY)
-    evaluations, epochs = (run.value(name) for name in named)
-    return key.startswith(quantities.EVALUATIONS) or evaluations is None or evaluations == epochs
 
 
 def _as_number(text: str) -> tuple[int, float, str]:

@@ -111,6 +111,8 @@ class JournalFigures(JournalRun):
             return self.journaled(quantities.ENERGY_JOULES)
         if key == quantities.ENERGY_TO_ACCURACY_KWH:
             return self.journaled(quantities.ENERGY_KWH)
+        if key == quantities.ENERGY_TO_ACCURACY_CO2_GRAMS:
+            return self.journaled(quantities.ENERGY_CO2_GRAMS)
         if key == quantities.COST_TO_ACCURACY_USD and quantities.COST_USD in journaled:
             return self.usd(self.timed_sec() if self.ended else self.sec_to_last_event())
         return None

@@ -1,0 +1,46 @@
+"""The distance of the evaluations that a figure falls on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from tracking.analysis.audit.arithmetic import step
+from tracking.analysis.audit.journals import JournalFigures
+from tracking.base import quantities
+
+OF_TARGETS = {*quantities.TO_ACCURACY}
+# They grow until the run ends.
+OF_RUNS = (
+    quantities.TIME_TRAIN_SEC, quantities.TIME_EVAL_SEC, quantities.TIME_CHECKPOINT_SEC, quantities.COST_USD,
+    quantities.ENERGY_JOULES, quantities.ENERGY_HOST_JOULES, quantities.ENERGY_KWH, quantities.ENERGY_CO2_GRAMS,
+)  # fmt: skip
+OF_A_GAP = (
+    quantities.TIME_EVALUATION_INTERVAL_SEC, quantities.TIME_TO_ACCURACY_SEC, quantities.EPOCHS_TO_ACCURACY,
+)  # fmt: skip
+
+
+def spacing(runs: Iterable[JournalFigures], key: str) -> float:
+    """The mean distance of the evaluations that a figure falls on, over the runs that reached the target."""
+    if key not in OF_TARGETS and key not in OF_RUNS:
+        return step(key)
+    gaps = []
+    for run in runs:
+        if step(key) and (run.value(key) is None or evaluated_once(run, key)):
+            gaps += [] if run.value(key) is None else [step(key)]
+            continue
+        value, last, whole, epochs = (run.value(name) for name in (key, *OF_A_GAP))
+        if key in OF_RUNS and (epochs is None or run.value(quantities.EPOCHS_TRAINED) != epochs):
+            continue  # the run trained on
+        if value is not None and last is not None and whole:
+            gaps.append(value / whole * last)
+        elif value is not None and epochs:
+            gaps.append(value / math.ceil(epochs))
+    return math.fsum(gaps) / len(gaps) if gaps else 0.0
+
+
+def evaluated_once(run: JournalFigures, key: str) -> bool:
+    """Whether a counted figure grows by one an evaluation, as epochs do without evaluations within them."""
+    named = (quantities.EVALUATIONS_TO_ACCURACY, quantities.EPOCHS_TO_ACCURACY)
+    evaluations, epochs = (run.value(name) for name in named)
+    return key.startswith(quantities.EVALUATIONS) or evaluations is None or evaluations == epochs
