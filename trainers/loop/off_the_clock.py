@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,9 +18,11 @@ from tracking.measure.training import Ranks, start_times
 from tracking.record import Journal
 from trainers.loop import precision
 from trainers.loop.ddp import AfterTheStep
+from trainers.loop.early import Early
 from trainers.loop.fitting_batch import naming_the_batch_that_fits
 from trainers.loop.trained_model import BestWeights
 from trainers.loop.warmup import (
+    Helpers,
     compile_alone,
     compile_first,
     compile_times,
@@ -31,7 +33,7 @@ from trainers.loop.warmup import (
     number_of_helpers,
     warm_up,
 )
-from trainers.workload import Data, Loader, Recorded, Shard, TrialModule, Versioned
+from trainers.workload import Batch, Data, Loader, Recorded, Shard, TrialModule, Versioned
 
 
 @dataclass
@@ -47,6 +49,7 @@ class OffTheClock:
     best: BestWeights | None
     test_loader: Loader | None
     evaluate: bool  # whether the data have something to evaluate on
+    early: Early
     flops_per_sample: float | None = None  # model FLOPs; None on a CPU, and if the model has no FLOP rates
     test_metrics: dict[str, float] = field(default_factory=dict)
     optimizer_bytes: int = 0  # size of the optimizer's state after a step
@@ -74,14 +77,23 @@ class OffTheClock:
             batches = self.data.example_batches(batch_size, device)
             if config.compiled():
                 num_helpers = number_of_helpers(trainer, module, batches, self.evaluate)
-                alone = partial(compile_alone, trainer, module, batches, self.evaluate, num_helpers, self.run_dir)
+                alone = partial(self._compile_alone, trainer, batches, num_helpers)
                 compile_first.compile_in_turn(config, self.run_dir, self.shard, alone, num_helpers > 0)
+                self.early.end()
             self.optimizer_bytes = warm_up(trainer, module, batches, self.evaluate, config.targets())
         if config.compiled():
             compile_first.note_compiled(config, device)
             self._note(start_times.COMPILED_EVENT, **compile_times.since(compiler))
         if isinstance(trainer.strategy, AfterTheStep):
             trainer.strategy.exchange.clear()
+
+    def _compile_alone(self, trainer: pl.Trainer, batches: Sequence[Batch], num_helpers: int) -> None:
+        helpers = self.early.helpers or (Helpers(self.run_dir, num_helpers) if num_helpers else None)
+        try:
+            compile_alone(trainer, self.module, batches, self.evaluate, helpers)
+        finally:
+            if helpers:
+                helpers.end()
 
     def conclude(self, trainer: pl.Trainer) -> None:
         """Evaluate on the test set, journal the exchange's time and the data's version, and plot."""

@@ -25,6 +25,7 @@ from trainers.data.loading.epoch_teller import with_epochs
 from trainers.loop import ddp, evaluation_times, export_model, precision, saving
 from trainers.loop.batch_size import checked_train_samples, num_eval_samples
 from trainers.loop.build import make_data, make_module
+from trainers.loop.early import Early
 from trainers.loop.kernel_profile import profile_at_the_end
 from trainers.loop.off_the_clock import OffTheClock, warn_on_failure
 from trainers.loop.saving import CheckpointCallback
@@ -45,19 +46,20 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     with part_of_start(log, "import"):
         workload = load_workload(config)
     export_model.check_predictor(config, workload.module)  # Refuse before the data, which may take minutes.
-    module, data = build(workload, config, shard, log)
+    module, data = build(workload, config, shard, log, early := Early(config, run_dir, shard))
     export_model.check_predictor(config, type(module))
     train_loader, eval_loader, test_loader = loaders(data, config, shard, log)
     num_train = checked_train_samples(data, config, shard)
-    plan = evaluation_times.plan_of(config, data, train_loader, num_train, module, eval_loader is not None)
+    evaluates = eval_loader is not None
+    plan = evaluation_times.plan_of(config, data, train_loader, num_train, module, evaluates)
     interval = saving.interval_of(config, plan.max_epochs, plan.num_steps, train_loader)
     if log:
         log.event("trainer_start")  # This part of the start lasts until the warm-up.
         log.event("train_samples", num_train)
         log.event("eval_samples", num_eval_samples(data, shard))
         evaluation_times.note(log, plan)
-    best = best_weights(config, holds=shard.rank == 0, evaluate=eval_loader is not None)
-    off_the_clock = OffTheClock(config, run_dir, shard, log, module, data, best, test_loader, eval_loader is not None)
+    best = best_weights(config, holds=shard.rank == 0, evaluate=evaluates)
+    off_the_clock = OffTheClock(config, run_dir, shard, log, module, data, best, test_loader, evaluates, early)
     saves = CheckpointCallback(run_dir, interval, shard, log, train_loader, lambda: off_the_clock.optimizer_bytes)
 
     def conclude(trainer: pl.Trainer) -> None:
@@ -69,7 +71,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
 
     hooks = (partial(prepare, off_the_clock, saves), conclude, best.evaluated if best else None)
     callback = MeasuringCallback(config, shard.device, log, *hooks)
-    trainer = make_trainer(config, strategy(config, shard, environment, log), plan, callback, eval_loader is not None)
+    trainer = make_trainer(config, strategy(config, shard, environment, log), plan, callback, evaluates)
     # A barebones Trainer refuses these callbacks in its constructor, so they are added afterwards.
     trainer.callbacks += [*([best] if best else []), *([saves] if interval else [])]  # type: ignore[attr-defined]
     fit_loaders = with_epochs(train_loader), with_epochs(eval_loader)
@@ -77,7 +79,6 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
 
     weights = whole_weights(module, log is not None) if config.save_model == "final" else {}
     if log:
-        checkpoints.remove(run_dir)
         keep_model(config, run_dir, log, module, data, best, environment, weights)
     dist.destroy_process_group()
 
@@ -122,11 +123,15 @@ def join(config: RunConfig) -> Shard:
     return Shard(dist.get_rank(), world_size, device)
 
 
-def build(workload: Workload, config: RunConfig, shard: Shard, log: Journal | None) -> tuple[TrialModule, Data]:
+def build(
+    workload: Workload, config: RunConfig, shard: Shard, log: Journal | None, early: Early | None = None
+) -> tuple[TrialModule, Data]:
     """Make the module, with equal weights on all processes, and the data, with images cut as the module wants them."""
     precision.apply(config.precision)
     pl.seed_everything(config.seed, verbose=False)
     data = read_index(workload, config.dataset, log)
+    if early:
+        early.join(log)
     with part_of_start(log, "model"):
         with torch.device("meta") if config.sharded() else nullcontext():
             module = make_module(workload, data, config)
@@ -244,7 +249,8 @@ def keep_model(
     config: RunConfig, run_dir: Path, log: Journal, module: TrialModule, data: Data, best: BestWeights | None,
     environment: Mapping[str, str], weights: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Write what save_model and log_model ask for. The result is written by now, so an error here only warns."""
+    """Remove the checkpoints; write what save_model and log_model ask for. The result exists, so errors only warn."""
+    checkpoints.remove(run_dir)
     if config.save_model != "none":
         with warn_on_failure("model"):
             save(config, run_dir, log, best, environment, weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainers.loop.warmup.parallel import Helpers
 from trainers.loop.warmup.steps import (
     compile_alone,
     evaluating,
@@ -13,6 +14,7 @@ from trainers.loop.warmup.steps import (
 from trainers.loop.warmup.trace_folder import forgotten_on_failure, keep_traces, kept_flops
 
 __all__ = [
+    "Helpers",
     "compile_alone",
     "evaluating",
     "flops_per_sample",

@@ -15,9 +15,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from tracking.base import installation
@@ -28,6 +29,7 @@ from trainers.workload import Batch, TrialModule
 Part = Callable[[], object]
 CORES_EACH = 4  # cores for each process, with those that its compiler starts
 MOST_HELPERS = 5
+EVALUATION = 128  # added to the number of a batch, for the part that evaluates on it
 LONGEST_WAIT_SEC = 120.0
 THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 WAITS_SEC: list[float] = []  # durations for which this process waited for helpers
@@ -35,93 +37,94 @@ WAITS_SEC: list[float] = []  # durations for which this process waited for helpe
 
 def parts(
     batches: Sequence[Batch], train: Callable[[Batch], object], evaluate: Callable[[Batch], object] | None
-) -> list[Part]:
-    """Return the parts of a step in the order in which they are taken: training takes longer, so it comes first."""
-    return [partial(call, batch) for call in (train, evaluate) if call for batch in batches]
+) -> dict[int, Part]:
+    """Return the parts of a step by number, in the order in which they are taken: training, which takes longer, first.
+
+    All processes give a part the same number.
+    """
+    calls = ((0, train), (EVALUATION, evaluate))
+    return {first + place: partial(call, batch) for first, call in calls if call for place, batch in enumerate(batches)}
 
 
-def take_parts(waiting: int, taken: int, parts: Sequence[Part]) -> None:
-    """Compile the parts that no other process takes, and run them without compiled code.
+def taken_numbers(waiting: int, taken: int) -> Iterator[int]:
+    """Yield the numbers of the parts that no other process takes, as long as there are any.
 
     `waiting` and `taken` are ends of pipes: the number of each part is read from the first by one process, which then
     writes its process id to the second.
     """
-    with kept_traces.only_kept():
-        while number := os.read(waiting, 1):
-            os.write(taken, f"{os.getpid()}\n".encode())
-            parts[number[0]]()
+    while number := os.read(waiting, 1):
+        os.write(taken, f"{os.getpid()}\n".encode())
+        yield number[0]
 
 
 def number_of_helpers(module: TrialModule, num_parts: int) -> int:
-    """Return how many helpers the cores allow; 0 on a CPU, where C++ compilers use all cores.
+    """Return how many helpers the parts need and the cores allow; 0 on a CPU, where C++ compilers use all cores.
 
     A module needs them only if several of its functions keep traces.
     """
     num_kept = sum(isinstance(value, kept_traces.KeptTraces) for value in vars(module).values())
     if module.device.type != "cuda" or num_kept < 2:
         return 0
-    return max(0, min(MOST_HELPERS, num_parts - 1, math.floor(num_cores() / CORES_EACH) - 1))
+    return min(num_parts - 1, most_helpers())
+
+
+def most_helpers() -> int:
+    """Return how many helpers the cores allow."""
+    return max(0, min(MOST_HELPERS, math.floor(num_cores() / CORES_EACH) - 1))
 
 
 def num_cores() -> float:
     return min(processes.threads_each(1), processes.quota())
 
 
-def compile_parts(run_dir: Path, parts: Sequence[Part], num_batches: int, num_helpers: int) -> None:
-    """Compile all parts in this process and in up to `num_helpers` helpers.
+class Helpers:
+    """Processes that compile parts beside this one. They import for seconds, so they may start before there are parts.
 
-    A part may be left to the warm-up, if a process lacked memory that others took, failed, or took too long.
+    They end with `end`, or with this process.
     """
-    with numbers_of(parts) as waiting, pipe() as (started, taken):
-        helpers: list[subprocess.Popen[bytes]] = []
+
+    def __init__(self, run_dir: Path, number: int) -> None:
+        self._waiting, self._numbers = os.pipe()
+        self._started, self._taken = os.pipe()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        with suppress(OSError):
+            for _ in range(number):
+                self._processes.append(started_helper(run_dir, (self._waiting, self._taken), number + 1))
+
+    def compile(self, parts: Mapping[int, Part]) -> None:
+        """Compile all parts, the first one in this process.
+
+        A part may be left to the warm-up, if a process lacked memory that others took, failed, or took too long.
+        """
+        first, *others = parts
+        os.write(self._numbers, bytes(others))
+        self._close("_numbers")  # A helper that finds no number then exits.
         try:
-            with suppress(OSError):
-                for _ in range(num_helpers):
-                    words = [
-                        str(run_dir),
-                        str(waiting),
-                        str(taken),
-                        str(num_batches),
-                        str(len(parts)),
-                        str(os.getpid()),
-                    ]
-                    helpers.append(started_helper(words, (waiting, taken), num_helpers + 1))
-            try:
-                take_parts(waiting, taken, parts)
-            except Exception as error:
-                logging.getLogger(__name__).info("compiled later: %s: %s", type(error).__name__, error)
-            wait_for(helpers, started)
-        finally:
-            for helper in helpers:  # Those that have taken no part may still be importing.
-                helper.kill()
-                helper.wait()
+            with kept_traces.only_kept():
+                for number in chain([first], taken_numbers(self._waiting, self._taken)):
+                    parts[number]()
+        except Exception as error:
+            logging.getLogger(__name__).info("compiled later: %s: %s", type(error).__name__, error)
+        wait_for(self._processes, self._started)
+
+    def end(self) -> None:
+        """End the helpers; those that have taken no part may still be importing."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        for name in ("_waiting", "_numbers", "_started", "_taken"):
+            self._close(name)
+
+    def _close(self, name: str) -> None:
+        if (descriptor := getattr(self, name)) >= 0:
+            os.close(descriptor)
+            setattr(self, name, -1)
 
 
-@contextmanager
-def pipe() -> Iterator[tuple[int, int]]:
-    ends = os.pipe()
-    try:
-        yield ends
-    finally:
-        for end in ends:
-            os.close(end)
-
-
-@contextmanager
-def numbers_of(parts: Sequence[Part]) -> Iterator[int]:
-    """Yield the end of a pipe that holds the number of each part as a byte. Whoever reads a number takes that part."""
-    waiting, numbers = os.pipe()
-    os.write(numbers, bytes(range(len(parts))))
-    os.close(numbers)
-    try:
-        yield waiting
-    finally:
-        os.close(waiting)
-
-
-def started_helper(words: list[str], descriptors: tuple[int, int], num_processes: int) -> subprocess.Popen[bytes]:
+def started_helper(run_dir: Path, descriptors: tuple[int, int], num_processes: int) -> subprocess.Popen[bytes]:
     # PyTorch's number of threads stays as it is here: guards of a kept trace compare it.
     environment = {THREADS: str(max(1, math.floor(num_cores() / num_processes)))} | os.environ
+    words = [str(run_dir), *map(str, descriptors), str(os.getpid())]
     command = [sys.executable, "-P", "-m", installation.module("trainers.loop.worker.compile_part"), *words]
     return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, pass_fds=descriptors)
 
@@ -129,10 +132,19 @@ def started_helper(words: list[str], descriptors: tuple[int, int], num_processes
 def wait_for(helpers: Sequence[subprocess.Popen[bytes]], started: int) -> None:
     """Wait, up to LONGEST_WAIT_SEC, for the helpers that have taken a part: `started` has their process ids."""
     began = time.monotonic()
-    takers = {int(pid) for pid in os.read(started, 65_536).split()}  # This process has taken one at least.
+    takers = {int(pid) for pid in written(started).split()}
     for helper in helpers:
         if helper.pid in takers:
             with suppress(subprocess.TimeoutExpired):
                 helper.wait(max(0.0, began + LONGEST_WAIT_SEC - time.monotonic()))
     if helpers:
         WAITS_SEC.append(time.monotonic() - began)
+
+
+def written(pipe: int) -> bytes:
+    """Return what was written to a pipe so far, without waiting for more."""
+    os.set_blocking(pipe, False)
+    try:
+        return os.read(pipe, 65_536)
+    except BlockingIOError:
+        return b""

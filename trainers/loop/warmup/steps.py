@@ -6,7 +6,6 @@ import copy
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
@@ -66,8 +65,9 @@ def check_names(module: TrialModule, metrics: Collection[str], targets: Collecti
 
 
 def compile_alone(
-    trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool, num_helpers: int, run_dir: Path
-) -> None:
+    trainer: pl.Trainer, module: TrialModule, batches: Sequence[Batch], evaluate: bool,
+    helpers: parallel.Helpers | None,
+) -> None:  # fmt: skip
     """Compile what `warm_up` will run, without collective calls, and restore the model.
 
     Helper processes take a share. Counts of the evaluation remain; `warm_up` drops them with its own.
@@ -78,7 +78,7 @@ def compile_alone(
             trainer.strategy.validation_step(batch, 0)
 
     def train_batch(batch: Batch) -> None:
-        if num_helpers:  # A function that is only kept needs no backward pass: both passes are compiled together.
+        if helpers:  # A function that is only kept needs no backward pass: both passes are compiled together.
             trainer.strategy.training_step(batch, 0)
         else:
             _forward_backward(trainer, trainer.optimizers[0], batch)
@@ -86,10 +86,10 @@ def compile_alone(
     parts = parallel.parts(batches, train_batch, evaluate_batch if evaluate else None)
     alone = getattr(trainer.strategy, "block_backward_sync", nullcontext)  # A single device has nothing to exchange.
     with untouched(trainer, module), alone():
-        if num_helpers:
-            parallel.compile_parts(run_dir, parts, len(batches), num_helpers)
+        if helpers:
+            helpers.compile(parts)
         else:
-            for part in parts:
+            for part in parts.values():
                 part()
 
 

@@ -1,7 +1,7 @@
 """Compiles parts of a run's step beside the run's process.
 
-trainers/loop/warmup/parallel.py starts it, with the run's folder, the descriptors of two pipes, the numbers of batches
-and of parts, and the id of the run's process.
+trainers/loop/warmup/parallel.py starts it, with the run's folder, the descriptors of two pipes, and the id of the run's
+process. It imports at once, and builds the run's module once it has a part to compile: the data may be in the making.
 """
 
 from __future__ import annotations
@@ -10,14 +10,30 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tracking.record import run_folder
 from trainers.loop.worker.agent import import_training
+from trainers.loop.worker.fork_server import import_compiler
 from trainers.loop.worker.signal_deaths import die_of_signals, die_with
 
+if TYPE_CHECKING:
+    from trainers.loop.warmup.parallel import Part
 
-def compile_beside(run_dir: Path, waiting: int, taken: int, num_batches: int, num_parts: int) -> None:
-    """Build the run's module and data, and compile the parts that no other process takes.
+
+def compile_beside(run_dir: Path, waiting: int, taken: int) -> None:
+    """Compile the parts that no other process takes."""
+    from trainers.loop.warmup import kept_traces, parallel
+
+    parts: dict[int, parallel.Part] = {}
+    for number in parallel.taken_numbers(waiting, taken):
+        parts = parts or build_parts(run_dir)
+        with kept_traces.only_kept():
+            parts[number]()
+
+
+def build_parts(run_dir: Path) -> dict[int, Part]:
+    """Build the run's module and data, and return the parts of its step.
 
     The helper is in no process group and makes no optimizer: neither changes what is compiled.
     """
@@ -52,17 +68,16 @@ def compile_beside(run_dir: Path, waiting: int, taken: int, num_batches: int, nu
             module.validation_step(batch, 0)
 
     batches = data.example_batches(config.device_batch_size(), device)
-    parts = parallel.parts(batches, train, evaluate if num_parts > num_batches else None)
-    assert (len(batches), len(parts)) == (num_batches, num_parts), "the run has other batches"
-    parallel.take_parts(waiting, taken, parts)
+    return parallel.parts(batches, train, evaluate)
 
 
-def main(run_dir: Path, waiting: int, taken: int, num_batches: int, num_parts: int, parent: int) -> None:
+def main(run_dir: Path, waiting: int, taken: int, parent: int) -> None:
     die_with(parent)
     die_of_signals()
     try:
         import_training(None)
-        compile_beside(run_dir, waiting, taken, num_batches, num_parts)
+        import_compiler()
+        compile_beside(run_dir, waiting, taken)
     except Exception as error:
         words = "a helper process could not compile; the run compiles this part itself: %s: %s"
         logging.getLogger(__name__).info(words, type(error).__name__, error)

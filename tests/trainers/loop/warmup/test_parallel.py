@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +24,6 @@ from trainers.loop.warmup.compile_first import TRACES
 from trainers.workload import Shard, load_workload
 
 CPU = torch.device("cpu")
-take_parts = parallel.take_parts
 
 
 def unexpected() -> None:
@@ -30,22 +31,26 @@ def unexpected() -> None:
 
 
 def test_each_part_is_taken_once() -> None:
-    done: list[int] = []
-    both = [partial(done.append, number) for number in range(2)]
-    with parallel.numbers_of(both) as waiting, parallel.pipe() as (started, taken):
-        parallel.take_parts(waiting, taken, both)
-        parallel.take_parts(waiting, taken, both)
-        assert os.read(started, 100).split() == [str(os.getpid()).encode()] * 2
-    assert done == [0, 1]
+    (waiting, numbers), (started, taken) = os.pipe(), os.pipe()
+    os.write(numbers, bytes([1, parallel.EVALUATION]))
+    os.close(numbers)
+    assert [*parallel.taken_numbers(waiting, taken)] == [1, parallel.EVALUATION]
+    assert not [*parallel.taken_numbers(waiting, taken)]
+    assert parallel.written(started).split() == [str(os.getpid()).encode()] * 2
+    assert parallel.written(started) == b"", "it does not wait"
+    for descriptor in (waiting, started, taken):
+        os.close(descriptor)
 
 
 def test_training_on_every_shape_comes_first() -> None:
     done: list[str] = []
     batches: list[Any] = ["wide", "high"]
-    for part in parallel.parts(batches, lambda batch: done.append(f"train {batch}"), done.append):
+    parts = parallel.parts(batches, lambda batch: done.append(f"train {batch}"), done.append)
+    for part in parts.values():
         part()
     assert done == ["train wide", "train high", "wide", "high"]
-    assert len(parallel.parts(batches, done.append, None)) == 2
+    training = parallel.parts(batches, done.append, None)
+    assert [*training] == [*parts][:2], "a part has one number, with and without evaluation"
 
 
 @pytest.mark.parametrize(
@@ -75,9 +80,38 @@ def test_what_fails_beside_a_run_is_left_to_the_warm_up(
 
     done: list[int] = []
     open_before = len([*Path("/proc/self/fd").iterdir()])
-    parallel.compile_parts(tmp_path, [partial(done.append, 1), full, partial(done.append, 2)], 1, 2)
+    helpers = parallel.Helpers(tmp_path, 2)
+    helpers.compile({0: partial(done.append, 1), 1: full, 128: partial(done.append, 2)})
+    helpers.end()
     assert done == [1]
     assert len([*Path("/proc/self/fd").iterdir()]) == open_before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["end", "kill"])
+def test_helpers_that_wait_for_their_parts_end_with_the_run(tmp_path: Path, how: str) -> None:
+    code = f"""
+import os, signal, sys, time
+from pathlib import Path
+from trainers.loop.warmup.parallel import Helpers
+helpers = Helpers(Path({str(tmp_path)!r}), 2)
+print(*(process.pid for process in helpers._processes), flush=True)
+sys.stdin.read(1)
+helpers.end() if {how == "end"} else os.kill(os.getpid(), signal.SIGKILL)
+sys.stdin.read()
+"""
+    environment, ends = {**os.environ, "PYTHONPATH": str(ROOT)}, {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, text=True, **ends) as run:  # type: ignore[call-overload]
+        pids = [int(word) for word in run.stdout.readline().split()]
+        wait_for(lambda: all(map(imports_pytorch, pids)), 120)
+        run.stdin.write("x")
+        run.stdin.flush()
+        wait_for(lambda: not any(Path("/proc", str(pid)).exists() for pid in pids), 10)
+        assert (run.poll() is None) == (how == "end")
+
+
+def imports_pytorch(pid: int) -> bool:
+    return "libtorch" in Path("/proc", str(pid), "maps").read_text()
 
 
 @pytest.mark.slow
@@ -101,10 +135,11 @@ def test_the_run_loads_what_a_helper_compiled(tmp_path: Path, monkeypatch: pytes
         with evaluating(module), torch.no_grad(), plugin.val_step_context():
             module.validation_step(batch, 0)
 
+    # The helper's part is training: this process begins with evaluation.
     counters, before = torch._dynamo.utils.counters["inductor"], counts()
-    # The helper's first part is training, which the numbers below leave to it.
-    monkeypatch.setattr(parallel, "take_parts", lambda waiting, taken, parts: later(waiting, taken, parts, traces))
-    parallel.compile_parts(tmp_path / "run", [unexpected, evaluate], 1, 1)
+    helpers = parallel.Helpers(tmp_path / "run", 1)
+    helpers.compile({parallel.EVALUATION: evaluate, 0: unexpected})
+    helpers.end()
     assert counts() == (before[0], before[1] + 1), "evaluation was compiled here, and run without its compiled code"
     assert parallel.WAITS_SEC
     misses = counters["fxgraph_cache_miss"]
@@ -118,9 +153,3 @@ def test_the_run_loads_what_a_helper_compiled(tmp_path: Path, monkeypatch: pytes
 def counts() -> tuple[int, int]:
     """How many functions were loaded and kept so far."""
     return len(kept_traces.LOADS_SEC), len(kept_traces.SAVES_SEC)
-
-
-def later(waiting: int, taken: int, parts: list[Any], traces: Path) -> None:
-    """Take parts when the helper has taken its first."""
-    wait_for(lambda: traces.exists() and any(traces.iterdir()), 120)
-    take_parts(waiting, taken, parts)
