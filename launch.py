@@ -149,19 +149,19 @@ def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
     checked = [Job(checks.check_job(config, words, keys, gpus), words) for config, words, keys in request.jobs]
     for note in batch_checks.notes_on_gpus([config for config, *_ in request.jobs], [job.config for job in checked]):
         print(f"note: {note}", file=sys.stderr)
-    folder, jobs = planned(checked, request.multirun, gpus)
-    request.search_path = request.search_path or sweep.search_path(folder)
-    search = search_for(request, checked[0], folder, jobs, gpus)
-    config = checked[0].config if folder else jobs[0].config
+    resumed_sweep, jobs = planned(checked, request.multirun, gpus)
+    request.search_path = request.search_path or sweep.search_path(resumed_sweep)
+    search = search_for(request, checked[0], resumed_sweep, jobs, gpus)
+    config = checked[0].config if resumed_sweep else jobs[0].config  # of this launch, as for its tracking server
     configs = search.corners() if search else [job.config for job in jobs if not job.finished]
     for job_config in configs:
         check_workload(job_config)
     verdicts = judge_all(configs, gpus) if config.cluster.kind == "none" else []
-    new_search = None if folder else search
-    known = new_search.next_jobs() if new_search else jobs  # A sweep's folder is made with its first jobs.
+    new_search = None if resumed_sweep else search
+    first_jobs = new_search.next_jobs() if new_search else jobs  # The sweep's folder is made with them.
     if new_search and (note := search_price.check_budget(new_search, gpus)):
         print(f"note: {note}", file=sys.stderr)
-    for job in known:
+    for job in first_jobs:
         request.events.tell("composed", overrides=job.overrides)
     with Launcher(config, gpus, processes.begun(), supervisor, request.events) as launcher:
         if config.dry_run:
@@ -172,8 +172,8 @@ def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
         launcher.make_stacks(configs)
         if config.node_rank:
             return launcher.run_node(config)
-        if search or request.multirun or folder:
-            return launcher.run_sweep(jobs, sys.argv[1:] + request.axes, folder, search)
+        if search or request.multirun or resumed_sweep:
+            return launcher.run_sweep(jobs, sys.argv[1:] + request.axes, resumed_sweep, search)
         return launcher.run_single(jobs[0])
 
 

@@ -27,9 +27,9 @@ SUBMITTED_SEC = 120.0  # upper limit for the submitter to release the folder's l
 
 
 def supervise(folder: Path, assigned: Assignment | None = None) -> int:
-    """Train this node's part of the run in `folder`; the exit code, AGAIN where the job is to be queued again.
+    """Train this node's part of the run in `folder`. Returns the exit code; AGAIN asks Slurm to queue the job again.
 
-    A launcher on this machine has `assigned` the run; without, srun has started this process.
+    `assigned` comes from a launcher on this machine; without it, srun has started this process.
     """
     config = run_folder.read_config(folder)
     if assigned:  # A resumed run may have begun elsewhere, with other limits.
@@ -38,7 +38,7 @@ def supervise(folder: Path, assigned: Assignment | None = None) -> int:
         config.tracking.system_metrics_interval_sec = assigned.system_metrics_interval_sec
     elif config.cluster.kind == "none":
         config.cluster = dataclasses.replace(config.cluster, kind="slurm")
-    line = Lifeline.of(config.cluster.kind)
+    lifeline = Lifeline.of(config.cluster.kind)
     task = Task.local() if assigned else Task.of_slurm()
     config.stack.container.options += machine_shares.engine_options(config.stack.container.engine)
     if task.scheduled:
@@ -46,15 +46,16 @@ def supervise(folder: Path, assigned: Assignment | None = None) -> int:
     config = dataclasses.replace(config, node_rank=task.rank)
     visible = nvml.visible_gpus()
     started = assigned.started if assigned else processes.begun()
-    part = Part(folder, config, task, config.chosen(visible), started, line)
+    part = Part(folder, config, task, config.chosen(visible), started, lifeline)
     if assigned:
         part.forks = assigned.forks
+        # With jobs side by side, the launcher's other descendants are co-tenants.
         part.launcher = None if assigned.environment else os.getppid()
     with ExitStack() as stack:  # The folder stays locked until its end is written.
         try:
             signals.raise_on_signals()
             interruption.handle_warning(config, task)
-            line.watch()
+            lifeline.watch()
             if task.rank == 0:
                 lock = assigned.lock if assigned else None
                 owner = run_lock.take(folder, inherited=lock, patience_sec=SUBMITTED_SEC)
@@ -62,7 +63,7 @@ def supervise(folder: Path, assigned: Assignment | None = None) -> int:
             meet(part, len(visible), stack)
             return other_node.run(part) if task.rank else head_node.run(part)
         except signals.Interrupted as error:
-            return interruption.end(folder, config, task, error, line)
+            return interruption.end(folder, config, task, error, lifeline)
         except run_lock.Running as error:
             say(task, f"node {task.node}: {folder}: {error}")
         except (ConfigError, OSError) as error:
@@ -95,22 +96,22 @@ def join(config: RunConfig, visible: list[Any], tell: Callable[[str], None]) -> 
 def meet(part: Part, num_gpus: int, stack: ExitStack) -> None:
     """Meet the other nodes. Raises ConfigError if a node lacks something."""
     config, task = part.config, part.task
-    trouble: ConfigError | None = None
+    lack: ConfigError | None = None  # reported to all nodes when they meet
     if task.scheduled:  # otherwise the launcher has checked this machine
         began = time.monotonic()
         try:
             check_verdicts([judge(config.stack, part.gpus, resolve=False, needed=needed_by(config))])
             make_all([config.stack], lambda words: say(task, words), needs([config]))
         except ConfigError as error:
-            trouble = error
+            lack = error
         part.started += time.monotonic() - began  # waiting for nodes is not part of the start
 
     def check() -> None:
         if task.scheduled:
             task.check(config, num_gpus)
             check_precision(config, part.gpus)
-        if trouble:
-            raise trouble
+        if lack:
+            raise lack
 
     if config.nodes == 1:
         check()

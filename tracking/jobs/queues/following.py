@@ -24,7 +24,7 @@ POLL_SEC = 0.5  # interval between two reads of the folders of jobs elsewhere
 
 
 class Following:
-    """Follows the jobs of one launcher. `own_folder(job)` prepares and owns a job's folder before it is submitted.
+    """Follows the jobs of one launcher. `own_folder(job)` makes and locks a job's folder before it is submitted.
 
     `started` is when the launcher's command began, in monotonic seconds.
     """
@@ -51,14 +51,18 @@ class Following:
     def running(self) -> list[Followed]:
         return [followed for followed in self._jobs if followed.job.result is None]
 
-    def take_up(self, job: Job, made: Ticket) -> None:
+    def take_up(self, job: Job, job_ticket: Ticket) -> None:
         """Follow a job that was submitted before."""
-        self._jobs.append(self._followed(job, made, time.monotonic(), 0))
+        self._jobs.append(self._followed(job, job_ticket, time.monotonic(), 0))
 
     def submit(self, job: Job, after: str = "") -> bool:
-        """Submit a job; False if the queue does not answer now. A refusal becomes the job's result."""
+        """Submit a job, which starts once the job with id `after` has ended.
+
+        Returns False if the queue does not answer now. A refusal becomes the job's result.
+        """
         if job.owner is None:
             self._messages.begins(job)
+        # The first jobs began with the user's command, later ones when they got their turn.
         began = time.monotonic() if self._num_tried >= self._queue.at_once else self._started
         self._num_tried += 1
         try:
@@ -67,8 +71,8 @@ class Following:
             # A resumed run's journal begins with earlier attempts, which were shown then.
             journal_bytes = (job.folder / run_folder.JOURNAL).stat().st_size if job.checkpoint else 0
             with signals.undisturbed():  # A submitted job must be followed.
-                made = self._queue.submit(owner, job.config, job.name, began, after)
-                self._jobs.append(self._followed(job, made, began, journal_bytes))
+                job_ticket = self._queue.submit(owner, job.config, job.name, began, after)
+                self._jobs.append(self._followed(job, job_ticket, began, journal_bytes))
                 let_go(job)
         except slurm.Away as error:
             self._messages.trouble(f"Slurm does not answer: {error}; trying again")
@@ -76,16 +80,16 @@ class Following:
         except ConfigError as error:
             if job.owner is None:  # another process took its folder meanwhile
                 raise
-            self._refused(job, Failure("bad_input", str(error)))
+            self._refuse(job, Failure("bad_input", str(error)))
             return True
         except OSError as error:  # the disk is full: it may have room again for the next job
-            self._refused(job, failures.of_launcher(error))
+            self._refuse(job, failures.of_launcher(error))
             return True
-        self._messages.submitted(job, made)
+        self._messages.submitted(job, job_ticket)
         job_events.started(self._events, job)
         return True
 
-    def _refused(self, job: Job, failure: Failure) -> None:
+    def _refuse(self, job: Job, failure: Failure) -> None:
         """End a job that could not be submitted."""
         end_unsubmitted([job], failure)
         job.result = job.result or Result("failed", failure=failure)
@@ -105,7 +109,7 @@ class Following:
                 return
             while todo and self._has_room(todo[0]) and self.submit(todo[0]):
                 todo.pop(0)
-            self._look(expecting=bool(todo or more))
+            self._read_all(expecting=bool(todo or more))
             if self.running or todo:
                 time.sleep(POLL_SEC if self._queue.outlives else self._queue.poll_sec)
 
@@ -113,14 +117,14 @@ class Following:
         return len(self.running) < self._queue.at_once and self._queue.has_room(job.config)
 
     def detach(self, todo: Sequence[Job]) -> None:
-        """Submit the remaining jobs so that at most `at_once` run together without a follower."""
+        """Submit the remaining jobs. Without a follower, each waits for the one `at_once` places before it."""
         at_once = self._queue.at_once
         submitted = [followed.job for followed in self._jobs]
         for job in todo:
             if any(job is other for other in submitted):  # A signal came while it was submitted.
                 continue
-            before = self._jobs[-at_once].ticket.job_id if len(self.running) >= at_once else ""
-            if not self.submit(job, before):
+            predecessor = self._jobs[-at_once].ticket.job_id if len(self.running) >= at_once else ""
+            if not self.submit(job, predecessor):
                 raise ConfigError(
                     f"Slurm does not answer: {job.name} and the jobs after it are not submitted. Next: check Slurm with"
                     " sinfo, then continue the sweep with sweep.resume=ID"
@@ -142,13 +146,13 @@ class Following:
             self._queue.cancel(tickets, error.signum)
         self._asked_at = float("-inf")
         try:
-            if not (again := signals.hurried()):
+            if not (is_hurried := signals.hurried()):
                 signals.raise_on_signals()
                 self.follow([])
         except signals.Interrupted:
-            again = True
+            is_hurried = True
         signals.ignore_further()
-        if again:
+        if is_hurried:
             with suppress(slurm.Away, ConfigError):
                 self._queue.cancel(tickets, error.signum)
             self.follow([])
@@ -158,34 +162,35 @@ class Following:
             followed.progress.close()
         self._alerts.close()
 
-    def _followed(self, job: Job, made: Ticket, began: float, journal_bytes: int) -> Followed:
+    def _followed(self, job: Job, job_ticket: Ticket, began: float, journal_bytes: int) -> Followed:
         alone = self._num_jobs == 1 or (self._queue.at_once == 1 and not self._queue.outlives)
         waiting = Waiting(job.config)
         if not alone:
-            return Followed(job, made, JobLines(self._console, job.name, waiting), began, journal_bytes)
+            return Followed(job, job_ticket, JobLines(self._console, job.name, waiting), began, journal_bytes)
         progress = RunProgress(self._console, job.name, job.config.targets(), waiting).start()
-        return Followed(job, made, progress, began, journal_bytes)
+        return Followed(job, job_ticket, progress, began, journal_bytes)
 
-    def _look(self, expecting: bool) -> None:
+    def _read_all(self, expecting: bool) -> None:
+        """Read each running job's folder, and at times ask the queue. `expecting`: more jobs will be submitted."""
         for followed in self.running:
             self._read(followed, expecting)
         waited = time.monotonic() - self._asked_at
         if self.running and waited >= self._queue.poll_sec:
-            self._ask()
+            self._ask_queue()
 
     def _read(self, followed: Followed, expecting: bool) -> None:
         """Read what is new in the job's folder, and whether the run wrote its end."""
         with suppress(OSError, ValueError):  # the file system may be away for a while
-            self._see(followed)
+            self._show_new_records(followed)
             followed.progress.wait()
             result = run_folder.read_result(followed.folder)
             if result is not None and expecting:
                 self._queue.expect()
             final = result is not None and (result.status == "finished" or not followed.ticket.max_requeues)
             if result is not None and final and ticket.has_ended(followed.folder):
-                self._ended(followed, result)
+                self._conclude(followed, result)
 
-    def _see(self, followed: Followed) -> None:
+    def _show_new_records(self, followed: Followed) -> None:
         """Show the new records of the job's journal. Raises OSError."""
         path = followed.folder / run_folder.JOURNAL
         if followed.offset == 0 or path.stat().st_size > followed.offset:
@@ -204,7 +209,7 @@ class Following:
         self._alerts.see(followed.job, record)
         followed.progress.update(record)
 
-    def _ask(self) -> None:
+    def _ask_queue(self) -> None:
         """Ask the queue about all jobs together."""
         running = self.running
         try:
@@ -227,18 +232,19 @@ class Following:
                 continue
             has_settled = time.monotonic() - followed.gone_at > self._queue.settling_sec
             if has_settled or result_of(followed.folder):
-                self._ended(followed, self._end(followed, state))
+                self._conclude(followed, self._result_of_gone(followed, state))
 
-    def _end(self, followed: Followed, state: slurm.JobState | None) -> Result:
+    def _result_of_gone(self, followed: Followed, state: slurm.JobState | None) -> Result:
         """The result of a job that left its queue: the one it wrote, else one made from the queue's last state."""
         if self._stopped_by and not self._queue.outlives and result_of(followed.folder) is None:
             return outcome.stopped(followed.folder, self._stopped_by)
         return scheduler_endings.end(followed.folder, followed.job.config, followed.ticket.job_id, state)
 
-    def _ended(self, followed: Followed, result: Result) -> None:
+    def _conclude(self, followed: Followed, result: Result) -> None:
+        """Give a job its result, and tell everybody: the console, the events, the alerts, the mirror."""
         job = followed.job
         with suppress(OSError, ValueError):
-            self._see(followed)  # records written meanwhile
+            self._show_new_records(followed)  # records written meanwhile
         followed.progress.close()
         job.result = result
         job_events.ended(self._events, job)

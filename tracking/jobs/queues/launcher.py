@@ -30,12 +30,12 @@ from tracking.record import Failure, Result, run_folder, run_lock
 class Launcher:
     """Runs jobs and returns the exit code of launch.py.
 
-    `gpus` are the visible GPUs; `waiting` is a supervisor started ahead; `started` is when the user's command began,
-    in monotonic seconds.
+    `gpus` are the visible GPUs. `started` is when the user's command began, in monotonic seconds. `supervisor` was
+    started ahead, and takes the first run on this machine.
     """
 
     def __init__(
-        self, config: RunConfig, gpus: Sequence[Any], started: float, waiting: SupervisorProcess | None = None,
+        self, config: RunConfig, gpus: Sequence[Any], started: float, supervisor: SupervisorProcess | None = None,
         events: EventStream | None = None,
     ) -> None:  # fmt: skip
         self._events = events or EventStream()
@@ -43,9 +43,9 @@ class Launcher:
         self._log_model, self._register = config.log_model, config.register_model is not None
         self._gpus = gpus
         self._started = started
-        self._adopts = config.cluster.kind != "none"  # a scheduler's jobs keep running
-        self._takes_up = False  # whether it only follows jobs that were submitted before
-        self._queue = queue_of(config, waiting)
+        self._on_cluster = config.cluster.kind != "none"  # a scheduler runs the jobs, and keeps them running
+        self._only_follows = False  # True for jobs that another launcher submitted
+        self._queue = queue_of(config, supervisor)
         self._console = make_console()
         self._uploads = Uploads(config.tracking, self._console)
         self._refused = RefusedStacks(config, gpus)
@@ -89,7 +89,7 @@ class Launcher:
         self.check_jobs([job.config for job in jobs], verdicts)
         dry_run.show(jobs, self._refused, self._gpus, self._console, search)
         self._uploads.say_server(self._log_model, self._register)
-        self._say(f"{len(jobs)} checked; nothing was {'submitted' if self._adopts else 'trained'} (dry_run=true)")
+        self._say(f"{len(jobs)} checked; nothing was {'submitted' if self._on_cluster else 'trained'} (dry_run=true)")
         return 0
 
     def run_single(self, job: Job) -> int:
@@ -126,15 +126,15 @@ class Launcher:
                     folder = held.enter_context(sweep.create(jobs, argv, self._uploads.uri)).folder
                 else:
                     held.enter_context(run_lock.hold(folder))
-                    resume.settle(folder, jobs, self._adopts, self._console)
+                    resume.settle(folder, jobs, self._on_cluster, self._console)
                     sweep.reopen(folder)
             except run_lock.Running as error:
                 raise ConfigError(f"{folder}: {error}. Next: wait for it, or stop it") from error
             except OSError as error:
                 raise ConfigError(f"runs_dir={root}: {error}. Next: give a folder that you can write to") from error
             self._uploads.take_up([path for path in run_folder.run_folders(folder) if path != folder])
-            self._look_back(folder.parent)
-            self._mark(folder)
+            self._upload_earlier(folder.parent)
+            self._mark_unfinished(folder)
             self._uploads.start(folder)
             try:
                 self._run_jobs(jobs, folder, search)
@@ -145,7 +145,7 @@ class Launcher:
 
     def follow(self, folder: Path) -> int:
         """Follow a sweep or a run that was submitted before. Raises ConfigError if another process follows it."""
-        self._takes_up = True
+        self._only_follows = True
         if run_folder.read_info(folder).kind != "sweep":
             config = run_folder.read_config(folder)
             config.detach = False  # It may have been submitted with detach.
@@ -166,9 +166,9 @@ class Launcher:
     def _follow_single(self, job: Job, folder: Path) -> int:
         try:
             with run_lock.hold(folder, run_lock.FOLLOWER):
-                if not self._takes_up:
-                    self._look_back(folder.parent)
-                self._mark(folder)
+                if not self._only_follows:
+                    self._upload_earlier(folder.parent)
+                self._mark_unfinished(folder)
                 self._schedule([job], folder)
         except run_lock.Running as error:
             raise ConfigError(f"{folder}: has a follower already ({error}). Next: watch it there") from error
@@ -186,11 +186,11 @@ class Launcher:
         return exit_code([job])
 
     def _run_jobs(self, jobs: Sequence[Job], folder: Path, search: SearchJobs | None) -> None:
-        given = search.to_start() if search else jobs
-        todo = [job for job in given if not job.settled and not (self._takes_up and job.result)]  # none repeats
+        requested = search.to_start() if search else jobs
+        todo = [job for job in requested if not job.settled and not (self._only_follows and job.result)]
         for job in [job for job in todo if job.result]:
             job.start_anew()
-        left = f"{len(todo)} of {counted(len(jobs), 'job')} {'left' if self._takes_up else 'to run'}"
+        left = f"{len(todo)} of {counted(len(jobs), 'job')} {'left' if self._only_follows else 'to run'}"
         words = search.begins() if search else left
         self._console.print(f"sweep {folder.name}: {words}", style="bold", soft_wrap=True)
         if not todo and not search:
@@ -203,16 +203,16 @@ class Launcher:
     def _schedule(self, jobs: Sequence[Job], folder: Path, search: SearchJobs | None = None) -> None:
         """Submit and follow jobs to their ends. Raises Detached, Interrupted."""
         parent = folder if run_folder.read_info(folder).kind == "sweep" else None
-        every = search.jobs if search else jobs
+        all_jobs = search.jobs if search else jobs  # a search adds jobs while it is followed
         following = Following(
-            self._queue, self._uploads, self._console, lambda job: self._submittable(job, folder, parent),
+            self._queue, self._uploads, self._console, lambda job: self._owned_folder(job, folder, parent),
             0 if search else len(jobs), self._started, self._events,
         )  # fmt: skip
         todo = []
         for job in jobs:
-            made = ticket.read(job.folder) if job.folder and not job.owner else None
-            if made:  # the job may have ended meanwhile
-                following.take_up(job, made)
+            earlier_ticket = ticket.read(job.folder) if job.folder and not job.owner else None
+            if earlier_ticket:  # another launcher submitted it; it may have ended meanwhile
+                following.take_up(job, earlier_ticket)
             else:
                 todo.append(job)
         try:
@@ -225,13 +225,13 @@ class Launcher:
             if self._queue.outlives and not wants_cancel(error):
                 following.detach(todo)
                 raise self._detached(folder, search) from error
-            self._say(f"stopped by {error}" + (": the jobs are cancelled" if self._adopts else ""))
-            end_unsubmitted(every, outcome.stopped_by(error))
+            self._say(f"stopped by {error}" + (": the jobs are cancelled" if self._on_cluster else ""))
+            end_unsubmitted(all_jobs, outcome.stopped_by(error))
             following.cancel(error)
             raise
         finally:
             following.close()
-            end_unsubmitted(every, Failure("error", "its launcher ended before it was submitted"))
+            end_unsubmitted(all_jobs, Failure("error", "its launcher ended before it was submitted"))
 
     def _detached(self, folder: Path, search: SearchJobs | None) -> Detached:
         # A follower makes no new runs of a search.
@@ -239,19 +239,20 @@ class Launcher:
         self._say(f"detached; the jobs keep running. {'Go on searching' if search else 'Follow them'} with: {again}")
         return Detached()
 
-    def _submittable(self, job: Job, root: Path, parent: Path | None) -> run_lock.Owner:
-        """Own the folder of a job before it is submitted. Raises ConfigError if its stack cannot run here."""
-        uri, made_before = self._uploads.uri, job.folder
-        owner = run_lock.take(made_before) if made_before else own_folder(job, root, parent, uri, self._say)
+    def _owned_folder(self, job: Job, root: Path, parent: Path | None) -> run_lock.Owner:
+        """Make or take the job's folder, and lock it for the job. Raises ConfigError if its stack cannot run here."""
+        uri = self._uploads.uri
+        owner = run_lock.take(job.folder) if job.folder else own_folder(job, root, parent, uri, self._say)
         job.owner, job.folder = owner, owner.folder
         self._refused.check(job.config, owner.folder)
         return owner
 
-    def _mark(self, folder: Path) -> None:
+    def _mark_unfinished(self, folder: Path) -> None:
         if not self._offline:  # the user knows that offline runs are not uploaded
             unfinished.mark(folder)
 
-    def _look_back(self, root: Path) -> None:
+    def _upload_earlier(self, root: Path) -> None:
+        """Upload what earlier launches left in `root`."""
         with suppress(OSError):  # trouble with other runs must not stop these
             self._uploads.look_back(root)
 
