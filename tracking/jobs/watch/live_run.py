@@ -48,7 +48,8 @@ class LiveRun:
         self._began: tuple[float, int] | None = None  # seconds and steps at the start of this attempt's first epoch
         self._now_sec = 0.0
         self._batches = 0
-        self._last_ms = run_folder.read_info(self.folder).created_ms
+        self._created_ms = run_folder.read_info(self.folder).created_ms
+        self._last_ms: dict[str, int] = {}  # the time of each node's newest record
         self._past: list[float] | None = None
 
     def read(self) -> None:
@@ -58,14 +59,14 @@ class LiveRun:
                 for record, offset in journal.read(self.folder / file, self._offsets.get(file, 0)):
                     self._offsets[file] = offset
                     with suppress(ValueError, TypeError, LookupError, AttributeError):  # Skip foreign records.
-                        self._see(record, is_heads=file == run_folder.JOURNAL)
+                        self._see(record, HEAD if file == run_folder.JOURNAL else node_records.node_of(file))
             self.result = run_folder.read_result(self.folder)
 
-    def _see(self, record: Record, is_heads: bool) -> None:
-        self._last_ms = max(self._last_ms, record.time_ms)
+    def _see(self, record: Record, node: str) -> None:
+        self._last_ms[node] = max(self._last_ms.get(node, 0), record.time_ms)
         if record.kind == "metrics":
             self._sampled(record.values)
-        if not is_heads:
+        if node != HEAD:
             return
         self.signs.see(record)
         if words := job_words.remark(record):
@@ -157,10 +158,19 @@ class LiveRun:
             words.append(f"it diverges: {diverged}")
         if slow := slower(self.signs.rate, self._past_rates()):
             words.append(f"it is slow: {slow}")
-        silent_sec = (now_ms - self._last_ms) / 1e3
-        if silent_sec > max(SILENT_SEC, 5 * self.config.tracking.system_metrics_interval_sec):
-            words.append(f"silent for {job_words.duration(silent_sec)}")
+        silent = {node: self.silent_sec(node, now_ms) for node in self._last_ms or [HEAD]}
+        if all(silent.values()):
+            words.append(f"silent for {job_words.duration(min(silent.values()))}")
+        else:
+            words += [
+                f"node {node or 'head'}: silent for {job_words.duration(sec)}" for node, sec in silent.items() if sec
+            ]
         return words + [warning for node in self.nodes for warning in self._of_node(node)]
+
+    def silent_sec(self, node: str, now_ms: int) -> float:
+        """Seconds since a node's newest record, if these are too many for one that lives; else 0."""
+        sec = (now_ms - self._last_ms.get(node, self._created_ms)) / 1e3
+        return sec if sec > max(SILENT_SEC, 5 * self.config.tracking.system_metrics_interval_sec) else 0.0
 
     def _of_node(self, node: str) -> Iterator[str]:
         usage, place = self.usage(node), f"node {node}: " if node else ""

@@ -63,7 +63,7 @@ def seconds(events: Sequence[Record], created_ms: int, ended_ms: int, finished: 
         return {}
     command_ms = init.time_ms - 1e3 * float(init.values.get("since_command_sec", 0.0))
     total_sec = (ended_ms - min(created_ms, command_ms)) / 1e3
-    parts = {"queue": max(0.0, (command_ms - created_ms) / 1e3)}
+    parts = {"queue": min(max(0.0, (command_ms - created_ms) / 1e3), total_sec)}  # The wall clock may go back.
     elapsed = attempts.elapsed(events)
     if total_sec <= 0 or elapsed is None:
         return {}

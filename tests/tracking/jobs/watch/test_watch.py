@@ -17,13 +17,6 @@ from tracking.jobs.watch import LiveRun, screen
 from tracking.record import Journal, documents, node_records, run_folder
 
 
-@pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").mkdir()
-    return tmp_path / "runs"
-
-
 def training(runs: Path, **options: Any) -> Path:
     """A run that has not ended: one of an epoch and a half."""
     options.setdefault("start_ms", run_folder.now_ms() - 5000)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tracking.base import quantities
 from tracking.measure.bottleneck import account, goodput
@@ -138,3 +140,61 @@ def test_the_result_and_mlflow_have_it(tmp_path: Path) -> None:
     last = [record for record, _ in journal.read(tmp_path / run_folder.JOURNAL)][-1]
     assert last.values["goodput/train_fraction"] == told["shares"]["train"]
     assert json.dumps(told)
+
+
+# What an attempt does, and whether it is training; `epoch` is repeated for each epoch.
+BEGIN = ("init_start", "warmup_start", "warmup_stop", "run_start")
+EPOCH = (
+    "epoch_start", "throughput_window", "checkpoint_start", "checkpoint_stop", "epoch_stop", "eval_start", "eval_stop",
+)  # fmt: skip
+seconds_each = st.lists(st.integers(0, 50), min_size=60, max_size=60)
+
+
+@st.composite
+def journals(draw: st.DrawFn) -> tuple[list[Record], int, bool]:
+    """The events of a run, when it was submitted, and whether it finished: killed anywhere, and resumed up to twice.
+
+    An attempt continues after the last epoch with a checkpoint. The machine may have been started anew before it.
+    """
+    number_of_epochs, kills = draw(st.integers(1, 3)), draw(st.lists(st.integers(1, 26), max_size=3))
+    waits = iter(draw(seconds_each) + draw(seconds_each) + draw(seconds_each))
+    events: list[Record] = []
+    wall, saved = 1000.0 + next(waits), 0
+    for attempt in range(len(kills) + 1):
+        boot = wall - 5.0 if draw(st.booleans()) else 0.0
+
+        def add(key: str, boot: float = boot, **values: Any) -> None:
+            nonlocal wall
+            wall += next(waits)
+            events.append(Record("event", int(1e3 * wall), wall - boot, key, values=values))
+
+        place, number = len(events), kills[attempt] if attempt < len(kills) else 1000
+        if attempt:
+            add("resume", epoch_num=saved)
+        for key in BEGIN:
+            add(key, **({"since_command_sec": 0.0} if key == "init_start" else {}))
+        for epoch in range(saved + 1, number_of_epochs + 1):
+            for key in EPOCH:
+                window = {"rank_wait_ms": [float(1000 * draw(st.integers(0, 60)))]} if "window" in key else {}
+                add(key, **(window or {"epoch_num": epoch}))
+        add("run_stop")
+        del events[place + max(number, 2 * bool(attempt)) :]
+        saved = max((event.values["epoch_num"] for event in events if event.key == "checkpoint_stop"), default=0)
+        saved = min(saved, number_of_epochs - 1)
+        wall = events[-1].time_ms / 1e3
+    return events, 1_000_000, events[-1].key == "run_stop"
+
+
+@given(journals(), st.integers(0, 20))
+@example(([event(0, "init_start", since_command_sec=0.0), event(-5, "run_start")], 990_000, False), 0)
+def test_whatever_ends_a_run_no_part_is_negative_or_longer_than_the_run(
+    made: tuple[list[Record], int, bool], after_sec: int
+) -> None:
+    events, created_ms, finished = made
+    ended_ms = events[-1].time_ms + 1000 * after_sec
+    for claimed in {False, finished}:
+        parts = goodput.seconds(events, created_ms, ended_ms, claimed)
+        total_sec = (ended_ms - created_ms) / 1e3
+        assert sum(parts.values()) == pytest.approx(total_sec)
+        assert all(0.0 <= sec <= total_sec + 1e-6 for sec in parts.values()), parts
+        assert parts.keys() <= quantities.GOODPUT_PARTS.keys()
