@@ -76,6 +76,21 @@ def test_runs_side_by_side_do_not_each_have_the_whole_machines_energy(tmp_path: 
     assert sweep_waste.by_kind(sweep)["all"].kwh == pytest.approx(1000 * 3 / 3.6e6)
 
 
+def test_a_run_whose_energy_is_not_known_is_no_run_without_energy(tmp_path: Path) -> None:
+    sweep = studied.make_sweep(tmp_path, studied.SWEEP, "sqlite:///none.db", 3)
+    for seed in (1, 2, 3):
+        made = studied.make_run(sweep, studied.config(seed=seed), "sqlite:///none.db", failure="oom")
+        if seed == 1:
+            power(made, 500.0)
+    log = studied.Writer(made / run_folder.JOURNAL, studied.START_MS)
+    for sec in (1.0, 2.0):  # of the host alone, as on a MIG device
+        log.add("metrics", sec, values={"system/host_joules": 10 * sec})
+    spent = sweep_waste.by_kind(sweep)["all"]
+    assert spent.kwh == pytest.approx((1000 * 3 + 30) / 3.6e6)
+    assert spent.num_unmeasured == 2
+    assert str(spent).endswith("kWh (not known: 2 runs)")
+
+
 def test_where_each_run_counts_nothing_is_said(tmp_path: Path) -> None:
     sweep = studied.make_sweep(tmp_path, studied.SWEEP, "sqlite:///none.db", 1)
     studied.make_run(sweep, studied.config(), "sqlite:///none.db")

@@ -26,16 +26,21 @@ MAX_GAP = 20  # median intervals between two samples of one attempt
 
 @dataclass
 class Spent:
-    """Time, energy and cost of `num_runs` runs. Energy and cost are None if not known for any run."""
+    """Time, energy and cost of `num_runs` runs. Energy and cost are None if not known for any run.
+
+    `num_unmeasured` runs, or parts of runs, are not in the energy of the others.
+    """
 
     num_runs: int = 0
     sec: float = 0.0
     kwh: float | None = None
     usd: float | None = None
+    num_unmeasured: int = 0
 
     def add(self, other: Spent) -> None:
         self.num_runs += other.num_runs
         self.sec += other.sec
+        self.num_unmeasured += other.num_unmeasured
         self.kwh, self.usd = (
             total if more is None else (total or 0.0) + more
             for total, more in ((self.kwh, other.kwh), (self.usd, other.usd))
@@ -43,7 +48,8 @@ class Spent:
 
     def __str__(self) -> str:
         parts = [f"{self.sec:,.0f} s"]
-        parts += [] if self.kwh is None else [f"{self.kwh:.3g} kWh"]
+        without = f" (not known: {counted(self.num_unmeasured, 'run')})" if self.num_unmeasured else ""
+        parts += [] if self.kwh is None else [f"{self.kwh:.3g} kWh{without}"]
         parts += [] if self.usd is None else [f"{self.usd:,.2f} USD"]
         return ", ".join(parts)
 
@@ -77,7 +83,8 @@ def by_kind(sweep: Path) -> dict[str, Spent]:
             config, result = run_folder.read_config(folder), run_folder.read_result(folder)
             config_hash, is_alone = config.config_hash(), config.sweep.jobs_at_once == 1
             sec, usd = journal.span_sec(folder / run_folder.JOURNAL), sweep_cost.job_usd(folder)
-            run = Spent(1, sec, kwh(folder, is_alone), usd)
+            energy = kwh(folder, is_alone, config.on_gpu())
+            run = Spent(1, sec, energy, usd, int(energy is None))
             spent["all"].add(run)
             failure = result.failure if result else None
             lost_sec = result.metrics.get(quantities.RESUME_LOST_SEC, 0.0) if result else 0.0
@@ -94,19 +101,22 @@ def by_kind(sweep: Path) -> dict[str, Spent]:
 def part(whole: Spent, share: float) -> Spent:
     """A share of one run's spending; the run itself is not counted."""
     kwh, usd = (None if value is None else share * value for value in (whole.kwh, whole.usd))
-    return Spent(0, share * whole.sec, kwh, usd)
+    return Spent(0, share * whole.sec, kwh, usd, whole.num_unmeasured)
 
 
-def kwh(folder: Path, is_alone: bool = True) -> float | None:
+def kwh(folder: Path, is_alone: bool = True, on_gpu: bool = False) -> float | None:
     """Energy in kWh on all nodes, from GPU power samples and host energy counters; None without samples.
 
-    A host's counter covers the whole machine, so it counts only if the run `is_alone` there.
+    A host's counter covers the whole machine, so it counts only if the run `is_alone` there. On GPUs it is not enough.
     """
     joules: list[float] = []
+    has_power = False
     for file in [run_folder.JOURNAL, *node_records.other_journals(folder)]:
         for attempt in attempts.split([record for record, _ in journal.read(folder / file)]):
-            joules += amounts([record for record in attempt if record.kind == "metrics"], is_alone)
-    return math.fsum(joules) / JOULES_PER_KWH if joules else None
+            samples = [record for record in attempt if record.kind == "metrics"]
+            has_power |= any(POWER.fullmatch(key) for sample in samples for key in sample.values)
+            joules += amounts(samples, is_alone)
+    return math.fsum(joules) / JOULES_PER_KWH if joules and (has_power or not on_gpu) else None
 
 
 def amounts(records: list[Record], is_alone: bool) -> Iterator[float]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+from conf.schema import RunConfig
 from tracking.base import quantities
 from tracking.record import Record, attempts, journal, node_records, run_folder
 
@@ -22,15 +23,15 @@ MIN_COVERED_SHARE = 0.9  # the share of the window that samples have to cover
 def figures(folder: Path, records: Sequence[Record], start: Record, stop: Record) -> dict[str, float]:
     """The energy metrics by MLflow key. {} for a GPU run without GPU energy, and a CPU run without host energy.
 
-    A resumed run has only its GPUs' energy, since a host's counter started anew. Raises OSError, ValueError.
+    A resumed run has only its GPUs' energy, since a host's counter started anew; so has a job beside others, since the
+    counter is that of the whole host. Raises OSError, ValueError.
     """
     result = run_folder.read_result(folder)
     if result is None or result.failure is not None:
         return {}
     config = run_folder.read_config(folder)
     measured, nodes = result.metrics, counters(folder, records, start)
-    resumed = any(record.key == attempts.RESUME for record in records)
-    host_counters = [] if resumed or len(nodes) < config.nodes else nodes
+    host_counters = [] if _why_no_host(config, records) or len(nodes) < config.nodes else nodes
     values: dict[str, float] = {}
     spans = {"": stop.clock_sec - start.clock_sec, "to_accuracy_": measured.get(quantities.TIME_TO_ACCURACY_SEC)}
     for name, sec in spans.items():
@@ -47,17 +48,30 @@ def figures(folder: Path, records: Sequence[Record], start: Record, stop: Record
     return values
 
 
-def why_no_co2(folder: Path, metrics: Mapping[str, float]) -> list[str]:
-    """Why a run that has `instance.carbon_g_per_kwh` has no CO2; [] if it has it, failed, or did not ask."""
+def _why_no_host(config: RunConfig, records: Sequence[Record]) -> str:
+    """Why a host's counter says nothing of this run; "" if it does."""
+    if any(record.key == attempts.RESUME for record in records):
+        return "the run was resumed, and its host's energy counter started anew"
+    return "its host's energy counter is also that of the jobs beside it" if config.sweep.jobs_at_once != 1 else ""
+
+
+def missing(folder: Path, records: Sequence[Record], metrics: Mapping[str, float], shared: bool) -> list[str]:
+    """Why a run that has `instance.carbon_g_per_kwh` has no CO2, and whose energy is in it; [] if it failed.
+
+    `shared`: co-tenants had a large share of the cores.
+    """
     result = run_folder.read_result(folder)
-    if result is None or result.failure is not None or f"{quantities.ENERGY}kwh" in metrics:
+    if result is None or result.failure is not None:
         return []
+    if shared and quantities.ENERGY_HOST_JOULES in metrics:
+        return ["energy without that of other processes, since the host's counter has theirs, too"]
     config = run_folder.read_config(folder)
-    if config.instance.carbon_g_per_kwh is None:
+    if config.instance.carbon_g_per_kwh is None or quantities.ENERGY_KWH in metrics:
         return []
     if config.on_gpu():
         return ["CO2, since these GPUs report no energy to NVML"]
-    return ["CO2, since the host's energy counter (RAPL, /sys/class/powercap) is missing or root's, or has few samples"]
+    counter = "the host's energy counter (RAPL, /sys/class/powercap) is missing or root's, or has few samples"
+    return [f"CO2, since {_why_no_host(config, records) or counter}"]
 
 
 def counters(folder: Path, records: Sequence[Record], start: Record) -> list[list[tuple[float, float]]]:

@@ -112,7 +112,7 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
         "missing": [
             *_missing(tags, params, means, times, measured),
             *([roofline.NO_FLOPS] if _on_gpu(tags) and roofline.RATE not in metrics else []),
-            *energy_figures.why_no_co2(folder, metrics),
+            *energy_figures.missing(folder, records, metrics, advice.shared_cores(neighbours, means)),
         ],
     }
     return Findings(metrics, bottleneck)

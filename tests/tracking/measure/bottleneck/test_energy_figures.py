@@ -19,10 +19,18 @@ from tracking.record import Journal, documents, node_records, run_folder
 EPOCHS: dict[str, Any] = {"accuracies": (0.5, 0.95, 0.97), "step_sec": 0.1}
 
 
-def run(folder: Path, gpu: dict[str, float], grams: float | None = None, nodes: int = 1, **options: Any) -> Path:
+def run(
+    folder: Path,
+    gpu: dict[str, float],
+    grams: float | None = None,
+    nodes: int = 1,
+    jobs_at_once: int = 1,
+    **options: Any,
+) -> Path:
     folder.mkdir(exist_ok=True)
     config = studied.config(nodes=nodes, gpus=1 if gpu else 0)
     config.instance = InstanceConfig("dgx", carbon_g_per_kwh=grams)
+    config.sweep.jobs_at_once = jobs_at_once
     made = studied.make_run(folder, config, "sqlite:///none.db", **EPOCHS, **options)
     result = documents.read_json(made / run_folder.RESULT)
     documents.write_json(made / run_folder.RESULT, result | {"metrics": result["metrics"] | gpu})
@@ -81,6 +89,32 @@ def test_a_run_that_asks_for_co2_is_told_why_it_has_none(tmp_path: Path) -> None
     assert told(plain) == []
     host(asks, 100.0)
     assert told(asks) == []
+
+
+def test_of_jobs_side_by_side_none_has_the_whole_hosts_energy(tmp_path: Path) -> None:
+    made = run(tmp_path, {}, grams=400.0, jobs_at_once=2)
+    host(made, 100.0)
+    findings = examine(made)
+    assert not any(key.startswith("energy/") for key in findings.metrics)
+    assert [words for words in findings.bottleneck["missing"] if "jobs beside it" in words]
+
+
+def test_energy_that_co_tenants_took_part_in_is_said_to_be_so(tmp_path: Path) -> None:
+    made = run(tmp_path, {})
+    host(made, 100.0)
+    said = "energy without that of other processes, since the host's counter has theirs, too"
+    assert said in examine(made, "cpu: 50 % of 2 cores (python)").bottleneck["missing"]
+    assert said not in examine(made).bottleneck["missing"]
+
+
+def test_a_resumed_run_has_another_reason_for_its_missing_co2(tmp_path: Path) -> None:
+    made = run(tmp_path, {}, grams=400.0)
+    lines = (made / run_folder.JOURNAL).read_text().splitlines(keepends=True)
+    start = next(place for place, line in enumerate(lines) if '"init_start"' in line or '"run_start"' in line)
+    resume = {"kind": "event", "key": "resume", "time_ms": 1, "clock_sec": 0.1, "values": {"epoch_num": 0}}
+    (made / run_folder.JOURNAL).write_text("".join([*lines[:start], json.dumps(resume) + "\n", *lines[start:]]))
+    host(made, 100.0)
+    assert any(words.startswith("CO2, since the run was resumed") for words in examine(made).bottleneck["missing"])
 
 
 @pytest.mark.slow
