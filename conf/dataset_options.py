@@ -10,6 +10,7 @@ REQUIRED = "???"  # OmegaConf's mark of a value that must be given
 LANGUAGE_OPTIONS = (
     "sequence_length", "validation_tokens", "train_tokens", "vocabulary", "order", "branches", "tokenizer",
 )  # fmt: skip
+SPARE_CORES = 2  # of a process's share, for the threads that launch kernels and assemble batches
 
 
 @dataclass
@@ -35,6 +36,11 @@ class DatasetConfig:
     # tokenizer of text: folder of GPT-2's vocab.bpe and encoder.json, a sentencepiece model, or bytes; default: pieces
     # learnt from the text
     tokenizer: str | None = None
+
+
+def default_threads(cores: int) -> int:
+    """`num_threads` of a process by default: its share of the cores less SPARE_CORES, but at least half of it."""
+    return max(1, cores // 2, cores - SPARE_CORES)
 
 
 def remove_unset_dataset(content: dict[str, Any]) -> None:

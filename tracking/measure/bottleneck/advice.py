@@ -113,10 +113,9 @@ def _against_waiting(options: RunOptions) -> str:
     if options.dataset not in DECODED_DATASETS:
         larger = _larger_step(options, "so that there are fewer batches to make")
         return " or ".join(filter(None, (larger, "more cores")))
-    dataset = options.config.dataset if options.config else None
-    if dataset and dataset.num_threads:
-        return f"more decoding threads: a dataset.num_threads above {dataset.num_threads}, as far as there are cores"
-    if dataset and dataset.decode == "cpu" and options.on_gpu:
+    if options.more_threads:
+        return f"more decoding threads: dataset.num_threads={options.more_threads}, as by default on these cores"
+    if options.config and options.config.dataset.decode == "cpu" and options.on_gpu:
         return "dataset.decode=gpu, or more cores: the threads that decode have almost all of them"
     return "more cores, since the threads that decode have almost all of them; or smaller image files"
 

@@ -8,10 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from conf.dataset_options import default_threads
 from conf.schema import RunConfig
 from tracking.measure.bottleneck import activity
 from tracking.measure.training import clock, throughput
-from tracking.record import Record, run_folder
+from tracking.record import Record, documents, run_folder
 
 HALF_PRECISIONS = ("bf16", "fp16", "fp8")
 USABLE_MEMORY_PERCENT = 90.0  # of a GPU's memory; the rest is for fragmentation and longer samples
@@ -25,8 +26,8 @@ class RunOptions:
     """A run's options, from its params, and from its config if that is at hand: the params do not have all options.
 
     `memory_percent` is the highest share of a GPU's memory in use. `epoch_samples` are the training samples of an
-    epoch, in the unit of the batch size. `step_sec` is the mean time of a step. Each is 0 if not known, and so is
-    `num_evaluations`.
+    epoch, in the unit of the batch size. `step_sec` is the mean time of a step. `cores` are those of the head node that
+    the run may use. Each is 0 if not known, and so is `num_evaluations`.
     """
 
     params: Mapping[str, str]
@@ -35,6 +36,7 @@ class RunOptions:
     epoch_samples: int = 0
     step_sec: float = 0.0
     num_evaluations: int = 0
+    cores: int = 0
 
     @property
     def ours(self) -> bool:
@@ -129,6 +131,15 @@ class RunOptions:
         return not self.epoch_samples or 2 * self.number("batch_size") * self.devices <= self.epoch_samples
 
     @property
+    def more_threads(self) -> int:
+        """The default of dataset.num_threads, if it is known and more than was given; else 0."""
+        given = self.config.dataset.num_threads if self.config else None
+        if self.config is None or not given or not self.cores:
+            return 0
+        default = default_threads(self.cores // self.config.processes_per_node())
+        return default if default > given else 0
+
+    @property
     def fewer_evaluations(self) -> str:
         """The option by which this run would evaluate less often, for its present interval."""
         if self.config is None:
@@ -143,10 +154,12 @@ class RunOptions:
 def of_run(
     folder: Path, params: Mapping[str, str], records: Sequence[Record], events: Sequence[Record], training_sec: float
 ) -> RunOptions:
-    """The options of a run from its folder. An unreadable config counts as absent."""
-    config = None
+    """The options of a run from its folder. What is unreadable counts as absent."""
+    config, cores = None, 0
     with suppress(OSError, ValueError):
         config = run_folder.read_config(folder)
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        cores = int(documents.read_json(folder / run_folder.FINGERPRINT)["host"]["usable_threads"])
     windows = [event.values for event in events if event.key == "throughput_window"]
     steps = sum(len(values.get("step_ms") or ()) for values in windows)
     in_sentences = any(throughput.SIDE_TOKENS_KEYS[0] in values for values in windows)  # and the batch in tokens
@@ -158,4 +171,5 @@ def of_run(
         epoch_samples=0 if samples is None or in_sentences else int(samples.value or 0),
         step_sec=training_sec / steps if steps else 0.0,
         num_evaluations=sum(event.key == "eval_stop" for event in events),
+        cores=cores,
     )

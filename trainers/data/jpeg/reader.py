@@ -18,6 +18,7 @@ from threading import Lock
 import numpy as np
 import torch
 
+from conf.dataset_options import default_threads
 from conf.schema import ConfigError
 from trainers.data.jpeg.file import Images, PathLike, decode_files, is_whole_jpeg, read_file
 from trainers.data.jpeg.nvjpeg import Decoder, Failed, Size, Unavailable
@@ -31,7 +32,6 @@ GENERATED_SIZE = (96, 128)  # height and width of generated images
 FILES_A_THREAD = 32  # files that a thread reads for the GPU's decoder; for fewer, waking threads costs too much
 IMAGES_A_THREAD = 4  # least images that a thread decodes, for the same reason
 ENOUGH_THREADS = 8  # These decode some 5,000 images/s, about as an H200's decoder does beside training.
-SPARE_CORES = 2  # for the threads that launch kernels and assemble batches
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,5 @@ def generated(batch_size: int, device: torch.device) -> Decoded:
 
 
 def threads_per_process(num_processes: int) -> int:
-    """Return the threads for each process: its share of the usable cores less SPARE_CORES, but at least half of it."""
-    cores = len(os.sched_getaffinity(0)) // num_processes
-    return max(1, cores // 2, cores - SPARE_CORES)
+    """Return the threads for each process, by its share of the usable cores."""
+    return default_threads(len(os.sched_getaffinity(0)) // num_processes)

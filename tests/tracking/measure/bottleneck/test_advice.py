@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support import studied
 from tracking.base.quantities import CAUSES
 from tracking.measure.bottleneck.advice import ALONE, STACK_CAUSES, first_try, lines, why
 from tracking.measure.bottleneck.quicker_stack import QuickerStack
@@ -36,6 +37,17 @@ def test_no_advice_is_what_the_run_does_already() -> None:
 def test_a_script_is_told_what_to_change_in_it() -> None:
     assert "num_workers" in first_try("data", SCRIPT)
     assert "torch.compile" in first_try("host", SCRIPT)
+
+
+@pytest.mark.parametrize(
+    ("given", "cores", "named"), [(1, 16, 14), (14, 16, 0), (16, 16, 0), (None, 16, 0), (1, 2, 0), (1, 0, 0)]
+)
+def test_more_decoding_threads_are_advised_only_up_to_the_default(given: int | None, cores: int, named: int) -> None:
+    config = studied.config(gpus=1)
+    config.dataset.num_threads = given
+    advice = first_try("data", RunOptions({**OURS.params, "dataset": "shapes"}, config, cores=cores))
+    assert (f"dataset.num_threads={named}," in advice) is (named > 0)
+    assert ("more cores" in advice) is (named == 0)
 
 
 def test_the_evidence_has_its_figures() -> None:

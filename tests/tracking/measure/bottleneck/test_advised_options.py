@@ -34,8 +34,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"model.hparams.games_at_once": 8}, {"model.hparams.graph_steps": True},
 ]  # fmt: skip
 MEASURED: list[dict[str, Any]] = [
-    {}, {"memory_percent": 21.0}, {"memory_percent": 60.0}, {"step_sec": 0.001, "num_evaluations": 1},
-    {"memory_percent": 2.0, "epoch_samples": 2**20},
+    {}, {"memory_percent": 21.0}, {"memory_percent": 60.0}, {"step_sec": 0.001, "num_evaluations": 1, "cores": 2},
+    {"memory_percent": 2.0, "epoch_samples": 2**20, "cores": 64},
 ]  # fmt: skip
 NAMES = {"precision": "precision.name"}
 PLAYED = ("selfplay", "gate")
