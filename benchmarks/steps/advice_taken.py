@@ -24,8 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
 ROOT = Path(__file__).resolve().parents[2]
 Sides = tuple[dict[str, Any], dict[str, Any]]  # results of a slow run and of one that takes the advice
+JPEGS = {"large": 3200, "small": 200}  # the longer side of JPEG files, in pixels, by the folder that holds them
 OPTIONS = ("gpus=0", "stop_at_target=false", "tracking.offline=true", "tracking.system_metrics_interval_sec=0.5")
 MINIGO = (
     "model=minigo", "recipe=minigo_cpu", "max_epochs=1", "log_every_n_steps=2", "model.eval_every_samples=2048",
@@ -37,21 +41,43 @@ LANGUAGE = (
     "model.hparams.width=256",
     "model.eval_every_steps=null", "model.eval_every_samples=8192",
 )  # fmt: skip
+FILES = (
+    "model=resnet50", "recipe=resnet50_cpu", "dataset=imagenet", "dataset.size=null", "max_epochs=3", "batch_size=16",
+    "eval_at_epochs=[3]", "target=0.99", "log_every_n_steps=1", "model.hparams.image_size=32",
+    "model.hparams.eval_resize=36",
+)  # fmt: skip
+RATINGS = ("model=ncf", "recipe=ncf_cpu", "max_epochs=1")
+SMALL = ("dataset.size=100000", "log_every_n_steps=1", "model.hparams.factors=4", "model.hparams.layers=[8,8,8,8]")
+LARGE = (
+    "dataset.size=1000000", "log_every_n_steps=10", "batch_size=525", "limit_train_batches=400",
+    "model.hparams.factors=128", "model.hparams.layers=[256,64]",
+)  # fmt: skip
 CORES, BUSY = "cores", "busy programs"  # what is no option: the run's cores, and programs that compute on the first
+PATH = "dataset.path"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A slow run, and the same with another value of what the advice names by `words`."""
+    """A slow run, and the same with another value of what the advice names by `words`, on so many cores.
+
+    `cause` is the limit; by default the name of the pair.
+    """
 
     options: Sequence[str]
     changed: str
-    slow: int
-    taken: int
+    slow: Any  # a number of cores or programs, or an option's value
+    taken: Any
     words: str
+    cores: int = 1
+    cause: str = ""
 
 
-PAIRS = {  # by the limit
+PAIRS = {
+    "data": Pair(FILES, PATH, "large", "small", "smaller image files", cores=2),
+    "steps": Pair((*RATINGS, *SMALL), "batch_size", 525, 52500, "a larger batch_size", cause="processor"),
+    "checkpoint": Pair(
+        (*RATINGS, *LARGE), "checkpoint_every_steps", 1, 100, "a larger checkpoint_every_steps"
+    ),
     "selfplay": Pair(
         (*MINIGO, "model.hparams.gate_games=2", "model.hparams.match_readouts=4"),
         "model.hparams.games_at_once", 1, 16, "games_at_once",
@@ -77,15 +103,29 @@ def busy(number: int, core: int) -> Iterator[None]:
             program.wait()
 
 
-def result(pair: Pair, value: int, seed: int) -> dict[str, Any]:
+def write_jpegs(folder: Path) -> None:
+    """Folders of JPEG files as ImageNet has them, with 64 to train on and 8 to evaluate."""
+    rng = np.random.default_rng(0)
+    for name, side in JPEGS.items():
+        for split, number in (("train", 64), ("val", 8)):
+            for place in range(number):
+                path = folder / name / split / str(place % 2) / f"{place}.JPEG"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                noise = Image.fromarray(rng.integers(0, 256, (25, 25, 3), dtype=np.uint8))
+                noise.resize((side, side * 3 // 4), Image.Resampling.BICUBIC).save(path, quality=90)
+
+
+def result(pair: Pair, value: Any, seed: int) -> dict[str, Any]:
     """The result of one run, on one core unless the pair changes that: with more, threads wait for each other."""
-    cores = sorted(os.sched_getaffinity(0))[: value if pair.changed == CORES else 1]
+    cores = sorted(os.sched_getaffinity(0))[: value if pair.changed == CORES else pair.cores]
     changed = [] if pair.changed in (CORES, BUSY) else [f"{pair.changed}={value}"]
     with tempfile.TemporaryDirectory() as folder, busy(value if pair.changed == BUSY else 0, cores[0]):
-        options = [*OPTIONS, *pair.options, *changed, f"seed={seed}", f"runs_dir={folder}"]
+        write_jpegs(Path(folder))
+        options = [*OPTIONS, *pair.options, *changed, f"seed={seed}", f"runs_dir={folder}/runs"]
+        options = [word.replace(f"{PATH}=", f"{PATH}={folder}/") for word in options]
         command = ["taskset", "-c", ",".join(map(str, cores)), sys.executable, str(ROOT / "launch.py"), *options]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        [path] = Path(folder).glob("*/result.json")
+        [path] = Path(folder).glob("runs/*/result.json")
         read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return read
 
@@ -101,7 +141,8 @@ def in_turns(name: str, pair: Pair, seeds: int) -> list[Sides]:
     return sides
 
 
-def row(cause: str, pair: Pair, runs: Sequence[Sides]) -> str:
+def row(name: str, pair: Pair, runs: Sequence[Sides]) -> str:
+    cause = pair.cause or name
     limits = [before["bottleneck"] for before, _ in runs]
     given = sum(pair.words in limit["next"] for limit in limits)
     shares = ", ".join(f"{100 * limit['shares'].get(cause, 0.0):.0f}" for limit in limits)

@@ -26,8 +26,8 @@ WORKLOADS = {
 }  # fmt: skip
 PLACES: list[dict[str, Any]] = [{"gpus": 0}, {"gpus": 0, "cpu_processes": 2}, {"gpus": 1}, {"gpus": 4}]
 SETTINGS: list[dict[str, Any]] = [
-    {}, {"compile": False}, {"compile": True}, {"precision.name": "bf16"}, {"precision.name": "fp8"},
-    {"precision.name": "tf32"}, {"dataset.num_threads": 1}, {"dataset.decode": "cpu"}, {"eval_every_steps": 500},
+    {}, {"compile": False}, {"compile": True}, {"precision": "bf16"}, {"precision": "fp8"},
+    {"precision": "tf32"}, {"dataset.num_threads": 1}, {"dataset.decode": "cpu"}, {"eval_every_steps": 500},
     {"eval_every_samples": 5000}, {"eval_at_epochs": [2, 4]}, {"checkpoint_every_steps": 10},
     {"checkpoint_every_epochs": 1}, {"profile.steps": 20}, {"strategy": "fsdp"}, {"batch_size": 40},
     {"global_batch_size": 4 * 65536}, {"global_batch_size": 4 * 3 * 65536, "model.hparams.micro_batch_size": 65536},
@@ -37,7 +37,6 @@ MEASURED: list[dict[str, Any]] = [
     {}, {"memory_percent": 21.0}, {"memory_percent": 60.0}, {"step_sec": 0.001, "num_evaluations": 1, "cores": 2},
     {"memory_percent": 2.0, "epoch_samples": 2**20, "cores": 64},
 ]  # fmt: skip
-NAMES = {"precision": "precision.name"}
 PLAYED = ("selfplay", "gate")
 ON_CPU, ON_GPU = (
     ("update", "processor", "neighbours"),
@@ -62,6 +61,9 @@ def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
     """A copy with other values of options."""
     config = copy.deepcopy(config)
     for key, value in values.items():
+        if key == "precision":
+            config.precision = composed([f"precision={value}"]).precision
+            continue
         assert not key.startswith("model.hparams.") or key.rpartition(".")[2] in config.model.hparams
         folder, _, name = key.rpartition(".")
         parent = value_of(config, folder) if folder else config
@@ -111,13 +113,14 @@ def check(advice: str, asked: RunConfig, checked: RunConfig) -> None:
     together = named.pop("cpu_processes", None)
     for key, value in named.items():
         folder, _, name = key.rpartition(".")
-        present = checked.compiled() if key == "compile" else value_of(checked, NAMES.get(key, key))
+        computed = {"compile": checked.compiled(), "precision": checked.precision.name}
+        present = computed[key] if key in computed else value_of(checked, key)
         assert present != value, f"{key} is so already: {advice}"
         if folder == "dataset":
             assert name in inspect.signature(load_workload(checked).data[checked.dataset.name]).parameters, advice
         values = dict.fromkeys(BATCHES, None) if key in BATCHES else {}
         values |= {"cpu_processes": together} if key == "gpus" and together else {}
-        following = with_values(asked, {**values, NAMES.get(key, key): value})
+        following = with_values(asked, {**values, key: value})
         checks.check_run(following, EIGHT_GPUS)
         checks.check_device_batch(following)
         if name == "micro_batch_size" and "=" in advice:
