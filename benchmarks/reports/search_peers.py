@@ -83,7 +83,8 @@ def by_halving(world: Landscape, rules: Rules) -> Outcome:
 
 def _decided(world: Landscape, rules: Rules, trials: Sequence[SearchTrial]) -> Outcome:
     """Outcome of deciding among the finalists of these exploring runs, without a budget."""
-    finalists = tuple(figure.setting for figure in answer(rules, trials).figures)
-    deciding = replace(rules, explore=False, finalists=finalists, budget=float("inf"))
+    unlimited = replace(rules, budget=float("inf"))  # A search's budget would leave finalists out.
+    finalists = tuple(figure.setting for figure in answer(unlimited, trials).figures)
+    deciding = replace(unlimited, explore=False, finalists=finalists)
     made = searched(world, deciding, trials)
     return Outcome.of(world, answer(deciding, made).named, made)

@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks.reports import search_from, search_rates
 from benchmarks.reports.landscapes import SETTINGS, landscape
-from benchmarks.reports.search_peers import by_grid
-from tracking.analysis.search import SearchTrial
+from benchmarks.reports.search_peers import by_grid, by_halving, by_random
+from tracking.analysis.search import Rules, SearchTrial
 
 
 @pytest.mark.parametrize("lumps", [False, True])
@@ -51,6 +51,13 @@ def test_the_tables_have_a_row_for_each_cell_and_way_and_a_search_that_is_stored
     rows = [line for line in tables[1].splitlines() if line.startswith("| ")]
     assert len(rows) == 2 + len(search_rates.CELLS) * (1 + len(search_rates.WAYS))
     assert tables[0] != tables[1] == tables[2]
+
+
+def test_the_other_ways_decide_without_a_budget() -> None:
+    world = landscape(0.15, lumps=True, misses=True, seed=1)
+    rich, poor = Rules(world.axes), Rules(world.axes, budget=100.0)
+    assert by_halving(world, poor) == by_halving(world, rich)
+    assert by_random(world, poor, 500.0) == by_random(world, rich, 500.0)
 
 
 def test_a_smaller_budget_leaves_finalists_out_and_then_names_none() -> None:
