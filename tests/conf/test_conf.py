@@ -146,7 +146,10 @@ def test_an_option_that_the_dataset_does_not_have_is_refused() -> None:
         ("presicion=bf16", ["presicion: no such option. Did you mean precision? Next: see python launch.py --help"]),
         ("eval_at_epochs=[1.5]", ["eval_at_epochs: Value '1.5' of type 'float'", "Allowed: list[int]"]),
         ("zzz=1", ["zzz: no such option. Allowed: gpus, nodes, "]),
-        ("target.top2=0.9", ["target: sets the value of the YAML's target. Next: ", "+model.targets.DATASET.METRIC="]),
+        (
+            "target.top2=0.9",
+            ["target: target=VALUE is the value of the YAML's target. Next: ", "+model.targets.DATASET.METRIC="],
+        ),
         ("model.targets.digits.loss=1", ["model.targets.digits.loss: is not", "give +model.targets.digits.loss=VALUE"]),
     ],
 )

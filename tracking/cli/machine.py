@@ -136,8 +136,9 @@ def cache(arguments: argparse.Namespace) -> Answer:
     from tracking.machine.environment import Collector, compiler_folders, fingerprint
 
     if arguments.source and not arguments.source.is_file():
+        reason = "is not a file" if arguments.source.exists() else "no such file"
         raise Refused(
-            f"--import {arguments.source}: is not a file. Next: give one that --export made on a machine like this one"
+            f"--import {arguments.source}: {reason}. Next: give one that --export made on a machine like this one"
         )
     if arguments.export and arguments.trust:
         raise Refused("--trust: has no effect with --export. Next: leave it out, and give it with --import")

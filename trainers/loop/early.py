@@ -52,6 +52,7 @@ def start_compiler() -> None:
     """Import Inductor and start the processes in which it compiles; an error shows when it compiles."""
     with suppress(Exception):
         import torch._inductor.compile_fx  # noqa: F401
-        from torch._inductor.async_compile import maybe_warm_pool  # Without it only the import is early.
+        from torch._inductor import async_compile
 
-        maybe_warm_pool()
+        if start_processes := getattr(async_compile, "maybe_warm_pool", None):  # older versions lack it
+            start_processes()

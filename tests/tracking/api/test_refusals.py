@@ -46,5 +46,5 @@ def test_two_callbacks_are_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_refused_before_the_training(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"runs_dir=.*file.*give a folder with free space"):
+    with pytest.raises(ConfigError, match=r"runs_dir=.*file is not a folder\. Next: give a folder"):
         fit(trial(tmp_path / "file"))

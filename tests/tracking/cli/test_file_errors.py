@@ -38,7 +38,7 @@ READ = [
     ),
     (
         ["cache", "--import", "file/../base"],
-        "--import file/../base: is not a file. Next: give one that --export made",
+        "--import file/../base: no such file. Next: give one that --export made",
     ),
     (["sync", ".", "nosuch"], "refused: nosuch: no run found. Next: give your runs_dir"),
     (["audit", "report"], "report/report.json: Too many levels of symbolic links. Next: put the file itself there"),
