@@ -32,7 +32,7 @@ class Early:
             return
         self._starting = threading.Thread(target=start_compiler, daemon=True)
         self._starting.start()
-        # Of several processes it is not known yet whether DDP wraps their modules, which then keep no traces.
+        # With several processes DDP may wrap the modules. They then keep no traces, and helpers have nothing to do.
         if compiling.keeper and shard.world_size == 1 and config.model.workload.startswith(compile_first.OUR_OWN):
             self.helpers = parallel.Helpers(run_dir, parallel.most_helpers())
 

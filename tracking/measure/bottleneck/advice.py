@@ -165,9 +165,7 @@ def _compile(options: RunOptions) -> str:
 
 def _larger_batch(options: RunOptions, purpose: str, otherwise: str = "") -> str:
     """More samples at once, with the number that fits if it is known; `otherwise`, or a trace, if no more fit."""
-    if (
-        f"{HPARAMS}games_at_once" in options.params
-    ):  # MiniGo trains for a small part of its time, and plays for the rest
+    if f"{HPARAMS}games_at_once" in options.params:  # MiniGo plays for most of its time.
         return _more_games(options) or _trace(options)
     fits, key = options.largest_held(), options.held_key
     if fits is None:

@@ -69,7 +69,7 @@ class RunOptions:
         return max(1, self.number("gpus"), self.number("cpu_processes")) * max(1, self.number("nodes"))
 
     def number(self, key: str) -> int:
-        """A param that is a whole number; 0 if it is none."""
+        """A param as a whole number; 0 if it is missing, or no whole number."""
         text = self.params.get(key, "")
         return int(text) if text.isdigit() else 0
 

@@ -30,6 +30,7 @@ Part = Callable[[], object]
 CORES_EACH = 4  # cores for each process, with those that its compiler starts
 MOST_HELPERS = 5
 EVALUATION = 128  # added to the number of a batch, for the part that evaluates on it
+NO_MORE = 255  # in place of a part's number, once for each process
 LONGEST_WAIT_SEC = 120.0
 THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 WAITS_SEC: list[float] = []  # durations for which this process waited for helpers
@@ -52,7 +53,7 @@ def taken_numbers(waiting: int, taken: int) -> Iterator[int]:
     `waiting` and `taken` are ends of pipes: the number of each part is read from the first by one process, which then
     writes its process id to the second.
     """
-    while number := os.read(waiting, 1):
+    while (number := os.read(waiting, 1)) and number[0] != NO_MORE:
         os.write(taken, f"{os.getpid()}\n".encode())
         yield number[0]
 
@@ -97,8 +98,8 @@ class Helpers:
         A part may be left to the warm-up, if a process lacked memory that others took, failed, or took too long.
         """
         first, *others = parts
-        os.write(self._numbers, bytes(others))
-        self._close("_numbers")  # A helper that finds no number then exits.
+        # The pipe's end would not do: a process that was forked while the data were made may hold it open.
+        os.write(self._numbers, bytes([*others, *[NO_MORE] * (len(self._processes) + 1)]))
         try:
             with kept_traces.only_kept():
                 for number in chain([first], taken_numbers(self._waiting, self._taken)):

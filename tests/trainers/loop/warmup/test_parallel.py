@@ -88,6 +88,17 @@ def test_what_fails_beside_a_run_is_left_to_the_warm_up(
 
 
 @pytest.mark.slow
+def test_a_process_that_was_forked_while_the_data_were_made_holds_nothing_up(tmp_path: Path) -> None:
+    helpers = parallel.Helpers(tmp_path, 0)
+    with subprocess.Popen(["sleep", "1000"], pass_fds=[helpers._numbers]) as forked:
+        done: list[int] = []
+        helpers.compile({0: partial(done.append, 1), 128: partial(done.append, 2)})
+        forked.kill()
+    helpers.end()
+    assert done == [1, 2]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["end", "kill"])
 def test_helpers_that_wait_for_their_parts_end_with_the_run(tmp_path: Path, how: str) -> None:
     code = f"""
