@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -104,7 +105,8 @@ def test_steps_of_an_allocation_end_with_a_launcher_that_is_killed(cluster: Clus
     finally:
         for process in processes_of(tmp_path):  # salloc ends with what it runs
             if process.pid != holder.pid:
-                process.kill()
+                with suppress(psutil.Error):  # it ended meanwhile
+                    process.kill()
         holder.wait()
 
 

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,17 @@ def processes_of(cwd: Path) -> list[psutil.Process]:
         except psutil.Error:
             continue  # it ended meanwhile
     return processes
+
+
+def kill_all(cwd: Path) -> None:
+    """Kill every process that works in this folder, and wait until the kernel has ended them."""
+    deadline = time.monotonic() + HANGS_SEC
+    while left := processes_of(cwd):
+        assert time.monotonic() < deadline, left
+        for process in left:
+            with suppress(psutil.Error):  # it ended meanwhile
+                process.kill()
+        psutil.wait_procs(left, timeout=1)
 
 
 def events(folder: Path, key: str) -> list[Record]:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.support import quick_launch
-from tests.support.commands import HANGS_SEC, TINY, begin, collect, environment, events, processes_of
+from tests.support.commands import HANGS_SEC, TINY, begin, collect, environment, events, kill_all, processes_of
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.folders import wait_for
 from tests.support.forked import Forked
@@ -111,10 +111,8 @@ def test_when_all_is_killed_at_once_and_the_server_is_down_sync_does_the_rest_on
     wait_for(lambda: folders(tmp_path)[1:] and Mirror(folders(tmp_path)[1]).run_id)
     proxy.fault = "refuse"
     wait_for(lambda: trains(folders(tmp_path)[1]))
-    for launcher in processes_of(tmp_path):
-        launcher.kill()
+    kill_all(tmp_path)
     process.communicate()
-    assert not processes_of(tmp_path)
     proxy.fault = None
     sweep, child = folders(tmp_path)
     command = [sys.executable, "-m", "tracking", "sync", str(child)]  # the parent comes along
