@@ -29,6 +29,7 @@ OF_USERS = {"keras", "transformers"}  # A callback for one of them is imported b
 TOOLS = {
     "flask-wtf",
     "mypy",
+    "pytest-rerunfailures",
     "pytest-xdist",
     "ruff",
     "twine",
