@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import inspect
 import os
-import re
 import sys
 import tempfile
 from contextlib import redirect_stdout
@@ -27,7 +26,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser import overrides_parser, overrides_visitor
-from hydra.core.override_parser.types import ChoiceSweep, RangeSweep, Transformer
+from hydra.core.override_parser.types import ChoiceSweep, Override, RangeSweep, Transformer
 from hydra.errors import HydraException
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
@@ -41,14 +40,11 @@ from tracking.base import installation, secrets
 from tracking.base.console import LastingStream
 from tracking.base.event_stream import EventStream
 from tracking.jobs.handover import SupervisorProcess, ahead
-from tracking.request import batch_checks, checks, program_command, refusal, study_checks
+from tracking.request import batch_checks, checks, program_command, refusal, search_options, study_checks
 
 if TYPE_CHECKING:
     from tracking.jobs.plan import Job
     from tracking.jobs.search import SearchJobs
-
-# Arguments that start a search.
-SEARCH_ARGUMENTS = re.compile(r"\+{0,2}search=.*|sweep\.until_decided=(?i:true|yes|on|1)")
 
 
 @dataclass
@@ -118,6 +114,7 @@ def compose_and_launch(events: EventStream) -> tuple[int, str]:
 
 def collect(events: EventStream) -> Request:
     """Have Hydra compose each job, or print what --help, --cfg and --version ask for."""
+    refusal.check_ranges({word: parsed(word).value() for word in sys.argv[1:] if "range(" in word and "=" in word})
     request = Request(axes=axes_of(sys.argv[1:]), events=events)
     sys.argv[1:] = [word for word in sys.argv[1:] if word not in request.axes]  # Hydra would sweep over them.
     compose = hydra.main(version_base="1.3", config_path="conf", config_name="config")(request.add)
@@ -203,7 +200,10 @@ def composed(request: Request, overrides: list[str]) -> RunConfig:
     """The config of a job from its overrides. Raises the errors of Hydra and OmegaConf."""
     GlobalHydra.instance().clear()
     with hydra.initialize(version_base="1.3", config_path="conf"):
-        return OmegaConf.to_object(hydra.compose("config", [*request.search_path, *overrides]))  # type: ignore[return-value]
+        config = OmegaConf.to_object(hydra.compose("config", [*request.search_path, *overrides]))
+    if reason := refusal.added_option(config):
+        raise ConfigError(reason)
+    return config  # type: ignore[return-value]
 
 
 def on_real_data(request: Request) -> Request:
@@ -217,17 +217,19 @@ def on_real_data(request: Request) -> Request:
 
 def axes_of(words: list[str]) -> list[str]:
     """The arguments that are axes of a search; empty without a search."""
-    if not any(SEARCH_ARGUMENTS.fullmatch(word) for word in words):
+    if not search_options.is_requested(words):
         return []
-    options = [word for word in words if "=" in word and not word.startswith("-")]
-    parsed = overrides_parser.OverridesParser.create().parse_overrides(options)
-    return [str(each.input_line) for each in parsed if each.value() == "" or each.is_sweep_override()]
+    options = [parsed(word) for word in words if "=" in word and not word.startswith("-")]
+    return [str(each.input_line) for each in options if each.value() == "" or each.is_sweep_override()]
+
+
+def parsed(word: str) -> Override:
+    return overrides_parser.OverridesParser.create().parse_overrides([word])[0]  # parse_override's errors lack the word
 
 
 def parsed_axis(word: str) -> tuple[str, object, list[Any]]:
     """An axis: its key, Hydra's sweep over it, and its values if it lists them. Raises ConfigError."""
-    override = overrides_parser.OverridesParser.create().parse_override(word)
-    sweep = override.value()
+    sweep = (override := parsed(word)).value()
     try:
         is_list = isinstance(sweep, ChoiceSweep | RangeSweep)
         values = list(override.sweep_iterator(Transformer.identity)) if is_list else []
@@ -249,8 +251,6 @@ def prepare_hydra() -> None:
     Sweeper.validate_batch_is_legal = lambda self, batch: None  # type: ignore[method-assign]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them.
     os.environ["TIMETRIAL_LAUNCH"] = LAUNCH  # for the help in conf/config.yaml
-    # Hydra refuses a plus before these groups, since the defaults list has them.
-    sys.argv[1:] = [re.sub(r"^\+{1,2}(target_set=|search=)", r"\1", argument) for argument in sys.argv[1:]]
     sys.argv[1:] = launch_options.recipes_of_sizes([launch_options.hydra_argument(word) for word in sys.argv[1:]])
     # Hydra refuses options on both sides of a flag, as in `gpus=1 -m seed=1,2`. So flags go first.
     sys.argv[1:] = sorted(map(program_command.quoted, sys.argv[1:]), key=lambda word: word not in ("-m", "--multirun"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from conf import metric
@@ -12,6 +13,9 @@ CLUSTER_KINDS = ("none", "here", "slurm")
 MIRRORS = ("launcher", "node")
 EVALUATED = "eval/"  # prefix of a program's evaluation metrics
 PROFILE_STEPS = {"true": "20", "false": "0"}
+GROUPS = sorted(path.name for path in Path(__file__).parent.iterdir() if path.is_dir())
+CHOICES = re.compile(rf"(\+{{0,2}}(?:{'|'.join(GROUPS)})=)([\w.,+-]+)")
+NO_NAME = re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?|true|false|nan|inf", re.IGNORECASE)
 
 
 @dataclass
@@ -158,10 +162,16 @@ class SearchConfig:
 def hydra_argument(argument: str) -> str:
     """An argument of launch.py as Hydra takes it: `profile=true` becomes `profile.steps=20`.
 
-    `search.from` becomes `search.source`, since `from` cannot name a field in Python. `study.batch_size` and
-    `model.by_gpus` get a plus, since the rows of a table are new keys to Hydra.
+    - `+search=` and `+target_set=` lose their plus, since the defaults list has these groups.
+    - `search.from` becomes `search.source`, since `from` cannot name a field in Python.
+    - `study.batch_size` and `model.by_gpus` get a plus, since the rows of a table are new keys to Hydra.
+    - A choice that looks like a number is quoted, as in `precision="16"`: Hydra fails on numbers there.
     """
+    argument = re.sub(r"^\+{1,2}(target_set=|search=)", r"\1", argument)
     argument = re.sub(r"^search\.from=", "search.source=", argument)
+    if match := CHOICES.fullmatch(argument):
+        choices = (f'"{choice}"' if NO_NAME.fullmatch(choice) else choice for choice in match[2].split(","))
+        argument = match[1] + ",".join(choices)
     # Unquoted, Hydra would sweep over two objectives.
     argument = re.sub(r"^search\.objective=\[?([\w ]*,[\w ,]*)\]?$", r'search.objective="\1"', argument)
     argument = re.sub(r"^(study\.batch_size|model\.by_gpus)=", r"+\1=", argument)

@@ -19,9 +19,10 @@ from tests.project.test_imports import FILES, ROOMS, module, room, rooms_used
 from tests.support.composing import EIGHT_GPUS, ROOT, composed, jobs
 from tracking.analysis.search import Axis
 from tracking.jobs.plan.run_setup import params
+from tracking.jobs.search.axes import axis_of
 from tracking.machine.environment.fingerprint import EXPECTABLE
 from tracking.record import run_folder
-from tracking.request import checks, program_command, search_options
+from tracking.request import checks, program_command
 
 DOCS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
@@ -134,11 +135,11 @@ def test_launch_commands_compose_and_pass_the_checks(file: str, words: list[str]
         elif word in ("-m", "--multirun"):
             multirun = True
         elif word != "--help":
-            overrides.append(program_command.quoted(hydra_argument(word)).replace("+search=", "search="))
+            overrides.append(program_command.quoted(hydra_argument(word)))
     overrides = recipes_of_sizes(overrides)
     axes = launch.axes_of(overrides)
     for axis in axes:
-        Axis(**search_options.axis_of(axis, *launch.parsed_axis(axis)))
+        Axis(**axis_of(axis, *launch.parsed_axis(axis)))
     asked = list(jobs([word for word in overrides if word not in axes]))
     assert len(asked) == 1 or multirun
     for job in asked:

@@ -230,7 +230,7 @@ def check_job(
     check_study(config.study, overrides, params)
     check_data(config)
     try:
-        check_device_batch(config)
+        check_device_batch(config, overrides)
         checked = check_run(config, gpus, overrides)
         check_seed(config, overrides)
         check_label(config, params)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import shlex
 import typing
@@ -19,6 +20,7 @@ from tracking.request.stored_config import type_name
 QUOTES = "'\""
 SWEEP_FUNCTION = re.compile(r"(choice|range|interval|tag|glob|sort|shuffle)\(")  # of Hydra's grammar
 MULTIRUN, CONFIG_DIR = {"-m", "--multirun"}, {"-cd", "--config-dir"}
+MOST_VALUES = 10_000  # of ranges together
 OPTIONAL_GROUPS = ("recipe", "closed")  # the optional groups of conf/config.yaml
 
 HELP = f"See {LAUNCH} --help." if PREFIX else f"See {LAUNCH} --help, or docs/configuration.md."  # A wheel has no docs/.
@@ -102,6 +104,20 @@ def check_number(num_jobs: int, words: Sequence[str]) -> None:
         return
     functions = [word for word in words if SWEEP_FUNCTION.match(word.partition("=")[2])]
     raise ConfigError(f"{' '.join(functions)}: no values, so the sweep has no jobs. Next: list them: seed=1,2,3")
+
+
+def check_ranges(values: Mapping[str, Any]) -> None:
+    """Raise ConfigError if Hydra's ranges among the values, by argument, have more than MOST_VALUES combinations.
+
+    Hydra lists all of them before it composes one; those of `range(1,1000000000)` fill the memory.
+    """
+    ranges = {word: value for word, value in values.items() if getattr(value, "step", None)}
+    lengths = [abs((each.stop - each.start) / each.step) for each in ranges.values()]
+    if math.prod(lengths) > MOST_VALUES:
+        raise ConfigError(
+            f"{' '.join(ranges)}: gives {math.prod(lengths):,.0f} values. Allowed: up to {MOST_VALUES:,}. Next: give a"
+            " larger step as the third number, or in a search interval(LOW,HIGH)"
+        )
 
 
 def quoted_override(override: str) -> str:

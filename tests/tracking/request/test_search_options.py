@@ -18,9 +18,10 @@ from conf.launch_options import SearchConfig, hydra_argument
 from conf.schema import ConfigError, RunConfig
 from tests.support.composing import EIGHT_GPUS, composed
 from tracking.analysis.search import Axis
+from tracking.jobs.search.axes import axis_of, default_axes
 from tracking.machine.environment.nvml import Gpu
 from tracking.request import checks, refusal
-from tracking.request.search_options import axis_of, budget_of, default_axes, objectives_of, setting_overrides
+from tracking.request.search_options import budget_of, objectives_of, setting_overrides
 
 SEARCH = ("search=quickest", "model=vgg", "dataset=digits")
 
@@ -53,9 +54,12 @@ def test_an_axis_is_read_as_hydra_writes_sweeps(word: str, fields: dict[str, Any
 @pytest.mark.parametrize(
     ("word", "words"),
     [
-        ("model.optimizer.lr=interval(0.1,0.01)", "begins at 0.1 and ends at 0.01. Next: give the lower end first"),
+        ("model.optimizer.lr=interval(0.1,0.01)", "begins at 0.1 and ends at 0.01. .* give the lower end"),
         ("b=tag(log,interval(0,1))", "Allowed on a logarithmic scale: above 0"),
         ("b=interval(nan,1)", "give the lower end first"),
+        ("b=interval(2,2)", "Allowed: two different finite numbers"),
+        ("b=tag(lgo,interval(1,2))", "the tag lgo has no meaning. Allowed: tag\\(log,"),
+        ("search.budget=", "search.budget=: has no value. Next: give one"),
         ("batch_size=", "not an axis of a search"),
         ("gpus=[0,1],[2,3]", "not an axis of a search"),
         ("seed=1,2", "seed cannot be an axis of a search"),
@@ -132,6 +136,19 @@ def test_objectives_are_typed_with_a_comma(word: str) -> None:
     assert objectives_of(config.search) == (("time",) if word == "time" else ("time", "cost"))
 
 
+@pytest.mark.parametrize("word", ["precision=16", "stack=1.5", "dataset=true"])
+def test_a_choice_that_looks_like_a_number_is_a_name(word: str) -> None:
+    with pytest.raises(HydraException) as refused:
+        composed([hydra_argument(word)])
+    assert re.match(f"refused: {word}: no such choice.* Allowed: ", refusal.explain(refused.value))
+    assert hydra_argument("+precision=fp32,16") == '+precision=fp32,"16"'
+
+
+def test_a_key_that_a_search_adds_is_refused() -> None:
+    with pytest.raises(ConfigError, match="nonsense: no such option"):
+        launch.composed(launch.Request(), ["+nonsense=1"])
+
+
 def test_a_price_of_a_gpu_is_paid_for_each_gpu_that_a_run_uses() -> None:
     words = [*SEARCH, "precision=bf16", "price_per_gpu_hour=4", "search.objective=cost"]
     prices = [
@@ -147,7 +164,7 @@ def test_a_price_of_a_gpu_is_paid_for_each_gpu_that_a_run_uses() -> None:
             checks.check_job(composed(given_words), given_words, [], EIGHT_GPUS)
 
 
-@pytest.mark.parametrize("text", ["", "30", "min", "-1min", "0h", "1 day", "1e3s", "nanh"])
+@pytest.mark.parametrize("text", ["", "30", "min", "-1min", "0h", "1 day", "1e3s", "nanh", "9" * 400 + "runs"])
 def test_a_budget_without_its_unit_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="30min, 2h, 2gpu-hours, 5usd"):
         budget_of(SearchConfig(budget=text))
@@ -238,6 +255,13 @@ def test_a_batch_of_all_devices_stays_one_on_whatever_number_is_searched(devices
     given = [*GPT, "gpus=0", f"cpu_processes={devices}", "search=quickest"]
     words = default_axes(checks.check_job(composed(given), given, [], []))
     assert words[0] == "global_batch_size=1024,2048,4096,8192"
+
+
+@pytest.mark.parametrize("key", ["batch_size", "global_batch_size"])
+def test_a_models_batch_size_beside_one_that_replaces_it_is_refused(key: str) -> None:
+    words = [*SEARCH, f"{key}=16", "model.batch_size=8", "gpus=0"]
+    with pytest.raises(ConfigError, match=f"^model.batch_size=8: has no effect beside {key}=16. Next: leave one"):
+        checks.check_job(composed(words), words, [], [])
 
 
 def test_a_devices_batch_of_a_model_that_has_one_of_all_devices_is_refused() -> None:
@@ -333,6 +357,14 @@ def test_an_axis_that_hydra_cannot_parse_is_refused_by_name(word: str, words: st
     said = refusal.explain(refused.value)
     assert said.startswith(f"refused: {word}: ")
     assert re.search(words, said)
+
+
+@pytest.mark.parametrize("words", [["a=range(1,9000000)"], ["a=shuffle(range(1,201))", "b=1,2", "c=range(101,1,-1)"]])
+def test_ranges_of_too_many_values_are_refused_before_they_are_listed(words: list[str]) -> None:
+    ranges = {word: launch.parsed(word).value() for word in words}
+    refusal.check_ranges({"seed=range(0,10000)": launch.parsed("seed=range(0,10000)").value()})
+    with pytest.raises(ConfigError, match=r"^a=.*range\(1,.*Allowed: up to 10,000. Next: give a larger step"):
+        refusal.check_ranges(ranges)
 
 
 @pytest.mark.parametrize("word", ["+search=quickest", "++search=quickest", "search=none", "sweep.until_decided=True"])

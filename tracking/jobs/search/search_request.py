@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import math
+import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from conf.schema import ConfigError, RunConfig
 from tracking.analysis.search import Axis
 from tracking.jobs.plan import Job
 from tracking.jobs.search import trace_file
+from tracking.jobs.search.axes import SEARCH_EXAMPLE, axis_of, default_axes
 from tracking.jobs.search.search_jobs import SearchJobs
 from tracking.jobs.search.search_rules import GROUPS, value_of
+from tracking.request import refusal
 from tracking.request.program_command import check_label
-from tracking.request.search_options import SEARCH_EXAMPLE, axis_of, default_axes, is_search, search_name
+from tracking.request.search_options import is_search, search_name
 
 # Options that each launch gives anew, or that a search decides by itself.
 OF_A_LAUNCH = ("search", "sweep", "trust", "detach", "timeout_sec", "resume", "tracking", "cluster", "alert")
@@ -56,7 +59,7 @@ def search_of(
         name = search_name(requested.config)
         raise ConfigError(f"{name}: needs Optuna. Next: pip install 'optuna>=5,<6' (the extra search)")
     if not resumed:
-        check_several(search_name(requested.config), words, searched)
+        check_several(search_name(requested.config), words, searched, requested.overrides)
         requested = _evaluated_alike(requested, searched)
     refused = trace_file.refused(folder, searched) if folder else ()
     return SearchJobs(requested, searched, make, resumed, refused, num_gpus)
@@ -109,9 +112,15 @@ def _completed_axes(axes: Sequence[str], requested: Job) -> list[str]:
 
 
 def _axis(config: RunConfig, word: str, parsed: ParsedWord) -> Axis:
-    """The axis that a word names. An interval of integers is one of floats if the option's own value is a float."""
+    """The axis that a word names. An interval of integers is one of floats if the option's own value is a float.
+
+    Raises ConfigError, also for an interval of an option whose value is no number.
+    """
     axis = Axis(**axis_of(word, *parsed(word)))
-    return dataclasses.replace(axis, integer=False) if isinstance(value_of(config, axis.key), float) else axis
+    own, kind = value_of(config, axis.key), refusal.options().get(axis.key)
+    if not axis.choices and (isinstance(own, bool | str) or bool in (kind, *typing.get_args(kind))):
+        raise ConfigError(f"{word}: {axis.key} is no number. Next: list the values to compare: {axis.key}=A,B")
+    return dataclasses.replace(axis, integer=False) if isinstance(own, float) else axis
 
 
 def check_unchanged(first: Job, make: Callable[[list[str]], RunConfig]) -> None:
@@ -131,14 +140,17 @@ def check_unchanged(first: Job, make: Callable[[list[str]], RunConfig]) -> None:
         )
 
 
-def check_several(name: str, words: Sequence[str], axes: Sequence[Axis]) -> None:
+def check_several(name: str, words: Sequence[str], axes: Sequence[Axis], overrides: Sequence[str] = ()) -> None:
     """Raise ConfigError if an axis is named twice, or if the axes do not give two settings to compare.
 
-    `name` is the argument that requests the search.
+    `name` is the argument that requests the search, `overrides` are the words that are not axes.
     """
     keys = [axis.key for axis in axes]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
         raise ConfigError(f"{twice}: is an axis twice in {' '.join(words)}. Next: give it once")
+    bare_keys = {key.lstrip("+") for key in keys}
+    if fixed := next((word for word in overrides if word.lstrip("+").partition("=")[0] in bare_keys), ""):
+        raise ConfigError(f"{fixed}: has no effect beside the axis in {' '.join(words)}. Next: give one of them")
     if not axes:
         raise ConfigError(
             f"{name}: batch size and learning rate are given, so there is nothing to search. Next: leave one out, or"

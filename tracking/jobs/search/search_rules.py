@@ -86,7 +86,8 @@ def earlier_search(config: RunConfig, axes: Sequence[Axis]) -> tuple[list[dict[s
         root = Path(config.runs_dir)
         names = [path.name for path in files.folders(root, trace_file.TRACE)] if root.is_dir() else []
         known = f"there are: {', '.join(names)}" if names else "it has no search yet"
-        why = "no such search" if isinstance(error, FileNotFoundError) else error
+        missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        why = "no such search" if missing else getattr(error, "strerror", None) or error
         raise ConfigError(
             f"search.from={name}: {why}. Next: give a search in runs_dir={config.runs_dir}: {known}"
         ) from None

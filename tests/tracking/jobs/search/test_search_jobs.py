@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import launch
 from conf.schema import ConfigError, RunConfig
 from tests.tracking.jobs.search.made_searches import AXES, make, on_slurm, parsed, result, run, search
 from tracking.analysis.search import Answer, Axis
@@ -68,6 +69,17 @@ def test_a_running_job_is_waited_for() -> None:
 def test_an_axis_twice_is_refused() -> None:
     with pytest.raises(ConfigError, match="batch_size: is an axis twice"):
         search_of(Job(make([]), []), [], None, ["batch_size=4,8", "batch_size=16,32"], parsed, make, 0)
+
+
+def test_a_value_beside_an_axis_of_the_same_option_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^\+batch_size=2: has no effect beside the axis in batch_size=4,8"):
+        search_of(Job(make([]), ["+batch_size=2"]), [], None, ["batch_size=4,8"], parsed, make, 0)
+
+
+@pytest.mark.parametrize("key", ["compile", "precision"])
+def test_an_interval_of_what_is_no_number_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{key}=interval.*: {key} is no number. Next: list the values"):
+        search_of(Job(make([]), []), [], None, [f"{key}=interval(0,1)"], launch.parsed_axis, make, 0)
 
 
 @pytest.mark.parametrize(
