@@ -125,7 +125,9 @@ def of_node(stepd: psutil.Process, node: str) -> bool:
 
 
 def kill_node(cluster: Cluster, job_id: str) -> None:
+    """Slurm itself would take half a minute to notice."""
     cluster.kill_node("b")
+    cluster.ask("scontrol", "update", "nodename=b", "state=down", "reason=killed")
 
 
 def kill_rank(cluster: Cluster, job_id: str) -> None:
