@@ -99,26 +99,29 @@ def test_a_process_that_was_forked_while_the_data_were_made_holds_nothing_up(tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["end", "kill"])
-def test_helpers_that_wait_for_their_parts_end_with_the_run(tmp_path: Path, how: str) -> None:
+def test_helpers_that_wait_for_their_parts_end_with_the_run(tmp_path: Path) -> None:
+    """Those of one that ends, and those of one whose process is killed."""
     code = f"""
 import os, signal, sys, time
 from pathlib import Path
 from trainers.loop.warmup.parallel import Helpers
-helpers = Helpers(Path({str(tmp_path)!r}), 2)
-print(*(process.pid for process in helpers._processes), flush=True)
+ended, killed = (Helpers(Path({str(tmp_path)!r}), 1) for _ in range(2))
+print(*(process.pid for helpers in (ended, killed) for process in helpers._processes), flush=True)
 sys.stdin.read(1)
-helpers.end() if {how == "end"} else os.kill(os.getpid(), signal.SIGKILL)
-sys.stdin.read()
+ended.end()
+print("ended", flush=True)
+sys.stdin.read(1)
+os.kill(os.getpid(), signal.SIGKILL)
 """
     environment, ends = {**os.environ, "PYTHONPATH": str(ROOT)}, {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code], env=environment, text=True, **ends) as run:  # type: ignore[call-overload]
         pids = [int(word) for word in run.stdout.readline().split()]
         wait_for(lambda: all(map(imports_pytorch, pids)), 120)
-        run.stdin.write("x")
-        run.stdin.flush()
-        wait_for(lambda: not any(Path("/proc", str(pid)).exists() for pid in pids), 10)
-        assert (run.poll() is None) == (how == "end")
+        for pid, words in zip(pids, ("ended\n", ""), strict=True):
+            run.stdin.write("x")
+            run.stdin.flush()
+            assert run.stdout.readline() == words
+            wait_for(lambda pid=pid: not Path("/proc", str(pid)).exists(), 10)
 
 
 def imports_pytorch(pid: int) -> bool:
