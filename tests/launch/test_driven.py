@@ -12,7 +12,7 @@ import pytest
 from tests.support.commands import HANGS_SEC, ROOT, TINY, environment
 from tests.support.event_schema import SCHEMA, fields_of, strict
 from tests.support.forked import Forked
-from tests.support.searched_program import trace, words
+from tests.support.searched_program import that_ends, trace, words
 
 pytestmark = pytest.mark.slow
 
@@ -28,8 +28,7 @@ def events(cwd: Path, *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
 
 
 def test_a_sweep_tells_each_jobs_life(tmp_path: Path) -> None:
-    asked = (*TINY, "gpus=0", "tracking.offline=true", "tracking.system_metrics_interval_sec=0")
-    code, told, said = events(tmp_path, "-m", *asked, "seed=1,2", "max_epochs=2")
+    code, told, said = events(tmp_path, "-m", *that_ends(tmp_path), "seed=1,2")
     assert code == 0, said
     kinds = [event["event"] for event in told]
     assert kinds[:2] == ["composed", "composed"]

@@ -1,4 +1,4 @@
-"""A search over a program whose settings take a known time, through launch.py."""
+"""A program whose settings take a known time, and searches over it, through launch.py."""
 
 from __future__ import annotations
 
@@ -22,13 +22,23 @@ for epoch in range(1, 31):
 
 def words(folder: Path, *more: str) -> tuple[str, ...]:
     (folder / "program.py").write_text(PROGRAM)
+    return ("-m", "+search=quickest", *options(), *more)
+
+
+def options() -> tuple[str, ...]:
     return (
-        "-m", "+search=quickest", "model=program", "gpus=0", "target=0.9",
+        "model=program", "gpus=0", "target=0.9",
         # This command names no Python, so the fingerprint imports no PyTorch.
         f"program.command=env {sys.executable} program.py {{lr}} {{batch_size}} {{seed}}",
         '+program.metrics={eval/accuracy: "accuracy ([0-9.]+)"}', 'program.epoch="epoch ([0-9]+)"',
-        "tracking.offline=true", "tracking.system_metrics_interval_sec=0", *more,
+        "tracking.offline=true", "tracking.system_metrics_interval_sec=0",
     )  # fmt: skip
+
+
+def that_ends(folder: Path, *more: str) -> tuple[str, ...]:
+    """The options of a run of the same program that ends where it reaches its target."""
+    (folder / "program.py").write_text(PROGRAM.replace("time.sleep(1000)", "break"))
+    return (*options(), "model.optimizer.lr=0.01", "batch_size=32", *more)
 
 
 def trace(folder: Path) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import pytest
 
 from conf.launch_options import SearchConfig
 from conf.schema import ConfigError, RunConfig
-from tests.support.commands import TINY, launch
+from tests.support.commands import launch
+from tests.support.searched_program import that_ends
 from tests.support.studied import Writer, config, make_sweep
 from tracking.analysis.search import Axis
 from tracking.analysis.statistics import counted
@@ -378,19 +379,17 @@ def test_the_span_of_a_run_begins_at_its_start(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_launch_after_another_has_a_price_and_says_how_far_off_it_was(tmp_path: Path) -> None:
-    asked = (*TINY, "gpus=0", "tracking.offline=true", "tracking.system_metrics_interval_sec=0", "price_per_hour=36")
+    asked = that_ends(tmp_path, "price_per_hour=36")
     first = launch(tmp_path, *asked, "dry_run=true")
-    assert "no earlier run of tiny like it on this hardware: no estimate" in first.output, first.output
+    assert "no earlier run of program like it on this hardware: no estimate" in first.output, first.output
     first = launch(tmp_path, *asked)
     assert first.code == 0, first.output
     assert "estimate" not in first.output
     shown = launch(tmp_path, "-m", *asked, "seed=1,2", "dry_run=true").output
     assert re.search(r"price: 2 jobs: about [\d.:]+( s)? \(.+ to .+\), [\d.]+ \(.+\) USD\n", shown), shown
     second = launch(tmp_path, "-m", *asked, "seed=2,3")
-    assert re.search(
-        r"\njobs took .+; the estimate was .+ \(.+ to .+\), (\d+ % (more|less)|[\d.]+ times as long|the same)\n",
-        second.output,
-    )
+    off = r"(\d+ % (more|less)|[\d.]+ times as long|the same)"
+    assert re.search(rf"\njobs took .+; the estimate was .+ \(.+ to .+\), {off}\n", second.output), second.output
     third = launch(tmp_path, *asked, "seed=4")
     assert re.search(r"\ntook .+; the estimate was .+ \(.+ to .+\), ", third.output), third.output
     decided = (*asked, "batch_size=32,64", "sweep.until_decided=true", "dry_run=true")
@@ -404,9 +403,8 @@ def test_a_launch_after_another_has_a_price_and_says_how_far_off_it_was(tmp_path
     )
     search = (*search[:-2], "search.budget=2runs")
     answered = launch(tmp_path, "-m", *search).output
-    assert re.search(
-        r" of 2 runs, .+ (Jobs|1 of 2 jobs) took .+; the estimate was .+ (\d+ % (more|less)|the same)\.\n", answered
-    ), answered
+    said = rf" of 2 runs, .+ (Jobs|1 of 2 jobs) took .+; the estimate was .+ {off}\.\n"
+    assert re.search(said, answered), answered
     refused = launch(tmp_path, "-m", *search[:-1], "search.budget=0.1s")
     assert (refused.code, len(list((tmp_path / "runs").glob("*/search.json")))) == (2, 1), refused.output
     said = r"budget=0\.1s: is less than one run takes here.* from \d earlier runs.* give search\.budget=\d+s"
