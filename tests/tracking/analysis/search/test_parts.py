@@ -212,7 +212,7 @@ def test_finalists_are_those_near_the_best_and_the_best_of_each_group() -> None:
     assert grid_cost(RULES, [failed]) is None
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 1000), noise=st.sampled_from((0.0, 0.02, 0.15)), at_once=st.integers(1, 4))
 def test_every_search_ends_and_explores_no_setting_twice_but_the_best_ones(
     seed: int, noise: float, at_once: int
@@ -243,7 +243,7 @@ KINDS = (
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3, unique=True), st.booleans(), st.integers(0, 99))
 def test_a_search_of_any_axes_in_which_runs_miss_and_fail_ends_within_them(
     axes: list[Axis], grouped: bool, seed: int
