@@ -1,7 +1,7 @@
 """A node of a run: its worker from the start to the result, the other nodes, and what the scheduler reports.
 
-A node trains, samples itself into a journal of its own, and ends with the others. It is started over and over, so that
-it imports little before its worker has started.
+A node trains, samples itself into a journal of its own, and ends with the others. Every run starts this anew, so it
+imports little before its worker has started.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The head node's part of a run, from which the run's result, journal and log come."""
+"""The head node's part of a run: it writes the run's result, journal and log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tracking.request.node_options import jobs_on_the_same_machine
 
 TAG = "cluster.job_id"
 MIRROR = installation.module("tracking.jobs.follow.mirror_process")
-MIRROR_SEC = 30.0  # what a mirror may take beyond its upload_wait_sec
+MIRROR_SEC = 30.0  # longest wait for the mirror's end beyond its upload_wait_sec
 
 
 def run(part: Part) -> int:
@@ -57,7 +57,7 @@ def run(part: Part) -> int:
 
 
 def taken_up(part: Part) -> bool:
-    """Prepare the folder for this attempt of a scheduled run; False where the run was ended before it began."""
+    """Prepare the folder for this attempt of a scheduled run; False if the run was ended before it began."""
     folder, task = part.folder, part.task
     Journal(folder / run_folder.JOURNAL).close()  # completes a last line that lacks only its newline
     result = run_folder.read_result(folder)
@@ -66,7 +66,7 @@ def taken_up(part: Part) -> bool:
         return False
     if begun(folder):
         reopen(folder, checkpoints.newest(folder), "requeued")
-    if ticket.read(folder) is None:  # Its submitter was killed before it could say so.
+    if ticket.read(folder) is None:  # Its submitter was killed before it could write the ticket.
         ticket.issue(folder, Ticket(part.config.cluster.kind, task.job_id, part.config.cluster.max_requeues))
     ticket.mark(folder, ended=False)
     log = Journal(folder / run_folder.JOURNAL)
@@ -85,8 +85,8 @@ def train(part: Part) -> Result:
     """Train the run and write its result, success or failure. Raises Interrupted once no process is left."""
     folder, config, others = part.folder, part.config, part.others
     command = worker_command(config, folder)
-    # A container's processes are children of its engine's, and another node's on this host of another supervisor; the
-    # commands of both name the folder.
+    # Two kinds of the run's processes are no children of this one: those in a container, and those of another node on
+    # this host. The commands of both name the folder.
     marks = [str(folder.absolute())] if command.contained or others else []
     known = jobs_on_the_same_machine(config)
     neighbours = CoTenants(part.gpu_uuids, launcher=part.launcher, marks=marks, known=known)

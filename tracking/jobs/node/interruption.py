@@ -14,12 +14,12 @@ from tracking.jobs.node import outcome, signals, slurm
 from tracking.jobs.node.task import Task
 from tracking.record import Failure, failures, journal, node_records, run_folder
 
-AGAIN = 75  # the exit code where the run is to be queued again; sysexits.h calls it EX_TEMPFAIL
+AGAIN = 75  # exit code of a run that is to be queued again; EX_TEMPFAIL in sysexits.h
 WARNED = signal.SIGUSR2  # what `#SBATCH --signal` asks for
 PATIENCE_SEC = 30.0  # upper limit for the head node to end its processes
 SAVING_SEC = 20.0  # how long a run that is told to stop may save; most schedulers kill after 30 s
 WARNED_SEC = 15.0  # part of Slurm's warning time kept for ending and requeueing the job
-GONE_SEC = 1.0  # until a killed slurmstepd is gone; its processes may be signalled earlier
+GONE_SEC = 1.0  # wait for the end of a killed slurmstepd; its processes may get their signal earlier
 
 
 def handle_warning(config: RunConfig, task: Task) -> None:
@@ -44,7 +44,8 @@ def saves(config: RunConfig) -> bool:
 def prepared(folder: Path, config: RunConfig) -> dict[str, str]:
     """Further variables of a worker's environment; clears the stop request of an earlier attempt.
 
-    Where Slurm tracks processes by their parents, it tells all to stop. The supervisor ends the worker in good time.
+    If Slurm tracks processes by their parents, its stop signal reaches the worker, too. The variable has the
+    worker ignore it: its supervisor ends it in time.
     """
     with suppress(OSError):
         (folder / run_folder.STOPPING).unlink()
@@ -104,8 +105,10 @@ def end(folder: Path, config: RunConfig, task: Task, error: signals.Interrupted,
 
 
 def orphaned(folder: Path, task: Task, line: Lifeline, gone: int) -> int:
-    """End the run whose launcher is gone; and the job whose slurmstepd is, which Slurm takes for running as long as
-    srun waits for that."""
+    """End a run whose launcher or slurmstepd is gone.
+
+    Without slurmstepd the job is cancelled, because Slurm regards it as running as long as its srun waits.
+    """
     failure = cut_off(gone, task.node)
     say(task, failure.message)
     if task.rank == 0:

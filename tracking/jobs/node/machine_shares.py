@@ -1,6 +1,6 @@
-"""A machine cut into shares of as many cores and GPUs each, so that jobs side by side use nothing of each other's.
+"""Cuts a machine into equal shares of cores and GPUs, one for each of several jobs side by side.
 
-They still share caches, memory channels, power and disks, so such runs carry a tag.
+Jobs still share caches, memory channels, power and disks, so such runs carry a tag.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Share:
 
 
 def cut(number: int, cores: Sequence[Core], gpus: Mapping[str, int | None], gpus_each: int) -> list[Share]:
-    """`number` equal shares. `gpus` are the NUMA nodes by UUID, None where that is not known.
+    """`number` equal shares. `gpus` holds each GPU's NUMA node by its UUID; None if unknown.
 
-    A share's cores lie together, and its GPUs are on its own NUMA nodes as far as those have enough. Raises ConfigError
-    where there are too few.
+    A share's cores are neighbours, and its GPUs are on its own NUMA nodes as far as these have enough. Raises
+    ConfigError if there are too few.
     """
     option = f"sweep.jobs_at_once={number}"
     if len(cores) < number:
@@ -144,7 +144,7 @@ def ranges(values: Sequence[int]) -> str:
 
 
 def engine_options(engine: str | None, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Options that keep an engine's containers to the share: they are not children of this process."""
+    """Options that keep a container to the share: it is a child of its engine, not of this process."""
     if CORES not in environ or engine not in ("docker", "podman"):
         return []
     return [f"--cpuset-cpus={environ[CORES]}", f"--cpuset-mems={environ[MEMORY]}"]

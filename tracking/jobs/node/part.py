@@ -14,10 +14,11 @@ from tracking.jobs.node.task import Task
 
 @dataclass
 class Part:
-    """`lock` is the descriptor of the folder's lock, -1 on a node that is not the head.
+    """A node's part of a run.
 
-    `started` is when what precedes the clock began, in seconds of the monotonic clock; `launcher` the process whose
-    descendants are the run's.
+    `lock` is the descriptor of the folder's lock, -1 on a node that is not the head.
+    `started` is when the run's start, which precedes the clock, began, in monotonic seconds. `launcher` is the process
+    whose descendants belong to the run.
     """
 
     folder: Path

@@ -11,10 +11,11 @@ from tracking.record import NOTE_TAG, Checkpoint, Journal, Record, attempts, che
 def reopen(folder: Path, checkpoint: Checkpoint | None, unsaid: str = "unknown") -> None:
     """Set the earlier attempt's files aside, and journal from where the run continues.
 
-    Without a checkpoint it begins its first epoch again. `unsaid` is what ended an attempt that left no result.
+    Without a checkpoint the run begins its first epoch again. `unsaid` is the kind of failure of an attempt without
+    result. The caller holds the folder's lock.
 
-    The caller holds the folder, whose run has a result. What the journal, and MLflow, have beyond the checkpoint stays
-    there: rows of an earlier time than the `resume` event, at steps above its `from_step`. Raises OSError.
+    Rows of the journal and of MLflow that are beyond the checkpoint stay: they are earlier than the `resume` event, at
+    steps above its `from_step`. Raises OSError.
     """
     events = journal.events(folder / run_folder.JOURNAL)
     before = [event for event in events if event.key == attempts.RESUME]

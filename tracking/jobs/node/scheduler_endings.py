@@ -1,4 +1,4 @@
-"""How a run ended whose nodes left no result: by the scheduler's state of its job."""
+"""How a run ended if its nodes left no result, by the scheduler's state of its job."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tracking.jobs.node.task import PLACE
 from tracking.jobs.node.ticket import Ticket
 from tracking.record import Failure, Result, Running, failures, files, run_folder
 
-ASK_SEC = 10.0  # how long an answer of Slurm's is reused
+ASK_SEC = 10.0  # how long Slurm's answer is reused
 NODE = re.compile(r"Node failure on (\S+)")  # srun's words
-# Slurm's words of a step; the job itself has then FAILED, since its script ends with the step's exit code.
+# Slurm's words for a step without memory; the job itself is FAILED, because its script exits with the step's code.
 OUT_OF_MEMORY = re.compile(r"oom-kill event|exceeded memory limit|: Out Of Memory")
 
 
@@ -97,7 +97,7 @@ def end(folder: Path, config: RunConfig, job_id: str, state: JobState | None) ->
 
 
 def requeued(folder: Path, made: Ticket, state: JobState | None) -> bool:
-    """Requeue a job that lost its nodes, unless Slurm has, up to its limit."""
+    """Requeue a job that lost its nodes, up to its limit. False if that was not needed or failed."""
     if state is None or state.word not in slurm.LOST or made.requeues >= made.max_requeues:
         return False
     try:
@@ -113,7 +113,7 @@ def requeued(folder: Path, made: Ticket, state: JobState | None) -> bool:
 def failure_of(folder: Path) -> Failure | None:
     """Why a scheduled run has ended; None for a run without a scheduler.
 
-    Raises Running while the job is there, or where the scheduler does not answer.
+    Raises Running while the job may run, or if the scheduler does not answer.
     """
     made = ticket.read(folder) or unsaid(folder)
     if made is None or made.kind != "slurm":
@@ -128,9 +128,9 @@ def failure_of(folder: Path) -> Failure | None:
 
 
 def unsaid(folder: Path) -> Ticket | None:
-    """Issue the ticket of a job whose submitter was killed before it could; None without a job.
+    """Issue the ticket of a job whose submitter was killed before it did; None without a job.
 
-    Raises Running where Slurm does not answer.
+    Raises Running if Slurm does not answer.
     """
     script = folder / ticket.SCRIPT
     if not files.exists(script):

@@ -23,8 +23,8 @@ class Interrupted(KeyboardInterrupt):
 def raise_on_signals(*more: int) -> None:
     """Raise Interrupted in the main thread at the next stop signal, or at one of `more`.
 
-    Those that follow only make `hurried` true until this is called again: what cleans up is short, and must not be cut
-    off.
+    Later ones only make `hurried` true until this is called again, so that they do not cut off the cleanup, which is
+    short.
     """
     _since["again"] = False
 
@@ -46,14 +46,14 @@ def raise_on_signals(*more: int) -> None:
 
 
 def ignore_further() -> None:
-    """Ignore signals to stop until `raise_on_signals` is called again: the rest is short."""
+    """Ignore stop signals until `raise_on_signals` is called again: the rest is short."""
     for number in STOPPING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda signum, frame: None)
 
 
 def hurried() -> bool:
-    """Whether a further signal to stop has come since the one that raised Interrupted."""
+    """Whether another stop signal has come since the one that raised Interrupted."""
     return _since["again"]
 
 

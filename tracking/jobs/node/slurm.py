@@ -1,7 +1,7 @@
 """Slurm, by its own commands: submit, ask about all jobs together, cancel, queue again.
 
-A job's id is what `sbatch --parsable` prints: its number, and `;CLUSTER` behind it where sbatch was given --clusters.
-Every command is then told that cluster (-M), since by itself it asks the local one.
+A job's id is what `sbatch --parsable` prints: its number, and then `;CLUSTER` if sbatch was given --clusters. Further
+commands name that cluster (-M), because by default they ask the local one.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def check_commands() -> None:
 def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
     """Run one of Slurm's commands and return its output. Ctrl-C does not interrupt it.
 
-    Raises ConfigError for what it refuses, Away where it gets no answer.
+    Raises ConfigError if Slurm refuses, Away if it does not answer.
     """
     try:
         ended = subprocess.run(
@@ -127,7 +127,7 @@ def number(job_id: str) -> str:
 
 
 def by_cluster(job_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The ids by their clusters; by an empty name those of the local one."""
+    """The ids by cluster; those of the local one are under an empty name."""
     clusters: dict[str, list[str]] = {}
     for job_id in job_ids:
         clusters.setdefault(job_id.partition(";")[2], []).append(job_id)
@@ -188,18 +188,18 @@ def job_of(script: Path, clusters: Sequence[str] = ("",)) -> str | None:
 
 
 def cancel(job_ids: Sequence[str]) -> None:
-    """Raises Away, and ConfigError where Slurm refuses."""
+    """Cancel these jobs. Raises Away, and ConfigError if Slurm refuses."""
     for cluster, ids in by_cluster(job_ids).items():
         run(of_cluster("scancel", cluster, *map(number, ids)))
 
 
 def requeue(job_id: str) -> None:
-    """Put a job into the queue again. Raises Away, and ConfigError where Slurm refuses."""
+    """Queue a job again. Raises Away, and ConfigError if Slurm refuses."""
     run(of_cluster("scontrol", job_id.partition(";")[2], "requeue", number(job_id)))
 
 
 def facts(job_id: str) -> dict[str, str]:
-    """What `scontrol show job` says of a job, by field; {} if it prints nothing."""
+    """The fields that `scontrol show job` prints; {} if it prints nothing."""
     try:
         printed = run(["scontrol", "--oneliner", "show", "job", job_id])
     except (ConfigError, Away):

@@ -1,6 +1,6 @@
 """The scheduler's job of a run: `cluster.json` in its folder, written by the submitter.
 
-A run has its result a moment before its supervisor has said its last, which is `ended`.
+A run has its result a moment before its supervisor has written everything (`ended`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def read(folder: Path) -> Ticket | None:
 
 
 def has_ended(folder: Path) -> bool:
-    """Whether the run has its result, and nothing is added to it any more. Raises OSError, ValueError."""
+    """Whether the run has its result and nothing more will be written. Raises OSError, ValueError."""
     made = read(folder)
     return made is not None and made.ended and run_folder.read_result(folder) is not None
 

@@ -28,8 +28,8 @@ THREADING = (
     "OMP_PROC_BIND", "OMP_PLACES", "OMP_DYNAMIC", "OMP_THREAD_LIMIT", "GOMP_CPU_AFFINITY", "KMP_AFFINITY",
     "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
 )  # fmt: skip
-GRACE_SEC = 5.0  # between asking a worker to end and killing it
-KILL_SEC = 30.0  # until a killed process is gone; one that waits for a driver may never go
+GRACE_SEC = 5.0  # from asking a worker to end to killing it
+KILL_SEC = 30.0  # longest wait for a killed process; one that waits for a driver may never end
 
 
 class TimedOut(Exception):
@@ -90,7 +90,7 @@ def train(
 ) -> Started:  # fmt: skip
     """Run this node's worker to its end, leave no process behind, and return the ended process.
 
-    `lock` is the descriptor of the folder's lock, -1 on a node that has none. `forks`: where it is forked from.
+    `lock` is the descriptor of the folder's lock, -1 on a node that has none. `forks` are the servers that may fork it.
     `beginning` is journaled with the start. Raises TimedOut, NodeFailed of another node, Interrupted.
     """
     name = node_records.name() if config.node_rank else ""  # The head node's files have the plain names.

@@ -1,4 +1,4 @@
-"""A launcher that leaves, and its jobs that keep running; and one that follows them later."""
+"""A launcher that detaches from its jobs, which keep running; and the command that follows them later."""
 
 from __future__ import annotations
 

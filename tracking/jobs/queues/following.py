@@ -179,7 +179,7 @@ class Following:
             self._ask_queue()
 
     def _read(self, followed: Followed, expecting: bool) -> None:
-        """Read what is new in the job's folder, and whether the run wrote its end."""
+        """Read what is new in the job's folder, and conclude the job if its run has ended."""
         with suppress(OSError, ValueError):  # the file system may be away for a while
             self._show_new_records(followed)
             followed.progress.wait()
@@ -241,7 +241,7 @@ class Following:
         return scheduler_endings.end(followed.folder, followed.job.config, followed.ticket.job_id, state)
 
     def _conclude(self, followed: Followed, result: Result) -> None:
-        """Give a job its result, and tell everybody: the console, the events, the alerts, the mirror."""
+        """Give a job its result, and report it to the console, the events, the alerts and the mirror."""
         job = followed.job
         with suppress(OSError, ValueError):
             self._show_new_records(followed)  # records written meanwhile

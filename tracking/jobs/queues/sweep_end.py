@@ -20,7 +20,7 @@ from tracking.record import checkpoints
 
 
 def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: Path, search: SearchJobs | None) -> None:
-    """Write the summary; print a search's answer, else the table and the report's answer; then folder and cost."""
+    """Write the summary; print a search's answer, or the table and the report's answer; then folder and cost."""
     if search:
         with Drawing(console, "how far off the estimate was is not known"):
             search.how_far_off = search_price.how_far_off(folder, len(jobs))

@@ -98,7 +98,7 @@ class Machine(Queue):
         return self._fork_servers.forks
 
     def has_room(self, config: RunConfig) -> bool:
-        """Whether the shares that the job needs have no process: a supervisor ends a moment after its run's result."""
+        """Whether enough shares have no process any more: a supervisor ends a moment after its run's result."""
         return self._free_shares(config) is not None
 
     def _is_alone(self, config: RunConfig) -> bool:
