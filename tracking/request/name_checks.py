@@ -33,10 +33,14 @@ def check_names(config: RunConfig) -> None:
         if value is not None and not value.strip():
             expected = "folder of the interrupted run" if key == "resume" else "id of the sweep"
             raise ConfigError(f"{key}=: is empty. Next: give the {expected}, or leave {key} out for a new run")
-    folders = {"dataset.path": config.dataset.path, "data_dir": config.data_dir, "program.cwd": config.program.cwd}
-    for key, value in folders.items():
+    paths = {
+        "dataset.path": config.dataset.path, "dataset.tokenizer": config.dataset.tokenizer,
+        "data_dir": config.data_dir, "program.cwd": config.program.cwd,
+    }  # fmt: skip
+    for key, value in paths.items():
         if value is not None and not value.strip():
-            raise ConfigError(f"{key}=: is empty. Next: give a folder, or leave it out")
+            kind = "tokenizer" if key == "dataset.tokenizer" else "folder"
+            raise ConfigError(f"{key}=: is empty. Next: give a {kind}, or leave it out")
     if config.trust and not (config.resume or config.sweep.resume):
         raise ConfigError(
             "trust=true: has no effect without resume= or sweep.resume=. Next: give one of them, or leave it out"

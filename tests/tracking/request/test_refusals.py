@@ -105,6 +105,7 @@ REFUSED = {
     "runs_dir=/etc/passwd/runs dry_run=true": ["runs_dir=/etc/passwd/runs: /etc/passwd is not a folder"],
     "dataset.path=": ["dataset.path=: is empty", "give a folder"],
     "data_dir= model=gpt dataset=text": ["data_dir=: is empty"],
+    "dataset.tokenizer= model=gpt dataset=text": ["dataset.tokenizer=: is empty. Next: give a tokenizer"],
     "sweep.resume=": ["sweep.resume=: is empty", "leave sweep.resume out"],
     "-m seed=1,2 sweep.resume=": ["sweep.resume=: is empty"],
     "tracking.uri=sqlite:////tmp": ["tracking.uri=sqlite:////tmp", "/tmp is a folder", "sqlite:////tmp/mlflow.db"],

@@ -39,10 +39,16 @@ def test_positions_are_those_in_which_the_moves_were_played() -> None:
 def test_a_record_is_its_main_line(tmp_path: Path) -> None:
     text = r"""Junk before. (;GM[1]SZ[5]KM[0.5]GN[A \] name]
         C[a comment with ( ; [ and \] in it];B[aa];W[ee](;B[bc](;W[];B[tt])(;W[cc]))(;B[dd];W[de]))
-        (;SZ[3]KM[-1.5];Black[ba])"""
+        (
+        ;SZ[3]KM[-1.5];Black[ba])"""
     first, second = read(written(tmp_path, text))
     assert (first.name, first.size, first.komi, first.moves) == (r"A \] name", 5, 0.5, (0, 24, 11, 25, 25))
     assert (second.name, second.size, second.komi, second.moves) == ("2", 3, -1.5, (1,))
+
+
+def test_a_node_may_begin_on_the_line_after_the_parenthesis(tmp_path: Path) -> None:
+    (game,) = read(written(tmp_path, "\N{BYTE ORDER MARK}(\r\n;SZ[3]KM[7.5]\r\n;B[aa]\r\n)\r\n"))
+    assert (game.size, game.moves) == (3, (0,))
 
 
 def test_a_digest_is_of_the_games_and_not_of_what_else_files_say(tmp_path: Path) -> None:
@@ -75,6 +81,8 @@ def test_a_digest_is_of_the_games_and_not_of_what_else_files_say(tmp_path: Path)
         ("(;SZ[9]KM[7.5];B[aa];B[bb])", r"move 2: B\[bb\], but it is not B's turn"),
         ("(;SZ[9]KM[7.5]AB[aa][bb];W[cc])", "sets up stones"),
         ("(;GM[2]SZ[9]KM[7.5];B[aa])", r"GM\[2\], which is not Go"),
+        ("(;SZ[9]KM[7.5];B[aa][bb])", "game.sgf, game 1: has several values of one B. Next"),
+        ("(;SZ[9][13]KM[7.5];B[aa])", "has several values of one SZ"),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_file_and_move(tmp_path: Path, text: str, message: str) -> None:

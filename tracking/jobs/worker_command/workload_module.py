@@ -8,6 +8,7 @@ from importlib.machinery import ModuleSpec
 from conf.schema import ConfigError, RunConfig
 from tracking.base import installation
 from tracking.jobs.worker_command.constructor import spec_of
+from tracking.jobs.worker_command.host_memory import check_host_memory
 from tracking.jobs.worker_command.hparam_checks import check_dataset_options, check_hparams
 
 # A module with one of these makes names while it is imported, so only the worker can tell.
@@ -17,7 +18,7 @@ MAKES_NAMES = re.compile(
 
 
 def check_workload(config: RunConfig) -> None:
-    """Raise ConfigError if the workload's module is missing or never mentions its name, or refuses an option.
+    """Raise ConfigError if the workload's module is missing or lacks its name, refuses an option, or cannot fit here.
 
     Other stacks have their own packages, and cluster nodes their own folders: there only the worker can tell.
     """
@@ -35,6 +36,7 @@ def check_workload(config: RunConfig) -> None:
     if is_ours or not elsewhere:  # Our own source is the same everywhere.
         check_hparams(config, module, name)
         check_dataset_options(config, module, name, has_files_here=is_ours and not elsewhere)
+    check_host_memory(config)
 
 
 def missing(module: str, name: str) -> str:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from conf.schema import ConfigError
 
 TOKEN = re.compile(r"\s*(?:(?P<sign>[();])|(?P<key>[A-Za-z]+)|\[(?P<value>(?:[^\]\\]|\\.)*)\])", re.DOTALL)
+BEGIN = re.compile(r"\(\s*;")
+SINGLE = ("GM", "SZ", "KM", "GN", "B", "W")  # properties that have one value
 SETUP = {"AB", "AW", "AE", "PL"}
 BLACK, WHITE = 1, -1
 
@@ -46,7 +48,8 @@ Node = dict[str, list[str]]
 
 def main_lines(text: str, source: str) -> list[list[Node]]:
     """Return the nodes of each game, as their properties; at a branch the first variation is followed."""
-    begin = text.find("(;")  # Text before this is not part of the format.
+    first = BEGIN.search(text)  # Text before this is not part of the format.
+    begin = first.start() if first else -1
     games: list[list[Node]] = []
     branches: list[int] = []  # variations so far, for each open parenthesis
     off_line, place, key = 0, max(begin, 0), ""
@@ -95,6 +98,8 @@ def record(nodes: list[Node], source: str, number: int) -> Record:
         raise ConfigError(
             f"{where}: sets up stones ({', '.join(sorted(SETUP))}). Next: give games that start from an empty board"
         )
+    if several := next((key for node in nodes for key in SINGLE if len(node.get(key, "")) > 1), ""):
+        raise ConfigError(f"{where}: has several values of one {several}. Next: put the original file in place")
     try:
         size, komi = int(root.get("SZ", ["19"])[0]), float(root.get("KM", ["7.5"])[0])
     except ValueError:

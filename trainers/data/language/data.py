@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trainers.data.loading.types import Batch, Shard
 
 SEQUENCE_LENGTH = 1024
+MAX_VOCABULARY = 2**31 - 1
 RECORD = "data_files.txt"
 VALIDATION_TOKENS = 10_485_760  # the tokens of FineWeb's validation shard on which published losses are measured
 
@@ -103,10 +104,12 @@ class LanguageData:
 
 
 def check_counts(**options: int | None) -> None:
-    """Raise ConfigError for a dataset option below 1; None means that the option is not set."""
+    """Raise ConfigError for a dataset option below 1, or too large a vocabulary; None means that it is not set."""
     for name, value in options.items():
         if value is not None and value < 1:
             raise ConfigError(f"dataset.{name}={value}: must be 1 or more")
+        if name == "vocabulary" and value is not None and value > MAX_VOCABULARY:
+            raise ConfigError(f"dataset.vocabulary={value}: must be up to {MAX_VOCABULARY:,}, since ids are int32")
 
 
 def num_sequences(key: str, tokens: int, sequence_length: int) -> int:

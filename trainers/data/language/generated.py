@@ -53,7 +53,7 @@ def grammar(
     sequence_length: int = SEQUENCE_LENGTH,
 ) -> LanguageData:
     """Return the language with these options. Raises ConfigError for an invalid option."""
-    check_counts(order=order, sequence_length=sequence_length)
+    check_counts(order=order, vocabulary=vocabulary, sequence_length=sequence_length)
     if order > MOST_ORDER:
         raise ConfigError(f"dataset.order={order}: must be 1 to {MOST_ORDER}, the tokens that decide the next one")
     if not 2 <= branches <= vocabulary:

@@ -95,7 +95,7 @@ def files_in(folder: Path) -> tuple[Path, Path]:
 def _read_pieces(path: Path) -> dict[str, int]:
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: is not JSON ({error}). Next: {NEXT_STEP}") from error
     numbers = list(content.values()) if isinstance(content, dict) else []
     if not all(type(number) is int for number in numbers) or {*numbers} != {*range(len(numbers))} or not numbers:

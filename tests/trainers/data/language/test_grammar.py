@@ -156,6 +156,7 @@ def test_an_example_is_made_as_the_batches_are() -> None:
         ({"branches": 1}, r"dataset\.branches=1: must be 2 to dataset\.vocabulary=50"),
         ({"branches": 51}, r"dataset\.branches=51"),
         ({"sequence_length": 0}, r"dataset\.sequence_length=0"),
+        ({"vocabulary": 2**31}, r"dataset\.vocabulary=2147483648: must be up to 2,147,483,647"),
         ({"train_tokens": 7}, r"dataset\.train_tokens=7: is less than a sequence"),
         ({"validation_tokens": 7}, r"dataset\.validation_tokens=7: is less than a sequence"),
     ],

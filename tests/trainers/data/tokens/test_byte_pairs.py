@@ -97,6 +97,7 @@ def appended(folder: Path, line: str) -> None:
 
 DAMAGES = {
     "no file": (lambda folder: (folder / "vocab.bpe").unlink(), r"has no encoder\.json and vocab\.bpe or vocab"),
+    "deep JSON": (lambda folder: (folder / "encoder.json").write_text("[" * 100_000), r"encoder\.json: is not JSON"),
     "no JSON": (lambda folder: (folder / "encoder.json").write_text("{"), r"encoder\.json: is not JSON"),
     "a list": (lambda folder: (folder / "encoder.json").write_text("[1]"), r"encoder\.json: must give each piece"),
     "an id twice": (lambda folder: changed(folder, hel=1), r"encoder\.json: must give each piece an id, from 0 on"),
