@@ -175,7 +175,7 @@ def test_a_frozen_network_is_known_by_its_digest(tmp_path: Path) -> None:
         ("m", "0123", SMALL, "has the digest"),
         ("m", None, Sizes(), "no network of"),
         ("none", None, SMALL, "model.pt of a run"),
-        ("empty", None, SMALL, "it is empty. Next: give the model.pt of a run"),
+        ("empty", None, SMALL, "is not a run's model.pt. Next: give the model.pt of a run"),
         ("damaged", None, SMALL, "model.pt of a run"),
         ("numbers", None, SMALL, "model.pt of a run"),
         ("m", 12345678, SMALL, "frozen_digest=12345678: .* has the digest"),

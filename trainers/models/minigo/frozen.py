@@ -32,10 +32,11 @@ def load_frozen(file: str, digest: str | int | None, sizes: Sizes) -> GoNet:
     """Return the champion in a run's model.pt. Raises ConfigError if its sizes or its digest are others."""
     try:
         weights = torch.load(Path(file), map_location="cpu", weights_only=True)["state_dict"]
-    except UNREADABLE as error:
+    except UNREADABLE as error:  # Of another file torch.load says words such as "list index out of range".
+        why = f"cannot be read ({error.strerror})" if isinstance(error, OSError) else "is not a run's model.pt"
         raise ConfigError(
-            f"model.hparams.frozen={file}: {str(error) or 'it is empty'}. Next: give the model.pt of a run of"
-            " model=minigo with save_model=final"
+            f"model.hparams.frozen={file}: {why}. Next: give the model.pt of a run of model=minigo"
+            " with save_model=final"
         ) from error
     net = GoNet(sizes)
     try:

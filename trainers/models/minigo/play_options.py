@@ -59,9 +59,11 @@ class Options:
         per_game = self.search.bytes_per_game(self.rules)
         if kept * position_bytes(self.rules) > USABLE * available:
             fits = int(USABLE * available * world_size / position_bytes(self.rules))
+            larger = "games" if self.games * self.rules.max_moves > self.window else "window"
             raise ConfigError(
-                f"model.hparams.window={self.window}: with the positions of a generation of {self.games} games, about"
-                f" {fits} would fit into the memory. Next: give a smaller window, or fewer games"
+                f"model.hparams.{larger}={getattr(self, larger)}: a window of {self.window} positions and those of"
+                f" {self.games} games, of up to {self.rules.max_moves} moves, do not fit into the memory; about {fits}"
+                f" positions would fit. Next: give a smaller model.hparams.{larger}"
             )
         room = int(USABLE * available) - kept * position_bytes(self.rules) - matches - pro_search
         slots = self.slots(world_size)
