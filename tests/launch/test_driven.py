@@ -28,7 +28,7 @@ def events(cwd: Path, *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
 
 
 def test_a_sweep_tells_each_jobs_life(tmp_path: Path) -> None:
-    code, told, said = events(tmp_path, "-m", *that_ends(tmp_path), "seed=1,2")
+    code, told, said = events(tmp_path, "-m", *that_ends(tmp_path, "batch_size=32"), "seed=1,2")
     assert code == 0, said
     kinds = [event["event"] for event in told]
     assert kinds[:2] == ["composed", "composed"]

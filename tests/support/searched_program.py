@@ -38,7 +38,7 @@ def options() -> tuple[str, ...]:
 def that_ends(folder: Path, *more: str) -> tuple[str, ...]:
     """The options of a run of the same program that ends where it reaches its target."""
     (folder / "program.py").write_text(PROGRAM.replace("time.sleep(1000)", "break"))
-    return (*options(), "model.optimizer.lr=0.01", "batch_size=32", *more)
+    return (*options(), "model.optimizer.lr=0.01", *more)
 
 
 def trace(folder: Path) -> dict[str, Any]:
