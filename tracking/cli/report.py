@@ -162,6 +162,7 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
         )  # fmt: skip
     report.add_asked(new_report, arguments.within, base)
     new_report.warnings += [left_out_note] if left_out_note else []
+    new_report.warnings += _damaged(arguments)
     counted_ids = {run.id for run in runs}
     new_report.with_neighbours = arguments.with_neighbours
     new_report.left_out += [(run, report.SHARED_MACHINE) for run in all_runs if run.id not in counted_ids]
@@ -172,9 +173,20 @@ def _searched(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """The answers of the searches whose sweeps are named, each once."""
     from tracking.jobs.search import answer_in
 
-    folders = [folder for name in arguments.selectors for folder in (Path(name), arguments.runs_dir / name)]
-    answers = [answer for folder in folders if (answer := answer_in(folder))]
+    answers = [answer for folder in _named_folders(arguments) if (answer := answer_in(folder))]
     return [answer for place, answer in enumerate(answers) if answer not in answers[:place]]
+
+
+def _damaged(arguments: argparse.Namespace) -> list[str]:
+    """Why answers of the named searches are missing from the report, each once."""
+    from tracking.jobs.search import damage
+
+    reasons = dict.fromkeys(filter(None, map(damage, _named_folders(arguments))))
+    return [f"The answer of a search is missing: {reason}" for reason in reasons]
+
+
+def _named_folders(arguments: argparse.Namespace) -> list[Path]:
+    return [folder for name in arguments.selectors for folder in (Path(name), arguments.runs_dir / name)]
 
 
 def show(console: Console, new_report: Report, folder: Path, details: bool = False) -> None:

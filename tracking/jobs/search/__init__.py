@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from tracking.jobs.search.search_jobs import SearchJobs
 from tracking.jobs.search.search_request import search_of
-from tracking.jobs.search.trace_file import answer_in
+from tracking.jobs.search.trace_file import answer_in, damage
 
-__all__ = ["SearchJobs", "answer_in", "search_of"]
+__all__ = ["SearchJobs", "answer_in", "damage", "search_of"]

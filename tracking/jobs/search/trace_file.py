@@ -84,6 +84,19 @@ def answer_in(folder: Path) -> dict[str, Any] | None:
     return None
 
 
+def damage(folder: Path) -> str:
+    """Why the trace of a search cannot be read; empty if it can, or if it is missing."""
+    try:
+        documents.read_json(folder / TRACE)["answer"]
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except (OSError, ValueError) as error:
+        return str(error)
+    except (LookupError, TypeError):
+        return f"{folder / TRACE}: is not a search's trace. Next: put the original file in place"
+    return ""
+
+
 def refused(folder: Path, axes: Sequence[Axis]) -> list[tuple[int, SearchTrial]]:
     """The trials that could not be run, each with the number of jobs before it; empty if the trace is unreadable."""
     trials: list[tuple[int, SearchTrial]] = []

@@ -45,3 +45,15 @@ def test_a_search_in_which_no_run_finished_is_reported_with_its_answer(
     written["searched"][0]["why"] = "decided"
     (out / "report.json").write_text(json.dumps(written))
     assert main(["audit", str(out), "--runs-dir", str(tmp_path / "runs")]) == 1
+
+
+@pytest.mark.parametrize("content", ['{"answer": {', "[]"])
+def test_a_damaged_trace_of_a_search_is_named_where_its_answer_would_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    write_search(tmp_path / "runs", budget="20runs")
+    trace = tmp_path / "runs" / SWEEP / "search.json"
+    trace.write_text(content)
+    asked = ["report", str(tmp_path / "runs" / SWEEP), "--from-folders", "--out", str(tmp_path / "made"), "--check"]
+    assert main(asked) == 0
+    assert f"careful: The answer of a search is missing: {trace}: is " in capsys.readouterr().out
