@@ -131,6 +131,7 @@ PRODUCTS = {
     "16-mixed": ("fp16",),
     "16-true": ("fp16",),
 }
+NOT_ON_CPUS = ("tf32", "fp8")  # no CPU multiplies so
 
 
 def check_precision_name(precision: PrecisionConfig) -> None:
@@ -158,7 +159,7 @@ def check_precision(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
             " precision=bf16"
         )
     if not config.on_gpu():
-        if precision.needs_gpu:
+        if precision.needs_gpu or precision.name in NOT_ON_CPUS:
             raise ConfigError(
                 f"precision={precision.name}: needs a GPU, and gpus=0. Next: give gpus=1, or precision=fp32 or bf16"
             )

@@ -61,6 +61,7 @@ REFUSED = {
     "gpus=some": ["gpus=some", "Allowed: auto"],
     "gpus=0 precision=fp16": ["precision=fp16", "fp32 or bf16"],
     "gpus=0 precision=tf32": ["precision=tf32", "fp32 or bf16"],
+    "gpus=0 precision=tf32 precision.needs_gpu=false": ["precision=tf32: needs a GPU"],
     "precision.name=bf16": ["precision.name=bf16: ", "run in fp32", "trainer=32-true", "give precision=fp32 alone"],
     "precision.tf32=true": ["precision.name=fp32: ", "run in tf32", "precision.tf32=true", "give precision=tf32 alone"],
     "precision=bf16 precision.trainer=32": ["precision.trainer=32: is unknown. Allowed: 32-true, bf16-mixed"],
