@@ -99,15 +99,8 @@ def largest_multiple(size: int, factor: int, config: RunConfig) -> int:
     return max(1, size // factor) * factor
 
 
-def check_device_batch(config: RunConfig, overrides: Sequence[str]) -> None:
-    """Raise ConfigError for model.batch_size= beside an option that replaces it, and for another model's kind of size.
-
-    The batch size of a `global_batch` model is that of all devices.
-    """
-    for key in ("batch_size", "global_batch_size"):
-        word = next((word for word in overrides if word.lstrip("+").startswith("model.batch_size=")), "")
-        if word and (size := getattr(config, key)) is not None:
-            raise ConfigError(f"{word}: has no effect beside {key}={size}. Next: leave one of them out")
+def check_device_batch(config: RunConfig) -> None:
+    """Raise ConfigError for batch_size= of a `global_batch` model, whose batch size is that of all devices."""
     if config.model.global_batch and config.batch_size is not None:
         raise ConfigError(
             f"batch_size={config.batch_size}: is that of one device, but model={config.model.name} has a batch size of"

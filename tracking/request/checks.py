@@ -231,7 +231,7 @@ def check_job(
     check_study(config.study, overrides, params)
     check_data(config)
     try:
-        check_device_batch(config, overrides)
+        check_device_batch(config)
         checked = check_run(config, gpus, overrides)
         check_seed(config, overrides)
         check_label(config, params)

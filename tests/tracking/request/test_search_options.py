@@ -257,11 +257,13 @@ def test_a_batch_of_all_devices_stays_one_on_whatever_number_is_searched(devices
     assert words[0] == "global_batch_size=1024,2048,4096,8192"
 
 
-@pytest.mark.parametrize("key", ["batch_size", "global_batch_size"])
-def test_a_models_batch_size_beside_one_that_replaces_it_is_refused(key: str) -> None:
-    words = [*SEARCH, f"{key}=16", "model.batch_size=8", "gpus=0"]
-    with pytest.raises(ConfigError, match=f"^model.batch_size=8: has no effect beside {key}=16. Next: leave one"):
-        checks.check_job(composed(words), words, [], [])
+def test_default_axes_surround_the_batch_that_was_given_and_each_of_their_jobs_composes() -> None:
+    given = [*GPT, "gpus=0", "search=quickest", "model.batch_size=2048"]
+    axis = default_axes(checks.check_job(composed(given), given, [], []), given)[0]
+    assert axis == "global_batch_size=512,1024,2048,4096"
+    for size in axis.partition("=")[2].split(","):
+        words = [*given, f"global_batch_size={size}"]
+        assert checks.check_job(composed(words), words, ["global_batch_size"], []).samples_per_step() == int(size)
 
 
 def test_a_devices_batch_of_a_model_that_has_one_of_all_devices_is_refused() -> None:

@@ -127,7 +127,7 @@ def like(read: Constructor | None, function: Callable[..., Any]) -> bool:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_our_own_constructors_are_read_as_python_has_them(model: str) -> None:
-    config = composed([f"model={model}"])
+    config = composed([f"model={model}", "gpus=1"])
     module, _, name = config.model.workload.partition(":")
     assert like(Sources().constructor(installation.module(module), name), load_workload(config).module)
     check_workload(config)
@@ -138,7 +138,7 @@ def test_our_own_constructors_are_read_as_python_has_them(model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_our_own_datasets_are_read_as_python_has_them(model: str) -> None:
-    config = composed([f"model={model}"])
+    config = composed([f"model={model}", "gpus=1"])
     module, _, name = config.model.workload.partition(":")
     for dataset, function in load_workload(config).data.items():
         assert like(Sources().dataset(installation.module(module), name, dataset), function), dataset
