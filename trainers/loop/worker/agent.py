@@ -6,6 +6,7 @@ imported once, not once a process.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -74,7 +75,8 @@ def run_training(run_dir: Path, forked_from: int | None, collector: fingerprint.
         assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
         if log:
             log.event("process_group_start")  # Rank 0 writes process_group_stop when it has joined.
-        elastic_launch(torchrun(config, run_dir), run_rank)(run_dir, environment)
+        forked = multiprocessing.get_context("fork").Barrier(per_node) if per_node > 1 else None
+        elastic_launch(torchrun(config, run_dir), run_rank)(run_dir, environment, forked)
     except schema.ConfigError as error:
         return fail(run_dir, Failure("bad_input", str(error)))
     except ChildFailedError as error:
