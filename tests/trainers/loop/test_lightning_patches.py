@@ -50,7 +50,7 @@ from tests.trainers.loop.test_epochs import KINDS
 from tracking.measure.training import EvaluationPlan, MeasuringCallback
 from trainers.data.loading.types import Shard
 from trainers.loop import ddp, train
-from trainers.loop.worker import agent
+from trainers.loop.worker import torchrun
 from trainers.ops.compiling import compiled
 from trainers.workload import TrialModule
 
@@ -252,4 +252,4 @@ def test_the_compiler_knows_the_options_it_is_given_on_a_gpu(autotune: bool) -> 
 def test_torchrun_waits_as_long_for_ranks_that_it_ends_as_its_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7")
     config = composed(["gpus=0"])
-    assert agent.torchrun(config, Path("run")).shutdown_timeout == 7
+    assert torchrun.launch_config(config, Path("run")).shutdown_timeout == 7

@@ -1,16 +1,11 @@
-"""Runs torchrun's agent, the worker's first process, through torchrun's API.
-
-The agent makes one process group a run and forks one process a device. It forks after the imports, so Lightning is
-imported once, not once a process.
-"""
+"""The worker's first process: imports, records the environment, and becomes torchrun's agent, which forks the ranks."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conf import schema
 from tracking.base import installation
@@ -19,13 +14,10 @@ from tracking.machine.environment import fingerprint
 from tracking.machine.stacks import check_promise
 from tracking.record import Failure, Journal, Result, documents, node_records, run_folder
 from trainers.loop.start import part_of_start
-from trainers.loop.worker import other_nodes
-from trainers.loop.worker.rank import first_failure, run_rank
+from trainers.loop.worker import other_nodes, torchrun
+from trainers.loop.worker.rank import first_failure
 from trainers.loop.worker.signal_deaths import die_of_signals, signal_of
 from trainers.loop.worker.threads import limit_threads
-
-if TYPE_CHECKING:
-    from torch.distributed.launcher.api import LaunchConfig
 
 
 def main(run_dir: Path, forked_from: int | None = None, collector: fingerprint.Collector | None = None) -> int:
@@ -61,10 +53,8 @@ def run_training(run_dir: Path, forked_from: int | None, collector: fingerprint.
     with part_of_start(log, "import"):
         import_training(run_dir)
         import torch
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import elastic_launch
-
-    name_methods_quickly()
+        import torch.distributed.launcher.api
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     if config.nodes > 1:
         other_nodes.use_the_route()
     try:
@@ -75,8 +65,7 @@ def run_training(run_dir: Path, forked_from: int | None, collector: fingerprint.
         assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
         if log:
             log.event("process_group_start")  # Rank 0 writes process_group_stop when it has joined.
-        forked = multiprocessing.get_context("fork").Barrier(per_node) if per_node > 1 else None
-        elastic_launch(torchrun(config, run_dir), run_rank)(run_dir, environment, forked)
+        torchrun.launch(config, run_dir, environment)
     except schema.ConfigError as error:
         return fail(run_dir, Failure("bad_input", str(error)))
     except ChildFailedError as error:
@@ -102,35 +91,6 @@ def import_training(run_dir: Path | None) -> None:
         os.environ[ALL_IMPORTS] = "1"
         worker = installation.module("trainers.loop.worker")
         os.execv(sys.executable, [sys.executable, "-P", "-m", worker, str(run_dir)])
-
-
-def torchrun(config: schema.RunConfig, run_dir: Path) -> LaunchConfig:
-    """Return what `torchrun --standalone --nproc-per-node=N --max-restarts=0` sets (or --nnodes=M), but forking."""
-    from torch.distributed.launcher.api import LaunchConfig
-
-    several = config.nodes > 1
-    return LaunchConfig(
-        min_nodes=config.nodes,
-        max_nodes=config.nodes,
-        nproc_per_node=config.processes_per_node(),
-        rdzv_backend="static" if several else "c10d",
-        rdzv_endpoint=node_records.rendezvous() if several else "localhost:0",
-        rdzv_configs={"rank": node_records.rank(), "timeout": other_nodes.TIMEOUT_SEC} if several else {},
-        run_id=run_dir.name,
-        max_restarts=0,  # A restart would hide a failure within a measured time.
-        start_method="fork",
-        monitor_interval=0.1,
-    )
-
-
-def name_methods_quickly() -> None:
-    """Make torchrun's rendezvous find a method's name without `inspect.stack`.
-
-    `inspect.stack` searches the sources of all modules, 18 times a run, for events that are not recorded.
-    """
-    from torch.distributed.elastic.rendezvous import dynamic_rendezvous
-
-    dynamic_rendezvous.get_method_name = lambda depth=2: sys._getframe(depth).f_code.co_name
 
 
 def record_environment(config: schema.RunConfig, run_dir: Path, facts: dict[str, Any]) -> dict[str, str]:

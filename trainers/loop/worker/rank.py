@@ -20,18 +20,13 @@ from trainers.loop.worker.signal_deaths import die_with
 from trainers.loop.worker.threads import tell_libraries
 
 if TYPE_CHECKING:
-    from multiprocessing.synchronize import Barrier
+    from multiprocessing.synchronize import Semaphore
 
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 
-def run_rank(run_dir: Path, environment: dict[str, str], forked: Barrier | None) -> None:
-    """Train as one rank, and exit; a failure is written to a file for the agent.
-
-    `forked` is where all ranks of the node meet before one joins the process group. To a rank that joins, a thread of
-    the agent answers, and looks up its address. A rank that was forked meanwhile would find glibc's resolver locked for
-    ever.
-    """
+def run_rank(run_dir: Path, environment: dict[str, str], may_join: Semaphore) -> None:
+    """Train as one rank, and exit; a failure is written to a file for the agent."""
     agent = multiprocessing.parent_process()
     assert agent is not None
     die_with(int(agent.pid or 0))
@@ -43,8 +38,7 @@ def run_rank(run_dir: Path, environment: dict[str, str], forked: Barrier | None)
     config = run_folder.read_config(run_dir)
     be_alone(config.on_gpu())
     tell_libraries()
-    if forked:
-        forked.wait()
+    may_join.acquire()
     try:
         train(config, run_dir, environment)
     except SavedAndEnded:  # The supervisor waits for this exit, and reports why the run ended.
