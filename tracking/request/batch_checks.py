@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
+from tracking.request.gpu_memory import is_language_model, sequence_length
 
 KINDS: dict[str, tuple[Any, str]] = {
     "batch_size": (int, "a whole number above 0"),
@@ -117,6 +118,46 @@ def check_groups(batch_size: int, group_size: int) -> None:
             f"batch_size={batch_size}: not a multiple of model.group_size={group_size}, the samples that must stay"
             f" together. Next: give a multiple of {group_size}, such as batch_size={suggestion}"
         )
+
+
+def check_tokens(config: RunConfig) -> None:
+    """Raise ConfigError if a language model's sequences or micro-batches do not divide a device's batch."""
+    micro = config.model.hparams.get("micro_batch_size")
+    if is_language_model(config) and isinstance(micro, int) and micro > 0:  # The worker refuses others.
+        check_micro_batch(micro, config.device_batch_size(), sequence_length(config))
+
+
+def check_micro_batch(micro_batch_size: int, batch_size: int, length: int) -> None:
+    """Raise ConfigError if sequences of `length` tokens or micro-batches do not divide a device's batch of tokens."""
+    check_sequences(batch_size, length)
+    micro = min(micro_batch_size, batch_size)
+    near = largest_divisor(micro, batch_size, length) or length
+    if micro_batch_size % length:
+        raise ConfigError(
+            f"model.hparams.micro_batch_size={micro_batch_size}: is in tokens, and not a multiple of"
+            f" dataset.sequence_length={length}. Next: give a multiple, such as {near}"
+        )
+    if batch_size % micro:
+        raise ConfigError(
+            f"model.hparams.micro_batch_size={micro}: does not divide a device's batch of {batch_size} tokens."
+            f" Next: give a divisor of it, such as {near}"
+        )
+
+
+def check_sequences(batch_size: int, length: int) -> None:
+    if batch_size % length:
+        near = max(length, batch_size - batch_size % length)
+        raise ConfigError(
+            f"batch_size={batch_size}: is in tokens, and not a multiple of dataset.sequence_length={length}. Next:"
+            f" give each device a multiple, such as {near}"
+        )
+
+
+def largest_divisor(most: int, batch_size: int, length: int) -> int:
+    """The largest micro-batch of whole sequences up to `most` that divides the batch; 0 if there is none."""
+    rows = batch_size // length
+    fit = range(1, min(rows, most // length) + 1)
+    return length * max((number for number in fit if rows % number == 0), default=0)
 
 
 def with_values_by_gpus(config: RunConfig, overrides: Sequence[str] | None) -> RunConfig:

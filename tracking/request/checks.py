@@ -11,7 +11,13 @@ from conf import instance_prices
 from conf.launch_options import InstanceConfig
 from conf.schema import LR_SCALING, ConfigError, PrecisionConfig, RunConfig
 from tracking.base.installation import LAUNCH
-from tracking.request.batch_checks import check_device_batch, check_groups, with_batch, with_values_by_gpus
+from tracking.request.batch_checks import (
+    check_device_batch,
+    check_groups,
+    check_tokens,
+    with_batch,
+    with_values_by_gpus,
+)
 from tracking.request.closed_rules import check_target_set
 from tracking.request.evaluation_checks import check_evaluation
 from tracking.request.metric_checks import check_best, check_directions, check_target
@@ -113,6 +119,7 @@ def check_counts(config: RunConfig) -> None:
         if value is not None and value <= 0:
             raise ConfigError(f"{key}={value}: must be above 0")
     check_groups(config.device_batch_size(), config.model.group_size)
+    check_tokens(config)
     check_nodes(config)
     if config.on_gpu() and config.cpu_processes != 1:
         raise ConfigError(

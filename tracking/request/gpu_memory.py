@@ -198,5 +198,10 @@ def sequence_length(config: RunConfig) -> int:
     return config.dataset.sequence_length or SEQUENCE_LENGTH
 
 
+def is_language_model(config: RunConfig) -> bool:
+    """Whether the run trains our language model, whose batches count tokens."""
+    return config.model.workload.startswith(WORKLOAD_PREFIX)
+
+
 def is_known(config: RunConfig) -> bool:
-    return config.model.workload.startswith(WORKLOAD_PREFIX) and config.on_gpu()
+    return is_language_model(config) and config.on_gpu()

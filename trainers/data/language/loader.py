@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import torch
 
-from conf.schema import ConfigError
+from tracking.request.batch_checks import check_sequences
 from trainers.data.loading.order import EvalOrder
 from trainers.data.loading.position import Positioned
 from trainers.data.loading.prefetch import prefetch
@@ -44,12 +44,7 @@ class Part(Protocol):
 
 def rows_in(batch_size: int, length: int) -> int:
     """Return the number of sequences in a batch of tokens. Raises ConfigError if they do not fill it exactly."""
-    if batch_size % length:
-        near = max(length, batch_size - batch_size % length)
-        raise ConfigError(
-            f"batch_size={batch_size}: is in tokens, and not a multiple of dataset.sequence_length={length}. Next:"
-            f" give each device a multiple, such as {near}"
-        )
+    check_sequences(batch_size, length)
     return batch_size // length
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from conf.schema import ConfigError
+from tracking.request.batch_checks import check_micro_batch, largest_divisor
 from trainers.data.language import LanguageData, code, grammar, synthetic, text, tokens
-from trainers.data.language.loader import rows_in
 from trainers.models.gpt import fp8
 from trainers.models.gpt.layers import Sizes
 from trainers.models.gpt.network import GPT, flops_per_token
@@ -90,19 +90,7 @@ class LanguageModel(TrialModule):
 
     def check_batch(self, batch_size: int) -> None:
         """Raise ConfigError for a batch size a device, in tokens, that sequences or micro-batches do not divide."""
-        rows_in(batch_size, self.length)
-        micro = min(self.micro_batch_size, batch_size)
-        near = self.largest_held(micro, batch_size) or self.length
-        if self.micro_batch_size % self.length:
-            raise ConfigError(
-                f"model.hparams.micro_batch_size={self.micro_batch_size}: is in tokens, and not a multiple of"
-                f" dataset.sequence_length={self.length}. Next: give a multiple, such as {near}"
-            )
-        if batch_size % micro:
-            raise ConfigError(
-                f"model.hparams.micro_batch_size={micro}: does not divide a device's batch of {batch_size} tokens."
-                f" Next: give a divisor of it, such as {near}"
-            )
+        check_micro_batch(self.micro_batch_size, batch_size, self.length)
 
     def check_targets(self, metrics: Collection[str]) -> None:
         if "bits_per_byte" in metrics and not self.bytes_per_token:
@@ -116,9 +104,7 @@ class LanguageModel(TrialModule):
         return "model.hparams.micro_batch_size", min(self.micro_batch_size, batch_size)
 
     def largest_held(self, most: int, batch_size: int) -> int:
-        rows = batch_size // self.length
-        fit = range(1, min(rows, most // self.length) + 1)
-        return self.length * max((number for number in fit if rows % number == 0), default=0)
+        return largest_divisor(most, batch_size, self.length)
 
     def compile_hot_path(self) -> None:
         self.net.compile_parts()
