@@ -33,14 +33,15 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf import launch_options, schema
+from conf import schema
 from conf.instance_prices import prices
 from conf.schema import ConfigError, RunConfig
 from tracking.base import installation, secrets
 from tracking.base.console import LastingStream
 from tracking.base.event_stream import EventStream
 from tracking.jobs.handover import SupervisorProcess, ahead
-from tracking.request import batch_checks, checks, program_command, refusal, search_options, study_checks
+from tracking.request import batch_checks, checks, refusal, search_options, study_checks
+from tracking.request.command_line import arguments, choices, ranges
 
 if TYPE_CHECKING:
     from tracking.jobs.plan import Job
@@ -69,8 +70,8 @@ class Request:
         folders = [f"file://{source.path}" for source in sources if source.provider == "command-line"]
         self.search_path = [f"hydra.searchpath=[{','.join(folders)}]"] if folders else []
         options = GlobalHydra.instance().config_loader().get_group_options
-        choices = hydra_config.runtime.choices
-        if reason := refusal.added_option(run_config) or refusal.wrong_choice(choices, overrides, options):
+        chosen = hydra_config.runtime.choices
+        if reason := refusal.added_option(run_config) or choices.wrong_choice(chosen, overrides, options):
             self.refusals.append(reason)
 
 
@@ -97,6 +98,7 @@ def compose_and_launch(events: EventStream) -> tuple[int, str]:
     """Compose the jobs and run them. Returns the exit code, and why the request was refused or stopped."""
     prepare_hydra()
     try:
+        sys.argv[1:] = arguments.hydra_arguments(sys.argv[1:])
         with ahead(sys.argv[1:]) as supervisor:
             with tempfile.TemporaryDirectory() as scratch:
                 os.environ["TIMETRIAL_SCRATCH"] = scratch  # where conf/config.yaml sends Hydra's own output folders
@@ -114,7 +116,8 @@ def compose_and_launch(events: EventStream) -> tuple[int, str]:
 
 def collect(events: EventStream) -> Request:
     """Have Hydra compose each job, or print what --help, --cfg and --version ask for."""
-    refusal.check_ranges({word: parsed(word).value() for word in sys.argv[1:] if "range(" in word and "=" in word})
+    values = {word: parsed(word).value() for word in arguments.options_of(sys.argv[1:]) if "range(" in word}
+    ranges.check_ranges(values, is_search=search_options.is_requested(sys.argv[1:]))
     request = Request(axes=axes_of(sys.argv[1:]), events=events)
     sys.argv[1:] = [word for word in sys.argv[1:] if word not in request.axes]  # Hydra would sweep over them.
     compose = hydra.main(version_base="1.3", config_path="conf", config_name="config")(request.add)
@@ -128,7 +131,7 @@ def collect(events: EventStream) -> Request:
             raise ConfigError(f"{error}. Next: -m ... dry_run=true lists the jobs of a sweep") from error
         finally:
             output.flush()
-    refusal.check_number(len(request.jobs), sys.argv[1:])
+    ranges.check_number(len(request.jobs), sys.argv[1:])
     return request
 
 
@@ -219,7 +222,7 @@ def axes_of(words: list[str]) -> list[str]:
     """The arguments that are axes of a search; empty without a search."""
     if not search_options.is_requested(words):
         return []
-    options = [parsed(word) for word in words if "=" in word and not word.startswith("-")]
+    options = map(parsed, arguments.options_of(words))
     return [str(each.input_line) for each in options if each.value() == "" or each.is_sweep_override()]
 
 
@@ -239,7 +242,7 @@ def parsed_axis(word: str) -> tuple[str, object, list[Any]]:
 
 
 def prepare_hydra() -> None:
-    """Register the schema with Hydra and normalise the command line."""
+    """Register the schema with Hydra, and change what Hydra does otherwise than launch.py needs."""
     ConfigStore.instance().store("schema", schema.RunConfig)
     for name, price in prices().items():
         ConfigStore.instance().store(name, price, group="instance", package="instance")
@@ -251,9 +254,6 @@ def prepare_hydra() -> None:
     Sweeper.validate_batch_is_legal = lambda self, batch: None  # type: ignore[method-assign]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them.
     os.environ["TIMETRIAL_LAUNCH"] = LAUNCH  # for the help in conf/config.yaml
-    sys.argv[1:] = launch_options.recipes_of_sizes([launch_options.hydra_argument(word) for word in sys.argv[1:]])
-    # Hydra refuses options on both sides of a flag, as in `gpus=1 -m seed=1,2`. So flags go first.
-    sys.argv[1:] = sorted(map(program_command.quoted, sys.argv[1:]), key=lambda word: word not in ("-m", "--multirun"))
 
 
 if __name__ == "__main__":

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from conf import metric
@@ -13,9 +11,6 @@ CLUSTER_KINDS = ("none", "here", "slurm")
 MIRRORS = ("launcher", "node")
 EVALUATED = "eval/"  # prefix of a program's evaluation metrics
 PROFILE_STEPS = {"true": "20", "false": "0"}
-GROUPS = sorted(path.name for path in Path(__file__).parent.iterdir() if path.is_dir())
-CHOICES = re.compile(rf"(\+{{0,2}}(?:{'|'.join(GROUPS)})=)([\w.,+-]+)")
-NO_NAME = re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?|true|false|nan|inf", re.IGNORECASE)
 
 
 @dataclass
@@ -157,38 +152,6 @@ class SearchConfig:
     block: int | None = None  # number of the block in the phase decide; each finalist runs once in a block
     cap_sec: float | None = None  # the run is stopped after so many seconds of its training clock
     trial: int = 0  # the trial's number, from 1
-
-
-def hydra_argument(argument: str) -> str:
-    """An argument of launch.py as Hydra takes it: `profile=true` becomes `profile.steps=20`.
-
-    - `+search=` and `+target_set=` lose their plus, since the defaults list has these groups.
-    - `search.from` becomes `search.source`, since `from` cannot name a field in Python.
-    - `study.batch_size` and `model.by_gpus` get a plus, since the rows of a table are new keys to Hydra.
-    - A choice that looks like a number is quoted, as in `precision="16"`: Hydra fails on numbers there.
-    """
-    argument = re.sub(r"^\+{1,2}(target_set=|search=)", r"\1", argument)
-    argument = re.sub(r"^search\.from=", "search.source=", argument)
-    if match := CHOICES.fullmatch(argument):
-        choices = (f'"{choice}"' if NO_NAME.fullmatch(choice) else choice for choice in match[2].split(","))
-        argument = match[1] + ",".join(choices)
-    # Unquoted, Hydra would sweep over two objectives.
-    argument = re.sub(r"^search\.objective=\[?([\w ]*,[\w ,]*)\]?$", r'search.objective="\1"', argument)
-    argument = re.sub(r"^(study\.batch_size|model\.by_gpus)=", r"+\1=", argument)
-    match = re.fullmatch(r"(\+{0,2}profile)=(.+)", argument)
-    if not match:
-        return argument
-    return f"{match[1]}.steps={','.join(PROFILE_STEPS.get(value, value) for value in match[2].split(','))}"
-
-
-def recipes_of_sizes(arguments: list[str]) -> list[str]:
-    """The arguments with a size as the model's recipe: `model=gpt size=1.5b` becomes `recipe=gpt_1.5b`."""
-    models = [word.removeprefix("model=") for word in arguments if word.startswith("model=")]
-    if len(models) != 1 or "," in models[0]:
-        return arguments
-    sizes = {word: word.removeprefix("size=").split(",") for word in arguments if word.startswith("size=")}
-    recipes = {word: ",".join(f"{models[0]}_{size}" for size in sizes_of_word) for word, sizes_of_word in sizes.items()}
-    return [f"recipe={recipes[word]}" if word in recipes else word for word in arguments]
 
 
 @dataclass

@@ -30,7 +30,8 @@ HEADER = """\
 # Configuration
 
 Every option of `launch.py`. Give it on the command line as `key=value`; `-m` and commas make a [sweep](sweeps.md).
-A key that is not here is refused, and so is a value of another type.
+A key that is not here is refused, and so are a value of another type and an option with two values. The command line
+overrides a recipe, and a recipe overrides the model's YAML.
 
 - `model`, `dataset`, `precision`, `stack`, `instance` and `cluster` are *groups*: `dataset=shapes` chooses the file
   `conf/dataset/shapes.yaml`, and `dataset.size=1000` then changes one key of it. A [study](studies.md) is added:

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf.errors import OmegaConfBaseException
 
-from conf import launch_options
 from conf.dataset_options import DatasetConfig
 from conf.launch_options import InstanceConfig, TrackingConfig
 from conf.schema import ConfigError, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig, StackConfig
@@ -150,6 +149,7 @@ def test_an_option_that_the_dataset_does_not_have_is_refused() -> None:
             "target.top2=0.9",
             ["target: target=VALUE is the value of the YAML's target. Next: ", "+model.targets.DATASET.METRIC="],
         ),
+        ("model.hparams.epoch=3", ["epoch: no such option; did you mean epochs? Allowed: epochs, "]),
         ("model.targets.digits.loss=1", ["model.targets.digits.loss: is not", "give +model.targets.digits.loss=VALUE"]),
     ],
 )
@@ -316,11 +316,3 @@ def test_fp8_is_refused_where_the_gpu_or_the_model_has_none(options: list[str], 
     gpus = [dataclasses.replace(gpu, compute_capability=capability) for gpu in EIGHT_GPUS]
     with pytest.raises(ConfigError, match=words):
         checks.check_run(composed([*options, "precision=fp8"]), gpus)
-
-
-def test_a_size_is_a_recipe_of_the_model() -> None:
-    given = ["model=gpt", "size=1.5b", "gpus=2"]
-    assert launch_options.recipes_of_sizes(given) == ["model=gpt", "recipe=gpt_1.5b", "gpus=2"]
-    assert launch_options.recipes_of_sizes(["-m", "model=llama", "size=1b,8b"])[2] == "recipe=llama_1b,llama_8b"
-    assert launch_options.recipes_of_sizes(["size=8b"]) == ["size=8b"]  # The model is not named.
-    assert composed(["model=gpt", "recipe=gpt_1.5b"]).model.hparams["layers"] == 48

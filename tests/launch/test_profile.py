@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from conf.launch_options import hydra_argument
 from conf.schema import RunConfig
 from tests.support.commands import TINY, Launched, launch
 from tracking.__main__ import main
@@ -18,6 +17,7 @@ from tracking.measure import kernels
 from tracking.measure.kernels import merged_trace
 from tracking.measure.training import clock
 from tracking.record import documents, journal, run_folder
+from tracking.request.command_line.arguments import hydra_argument
 
 SHORT = (*TINY, "gpus=0", "max_epochs=1", "limit_train_batches=4", "tracking.system_metrics_interval_sec=1")
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}

@@ -22,7 +22,7 @@ STEPS = 4  # an epoch; random numbers matter from the second one on, which augme
 SMALL = (
     "gpus=0", "tracking.system_metrics_interval_sec=0", "tracking.offline=true",
     "model.workload=tests.workloads.pausing:WORKLOAD", "model.hparams.epochs=[1]", "model.hparams.augment_epochs=5",
-    f"limit_train_batches={STEPS}", "batch_size=32", "log_every_n_steps=2", "checkpoint_every_steps=3",
+    f"limit_train_batches={STEPS}", "batch_size=32", "log_every_n_steps=2",
     "eval_every_steps=2", "target=0.99",
 )  # fmt: skip
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
@@ -33,7 +33,7 @@ running: list[Any] = []
 @pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.exhaustive), 2])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Launched, ...]]:
     """A run that was not interrupted, and one whose processes were all killed and that was resumed."""
-    options = (*SMALL, f"cpu_processes={request.param}")
+    options = (*SMALL, "checkpoint_every_steps=3", f"cpu_processes={request.param}")
     whole = launch(tmp_path_factory.mktemp("whole"), *options, **ONE_THREAD)
     cwd = tmp_path_factory.mktemp("killed")
     killed = begin(cwd, *options, PAUSE_AT_STEP=str(PAUSED), **ONE_THREAD)

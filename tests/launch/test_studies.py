@@ -16,7 +16,6 @@ import pytest
 
 from benchmarks.steps import in_calls, scaling, why
 from conf.instance_prices import prices
-from conf.launch_options import hydra_argument
 from conf.schema import ConfigError, RunConfig
 from tests.support.commands import environment, launch
 from tests.support.composing import EIGHT_GPUS, ROOT, composed, jobs, study
@@ -24,6 +23,7 @@ from tracking.analysis.published import studies
 from tracking.jobs.plan.sweep_summary import flat
 from tracking.machine.environment.nvml import Gpu
 from tracking.request import checks, study_checks
+from tracking.request.command_line.arguments import hydra_argument
 
 STUDIES = sorted(path.stem for path in (ROOT / "conf/study").glob("*.yaml"))
 MODELS = len(list((ROOT / "conf/model").glob("*.yaml"))) - 1  # without `program`, which needs a command

@@ -36,7 +36,8 @@ def cut_down() -> dict[str, list[str]]:
     commands = [shlex.split(line)[2:] for line in block[1].splitlines()]
     by_study = {command[1].removeprefix("+study="): command for command in commands}
     for name in ("scaling", "stacks"):
-        by_study[name] += ["limit_train_batches=4", "target=0.1"]
+        kept = [word for word in by_study[name] if not word.startswith("target=")]
+        by_study[name] = [*kept, "limit_train_batches=4", "target=0.1"]
     return by_study
 
 

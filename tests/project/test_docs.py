@@ -13,7 +13,6 @@ import pytest
 import deploy.native.__main__
 import launch
 import tracking.__main__
-from conf.launch_options import hydra_argument, recipes_of_sizes
 from docs import diagrams, generate_configuration
 from tests.project.test_imports import FILES, ROOMS, module, room, rooms_used
 from tests.support.composing import EIGHT_GPUS, ROOT, composed, jobs
@@ -22,7 +21,8 @@ from tracking.jobs.plan.run_setup import params
 from tracking.jobs.search.axes import axis_of
 from tracking.machine.environment.fingerprint import EXPECTABLE
 from tracking.record import run_folder
-from tracking.request import checks, program_command
+from tracking.request import checks
+from tracking.request.command_line.arguments import hydra_arguments
 
 DOCS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
@@ -135,8 +135,8 @@ def test_launch_commands_compose_and_pass_the_checks(file: str, words: list[str]
         elif word in ("-m", "--multirun"):
             multirun = True
         elif word != "--help":
-            overrides.append(program_command.quoted(hydra_argument(word)))
-    overrides = recipes_of_sizes(overrides)
+            overrides.append(word)
+    overrides = hydra_arguments([*["-m"] * multirun, *overrides])[multirun:]
     axes = launch.axes_of(overrides)
     for axis in axes:
         Axis(**axis_of(axis, *launch.parsed_axis(axis)))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import shlex
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from conf.schema import ConfigError, RunConfig
@@ -19,9 +18,6 @@ from tracking.request.stored_config import type_name
 
 QUOTES = "'\""
 SWEEP_FUNCTION = re.compile(r"(choice|range|interval|tag|glob|sort|shuffle)\(")  # of Hydra's grammar
-MULTIRUN, CONFIG_DIR = {"-m", "--multirun"}, {"-cd", "--config-dir"}
-MOST_VALUES = 10_000  # of ranges together
-OPTIONAL_GROUPS = ("recipe", "closed")  # the optional groups of conf/config.yaml
 
 HELP = f"See {LAUNCH} --help." if PREFIX else f"See {LAUNCH} --help, or docs/configuration.md."  # A wheel has no docs/.
 
@@ -66,7 +62,8 @@ def _explain(error: Exception) -> str:
         reason = str(cause).splitlines()[0]
         return f"refused: {key}: {reason.rstrip('.')}. Allowed: {type_name(types[key])}. {HELP}"
     if key:
-        return f"refused: {unknown_option(key, types)}"
+        siblings = getattr(cause, "parent_node", None)  # those of a model's hparams are in its YAML alone
+        return f"refused: {unknown_option(key, types, list(siblings) if isinstance(siblings, Mapping) else [])}"
     if "/" in (missing_choice := getattr(error, "missing_cfg_file", None) or ""):
         group, _, name = missing_choice.rpartition("/")
         return f"refused: {unknown_choice(group, name, getattr(error, 'options', None) or [])}"
@@ -95,29 +92,6 @@ def malformed_values(override: str) -> str:
     if value[:1] not in (*QUOTES, "[", "{") and "," in value and not all(part.strip() for part in value.split(",")):
         return f"{override}: a value beside a comma is missing. Allowed: {key}=8,16,32"
     return ""
-
-
-def check_number(num_jobs: int, words: Sequence[str]) -> None:
-    """Raise ConfigError for a sweep without jobs, unless the words of the command line ask for none, as --help does."""
-    flags = {word.partition("=")[0] for word in words if word.startswith("-")}
-    if num_jobs or not flags & MULTIRUN or flags - MULTIRUN - CONFIG_DIR:
-        return
-    functions = [word for word in words if SWEEP_FUNCTION.match(word.partition("=")[2])]
-    raise ConfigError(f"{' '.join(functions)}: no values, so the sweep has no jobs. Next: list them: seed=1,2,3")
-
-
-def check_ranges(values: Mapping[str, Any]) -> None:
-    """Raise ConfigError if Hydra's ranges among the values, by argument, have more than MOST_VALUES combinations.
-
-    Hydra lists all of them before it composes one; those of `range(1,1000000000)` fill the memory.
-    """
-    ranges = {word: value for word, value in values.items() if getattr(value, "step", None)}
-    lengths = [abs((each.stop - each.start) / each.step) for each in ranges.values()]
-    if math.prod(lengths) > MOST_VALUES:
-        raise ConfigError(
-            f"{' '.join(ranges)}: gives {math.prod(lengths):,.0f} values. Allowed: up to {MOST_VALUES:,}. Next: give a"
-            " larger step as the third number, or in a search interval(LOW,HIGH)"
-        )
 
 
 def quoted_override(override: str) -> str:
@@ -149,8 +123,8 @@ def escaped(value: str) -> str:
     return re.sub(r'(\\*)("|$)', lambda match: 2 * match[1] + ('\\"' if match[2] else ""), value)
 
 
-def unknown_option(key: str, types: dict[str, Any]) -> str:
-    """The message for a dotted key that is not in `types`."""
+def unknown_option(key: str, types: dict[str, Any], siblings: Sequence[str] = ()) -> str:
+    """The message for a dotted key that is not in `types`; `siblings` are the keys that there are beside it."""
     parent = key.rpartition(".")[0]
     if key.startswith("model.targets."):
         return f"{key}: is not in the YAML. Next: for a target on another metric give +{key}=VALUE"
@@ -159,13 +133,15 @@ def unknown_option(key: str, types: dict[str, Any]) -> str:
     if parent in types and typing.get_origin(types[parent]) is not dict:
         return f"{key}: {parent} is a single option. Next: give {parent}=VALUE. {HELP}"
     if parent in types:
-        return f"{key}: no such option. Allowed: the keys of {parent} in the YAML. {HELP}"
+        allowed = ", ".join(map(str, siblings)) or f"the keys of {parent} in the YAML"
+        meant = did_you_mean(near(key.rpartition(".")[2], map(str, siblings)))
+        return f"{key}: no such option{meant} Allowed: {allowed}. {HELP}"
     if inner := [name for name in types if name.startswith(f"{key}.")]:
         return f"{key}: holds several options. Allowed: {', '.join(inner)}. {HELP}"
     if matches := near_options(key, types):
         return f"{key}: no such option. Did you mean {' or '.join(matches)}? Next: see {LAUNCH} --help"
-    siblings = [name for name in types if name.rpartition(".")[0] == parent] or list(groups(types))
-    return f"{key}: no such option. Allowed: {', '.join(siblings)}. {HELP}"
+    options_beside = [name for name in types if name.rpartition(".")[0] == parent] or list(groups(types))
+    return f"{key}: no such option. Allowed: {', '.join(options_beside)}. {HELP}"
 
 
 def near_options(key: str, types: dict[str, Any]) -> list[str]:
@@ -191,37 +167,6 @@ def added_option(config: Any, prefix: str = "") -> str | None:
     return None
 
 
-def wrong_choice(
-    choices: Mapping[str, str | None], overrides: Sequence[str], options: Callable[[str], list[str]]
-) -> str | None:
-    """The message for an unknown choice of an optional group, or one of another model; None if all are right.
-
-    `options` gives the names in a group. Hydra skips a missing choice of an optional group. The default choice,
-    `${model}_${dataset}`, may be missing, and always belongs to the model.
-    """
-    model = str(choices["model"])
-    for group in OPTIONAL_GROUPS:
-        names = chosen_names(group, choices, overrides)
-        allowed = ["none", *options(group)] if names else []  # Hydra takes as long for them as for a whole config.
-        for name in names:
-            if name not in allowed:
-                return unknown_choice(group, name, allowed)
-            if name == f"{model}_{choices['dataset']}":
-                continue
-            if message := choice_of_another_model(group, name, model, allowed[1:], options("model")):
-                return message
-    return None
-
-
-def chosen_names(group: str, choices: Mapping[str, str | None], overrides: Sequence[str]) -> list[str]:
-    """The names that the command line chooses in a group. Hydra's choices lack those of a list, `recipe=[a,b]`."""
-    if not any(word.startswith(f"{group}=") for word in overrides):
-        return []
-    listed = [word.partition("[")[2].rstrip("]") for word in overrides if word.startswith(f"{group}=[")]
-    names = ",".join(listed) or choices.get(group) or ""
-    return [name.strip() for name in names.split(",") if name.strip()]
-
-
 def unknown_choice(group: str, name: str, options: Sequence[str]) -> str:
     """The message for a choice such as `model=vg` that is not among the options of its config group."""
     return f"{group}={name}: no such choice{did_you_mean(near(name, options))} Allowed: {', '.join(options)}. {HELP}"
@@ -229,29 +174,6 @@ def unknown_choice(group: str, name: str, options: Sequence[str]) -> str:
 
 def did_you_mean(matches: Sequence[str]) -> str:
     return f"; did you mean {' or '.join(matches)}?" if matches else "."
-
-
-def choice_of_another_model(
-    group: str, name: str, model: str, options: Sequence[str], models: Sequence[str]
-) -> str | None:  # fmt: skip
-    """The message for a choice that is named after another model; None if this model may have it."""
-    owner = named_after(group, name, models)
-    if owner in (None, model):
-        return None
-    allowed = (option for option in options if named_after(group, option, models) in (None, model))
-    return (
-        f"{group}={name}: belongs to model={owner}, not to model={model}. Allowed: {', '.join(['none', *allowed])}."
-        f" Next: choose one of these, or give model={owner} {group}={name}. {HELP}"
-    )
-
-
-def named_after(group: str, name: str, models: Sequence[str]) -> str | None:
-    """The model in the name of a recipe MODEL_WHAT or of rules RULES_MODEL; the longest match, or None."""
-    if group == "recipe":
-        matches = [model for model in models if f"{name}_".startswith(f"{model}_")]
-    else:
-        matches = [model for model in models if name.endswith(f"_{model}")]
-    return max(matches, key=len, default=None)
 
 
 def groups(types: dict[str, Any]) -> dict[str, None]:

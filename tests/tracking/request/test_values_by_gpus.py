@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from conf import launch_options
 from conf.schema import ConfigError, RunConfig
 from tests.support.composing import EIGHT_GPUS, composed, jobs
 from tracking.request import batch_checks, checks
+from tracking.request.command_line.arguments import hydra_argument
 
 TABLE = "model.by_gpus={2:{batch_size:16,lr:0.02},4:{batch_size:8}}"
 
 
 def checked(*words: str) -> RunConfig:
-    arguments = [launch_options.hydra_argument(word) for word in words]
+    arguments = [hydra_argument(word) for word in words]
     return checks.check_job(composed(arguments), arguments, [], EIGHT_GPUS)
 
 
@@ -64,7 +64,7 @@ def test_a_study_has_one_batch_and_one_rate_over_gpus(study: str) -> None:
 
 
 def test_the_launcher_says_once_which_row_it_took() -> None:
-    before = [composed([launch_options.hydra_argument(word) for word in (TABLE, f"gpus={gpus}")]) for gpus in (1, 2, 2)]
+    before = [composed([hydra_argument(word) for word in (TABLE, f"gpus={gpus}")]) for gpus in (1, 2, 2)]
     after = [checks.check_run(config, EIGHT_GPUS, []) for config in before]
     assert batch_checks.notes_on_gpus(before, after) == [
         "vgg on 2 GPUs: batch_size=16 model.optimizer.lr=0.02, from model.by_gpus"

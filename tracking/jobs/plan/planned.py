@@ -23,7 +23,7 @@ def planned(requested: Sequence[Job], multirun: bool, gpus: Sequence[Any]) -> tu
         server.option_uri(job.config.tracking.uri)
     config, jobs = requested[0].config, list(requested)
     if config.resume:
-        jobs = [resume.resumed_job(jobs[0], multirun)]
+        jobs = [resume.resumed_job(jobs[0])]
         checks.check_run(jobs[0].config, gpus)
         config = jobs[0].config
     node_options.check_single_machine(config, multirun or is_search(config))

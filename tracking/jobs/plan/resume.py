@@ -22,32 +22,18 @@ from tracking.record import Checkpoint, checkpoints, files, journal, run_folder,
 from tracking.request import stored_config
 from tracking.store import server
 
-# Options allowed beside `resume`; all others come from the run's folder.
-ALLOWED = (
-    "resume", "trust", "dry_run", "timeout_sec", "tracking.offline", "tracking.upload_wait_sec",
-    "tracking.system_metrics_interval_sec",
-)  # fmt: skip
 WAIT_SEC = 60.0  # processes that a killed launcher left end by themselves sooner
 RETRY_SEC = 0.5
 
 
-def resumed_job(requested: Job, multirun: bool) -> Job:
+def resumed_job(requested: Job) -> Job:
     """The job that continues the run in the folder `requested.config.resume`, with that run's configuration.
 
-    Raises ConfigError if the run cannot be continued, or if an option outside ALLOWED was given.
+    The requested options replace those of the folder. Raises ConfigError if the run cannot be continued.
     """
     option = f"resume={requested.config.resume}"
     folder = Path(str(requested.config.resume)).expanduser().resolve()
     keys = [override.partition("=")[0].lstrip("+~") for override in requested.overrides]
-    if multirun:
-        raise ConfigError(
-            f"{option}: continues one run. Next: leave -m out, or continue a sweep with sweep.resume=<id>"
-        )
-    if foreign := [key for key in keys if key not in ALLOWED]:
-        raise ConfigError(
-            f"{option} {foreign[0]}=...: a resumed run keeps the configuration in its folder. Allowed beside resume:"
-            f" {', '.join(ALLOWED[1:])}. Next: leave {foreign[0]} out"
-        )
     check_interrupted(folder, option)
     config = run_folder.read_config(folder)
     check_unchanged(folder, option, config)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from conf.schema import NOT_MEASURED, ConfigError, RunConfig
+from conf.schema import ConfigError, RunConfig
 from tracking.analysis.statistics import counted
 from tracking.base import quantities
 from tracking.base.installation import LAUNCH
@@ -100,16 +100,8 @@ def extend(folder: Path, jobs: Sequence[Job], num_before: int) -> None:
 def resume(runs_dir: str, sweep_id: str, requested: Sequence[Job], multirun: bool) -> tuple[Path, list[Job]]:
     """The folder of a sweep and all its jobs, each with its newest result or its newest usable checkpoint.
 
-    With -m, jobs of `requested` that are new to the sweep are added. Without -m, only options that do not change the
-    measurement are allowed. Raises ConfigError for other options and for an unknown sweep.
+    With -m, jobs of `requested` that are new to the sweep are added. Raises ConfigError for an unknown sweep.
     """
-    free = set(NOT_MEASURED) - {"profile"}  # These do not change what is measured.
-    changed = [word for word in requested[0].overrides if word.split("=")[0].split(".")[0] not in free]
-    if changed and not multirun:
-        raise ConfigError(
-            f"sweep.resume={sweep_id} {' '.join(changed)}: the sweep's jobs keep their configuration. Next: leave"
-            f" {changed[0].split('=')[0]} out, or add jobs to the sweep with -m"
-        )
     folder = Path(runs_dir).resolve() / sweep_id
     if Path(sweep_id).name != sweep_id or not files.exists(folder / DEFINITION):
         root = Path(runs_dir).resolve()

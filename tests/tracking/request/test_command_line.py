@@ -1,0 +1,131 @@
+"""The words of launch.py's command line: what they mean to Hydra, and what is refused before it composes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import launch
+from conf.schema import ConfigError
+from tests.support.composing import composed
+from tracking.request.command_line import ranges
+from tracking.request.command_line.arguments import hydra_arguments
+from tracking.request.command_line.choices import group_names
+from tracking.request.command_line.sizes import sizes
+
+
+def refusal_of(*words: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        hydra_arguments(words)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("group", group_names())
+@pytest.mark.parametrize("value", ["[{name}]", "null", "", "{name},null"])
+def test_a_group_takes_a_name_alone(group: str, value: str) -> None:
+    word = f"{group}={value.replace('{name}', 'vgg')}"
+    if group == "recipe" and "[" in value:
+        assert hydra_arguments([word]) == [word]
+        return
+    said = refusal_of(word)
+    assert said.startswith(f"{word}: not the name of a {group}. Allowed: ")
+    assert f"Next: give one, as {group}=" in said
+
+
+def test_a_table_holds_options_of_a_group_that_has_some() -> None:
+    assert composed(hydra_arguments(["model={batch_size:8}"])).model.batch_size == 8
+    for group in ("recipe", "closed", "target_set"):
+        assert refusal_of(f"{group}={{a:1}}").startswith(f"{group}={{a:1}}: not the name of a {group}.")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["gpus=1", "gpus=2"],
+        ["-m", "seed=1", "seed=1,2"],
+        ["+stack.env.A=1", "++stack.env.A=2"],
+        ["profile=true", "profile.steps=5"],
+        ["+search=quickest", "search=none"],
+        ["size=1b", "size=8b", "model=llama"],
+        ["recipe=gpt_cpu", "model=gpt", "recipe=gpt_tokens"],
+    ],
+)
+def test_two_values_of_an_option_are_refused_with_both(words: list[str]) -> None:
+    key = words[-1].partition("=")[0]
+    first, second, *_ = [word for word in words if word[0] != "-" and not word.startswith("model")]
+    assert refusal_of(*words).startswith(f"{first} {second}: contradict each other. Next: give one of them"), key
+
+
+def test_a_value_may_be_given_twice_and_tables_are_merged() -> None:
+    words = ["gpus=1", "gpus=1", "--config-dir", "gpus=2", "+program.metrics={a: b}", "+program.metrics={c: d}"]
+    assert hydra_arguments(words) == words
+
+
+def test_a_size_is_a_recipe_of_the_model() -> None:
+    given = ["model=gpt", "size=1.5b", "gpus=2"]
+    assert hydra_arguments(given) == ["model=gpt", "recipe=gpt_1.5b", "gpus=2"]
+    assert hydra_arguments(["model=llama", "size=1b,8b", "-m"]) == ["-m", "model=llama", "recipe=llama_1b,llama_8b"]
+    assert hydra_arguments([*given, "--config-dir=own", "size=1.5b"])[1] == "recipe=gpt_1.5b"
+    assert composed(["model=gpt", "recipe=gpt_1.5b"]).model.hparams["layers"] == 48
+
+
+@pytest.mark.parametrize(
+    ("words", "why", "example"),
+    [
+        (["size=8b"], "size=8b: is the size of one model, which is not given", "model=llama size=8b"),
+        (["size=774m", "model=llama,gpt"], "size=774m: is the size of one model", "model=gpt size=774m"),
+        (["size=8b", "model=vgg"], "size=8b: model=vgg has no such size", "model=llama size=8b"),
+        (["size=1b,8b"], "size=1b,8b: is the size of one model", "-m model=llama size=1b,8b"),
+        (["size=9b", "model=gpt"], "size=9b: model=gpt has no such size", "model=gpt size=124m"),
+    ],
+)
+def test_a_size_without_its_model_is_refused_with_all_sizes(words: list[str], why: str, example: str) -> None:
+    said = refusal_of(*words)
+    assert said.startswith(why)
+    assert "Allowed: model=gpt size=124m, 355m, 774m, 1.5b; model=llama size=1b, 8b, 70b. Next: " in said
+    assert said.endswith(f" {example}")
+
+
+def test_a_size_beside_another_recipe_is_refused_with_the_list_of_both() -> None:
+    said = refusal_of("model=gpt", "size=124m", "recipe=gpt_grammar")
+    assert said.startswith("size=124m recipe=gpt_grammar: contradict each other")
+    assert "recipe=[gpt_grammar,gpt_124m], where the later one overrides the earlier" in said
+    assert hydra_arguments(["model=gpt", "size=124m", "recipe=gpt_124m"])[1] == "recipe=gpt_124m"
+
+
+@pytest.mark.parametrize(("model", "size"), [(model, size) for model, known in sizes().items() for size in known])
+def test_a_size_behind_another_recipe_has_its_own_shape(model: str, size: str) -> None:
+    alone, both = (
+        composed([f"model={model}", recipe])
+        for recipe in (f"recipe={model}_{size}", f"recipe=[{model}_cpu,{model}_{size}]")
+    )
+    for key in ("layers", "width", "heads", "hidden", "kv_heads", "activation_checkpointing"):
+        assert both.model.hparams[key] == alone.model.hparams[key], key
+    assert both.dataset.train_tokens == 819200
+
+
+@pytest.mark.parametrize("word", ["model.hparams.width=32", "~recipe", "+model.hparams.a=1", "profile=true"])
+def test_what_a_resumed_run_keeps_is_refused_whatever_model_has_it(word: str) -> None:
+    for resumed in ("resume=runs/a", "sweep.resume=a"):
+        said = refusal_of(resumed, "timeout_sec=5", word)
+        assert said.startswith(f"{resumed} {word}: ")
+        assert "Allowed beside " in said
+        assert "timeout_sec" in said
+
+
+def parsed_ranges(*words: str) -> dict[str, Any]:
+    return {word: launch.parsed(word).value() for word in words}
+
+
+@pytest.mark.parametrize("words", [["a=range(1,9000000)"], ["a=shuffle(range(1,201))", "b=1,2", "c=range(101,1,-1)"]])
+def test_ranges_of_too_many_values_are_refused_before_they_are_listed(words: list[str]) -> None:
+    ranges.check_ranges(parsed_ranges("seed=range(0,10000)"), is_search=False)
+    with pytest.raises(ConfigError, match=r"^a=.*range\(1,.*Allowed: up to 10,000. Next: give a larger step"):
+        ranges.check_ranges(parsed_ranges(*words), is_search=False)
+
+
+def test_a_search_draws_from_each_range_alone() -> None:
+    ranges.check_ranges(parsed_ranges("a=range(8,512,8)", "b=range(1,1000)"), is_search=True)
+    with pytest.raises(ConfigError, match=r"^b=range\(1,90000\): gives 89,999 values"):
+        ranges.check_ranges(parsed_ranges("a=range(8,512,8)", "b=range(1,90000)"), is_search=True)

@@ -1,0 +1,73 @@
+"""Turns the arguments of launch.py into those that Hydra takes. Refuses arguments that contradict each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from conf.launch_options import PROFILE_STEPS
+from conf.schema import ConfigError
+from tracking.request.command_line.choices import check_choices, group_names
+from tracking.request.command_line.resumed import check_resumed
+from tracking.request.command_line.sizes import recipes_of_sizes
+from tracking.request.program_command import quoted
+
+MULTIRUN = ("-m", "--multirun")
+CONFIG_DIR = ("-cd", "--config-dir")
+NO_NAME = re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?|true|false|nan|inf", re.IGNORECASE)
+
+
+def hydra_arguments(words: Sequence[str]) -> list[str]:
+    """The arguments of launch.py as Hydra takes them, -m first. Raises ConfigError."""
+    check_choices(options_of(words))
+    arguments = [quoted(hydra_argument(word)) for word in words]
+    check_once(words, arguments)
+    check_resumed(options_of(words), is_multirun=any(word in MULTIRUN for word in words))
+    # Hydra refuses options on both sides of a flag, as in `gpus=1 -m seed=1,2`.
+    return sorted(recipes_of_sizes(arguments), key=lambda word: word not in MULTIRUN)
+
+
+def options_of(words: Sequence[str]) -> list[str]:
+    """The words that set or remove an option, as `seed=1` and `~recipe`, not those of flags, as `--config-dir a=b`."""
+    options = [word for before, word in zip(["", *words], words, strict=False) if before not in CONFIG_DIR]
+    return [word for word in options if ("=" in word and not word.startswith("-")) or word.startswith("~")]
+
+
+def hydra_argument(argument: str) -> str:
+    """An argument of launch.py as Hydra takes it: `profile=true` becomes `profile.steps=20`.
+
+    - `+search=` and `+target_set=` lose their plus, since the defaults list has these groups.
+    - `search.from` becomes `search.source`, since `from` cannot name a field in Python.
+    - `study.batch_size` and `model.by_gpus` get a plus, since the rows of a table are new keys to Hydra.
+    - A choice that looks like a number is quoted, as in `precision="16"`: Hydra fails on numbers there.
+    """
+    argument = re.sub(r"^\+{1,2}(target_set=|search=)", r"\1", argument)
+    argument = re.sub(r"^search\.from=", "search.source=", argument)
+    if match := re.fullmatch(rf"(\+{{0,2}}(?:{'|'.join(group_names())})=)([\w.,+-]+)", argument):
+        choices = (f'"{choice}"' if NO_NAME.fullmatch(choice) else choice for choice in match[2].split(","))
+        argument = match[1] + ",".join(choices)
+    # Unquoted, Hydra would sweep over two objectives.
+    argument = re.sub(r"^search\.objective=\[?([\w ]*,[\w ,]*)\]?$", r'search.objective="\1"', argument)
+    argument = re.sub(r"^(study\.batch_size|model\.by_gpus)=", r"+\1=", argument)
+    match = re.fullmatch(r"(\+{0,2}profile)=(.+)", argument)
+    if not match:
+        return argument
+    return f"{match[1]}.steps={','.join(PROFILE_STEPS.get(value, value) for value in match[2].split(','))}"
+
+
+def check_once(words: Sequence[str], arguments: Sequence[str]) -> None:
+    """Raise ConfigError for an option with two values, of which Hydra would silently take the last.
+
+    `arguments` are the words as Hydra takes them, which tells that `profile=true` and `profile.steps=5` are the same
+    option. Tables such as `program.metrics={...}` may be given twice: Hydra merges them.
+    """
+    options, given = options_of(arguments), dict[str, tuple[str, str]]()
+    for word, argument in zip(words, arguments, strict=True):
+        key, _, value = argument.lstrip("+").partition("=")
+        if argument not in options or value.startswith("{"):
+            continue
+        earlier, earlier_value = given.setdefault(key, (word, value))
+        if earlier_value != value:
+            raise ConfigError(
+                f"{earlier} {word}: contradict each other. Next: give one of them, or for a sweep -m {key}=VALUE,VALUE"
+            )

@@ -1,0 +1,96 @@
+"""Refuses what is no choice of a config group, and a choice that belongs to another model."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from conf import schema
+from conf.schema import ConfigError
+from tracking.request.refusal import HELP, options, unknown_choice
+
+CONF = Path(schema.__file__).parent
+OPTIONAL_GROUPS = ("recipe", "closed")  # the optional groups of conf/config.yaml
+
+
+@functools.cache
+def group_names() -> tuple[str, ...]:
+    """The config groups: the folders of YAML files in conf."""
+    return tuple(sorted({path.parent.name for path in CONF.glob("*/*.yaml")}))
+
+
+def check_choices(words: Sequence[str]) -> None:
+    """Raise ConfigError for an argument such as `model=[vgg]`, `model=null` or `model=`, which choose no name.
+
+    Hydra's own messages about them do not name the group. Two things are allowed: several recipes, `recipe=[a,b]`, and
+    options of a group as a table, `dataset={size: 100}`.
+    """
+    for word in words:
+        group, _, value = word.lstrip("+").partition("=")
+        is_table = value.startswith("{") and any(key.startswith(f"{group}.") for key in options())
+        if group not in group_names() or is_table or (value.startswith("[") and group == "recipe"):
+            continue
+        if value.startswith(("[", "{")) or value == "" or "null" in value.split(","):
+            names = sorted(path.stem for path in CONF.glob(f"{group}/*.yaml"))
+            names = ["none", *names] if group in OPTIONAL_GROUPS else names
+            example = next(iter(re.findall(r"[\w.]+", value)), "") if value.startswith("[") else ""
+            raise ConfigError(
+                f"{word}: not the name of a {group}. Allowed: {', '.join(names)}. Next: give one, as"
+                f" {group}={example or names[0]}, or leave it out; a sweep takes several, as -m {group}={names[0]},..."
+            )
+
+
+def wrong_choice(
+    choices: Mapping[str, str | None], overrides: Sequence[str], options: Callable[[str], list[str]]
+) -> str | None:
+    """The message for an unknown choice of an optional group, or one of another model; None if all are right.
+
+    `options` gives the names in a group. Hydra skips a missing choice of an optional group. The default choice,
+    `${model}_${dataset}`, may be missing, and always belongs to the model.
+    """
+    model = str(choices["model"])
+    for group in OPTIONAL_GROUPS:
+        names = chosen_names(group, choices, overrides)
+        allowed = ["none", *options(group)] if names else []  # Hydra takes as long for them as for a whole config.
+        for name in names:
+            if name not in allowed:
+                return unknown_choice(group, name, allowed)
+            if name == f"{model}_{choices['dataset']}":
+                continue
+            if message := choice_of_another_model(group, name, model, allowed[1:], options("model")):
+                return message
+    return None
+
+
+def chosen_names(group: str, choices: Mapping[str, str | None], overrides: Sequence[str]) -> list[str]:
+    """The names that the command line chooses in a group. Hydra's choices lack those of a list, `recipe=[a,b]`."""
+    if not any(word.startswith(f"{group}=") for word in overrides):
+        return []
+    listed = [word.partition("[")[2].rstrip("]") for word in overrides if word.startswith(f"{group}=[")]
+    names = ",".join(listed) or choices.get(group) or ""
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def choice_of_another_model(
+    group: str, name: str, model: str, options: Sequence[str], models: Sequence[str]
+) -> str | None:  # fmt: skip
+    """The message for a choice that is named after another model; None if this model may have it."""
+    owner = named_after(group, name, models)
+    if owner in (None, model):
+        return None
+    allowed = (option for option in options if named_after(group, option, models) in (None, model))
+    return (
+        f"{group}={name}: belongs to model={owner}, not to model={model}. Allowed: {', '.join(['none', *allowed])}."
+        f" Next: choose one of these, or give model={owner} {group}={name}. {HELP}"
+    )
+
+
+def named_after(group: str, name: str, models: Sequence[str]) -> str | None:
+    """The model in the name of a recipe MODEL_WHAT or of rules RULES_MODEL; the longest match, or None."""
+    if group == "recipe":
+        matches = [model for model in models if f"{name}_".startswith(f"{model}_")]
+    else:
+        matches = [model for model in models if name.endswith(f"_{model}")]
+    return max(matches, key=len, default=None)
