@@ -1,4 +1,4 @@
-"""What tests hear of a fork's end, from whichever of their threads."""
+"""How a fork ends, and what tests hear of it, from whichever of their threads."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.support import forked
+from tests.support.commands import environment
 from tests.support.composing import ROOT
 
+HANGS_SEC = 120.0
 # The first reader of a fork's exit code waits for a second one. If one thread reads at a time, none comes.
 # The process forks from a server of its own, which imports nothing.
 TWO_THREADS = """
@@ -44,8 +46,12 @@ print(code.result(), first.returncode, second.result().wait())
 """
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not forked.possible(), reason="no test forks where a GPU is")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not forked.possible(), reason="no test forks where a GPU is"),
+]
+
+
 def test_a_start_in_another_thread_does_not_take_a_forks_exit_code(tmp_path: Path) -> None:
     (tmp_path / "ends.py").write_text("import sys\nsys.exit(7)\n")
     command = [sys.executable, "-c", TWO_THREADS]
@@ -53,3 +59,16 @@ def test_a_start_in_another_thread_does_not_take_a_forks_exit_code(tmp_path: Pat
         command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )
     assert told.stdout.split() == ["7", "7", "7"], told.stderr
+
+
+def test_a_fork_whose_pool_of_threads_is_never_shut_down_ends_as_a_process_would(tmp_path: Path) -> None:
+    """MLflow keeps such pools. Python ends their threads before it waits for threads."""
+    script = tmp_path / "ends.py"
+    script.write_text(
+        "import concurrent.futures as of\nof.pool = of.ThreadPoolExecutor()\nof.pool.submit(print, 'last words')"
+    )
+    command = forked.Forked([], tmp_path, environment(), script=str(script))
+    try:
+        assert command.communicate(timeout=HANGS_SEC) == ("last words\n", "")
+    finally:
+        command.kill()

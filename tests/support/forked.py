@@ -161,7 +161,7 @@ def become(
 
 
 def leave(main: Callable[[], object]) -> None:
-    """Call `main` and end the process as Python would, with its exit handlers."""
+    """Call `main` and end the process as Python would, but for the handlers of `atexit`."""
     code: Any = 0
     try:
         main()
@@ -170,9 +170,7 @@ def leave(main: Callable[[], object]) -> None:
     except BaseException:
         traceback.print_exc()
         code = 1
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+    threading._shutdown()  # type: ignore[attr-defined]  # ends the threads of pools and waits for all others
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code if isinstance(code, int) else code is not None)

@@ -216,8 +216,8 @@ def it_all_arrived_without_secrets(planted: Planted, run: Path, on_server: dict[
 def read_and_make_mistakes(planted: Planted, run: Path) -> None:
     """Read the runs, give options with secrets in them, and upload as somebody else: all of it is printed."""
     for words in (["report", run.parent.name, "--out", "runs/report"], ["diff", *map(str, run.parent.glob("*fault*"))]):
-        told = planted.run("-m", "tracking", *words)
-        assert told.returncode == 0, told.stdout + told.stderr
+        code, output = planted.told(TRACKING, *words)
+        assert code == 0, output
     for option, name in (
         ("+stack.env.HF_TOKEN={}", "HF_TOKEN"), ("dataset.path='https://a/b?sig={}'", "BLOB_SAS_URL"),
         ("+model.hparams.note='{}'", "SERVICE"), ("no.such.option='{}'", "PGPASSWORD"), ("note='a={}", "ALERT_WEBHOOK"),

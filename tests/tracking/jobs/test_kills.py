@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.support import quick_launch
-from tests.support.commands import HANGS_SEC, TINY, begin, collect, environment, events, kill_all, processes_of
+from tests.support.commands import HANGS_SEC, ROOT, TINY, begin, collect, environment, events, kill_all, processes_of
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.folders import wait_for
 from tests.support.forked import Forked
@@ -115,10 +115,8 @@ def test_when_all_is_killed_at_once_and_the_server_is_down_sync_does_the_rest_on
     process.communicate()
     proxy.fault = None
     sweep, child = folders(tmp_path)
-    command = [sys.executable, "-m", "tracking", "sync", str(child)]  # the parent comes along
-    both = [
-        subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]
+    script = str(ROOT / "tracking/__main__.py")
+    both = [Forked(["sync", str(child)], tmp_path, environment(), script=script) for _ in range(2)]  # the parent, too
     for launcher in both:
         code, output = finished(launcher)
         assert (code, output.count("complete:")) == (0, 2), output
