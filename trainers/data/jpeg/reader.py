@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 DECODE = ("auto", "gpu", "cpu")
 GENERATED_SIZE = (96, 128)  # height and width of generated images
 FILES_A_THREAD = 32  # files that a thread reads for the GPU's decoder; for fewer, waking threads costs too much
-IMAGES_A_THREAD = 4  # least images that a thread decodes, for the same reason
 ENOUGH_THREADS = 8  # These decode some 5,000 images/s, about as an H200's decoder does beside training.
 
 
@@ -127,8 +126,7 @@ class JpegReader:
         on_gpu = self.device.type == "cuda"
         # Memory is pinned for the current device.
         with torch.cuda.device(self.device) if on_gpu else nullcontext():
-            num_threads = min(self._num_threads, -(-len(paths) // IMAGES_A_THREAD))
-            return decode_files(paths, num_threads, on_gpu, self._max_image_pixels)
+            return decode_files(paths, min(self._num_threads, len(paths)), on_gpu, self._max_image_pixels)
 
     def _finish(self, paths: Sequence[PathLike], batch: _Prepared) -> Decoded:
         pixels = None
