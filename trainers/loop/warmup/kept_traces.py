@@ -60,7 +60,7 @@ class KeptTraces:
         if _only_kept:
             return self._function(*args)
         kept = self._by_situation[situation]
-        if kept is None or not kept.guard_check(*args):
+        if kept is None or not _in_one_thread(kept.guard_check, *args):
             return self._usual(*args)
         _begin_call()
         return kept.fn(*args)
@@ -74,7 +74,7 @@ class KeptTraces:
             return None
         try:
             kept = self._loaded(compiled) if compiled else None
-            if kept is not None and kept.guard_check(*args):
+            if kept is not None and _in_one_thread(kept.guard_check, *args):
                 LOADS_SEC.append(time.monotonic() - began)
                 LOADED.append((self._store, name))
                 return kept
@@ -102,7 +102,7 @@ class KeptTraces:
         """Compile, and write the result to the store."""
         with torch._dynamo.config.patch(enable_aot_compile=True), _without_gradients(args):
             function: Any = torch.compile(self._function, dynamic=False, fullgraph=True, options=self._options or None)
-            compiled = function.aot_compile((args, {}))
+            compiled = _in_one_thread(function.aot_compile, (args, {}))
             serialized = type(compiled).serialize(compiled).serialized_data
         traced = {source.module for source in compiled.source_info().inlined_sources}
         self._write(name, traced, serialized)
@@ -131,6 +131,8 @@ class KeptTraces:
         if torch.cuda.is_initialized():  # All properties would include the number of this very GPU.
             gpu = torch.cuda.get_device_properties(0)
             machine += [gpu.name, gpu.major, gpu.minor, gpu.multi_processor_count, gpu.total_memory]
+        else:
+            machine += [torch.get_num_threads()]  # Code for a CPU divides its loops by it.
         facts = [self._name_of, sorted(self._options.items()), _situation(args), _described(args), settings, machine]
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
@@ -188,6 +190,21 @@ def _without_gradients(args: tuple[Any, ...]) -> Iterator[None]:
     finally:
         for parameter, gradient in gradients:
             parameter.grad = gradient
+
+
+def _in_one_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """Call the function; on a GPU this thread then has one thread for PyTorch's operators, whatever it has else.
+
+    PyTorch's guards hold that number, which is a process's share of the cores. Code for a GPU does not depend on it.
+    """
+    if not torch.cuda.is_initialized():
+        return function(*args)
+    number = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return function(*args)
+    finally:
+        torch.set_num_threads(number)
 
 
 @contextmanager

@@ -187,6 +187,23 @@ def test_gpus_of_one_kind_share_a_trace(monkeypatch: pytest.MonkeyPatch) -> None
     assert name("first", "H100") != name("first", "H200")
 
 
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_processes_with_more_or_fewer_cores_share_a_trace_of_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, on_gpu: bool
+) -> None:
+    """Code for a CPU is compiled for its number of threads."""
+    gpu = SimpleNamespace(name="H200", major=9, minor=0, multi_processor_count=132, total_memory=1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: on_gpu)
+    store, before, usual = Memory(), counts(), torch.get_num_threads()
+    for number in (usual, usual + 1, usual):
+        torch.set_num_threads(number)
+        trained(KeptTraces(store, loss, {}))
+        assert torch.get_num_threads() == number
+        torch._dynamo.reset()
+    assert [now - then for now, then in zip(counts(), before, strict=True)] == ([2, 1] if on_gpu else [1, 2])
+
+
 def test_it_runs_eagerly_where_pytorch_is_told_to() -> None:
     with torch.compiler.set_stance("force_eager"):
         trained(KeptTraces(store := Memory(), loss, {}))
