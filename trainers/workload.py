@@ -50,6 +50,9 @@ class TrialModule(pl.LightningModule):
     max_steps: int | None = None  # length of a schedule in steps; None for one in epochs
     sharded_methods: tuple[str, ...] = ()  # methods of the network, other than `forward`, that call its sharded parts
     multiply: Callable[..., torch.Tensor] = staticmethod(nn.functional.linear)  # the product whose precision is checked
+    # Whether a training step launches the same kernels for each batch of one shape, and reads nothing but its tensors.
+    same_kernels: bool = False
+    captured: bool = False  # whether the loop captures such steps as CUDA graphs; set before `compile_hot_path`
     logged: Any = None  # receives the values of `log`; set by the measuring callback
     view: Any = None  # how to cut the images, for data that leave it open (trainers.data.loading.types.Viewable)
 

@@ -85,6 +85,7 @@ class Gradients:
     def __init__(self, module: nn.Module) -> None:
         self._trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
         first = next(iter(self._trained.values()))
+        self._slots, self._strides = list[Any](), list[tuple[int, ...]]()
         self._buffer = first.new_empty(sum(parameter.numel() for parameter in self._trained.values()))
         for tensor in module.state_dict().values():
             dist.broadcast(tensor, src=0)
@@ -96,9 +97,7 @@ class Gradients:
                 f"{unused[0]} took no part in the loss. Next: freeze it (requires_grad_(False)) if that is intended"
             )
         gradients: list[Any] = [parameter.grad for parameter in self._trained.values()]
-        parts = self._buffer.split([gradient.numel() for gradient in gradients])
-        # The slots have the gradients' strides, so that a single kernel copies many.
-        slots = [part.as_strided(like.size(), like.stride()) for part, like in zip(parts, gradients, strict=True)]
+        slots = self._slots_like(gradients)
         torch._foreach_copy_(slots, gradients)
         mean = dist.ReduceOp.AVG if self._buffer.is_cuda else dist.ReduceOp.SUM  # Gloo cannot average.
         dist.all_reduce(self._buffer, mean)
@@ -106,3 +105,14 @@ class Gradients:
             self._buffer /= dist.get_world_size()
         for parameter, gradient in zip(self._trained.values(), slots, strict=True):
             parameter.grad = gradient
+
+    def _slots_like(self, gradients: list[Any]) -> list[Any]:
+        """Return views of the buffer with the gradients' strides, so that a single kernel copies many."""
+        strides = [gradient.stride() for gradient in gradients]
+        if strides != self._strides:
+            parts = self._buffer.split([gradient.numel() for gradient in gradients])
+            self._strides = strides
+            self._slots = [
+                part.as_strided(like.size(), like.stride()) for part, like in zip(parts, gradients, strict=True)
+            ]
+        return self._slots

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from conf.schema import RunConfig
 from tracking.base import quantities
@@ -22,7 +23,9 @@ from trainers.loop.early import Early
 from trainers.loop.fitting_batch import naming_the_batch_that_fits
 from trainers.loop.trained_model import BestWeights
 from trainers.loop.warmup import (
+    CapturedSteps,
     Helpers,
+    captures,
     compile_alone,
     compile_first,
     compile_times,
@@ -70,6 +73,8 @@ class OffTheClock:
         if config.compiled():
             self._note("compiling", num_cached=compile_times.num_cached_graphs())
             keep_traces(config)
+            wrapped = isinstance(trainer.strategy.model, DistributedDataParallel)
+            module.captured = captures(config, module, alone=not wrapped)
             module.compile_hot_path()
         autocast = trainer.precision_plugin.train_step_context
         fitting = naming_the_batch_that_fits(module, self.data, batch_size, device, autocast)
@@ -80,7 +85,8 @@ class OffTheClock:
                 alone = partial(self._compile_alone, trainer, batches, num_helpers)
                 compile_first.compile_in_turn(config, self.run_dir, self.shard, alone, num_helpers > 0)
                 self.early.end()
-            self.optimizer_bytes = warm_up(trainer, module, batches, self.evaluate, config.targets())
+            capture = CapturedSteps(module, autocast).capture if module.captured else None
+            self.optimizer_bytes = warm_up(trainer, module, batches, self.evaluate, config.targets(), capture)
         if config.compiled():
             compile_first.note_compiled(config, device)
             self._note(start_times.COMPILED_EVENT, **compile_times.since(compiler))

@@ -75,6 +75,8 @@ class ResNet(TrialModule):
     weights. Raises ConfigError for an invalid option.
     """
 
+    same_kernels = True
+
     def __init__(
         self,
         data: ClassificationData,
@@ -118,7 +120,7 @@ class ResNet(TrialModule):
 
     def compile_hot_path(self) -> None:
         """Compile network and loss, for training and evaluation; shapes never change, so each compiles once."""
-        self._training_loss = compiled(training_loss, self.device, autotune=True)
+        self._training_loss = compiled(training_loss, self.device, autotune=True, cuda_graphs=not self.captured)
         self._evaluate = compiled(evaluate, self.device)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

@@ -30,7 +30,8 @@ def compiled(
     in another thread: functions that prepare batches must not be compiled.
     """
     on_gpu = device.type == "cuda"
-    options = {"triton.cudagraphs": True, "max_autotune_pointwise": autotune} if on_gpu and cuda_graphs else None
+    uses = on_gpu and (cuda_graphs or autotune)
+    options = {"triton.cudagraphs": cuda_graphs, "max_autotune_pointwise": autotune} if uses else None
     if keeper is not None and keep and is_ours(function):
         return keeper(function, options or {})
     return torch.compile(function, dynamic=False, options=options)  # type: ignore[arg-type]
@@ -54,7 +55,7 @@ def is_ours(function: Callable[..., Any]) -> bool:
 
 # Makes a function compiled that keeps its traces, from the function and the options; None: each process traces anew.
 keeper: Callable[[Callable[..., Any], dict[str, Any]], Callable[..., Any]] | None = None
-CAPTURES_SEC: list[float] = []  # duration of each capture of StepGraphs in this process
+CAPTURES_SEC: list[float] = []  # duration of each capture in this process, of StepGraphs and of whole steps
 
 
 class StepGraphs:
@@ -70,10 +71,7 @@ class StepGraphs:
         """`loss` takes the network and the step's tensors, and returns a scalar."""
         self._network, self._loss = network, loss
         self._pool = torch.cuda.graph_pool_handle()
-        # Graphs are captured on another stream, and the nodes that accumulate gradients stay on it: do not warn.
-        warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
-        if warn is not None:  # since PyTorch 2.10
-            warn(False)
+        accept_gradients_of_graphs()
         self._graphed: dict[tuple[torch.Size, ...], Any] = {}
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
@@ -98,6 +96,13 @@ class _Whole(nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
         return self._loss(self.network, *tensors)
+
+
+def accept_gradients_of_graphs() -> None:
+    """Graphs are captured on another stream, and the nodes that accumulate gradients stay on it: do not warn."""
+    warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+    if warn is not None:  # since PyTorch 2.10
+        warn(False)
 
 
 def raise_recompile_limit(graphs: int) -> None:

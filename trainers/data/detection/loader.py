@@ -124,7 +124,7 @@ class DetectionLoader(Positioned):
         if self.view.outlines:
             edges, owner = gather_edges(index, objects, left)
             edges = move_edges(edges, cut, owner // self.data.num_objects)
-            arrays |= pad_edges(edges, owner, left.size)
+            arrays |= pad_edges(edges, owner, len(left), left.size)
         tensors = all_to_device(arrays | cut._asdict(), device)
         flips, out_sizes = tensors.pop("flips"), tensors.pop("out_sizes")
         images = crop_resize(decoded, tensors["crops"], flips, out_sizes, step.canvas)

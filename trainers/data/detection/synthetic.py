@@ -58,7 +58,7 @@ def generated_batch(
     if outlines:
         edges = ellipses(boxes[:, :num].reshape(-1, 4))
         owner = np.arange(batch_size)[:, None] * num_objects + np.arange(num)
-        arrays |= pad_edges(edges, np.repeat(owner.ravel(), CORNERS), batch_size * num_objects)
+        arrays |= pad_edges(edges, np.repeat(owner.ravel(), CORNERS), batch_size, batch_size * num_objects)
     noise = torch.Generator(device).manual_seed(seed)
     shape = (batch_size, height, width, 3)
     images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=noise, device=device)

@@ -1,7 +1,8 @@
-"""Compiles and warms up before the clock starts: which process compiles first, and how long each part took."""
+"""Compiles, warms up and records steps before the clock starts: which process does it first, and how long it takes."""
 
 from __future__ import annotations
 
+from trainers.loop.warmup.captured_steps import CapturedSteps, captures
 from trainers.loop.warmup.parallel import Helpers
 from trainers.loop.warmup.steps import (
     compile_alone,
@@ -14,7 +15,9 @@ from trainers.loop.warmup.steps import (
 from trainers.loop.warmup.trace_folder import forgotten_on_failure, keep_traces, kept_flops
 
 __all__ = [
+    "CapturedSteps",
     "Helpers",
+    "captures",
     "compile_alone",
     "evaluating",
     "flops_per_sample",

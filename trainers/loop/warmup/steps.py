@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 
@@ -30,11 +30,13 @@ def warm_up(
     batches: Sequence[Batch],
     evaluate: bool = True,
     targets: Collection[str] = (),
+    capture: Callable[[Batch], None] | None = None,
 ) -> int:
     """Run training and evaluation steps on generated batches; return the bytes of a copy of the optimizer's state.
 
-    The steps take the same path as real ones. Parameters, buffers, optimizer, loss scaler, gradients, random states and
-    modes are restored afterwards. Raises ConfigError for a target whose metric the module does not return.
+    The steps take the same path as real ones; `capture`, if given, gets each batch after them. Parameters, buffers,
+    optimizer, loss scaler, gradients, random states and modes are restored afterwards. Raises ConfigError for a target
+    whose metric the module does not return.
     """
     optimizer = trainer.optimizers[0]
     with untouched(trainer, module):
@@ -42,6 +44,9 @@ def warm_up(
             step = partial(_forward_backward, trainer, optimizer, batch)
             for _ in range(NUM_STEPS):
                 # The training loop makes the same call, which includes precision, gradient exchange and scaler.
+                trainer.strategy.optimizer_step(optimizer, step)
+            if capture is not None:
+                capture(batch)
                 trainer.strategy.optimizer_step(optimizer, step)
         state_bytes = num_bytes(optimizer.state_dict(), ALIGNMENT)
         if not evaluate:

@@ -42,7 +42,7 @@ def build_parts(run_dir: Path) -> dict[int, Part]:
     from pytorch_lightning.plugins.environments import LightningEnvironment
 
     from trainers.loop.train import build
-    from trainers.loop.warmup import evaluating, keep_traces, parallel
+    from trainers.loop.warmup import captures, evaluating, keep_traces, parallel
     from trainers.workload import Batch, Shard, load_workload
 
     config = run_folder.read_config(run_dir)
@@ -50,6 +50,7 @@ def build_parts(run_dir: Path) -> dict[int, Part]:
     module, data = build(load_workload(config), config, Shard(0, 1, device), None)
     module.to(device)
     keep_traces(config)
+    module.captured = captures(config, module, alone=True)  # Modules in DDP's wrapper have no helpers.
     module.compile_hot_path()
     trainer = pl.Trainer(
         accelerator="gpu" if config.on_gpu() else "cpu",

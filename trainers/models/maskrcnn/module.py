@@ -73,6 +73,8 @@ class MaskRcnn(TrialModule):
     Raises ConfigError for an invalid option, and for a file of weights that does not fit.
     """
 
+    same_kernels = True
+
     def __init__(
         self,
         data: DetectionData,
@@ -99,6 +101,7 @@ class MaskRcnn(TrialModule):
         self.view = ShortEdge(min_size, max_size, outlines=True)
         self.net = build_network(data.num_classes, backbone, channels, pretrained)
         self._dense, self._rpn_losses, self._box_head = dense, rpn_losses, box_head
+        self._dense_of_evaluation = dense
         self._box_branch, self._mask_branch, self._mask_probabilities = box_branch, mask_branch, mask_probabilities
         self._begin_step: Callable[[], None] = lambda: None
         self._anchors: dict[tuple[int, int], list[torch.Tensor]] = {}  # by canvas
@@ -110,8 +113,10 @@ class MaskRcnn(TrialModule):
         raise_recompile_limit(32)  # Every canvas has its own graphs, for training and for evaluation.
         self._rpn_losses = compiled(rpn_losses, self.device, cuda_graphs=False)
         # These become CUDA graphs: with a small batch, launching their kernels one by one takes longer than they run.
-        for name in ("_dense", "_box_head", "_box_branch", "_mask_branch", "_mask_probabilities"):
+        for name in ("_dense_of_evaluation", "_box_head", "_mask_probabilities"):
             setattr(self, name, compiled(getattr(self, name), self.device))
+        for name in ("_dense", "_box_branch", "_mask_branch"):
+            setattr(self, name, compiled(getattr(self, name), self.device, cuda_graphs=not self.captured))
         if self.device.type == "cuda":  # Elsewhere there are no graphs, and it would load the compiler for seconds.
             self._begin_step = torch.compiler.cudagraph_mark_step_begin
 
@@ -167,7 +172,7 @@ class MaskRcnn(TrialModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self._begin_step()
         sizes, use = batch["sizes"], batch["weights"] > 0
-        features, logits, deltas = self._dense(self.net, batch["images"], sizes)
+        features, logits, deltas = self._dense_of_evaluation(self.net, batch["images"], sizes)
         level_anchors = self.anchors(batch["images"], features)
         num = self.num_proposals // 2
         proposals, valid = rpn.propose(logits, deltas, level_anchors, sizes, num, num)

@@ -68,6 +68,8 @@ class Ncf(TrialModule):
     Raises ConfigError for an invalid option.
     """
 
+    same_kernels = True
+
     def __init__(
         self,
         data: RatingsData | SyntheticRatings,
@@ -92,7 +94,8 @@ class Ncf(TrialModule):
     def compile_hot_path(self) -> None:
         """Compile the paths from indices to loss and to hits; shapes never change, so each compiles once."""
         fuses = fused.has_kernels(self.net, self.device)
-        self._training_loss = compiled(fused_training_loss if fuses else training_loss, self.device)
+        loss = fused_training_loss if fuses else training_loss
+        self._training_loss = compiled(loss, self.device, cuda_graphs=not self.captured)
         self._evaluate = compiled(evaluate, self.device)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

@@ -120,6 +120,8 @@ class Ssd(TrialModule):
     Raises ConfigError for an invalid option, and for a file of weights that does not fit.
     """
 
+    same_kernels = True
+
     def __init__(
         self,
         data: DetectionData,
@@ -150,7 +152,7 @@ class Ssd(TrialModule):
 
     def compile_hot_path(self) -> None:
         """Compile the paths from images to loss and to candidates; non-maximum suppression has its own kernels."""
-        self._forward_loss = compiled(forward_loss, self.device)
+        self._forward_loss = compiled(forward_loss, self.device, cuda_graphs=not self.captured)
         self._candidates = compiled(candidates, self.device)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
