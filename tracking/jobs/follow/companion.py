@@ -33,15 +33,15 @@ def main(folder: Path, pid: int, root: int) -> int:
     script = process_of(pid)
     log = Journal(folder / run_folder.JOURNAL)
     uuids = [gpu["uuid"] for gpu in documents.read_json(folder / run_folder.FINGERPRINT).get("used", [])]
-    neighbours = CoTenants(uuids, launcher=root)
+    co_tenants = CoTenants(uuids, launcher=root)
     os.nice(NICENESS)
     if mirror := mirror_of(folder, config):
         unfinished.mark(folder)
     os.write(sys.stdout.fileno(), READY)
-    with worker_process.sampled(log, uuids, folder, config, neighbours=neighbours):
+    with worker_process.sampled(log, uuids, folder, config, co_tenants=co_tenants):
         wait_for(folder, script)
     log.close()
-    end(folder, config, pid, neighbours.tag())
+    end(folder, config, pid, co_tenants.tag())
     if mirror is not None and mirror.close(config.tracking.upload_wait_sec):
         unfinished.unmark(folder)
     return 0
@@ -65,7 +65,7 @@ def wait_for(folder: Path, script: psutil.Process | None) -> None:
         time.sleep(POLL_SEC)
 
 
-def end(folder: Path, config: RunConfig, pid: int, neighbours: str) -> None:
+def end(folder: Path, config: RunConfig, pid: int, co_tenants: str) -> None:
     """Write the run's result if the script has not, and the records of an ended run."""
     failure = None
     if run_folder.read_result(folder) is None:
@@ -73,7 +73,7 @@ def end(folder: Path, config: RunConfig, pid: int, neighbours: str) -> None:
         failure = failures.killed(folder, KILLED, message)
     with suppress(OSError):
         outcome.record_given_up(folder, config, failure)
-    outcome.end(folder, failure, neighbours, explain(folder, neighbours))
+    outcome.end(folder, failure, co_tenants, explain(folder, co_tenants))
 
 
 def process_of(pid: int) -> psutil.Process | None:

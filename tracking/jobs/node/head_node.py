@@ -42,7 +42,7 @@ def run(part: Part) -> int:
         result = train(part)
         failure = result.failure
     except signals.Interrupted as error:
-        failure = interruption.stopped(part.line, error) if others else None
+        failure = interruption.stopped(part.lifeline, error) if others else None
         raise
     finally:
         if others:
@@ -89,21 +89,11 @@ def train(part: Part) -> Result:
     # this host. The commands of both name the folder.
     marks = [str(folder.absolute())] if command.contained or others else []
     known = jobs_on_the_same_machine(config)
-    neighbours = CoTenants(part.gpu_uuids, launcher=part.launcher, marks=marks, known=known)
+    co_tenants = CoTenants(part.gpu_uuids, launcher=part.launcher, marks=marks, known=known)
     kills = processes.oom_kills()
     waited = time.monotonic() - part.started
     try:
-        process = worker_process.train(
-            folder,
-            config,
-            command,
-            part.gpu_uuids,
-            others,
-            neighbours,
-            part.lock,
-            part.forks,
-            since_command_sec=waited,
-        )
+        process = worker_process.run(part, command, co_tenants, since_command_sec=waited)
         failure = failures.unexplained(folder, process, command.contained)
         if others:
             written = run_folder.read_result(folder)
@@ -120,7 +110,7 @@ def train(part: Part) -> Result:
         failure = failures.short_of_memory(folder, failure)
     with suppress(OSError):  # a full disk: comparisons do without it
         outcome.record_given_up(folder, config, failure)
-    result = outcome.end(folder, failure, neighbours.tag(), explain(folder, neighbours.tag()))
+    result = outcome.end(folder, failure, co_tenants.tag(), explain(folder, co_tenants.tag()))
     if others is None:  # with other nodes, their workers may still write there
         kernels.remove_scratch(folder)
     outcome.describe(folder)

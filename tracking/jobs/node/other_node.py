@@ -37,11 +37,11 @@ def train(part: Part) -> Failure | None:
     """
     folder, others = part.folder, part.others
     assert others is not None
-    config = dataclasses.replace(part.config, rendezvous=others.rendezvous)
-    command = worker_command(config, folder)
+    part.config = dataclasses.replace(part.config, rendezvous=others.rendezvous)
+    command = worker_command(part.config, folder)
     kills = processes.oom_kills()
     try:
-        process = worker_process.train(folder, config, command, part.gpu_uuids, others, None, -1)
+        process = worker_process.run(part, command, None)
         failure = others.cause(explained(folder, node_records.name(), process.returncode))
         if failure and processes.oom_kills() > kills:
             failure = failures.short_of_memory(folder, failure)
@@ -49,7 +49,7 @@ def train(part: Part) -> Failure | None:
         others.end(None)  # the first node to fail has reported it
         return error.failure
     except signals.Interrupted as error:
-        others.end(interruption.stopped(part.line, error))
+        others.end(interruption.stopped(part.lifeline, error))
         raise
     except Exception as error:
         failure = failures.of_launcher(error)

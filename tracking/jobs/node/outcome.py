@@ -18,13 +18,13 @@ GIVEN_UP = ("nan", *failures.STOP_CAUSES)  # failures that make a run censored: 
 
 
 def end(
-    folder: Path, failure: Failure | None, neighbours: str = "", bottleneck: dict[str, Any] | None = None
+    folder: Path, failure: Failure | None, co_tenants: str = "", bottleneck: dict[str, Any] | None = None
 ) -> Result:
     """Return the run's result, and write it if it is missing: a finished worker's result stays.
 
-    `neighbours` and `bottleneck` say who was beside it, and what limited it.
+    `co_tenants` and `bottleneck` say who was beside it, and what limited it.
     """
-    measured: dict[str, Any] = {"neighbours": neighbours, "bottleneck": bottleneck}
+    measured: dict[str, Any] = {"neighbours": co_tenants, "bottleneck": bottleneck}
     known = {name: value for name, value in measured.items() if value}
     written = run_folder.read_result(folder)
     stays = written is not None and (failure is None or written.status == "finished")

@@ -1,4 +1,4 @@
-"""A node's part of a run."""
+"""The state that the supervisor's modules share."""
 
 from __future__ import annotations
 
@@ -14,22 +14,17 @@ from tracking.jobs.node.task import Task
 
 @dataclass
 class Part:
-    """A node's part of a run.
-
-    `lock` is the descriptor of the folder's lock, -1 on a node that is not the head.
-    `started` is when the run's start, which precedes the clock, began, in monotonic seconds. `launcher` is the process
-    whose descendants belong to the run.
-    """
+    """A node's part of a run, and what its supervisor was given for it."""
 
     folder: Path
     config: RunConfig
     task: Task
     gpus: list[Any]
-    started: float
-    line: Lifeline
-    lock: int = -1
-    launcher: int | None = None
-    others: Nodes | None = None
+    started: float  # monotonic seconds at which the run's start, which precedes the clock, began
+    lifeline: Lifeline
+    lock: int = -1  # descriptor of the folder's lock; only the head node has it
+    launcher: int | None = None  # the process whose descendants belong to the run
+    others: Nodes | None = None  # the other nodes; None for a run on one
     forks: Forks | None = None  # the fork servers, if the worker may be forked
 
     @property

@@ -19,8 +19,7 @@ from tracking.jobs.node.rendezvous import nodes
 from tracking.jobs.node.task import Task
 from tracking.machine.environment import nvml, processes
 from tracking.machine.stacks import check_verdicts, judge, make_all, needed_by, needs
-from tracking.record import Failure, run_folder, run_lock
-from tracking.record import node_records as node_names
+from tracking.record import Failure, node_records, run_folder, run_lock
 from tracking.request.checks import check_precision
 
 SUBMITTED_SEC = 120.0  # upper limit for the submitter to release the folder's lock
@@ -42,7 +41,7 @@ def supervise(folder: Path, assigned: Assignment | None = None) -> int:
     task = Task.local() if assigned else Task.of_slurm()
     config.stack.container.options += machine_shares.engine_options(config.stack.container.engine)
     if task.scheduled:
-        os.environ[node_names.NAME] = task.node
+        os.environ[node_records.NAME] = task.node
     config = dataclasses.replace(config, node_rank=task.rank)
     visible = nvml.visible_gpus()
     started = assigned.started if assigned else processes.begun()

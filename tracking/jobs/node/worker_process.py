@@ -12,8 +12,9 @@ from pathlib import Path
 
 from conf.schema import RunConfig
 from tracking.base import quantities
-from tracking.jobs.handover import ForkedWorker, Forks, Started, fork_or_start
+from tracking.jobs.handover import ForkedWorker, Started, fork_or_start
 from tracking.jobs.node import interruption, machine_shares, signals
+from tracking.jobs.node.part import Part
 from tracking.jobs.node.rendezvous.nodes import Nodes
 from tracking.jobs.worker_command import LAUNCHER, WorkerCommand
 from tracking.machine.environment import processes
@@ -83,16 +84,12 @@ class Limits:
         return event.key == "run_stop" or attempts.reached(values, self._targets)
 
 
-def train(
-    folder: Path, config: RunConfig, command: WorkerCommand, gpu_uuids: list[str], others: Nodes | None,
-    neighbours: CoTenants | None, lock: int, forks: Forks | None = None,
-    **beginning: float,
-) -> Started:  # fmt: skip
+def run(part: Part, command: WorkerCommand, co_tenants: CoTenants | None, **beginning: float) -> Started:
     """Run this node's worker to its end, leave no process behind, and return the ended process.
 
-    `lock` is the descriptor of the folder's lock, -1 on a node that has none. `forks` are the servers that may fork it.
     `beginning` is journaled with the start. Raises TimedOut, NodeFailed of another node, Interrupted.
     """
+    folder, config = part.folder, part.config
     name = node_records.name() if config.node_rank else ""  # The head node's files have the plain names.
     path, log_path = (
         folder / (node_records.file_of(file, name) if name else file)
@@ -105,13 +102,12 @@ def train(
     since = None if name else path.stat().st_size
     printed = WorkerLog(log_path)
     with printed as output:
-        locks = [lock] if lock >= 0 else []
-        process = started(folder, config, command, neighbours, [output, *locks], forks)
+        process = started(part, command, co_tenants, output)
     try:
-        with sampled(log, gpu_uuids, folder, config, name, first_sample, neighbours):
+        with sampled(log, part.gpu_uuids, folder, config, name, first_sample, co_tenants):
             try:
                 with saved_once_more(process, folder, config, since):
-                    watch(process, limits, others)
+                    watch(process, limits, part.others)
             finally:
                 stop([process])
                 if command.contained:
@@ -123,28 +119,23 @@ def train(
     return process
 
 
-def started(
-    folder: Path, config: RunConfig, command: WorkerCommand, neighbours: CoTenants | None, descriptors: list[int],
-    forks: Forks | None,
-) -> Started:  # fmt: skip
-    """Start the worker in its own session: a signal to the supervisor's group does not reach it.
-
-    `descriptors`: its output, and the lock of the folder if it has one.
-    """
-    environ = {**command.env, **interruption.prepared(folder, config)}
+def started(part: Part, command: WorkerCommand, co_tenants: CoTenants | None, output: int) -> Started:
+    """Start the worker in its own session: a signal to the supervisor's group does not reach it."""
+    environ = {**command.env, **interruption.prepared(part.folder, part.config)}
+    locks = [part.lock] if part.lock >= 0 else []
 
     def fresh(output: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             list(command.argv), env=environ, stdout=output, stderr=subprocess.STDOUT,
             stdin=subprocess.PIPE if command.contained else subprocess.DEVNULL, start_new_session=True,
-            pass_fds=descriptors[1:],
+            pass_fds=locks,
         )  # fmt: skip
 
-    if forks is None:
-        return fresh(descriptors[0])
-    imports_by = loaded_with(config, environ)
-    on_start = neighbours.roots.add if neighbours else lambda _: None
-    return fork_or_start(forks, command.argv, environ, descriptors, imports_by, fresh, on_start)
+    if part.forks is None:
+        return fresh(output)
+    imports_by = loaded_with(part.config, environ)
+    on_start = co_tenants.roots.add if co_tenants else lambda _: None
+    return fork_or_start(part.forks, command.argv, environ, [output, *locks], imports_by, fresh, on_start)
 
 
 def loaded_with(config: RunConfig, environ: Mapping[str, str]) -> list[object]:
@@ -178,18 +169,18 @@ def saved_once_more(process: Started, folder: Path, config: RunConfig, since: in
 @contextmanager
 def sampled(
     log: Journal, gpu_uuids: list[str], folder: Path, config: RunConfig, node: str = "", first_sample: int = 0,
-    neighbours: CoTenants | None = None,
+    co_tenants: CoTenants | None = None,
 ) -> Iterator[None]:  # fmt: skip
     """Sample the machine into the journal; at the end, tag the run with its co-tenants."""
     sensors = None
     if interval_sec := config.tracking.system_metrics_interval_sec:
-        sensors = SystemMetricsThread(log, gpu_uuids, folder, interval_sec, node, first_sample, neighbours).start()
+        sensors = SystemMetricsThread(log, gpu_uuids, folder, interval_sec, node, first_sample, co_tenants).start()
     try:
         yield
     finally:
         if sensors is not None:
             sensors.close()
-        if neighbours and (tag := neighbours.tag()):
+        if co_tenants and (tag := co_tenants.tag()):
             with suppress(OSError):  # a full disk
                 log.tags({"neighbours": tag})
 
