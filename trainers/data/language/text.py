@@ -13,6 +13,7 @@ from trainers.data.language.data import SEQUENCE_LENGTH, LanguageData, check_cou
 from trainers.data.language.tokens import of_made
 from trainers.data.reading.folder_index import listed, resolved
 from trainers.data.reading.regular_file import opened
+from trainers.data.reading.utf8 import check_encoding
 from trainers.data.tokens import Source, escaped, held_out, made_tokens, stretches
 
 SUFFIX = ".txt"
@@ -70,6 +71,7 @@ def sources(root: Path, files: Sequence[Path], held: Sequence[Path]) -> list[Sou
     made = []
     for file in files:
         try:
+            check_encoding(file)
             with opened(file) as content:
                 sha256 = hashlib.file_digest(content, "sha256").hexdigest()
         except OSError as error:

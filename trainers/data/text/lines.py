@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from conf.schema import ConfigError
+from trainers.data.reading.utf8 import check_encoding, conversion
 
 CHUNK = 50_000  # lines in memory at a time
 OF_NO_SENTENCE = "nothing is to translate. Next: remove the line from the files of both languages"
@@ -22,6 +23,7 @@ def read_lines(path: Path, of_nothing: str = OF_NO_SENTENCE) -> Iterator[list[st
     """
     first = 1
     try:
+        check_encoding(path)
         with path.open("rb") as file:
             while chunk := list(islice(file, CHUNK)):
                 if first == 1:
@@ -43,8 +45,7 @@ def _checked(path: Path, chunk: list[bytes], first: int, of_nothing: str) -> lis
                 line.decode()
             except UnicodeDecodeError as error:
                 raise ConfigError(
-                    f"{path}, line {number}: is not UTF-8 at byte {error.start + 1} of the line. Next: convert the"
-                    " file, as with iconv -t UTF-8"
+                    f"{path}, line {number}: is not UTF-8 at byte {error.start + 1} of the line. {conversion(path)}"
                 ) from error
         raise
     lines = text.removesuffix("\n").removesuffix("\r").replace("\r\n", "\n").split("\n")

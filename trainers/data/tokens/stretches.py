@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 from conf.schema import ConfigError
 from trainers.data.reading.regular_file import opened
+from trainers.data.reading.utf8 import conversion
 
 STRETCH_BYTES = 4 << 20
 HELD_OUT = 50  # One byte in so many is held out for evaluation.
@@ -49,9 +50,8 @@ class Stretch:
         try:
             return content.decode("utf-8-sig" if self.start == 0 else "utf-8")  # utf-8-sig drops a byte order mark.
         except UnicodeDecodeError as error:
-            raise ConfigError(
-                f"{self.path}: byte {self.start + error.start:,} is not UTF-8. Next: convert the file, or remove it"
-            ) from None
+            place = self.start + error.start
+            raise ConfigError(f"{self.path}: byte {place:,} is not UTF-8. {conversion(self.path)}") from None
 
 
 def stretches(path: Path, start: int, end: int, most: int = STRETCH_BYTES) -> Iterator[Stretch]:

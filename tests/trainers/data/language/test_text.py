@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -142,12 +143,32 @@ def test_what_cannot_be_used_is_refused(folder: Path, tmp_path: Path) -> None:
     (folder / "val.txt").rename(folder / "one.txt")
     with pytest.raises(ConfigError, match=r"dataset=text: has \d+ tokens to evaluate on, but dataset.sequence_length"):
         read(folder, sequence_length=1024)
-    (folder / "one.txt").write_bytes("".join(LINES).encode("utf-16"))
-    with pytest.raises(ConfigError, match=r"one\.txt: byte 0 is not UTF-8"):
+    (folder / "one.txt").write_bytes("".join(LINES).encode("latin-1", "replace") + b"\xe4\n")
+    with pytest.raises(ConfigError, match=r"one\.txt: byte [\d,]+ is not UTF-8. Next: iconv -f ENCODING -t UTF-8 .*"):
         read(folder)
     (folder / "one.txt").write_text("a single line")
     with pytest.raises(ConfigError, match="has no text left to evaluate on"):
         read(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("encoding", "name"), [("utf-16", "UTF-16"), ("utf-32", "UTF-32"), ("utf-16-le", "UTF-16LE"),
+                                              ("utf-16-be", "UTF-16BE")])  # fmt: skip
+def test_another_encoding_is_named_with_the_command_that_converts_it(folder: Path, encoding: str, name: str) -> None:
+    """UTF-16 without a byte order mark is valid UTF-8, whose letters are zeros."""
+    file, converted = folder / "b.txt", folder / "b.new"
+    text = file.read_text()
+    file.write_bytes(text.encode(encoding))
+    with pytest.raises(ConfigError, match=rf"b\.txt: is not UTF-8. It looks like {name}. Next: iconv") as refused:
+        read(folder)
+    command = str(refused.value).partition("Next: ")[2].replace("NEW_FILE", str(converted))
+    subprocess.run(["bash", "-c", command], check=True)
+    assert converted.read_text() == text
+
+
+def test_some_zeros_are_text(folder: Path) -> None:
+    (folder / "b.txt").write_text("\0" + (folder / "b.txt").read_text())
+    read(folder)
 
 
 def test_a_folder_that_cannot_be_listed_is_refused(folder: Path) -> None:
