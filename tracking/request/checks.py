@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from conf import instance_prices
 from conf.launch_options import InstanceConfig
@@ -21,7 +19,7 @@ from tracking.request.batch_checks import (
 from tracking.request.closed_rules import check_target_set
 from tracking.request.evaluation_checks import check_evaluation
 from tracking.request.metric_checks import check_best, check_directions, check_target
-from tracking.request.name_checks import check_names, check_secrets, check_text
+from tracking.request.name_checks import check_names, check_numbers, check_secrets, check_text
 from tracking.request.node_options import VisibleGpu, check_nodes, resolve_gpus, resolve_jobs_at_once
 from tracking.request.output_checks import check_alert, check_profile, check_save_model
 from tracking.request.program_command import check_label, check_program, check_seed
@@ -37,7 +35,7 @@ def check_run(config: RunConfig, gpus: Sequence[VisibleGpu], overrides: Sequence
     """
     values = dataclasses.asdict(config)
     check_text("", values)
-    check_finite("", values)
+    check_numbers("", values)
     check_secrets("", values)
     check_names(config)
     config = dataclasses.replace(
@@ -64,15 +62,6 @@ def check_run(config: RunConfig, gpus: Sequence[VisibleGpu], overrides: Sequence
     check_alert(config.alert)
     check_surroundings(config)
     return config
-
-
-def check_finite(prefix: str, value: Any) -> None:
-    """Raise ConfigError for nan and inf, which Hydra parses as numbers."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            check_finite(f"{prefix}.{key}" if prefix else key, inner)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{prefix}={value}: must be a finite number. Next: give one, or put quotes around a word")
 
 
 def resolve_price(config: RunConfig) -> InstanceConfig:
@@ -188,6 +177,8 @@ def check_optimizer(config: RunConfig) -> None:
         )
     if optimizer.lr <= 0:
         raise ConfigError(f"model.optimizer.lr={optimizer.lr}: must be above 0")
+    if optimizer.weight_decay < 0:
+        raise ConfigError(f"model.optimizer.weight_decay={optimizer.weight_decay}: must be 0 or more")
     if (LR_SCALING[optimizer.lr_scaling] > 0) != (optimizer.base_batch_size > 0):
         raise ConfigError(
             f"model.optimizer.base_batch_size={optimizer.base_batch_size}: does not fit lr_scaling="

@@ -1,7 +1,8 @@
-"""Refuses wrong names of runs, folders, experiments and servers, and secrets, before they reach a path or MLflow."""
+"""Refuses values that no file or server could hold: wrong names, numbers and control characters, and secrets."""
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,20 @@ def check_text(key: str, value: Any) -> None:
         raise ConfigError(
             f"{key}={excerpt}: contains a control character ({character!r}). Next: give one line of text without any"
         )
+
+
+def check_numbers(key: str, value: Any) -> None:
+    """Raise ConfigError for nan and inf, which Hydra parses as numbers, and for integers of more than 63 bits.
+
+    A run's config is read with such integers as floats (stored_config.loaded).
+    """
+    if isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            check_numbers(f"{key}.{name}" if key else str(name), inner)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{key}={value}: must be a finite number. Next: give one, or put quotes around a word")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ConfigError(f"{key}={value}: too large a number. Allowed: up to {2**63 - 1}")
 
 
 def check_secrets(key: str, value: Any) -> None:

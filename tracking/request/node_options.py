@@ -13,6 +13,7 @@ from conf.schema import ConfigError, RunConfig
 TIME_PATTERN = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)|(\d+)")  # days, hours, minutes, seconds; or minutes alone
 JOBS_AT_ONCE = "sweep.jobs_at_once="  # prefix of the tag `neighbours` of a run beside other jobs of its sweep
 MIN_THREADS_PER_JOB = 2  # one core
+PROCESSES_PER_CORE = 8  # With more, they wait for each other rather than train.
 ADDRESS_PATTERN = re.compile(r"(?P<host>[^:\s/]+):(?P<port>\d{1,5})")
 
 
@@ -86,6 +87,16 @@ def jobs_on_the_same_machine(config: RunConfig) -> str:
     return f"{JOBS_AT_ONCE}{config.sweep.jobs_at_once}" if config.sweep.jobs_at_once > 1 else ""
 
 
+def check_processes(config: RunConfig) -> None:
+    """Raise ConfigError for far more processes than this machine has cores: each imports PyTorch."""
+    most = PROCESSES_PER_CORE * len(os.sched_getaffinity(0))
+    if config.cpu_processes > most:
+        raise ConfigError(
+            f"cpu_processes={config.cpu_processes}: too many for the {len(os.sched_getaffinity(0))} cores of this"
+            f" machine. Allowed here: up to {most}"
+        )
+
+
 def check_nodes(config: RunConfig) -> None:
     """Raise ConfigError if nodes, node_rank, rendezvous and cluster do not fit together."""
     if config.nodes < 1:
@@ -93,6 +104,7 @@ def check_nodes(config: RunConfig) -> None:
     if config.cluster.kind != "none":
         check_cluster(config)
         return
+    check_processes(config)
     if config.detach:
         raise ConfigError("detach=true: has no effect without cluster=slurm. Next: leave it out, or give cluster=slurm")
     if not 0 <= config.node_rank < config.nodes:

@@ -25,8 +25,7 @@ HELP = f"See {LAUNCH} --help." if PREFIX else f"See {LAUNCH} --help, or docs/con
 # Hydra's messages and ours, which say what to type. {0} is the group of the pattern.
 HYDRA_MESSAGES = {
     r"Could not override '(\w+)'": f"{{0}}: needs a plus. Next: {LAUNCH} -m +{{0}}=NAME.",
-    r"Ambiguous value for argument '(.+)'$": "{0}: has several values. Next: -m {0} for a sweep, or [...] for a list.",
-    r"Error parsing override '(.+)'$\s+missing EQUAL": "{0}: not an option. Allowed: NAME=VALUE, without spaces.",
+    r"Could not delete from config. '(.+)' does not exist": "~{0}: no such option, so it cannot be removed.",
     r"BasicSweeper does not support sweep type : (INTERVAL)": "interval(...): has no end of values in a sweep."
     " Next: list the values, as in batch_size=8,16,32, or add +search=quickest.",
     r"Additional config directory '(.+)' not found": "--config-dir {0}: no such folder. Next: give that of your YAML.",
@@ -69,9 +68,11 @@ def _explain(error: Exception) -> str:
         return f"refused: {unknown_choice(group, name, getattr(error, 'options', None) or [])}"
     # Hydra's search path does not help the user.
     text = str(error).partition("Config search path:")[0]
+    if match := re.match(r"Ambiguous value for argument '(.+)'$", text, re.MULTILINE):
+        return f"refused: {several_values(match[1])} {HELP}"
     for pattern, message in HYDRA_MESSAGES.items():
         if match := re.match(pattern, text, re.MULTILINE):
-            return f"refused: {message.format(match[1])} {program_advice(match[1])}{HELP}"
+            return f"refused: {message.format(match[1])} {HELP}"
     override = getattr(error, "override", None) or ""
     if message := malformed_values(override):
         return f"refused: {message}"
@@ -79,6 +80,16 @@ def _explain(error: Exception) -> str:
         return f"refused: {override}: Hydra cannot parse this without quotes. Next: {line} {HELP}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"refused: {' '.join(lines)} {HELP}"
+
+
+def several_values(word: str) -> str:
+    """The message for commas without -m: a sweep, or the one list or text that the option takes."""
+    key, _, value = word.partition("=")
+    kind = type_name(options().get(key, int))
+    as_text = shlex.quote(f'{key}="{escaped(value)}"')
+    single = f", or {key}=[{value}] for a list" if kind == "any" or kind.startswith("list") else ""
+    single = f", or {as_text} for a text with commas" if kind in ("str", "str | null") else single
+    return f"{word}: has several values. Next: -m {word} for a sweep{single}."
 
 
 def malformed_values(override: str) -> str:

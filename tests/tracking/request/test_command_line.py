@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hydra.errors import HydraException
 
 import launch
 from conf.schema import ConfigError
 from tests.support.composing import composed
+from tracking.request import checks, refusal
 from tracking.request.command_line import ranges
 from tracking.request.command_line.arguments import hydra_arguments
 from tracking.request.command_line.choices import group_names
@@ -55,6 +57,26 @@ def test_two_values_of_an_option_are_refused_with_both(words: list[str]) -> None
     key = words[-1].partition("=")[0]
     first, second, *_ = [word for word in words if word[0] != "-" and not word.startswith("model")]
     assert refusal_of(*words).startswith(f"{first} {second}: contradict each other. Next: give one of them"), key
+
+
+@pytest.mark.parametrize("word", ["gpus", "a b=1", "=1", "2", "python", "train.py", "+"])
+def test_a_word_that_is_no_option_is_refused(word: str) -> None:
+    said = refusal_of("seed=1", word)
+    assert said.startswith(f"{word}: not an option. Allowed: NAME=VALUE")
+    assert ("model=program" in said) == (word in ("python", "train.py"))
+
+
+@pytest.mark.parametrize(
+    "words", [["--config-dir="], ["--config-dir", "a", "-cd", "b"], ["--config-dir=a", "-cd", "b"]]
+)
+def test_folders_of_yaml_other_than_one_are_refused(words: list[str]) -> None:
+    assert "not one folder. Next: " in refusal_of(*words)
+    assert hydra_arguments(["--config-dir", "a=b", "--cfg", "job", "~recipe"])[-1] == "~recipe"
+
+
+def test_a_group_that_a_run_needs_cannot_be_removed() -> None:
+    assert refusal_of("~model").startswith("~model: a run needs a model. Next: give another one, as model=NAME")
+    assert hydra_arguments(["~closed", "~seed"]) == ["~closed", "~seed"]
 
 
 def test_a_value_may_be_given_twice_and_tables_are_merged() -> None:
@@ -129,3 +151,38 @@ def test_a_search_draws_from_each_range_alone() -> None:
     ranges.check_ranges(parsed_ranges("a=range(8,512,8)", "b=range(1,1000)"), is_search=True)
     with pytest.raises(ConfigError, match=r"^b=range\(1,90000\): gives 89,999 values"):
         ranges.check_ranges(parsed_ranges("a=range(8,512,8)", "b=range(1,90000)"), is_search=True)
+
+
+@pytest.mark.parametrize(
+    ("word", "advice"),
+    [
+        ("seed=1,2", "Next: -m seed=1,2 for a sweep. "),
+        ("model=vgg,ssd", "Next: -m model=vgg,ssd for a sweep. "),
+        ("gpus=0,1", "Next: -m gpus=0,1 for a sweep, or gpus=[0,1] for a list. "),
+        ("eval_at_epochs=1,2", "or eval_at_epochs=[1,2] for a list. "),
+        ("runs_dir=/a,b", "Next: -m runs_dir=/a,b for a sweep, or 'runs_dir=\"/a,b\"' for a text with commas. "),
+    ],
+)
+def test_commas_without_a_sweep_are_refused_with_what_the_option_takes(word: str, advice: str) -> None:
+    with pytest.raises(HydraException) as refused:
+        composed([word])
+    said = refusal.explain(refused.value)
+    assert said.startswith(f"refused: {word}: has several values. ")
+    assert advice in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["max_epochs=9223372036854775808"], "max_epochs=9223372036854775808: too large a number. Allowed: up to 922"),
+        (["model.hparams.epochs=[1,99999999999999999999]"], "model.hparams.epochs.1=99999999999999999999: too large"),
+        (["model.optimizer.lr=1e999"], "model.optimizer.lr=inf: must be a finite number"),
+        (["model.optimizer.weight_decay=-0.1"], "model.optimizer.weight_decay=-0.1: must be 0 or more"),
+        (["gpus=0", "cpu_processes=100000"], "cpu_processes=100000: too many for the "),
+    ],
+)
+def test_a_number_that_no_run_could_have_is_refused(words: list[str], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        checks.check_run(composed(words), [])
+    assert str(refused.value).startswith(said)
+    checks.check_run(composed(["max_epochs=9223372036854775807"]), [])

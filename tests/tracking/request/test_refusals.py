@@ -19,7 +19,7 @@ REFUSED = {
     "-m study=scaling": ["study: needs a plus", "-m +study=NAME"],
     "+max_epoch=1": ["max_epoch: no such option. Did you mean max_epochs"],
     "++tracking.url=sqlite:///a.db": ["tracking.url: no such option", "tracking.uri"],
-    "seed=1,2": ["seed=1,2: has several values. Next: -m seed=1,2 for a sweep, or [...] for a list."],
+    "seed=1,2": ["seed=1,2: has several values. Next: -m seed=1,2 for a sweep."],
     "gpus": ["gpus: not an option. Allowed: NAME=VALUE"],
     "train.py": ["Allowed: NAME=VALUE", "python launch.py model=program 'program.command=python train.py'"],
     "python train.py": ["launch.py model=program 'program.command=python ...'", "import TimeTrial (Lightning)"],

@@ -11,14 +11,21 @@ from tracking.request.command_line.choices import check_choices, group_names
 from tracking.request.command_line.resumed import check_resumed
 from tracking.request.command_line.sizes import recipes_of_sizes
 from tracking.request.program_command import quoted
+from tracking.request.refusal import HELP, program_advice
 
 MULTIRUN = ("-m", "--multirun")
 CONFIG_DIR = ("-cd", "--config-dir")
+# Flags of Hydra whose value is the next word.
+VALUED_FLAGS = {
+    *CONFIG_DIR, "-cp", "--config-path", "-cn", "--config-name", "-c", "--cfg", "-i", "--info", "-p", "--package",
+    "-sc", "--shell-completion", "--experimental-rerun",
+}  # fmt: skip
 NO_NAME = re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?|true|false|nan|inf", re.IGNORECASE)
 
 
 def hydra_arguments(words: Sequence[str]) -> list[str]:
     """The arguments of launch.py as Hydra takes them, -m first. Raises ConfigError."""
+    check_form(words)
     check_choices(options_of(words))
     arguments = [quoted(hydra_argument(word)) for word in words]
     check_once(words, arguments)
@@ -29,8 +36,25 @@ def hydra_arguments(words: Sequence[str]) -> list[str]:
 
 def options_of(words: Sequence[str]) -> list[str]:
     """The words that set or remove an option, as `seed=1` and `~recipe`, not those of flags, as `--config-dir a=b`."""
-    options = [word for before, word in zip(["", *words], words, strict=False) if before not in CONFIG_DIR]
-    return [word for word in options if ("=" in word and not word.startswith("-")) or word.startswith("~")]
+    return [
+        word
+        for before, word in zip(["", *words], words, strict=False)
+        if before not in VALUED_FLAGS and not word.startswith("-")
+    ]
+
+
+def check_form(words: Sequence[str]) -> None:
+    """Raise ConfigError for a word that is no option, and for --config-dir without a folder or with several."""
+    for word in options_of(words):
+        key, equals, _ = word.lstrip("+").partition("=")
+        if not key or key != "".join(key.split()) or not (equals or word.startswith("~")):
+            raise ConfigError(
+                f"{word}: not an option. Allowed: NAME=VALUE, without spaces. {program_advice(word)}{HELP}"
+            )
+    spaced = [after for word, after in zip(words, [*words[1:], ""], strict=True) if word in CONFIG_DIR]
+    folders = {*spaced, *(word.partition("=")[2] for word in words if word.startswith("--config-dir="))}
+    if "" in folders or len(folders) > 1:
+        raise ConfigError(f"--config-dir {' '.join(sorted(folders))}: not one folder. Next: give that of your YAML")
 
 
 def hydra_argument(argument: str) -> str:

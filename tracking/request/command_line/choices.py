@@ -28,6 +28,8 @@ def check_choices(words: Sequence[str]) -> None:
     options of a group as a table, `dataset={size: 100}`.
     """
     for word in words:
+        if word.startswith("~") and word[1:] in group_names() and word[1:] not in (*OPTIONAL_GROUPS, "study"):
+            raise ConfigError(f"{word}: a run needs a {word[1:]}. Next: give another one, as {word[1:]}=NAME")
         group, _, value = word.lstrip("+").partition("=")
         is_table = value.startswith("{") and any(key.startswith(f"{group}.") for key in options())
         if group not in group_names() or is_table or (value.startswith("[") and group == "recipe"):
