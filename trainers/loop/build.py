@@ -1,10 +1,46 @@
-"""Makes the dataset and the module that a configuration names."""
+"""Makes the dataset and the module of a run."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
+import pytorch_lightning as pl
+import torch
+
 from conf.dataset_options import DatasetConfig
 from conf.schema import ConfigError, RunConfig
-from trainers.workload import Data, TrialModule, Workload, bind
+from tracking.record import Journal
+from trainers.loop import precision
+from trainers.loop.early_compilers import EarlyCompilers
+from trainers.loop.start import part_of_start
+from trainers.workload import Data, Shard, TrialModule, Workload, bind, viewed
+
+
+def build(
+    workload: Workload, config: RunConfig, shard: Shard, log: Journal | None, early: EarlyCompilers | None = None
+) -> tuple[TrialModule, Data]:
+    """Make the module, with equal weights on all processes, and the data, with images cut as the module wants them."""
+    precision.apply(config.precision)
+    pl.seed_everything(config.seed, verbose=False)
+    with part_of_start(log, "index"):
+        data = make_data(workload, config.dataset)
+    if early:
+        early.join(log)
+    with part_of_start(log, "model"):
+        with torch.device("meta") if config.sharded() else nullcontext():
+            module = make_module(workload, data, config)
+        if config.precision.name == "fp8":
+            module.use_fp8()
+        if config.sharded():
+            from trainers.loop import fsdp  # This import is slow, and older versions of PyTorch lack fully_shard.
+
+            fsdp.shard_module(module, shard, config.precision.name)
+        module.check_batch(config.device_batch_size())
+        module.check_targets(config.targets())
+        data = viewed(data, module)
+    # From here on each process draws its own random numbers, for augmentation and dropout.
+    pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
+    return module, data
 
 
 def make_data(workload: Workload, config: DatasetConfig) -> Data:

@@ -19,7 +19,7 @@ from tracking.measure.training import Ranks, start_times
 from tracking.record import Journal
 from trainers.loop import precision
 from trainers.loop.ddp import AfterTheStep
-from trainers.loop.early import Early
+from trainers.loop.early_compilers import EarlyCompilers
 from trainers.loop.fitting_batch import naming_the_batch_that_fits
 from trainers.loop.trained_model import BestWeights
 from trainers.loop.warmup import (
@@ -51,8 +51,8 @@ class OffTheClock:
     data: Data
     best: BestWeights | None
     test_loader: Loader | None
-    evaluate: bool  # whether the data have something to evaluate on
-    early: Early
+    evaluates: bool  # whether the data have something to evaluate on
+    early: EarlyCompilers
     flops_per_sample: float | None = None  # model FLOPs; None on a CPU, and if the model has no FLOP rates
     test_metrics: dict[str, float] = field(default_factory=dict)
     optimizer_bytes: int = 0  # size of the optimizer's state after a step
@@ -81,12 +81,12 @@ class OffTheClock:
         with fitting, forgotten_on_failure():
             batches = self.data.example_batches(batch_size, device)
             if config.compiled():
-                num_helpers = number_of_helpers(trainer, module, batches, self.evaluate)
+                num_helpers = number_of_helpers(trainer, module, batches, self.evaluates)
                 alone = partial(self._compile_alone, trainer, batches, num_helpers)
                 compile_first.compile_in_turn(config, self.run_dir, self.shard, alone, num_helpers > 0)
                 self.early.end()
             capture = CapturedSteps(module, autocast).capture if module.captured else None
-            self.optimizer_bytes = warm_up(trainer, module, batches, self.evaluate, config.targets(), capture)
+            self.optimizer_bytes = warm_up(trainer, module, batches, self.evaluates, config.targets(), capture)
         if config.compiled():
             compile_first.note_compiled(config, device)
             self._note(start_times.COMPILED_EVENT, **compile_times.since(compiler))
@@ -96,7 +96,7 @@ class OffTheClock:
     def _compile_alone(self, trainer: pl.Trainer, batches: Sequence[Batch], num_helpers: int) -> None:
         helpers = self.early.helpers or (Helpers(self.run_dir, num_helpers) if num_helpers else None)
         try:
-            compile_alone(trainer, self.module, batches, self.evaluate, helpers)
+            compile_alone(trainer, self.module, batches, self.evaluates, helpers)
         finally:
             if helpers:
                 helpers.end()
@@ -132,7 +132,7 @@ def evaluate_test(trainer: pl.Trainer, module: TrialModule, loader: Loader) -> d
 
 @contextmanager
 def warn_on_failure(name: str) -> Iterator[None]:
-    """Log an exception of the block as a warning: the run has its result, and must not fail for want of `what`."""
+    """Log an exception of the block as a warning: the run has its result, and must not fail for want of `name`."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Train one workload to its target and measure it. `train` reads top to bottom; only this module builds a Trainer."""
+"""Train one workload to its target and measure it. `train` reads from top to bottom."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -17,21 +16,20 @@ import torch.distributed as dist
 from pytorch_lightning.profilers import PassThroughProfiler
 from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 
-from conf.dataset_options import DatasetConfig
 from conf.schema import RunConfig
 from tracking.measure.training import EvaluationPlan, MeasuringCallback, summary, throughput
 from tracking.record import Journal, attempts, checkpoints, journal, node_records, run_folder
 from trainers.data.loading.epoch_teller import with_epochs
-from trainers.loop import ddp, evaluation_times, export_model, precision, saving
+from trainers.loop import ddp, evaluation_times, export_model, saving
 from trainers.loop.batch_size import checked_train_samples, num_eval_samples
-from trainers.loop.build import make_data, make_module
-from trainers.loop.early import Early
+from trainers.loop.build import build
+from trainers.loop.early_compilers import EarlyCompilers
 from trainers.loop.kernel_profile import profile_at_the_end
 from trainers.loop.off_the_clock import OffTheClock, warn_on_failure
 from trainers.loop.saving import CheckpointCallback
 from trainers.loop.start import part_of_start
 from trainers.loop.trained_model import BestWeights, best_weights, save, whole_weights
-from trainers.workload import Data, Loader, Shard, TrialModule, Workload, load_workload, viewed
+from trainers.workload import Data, Loader, Shard, TrialModule, load_workload
 
 logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
 
@@ -46,7 +44,8 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     with part_of_start(log, "import"):
         workload = load_workload(config)
     export_model.check_predictor(config, workload.module)  # Refuse before the data, which may take minutes.
-    module, data = build(workload, config, shard, log, early := Early(config, run_dir, shard))
+    early = EarlyCompilers(config, run_dir, shard)
+    module, data = build(workload, config, shard, log, early)
     export_model.check_predictor(config, type(module))
     train_loader, eval_loader, test_loader = loaders(data, config, shard, log)
     num_train = checked_train_samples(data, config, shard)
@@ -58,9 +57,9 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
         log.event("train_samples", num_train)
         log.event("eval_samples", num_eval_samples(data, shard))
         evaluation_times.note(log, plan)
-    best = best_weights(config, holds=shard.rank == 0, evaluate=evaluates)
+    best = best_weights(config, holds=shard.rank == 0, evaluates=evaluates)
     off_the_clock = OffTheClock(config, run_dir, shard, log, module, data, best, test_loader, evaluates, early)
-    saves = CheckpointCallback(run_dir, interval, shard, log, train_loader, lambda: off_the_clock.optimizer_bytes)
+    saves = CheckpointCallback(run_dir, interval, shard, log, train_loader)
 
     def conclude(trainer: pl.Trainer) -> None:
         saves.finish()  # The result says how the last checkpoint ended.
@@ -69,17 +68,14 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
         if config.profiled():  # By now the result is complete, so tracing cannot change a figure.
             profile_at_the_end(config, trainer, module, train_loader, shard.rank, log, run_dir)
 
-    hooks = (partial(prepare, off_the_clock, saves), conclude, best.evaluated if best else None)
-    callback = MeasuringCallback(config, shard.device, log, *hooks)
+    preparing, after_evaluation = partial(prepare, off_the_clock, saves), best.evaluated if best else None
+    callback = MeasuringCallback(config, shard.device, log, preparing, conclude, after_evaluation)
     trainer = make_trainer(config, strategy(config, shard, environment, log), plan, callback, evaluates)
     # A barebones Trainer refuses these callbacks in its constructor, so they are added afterwards.
     trainer.callbacks += [*([best] if best else []), *([saves] if interval else [])]  # type: ignore[attr-defined]
     fit_loaders = with_epochs(train_loader), with_epochs(eval_loader)
     trainer.fit(module, *fit_loaders, ckpt_path=checkpoint_to_resume(run_dir, callback), weights_only=True)
-
-    weights = whole_weights(module, log is not None) if config.save_model == "final" else {}
-    if log:
-        keep_model(config, run_dir, log, module, data, best, environment, weights)
+    keep_model(config, run_dir, log, module, data, best, environment)
     dist.destroy_process_group()
 
 
@@ -89,7 +85,7 @@ def prepare(off_the_clock: OffTheClock, saves: CheckpointCallback, trainer: pl.T
     Python's garbage collection then leaves alone all that exists. A full one took 1.4 s of Mask R-CNN's training.
     """
     off_the_clock.prepare(trainer)
-    saves.make_room(off_the_clock.module)
+    saves.make_room(off_the_clock.module, off_the_clock.optimizer_bytes)
     gc.collect()
     gc.freeze()
 
@@ -123,38 +119,6 @@ def join(config: RunConfig) -> Shard:
     return Shard(dist.get_rank(), world_size, device)
 
 
-def build(
-    workload: Workload, config: RunConfig, shard: Shard, log: Journal | None, early: Early | None = None
-) -> tuple[TrialModule, Data]:
-    """Make the module, with equal weights on all processes, and the data, with images cut as the module wants them."""
-    precision.apply(config.precision)
-    pl.seed_everything(config.seed, verbose=False)
-    data = read_index(workload, config.dataset, log)
-    if early:
-        early.join(log)
-    with part_of_start(log, "model"):
-        with torch.device("meta") if config.sharded() else nullcontext():
-            module = make_module(workload, data, config)
-        if config.precision.name == "fp8":
-            module.use_fp8()
-        if config.sharded():
-            from trainers.loop import fsdp  # This import is slow, and older versions of PyTorch lack fully_shard.
-
-            fsdp.shard_module(module, shard, config.precision.name)
-        module.check_batch(config.device_batch_size())
-        module.check_targets(config.targets())
-        data = viewed(data, module)
-    # From here on each process draws its own random numbers, for augmentation and dropout.
-    pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
-    return module, data
-
-
-def read_index(workload: Workload, config: DatasetConfig, log: Journal | None) -> Data:
-    """Read the dataset's index and return the dataset; the journal times this part of the start."""
-    with part_of_start(log, "index"):
-        return make_data(workload, config)
-
-
 def loaders(
     data: Data, config: RunConfig, shard: Shard, log: Journal | None
 ) -> tuple[Loader, Loader | None, Loader | None]:
@@ -185,10 +149,10 @@ def strategy(config: RunConfig, shard: Shard, environment: Mapping[str, str], lo
 
 
 def make_trainer(
-    config: RunConfig, strategy: Strategy, plan: EvaluationPlan, callback: MeasuringCallback, evaluate: bool
+    config: RunConfig, strategy: Strategy, plan: EvaluationPlan, callback: MeasuringCallback, evaluates: bool
 ) -> pl.Trainer:
     """Return a Trainer that does only what training needs on the timed path."""
-    if not evaluate:
+    if not evaluates:
         warnings.filterwarnings("ignore", ".*have no `val_dataloader`")  # These data have nothing to evaluate on.
     trainer = pl.Trainer(
         strategy=strategy,
@@ -198,7 +162,7 @@ def make_trainer(
         precision=config.precision.trainer,  # type: ignore[arg-type]
         max_epochs=plan.max_epochs,
         limit_train_batches=plan.num_batches,
-        limit_val_batches=None if evaluate else 0,
+        limit_val_batches=None if evaluates else 0,
         callbacks=[callback],
         inference_mode=False,  # The warm-up runs without it; with it, evaluation would compile again on the clock.
         barebones=True,  # Keeps logger, progress bar and sanity check off the timed path.
@@ -246,10 +210,16 @@ def write_result(
 
 
 def keep_model(
-    config: RunConfig, run_dir: Path, log: Journal, module: TrialModule, data: Data, best: BestWeights | None,
-    environment: Mapping[str, str], weights: Mapping[str, Any],
+    config: RunConfig, run_dir: Path, log: Journal | None, module: TrialModule, data: Data, best: BestWeights | None,
+    environment: Mapping[str, str],
 ) -> None:  # fmt: skip
-    """Remove the checkpoints; write what save_model and log_model ask for. The result exists, so errors only warn."""
+    """Remove the checkpoints; write what save_model and log_model ask for. The result exists, so errors only warn.
+
+    A collective call: rank 0 writes.
+    """
+    weights = whole_weights(module, log is not None) if config.save_model == "final" else {}
+    if log is None:
+        return
     checkpoints.remove(run_dir)
     if config.save_model != "none":
         with warn_on_failure("model"):

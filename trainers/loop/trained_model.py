@@ -83,11 +83,11 @@ class BestWeights(pl.Callback):
             self.weights = dict(state_dict["weights"])
 
 
-def best_weights(config: RunConfig, holds: bool, evaluate: bool) -> BestWeights | None:
+def best_weights(config: RunConfig, holds: bool, evaluates: bool) -> BestWeights | None:
     """Return the callback for save_model=best, else None. Raises ConfigError if nothing is evaluated."""
     if config.save_model != "best":
         return None
-    if not evaluate:
+    if not evaluates:
         raise ConfigError(
             f"save_model=best: dataset={config.dataset.name} has nothing to evaluate on, so no weights are best. Next:"
             " give save_model=final, or leave it out"

@@ -156,7 +156,7 @@ def train_one(strategy: DDPStrategy) -> dict[str, Any]:
     module, steps = Layer(), Steps()
     callback = MeasuringCallback(config, CPU, None, lambda trainer: None, lambda trainer: None)
     plan = EvaluationPlan(len(Batches()), EPOCHS, 4.0)
-    trainer = train.make_trainer(config, strategy, plan, callback, evaluate=False)
+    trainer = train.make_trainer(config, strategy, plan, callback, evaluates=False)
     trainer.callbacks[:0] = [steps]  # type: ignore[attr-defined]  # It looks at what MeasuringCallback finds.
     with counted(steps):
         trainer.fit(module, Batches())

@@ -76,7 +76,9 @@ def test_a_run_keeps_what_its_data_say_of_themselves(tmp_path: Path) -> None:
 
 def test_garbage_collection_leaves_alone_what_was_made_before_the_clock() -> None:
     made: list[list[int]] = []
-    nothing: Any = SimpleNamespace(module=None, prepare=lambda trainer: made.append([1]), make_room=lambda module: None)
+    nothing: Any = SimpleNamespace(
+        module=None, prepare=lambda trainer: made.append([1]), make_room=lambda module, size: None, optimizer_bytes=0
+    )
     gc.collect()
     before = gc.get_freeze_count()
     try:

@@ -1,4 +1,4 @@
-"""The measuring Lightning callback: it has_journal the clock, times windows of steps, and stops at the target."""
+"""The measuring Lightning callback: it keeps the clock, times windows of steps, and stops at the target."""
 
 from __future__ import annotations
 

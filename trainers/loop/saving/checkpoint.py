@@ -7,7 +7,6 @@ logged in the epoch so far. The order of the samples follows from seed, epoch an
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,16 +33,14 @@ class CheckpointCallback(Checkpoint):
     """Saves checkpoints at its interval, except after the last epoch, and resumes from one that is loaded.
 
     Lightning calls a Checkpoint after all other callbacks at the end of an epoch. Checkpoints after steps are written
-    in the background, from copies as large as the weights and `optimizer_bytes` together. Call `make_room` before the
-    clock starts.
+    in the background, from copies. Call `make_room` before the clock starts.
     """
 
     def __init__(
-        self, run_dir: Path, interval: Interval, shard: Shard, journal: Journal | None, loader: Loader,
-        optimizer_bytes: Callable[[], int] = lambda: 0,
-    ) -> None:  # fmt: skip
+        self, run_dir: Path, interval: Interval, shard: Shard, journal: Journal | None, loader: Loader
+    ) -> None:
         self._run_dir, self._interval, self._shard, self._journal = run_dir, interval, shard, journal
-        self._loader, self._optimizer_bytes = loader, optimizer_bytes
+        self._loader = loader
         self._writer: Writer | None = None
         self._stopping = Stopping(run_dir)
         self._in_background = True
@@ -86,16 +83,16 @@ class CheckpointCallback(Checkpoint):
 
         loop.on_advance_end = advance_and_save  # type: ignore[method-assign, assignment]
 
-    def make_room(self, module: pl.LightningModule) -> None:
+    def make_room(self, module: pl.LightningModule, optimizer_bytes: int = 0) -> None:
         """Decide on all processes alike whether copies fit, journal their size and allocate them.
 
-        A collective call, once the warm-up has shown the size of the optimizer's state.
+        `optimizer_bytes` is the size of the optimizer's state after a step. A collective call.
         """
         if self._interval.steps is None or not isinstance(self._loader, Positionable):
             return
         assert self._writer is not None
         weights = module.state_dict()
-        self._copy_bytes = num_bytes(weights, ALIGNMENT) + self._optimizer_bytes()
+        self._copy_bytes = num_bytes(weights, ALIGNMENT) + optimizer_bytes
         if any(map(sharded.is_sharded, weights.values())):
             self._note_background(False, "are assembled from the shards of all processes")
             return

@@ -41,7 +41,7 @@ def build_parts(run_dir: Path) -> dict[int, Part]:
     import torch
     from pytorch_lightning.plugins.environments import LightningEnvironment
 
-    from trainers.loop.train import build
+    from trainers.loop.build import build
     from trainers.loop.warmup import captures, evaluating, keep_traces, parallel
     from trainers.workload import Batch, Shard, load_workload
 

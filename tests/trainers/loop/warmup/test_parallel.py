@@ -18,7 +18,7 @@ from tests.support.composing import ROOT, composed
 from tests.support.folders import wait_for
 from tracking.record import run_folder
 from tracking.request import checks
-from trainers.loop.train import build
+from trainers.loop.build import build
 from trainers.loop.warmup import evaluating, keep_traces, kept_traces, parallel
 from trainers.loop.warmup.compile_first import TRACES
 from trainers.workload import Shard, load_workload

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainers.loop import early
+from trainers.loop import early_compilers
 from trainers.loop.warmup import compile_first, parallel
 from trainers.ops import compiling
 from trainers.workload import Shard
@@ -55,12 +55,12 @@ def test_only_a_process_that_will_compile_anew_starts_early(
     began: list[bool] = []
     keeper = (lambda function, options: function) if facts["keeps"] else None
     monkeypatch.setattr(compiling, "keeper", None)
-    monkeypatch.setattr(early, "keep_traces", lambda config: setattr(compiling, "keeper", keeper))
+    monkeypatch.setattr(early_compilers, "keep_traces", lambda config: setattr(compiling, "keeper", keeper))
     monkeypatch.setattr(compile_first, "was_compiled", lambda config, device: facts["was_compiled"])
     monkeypatch.setattr(parallel, "num_cores", lambda: facts["cores"])
     monkeypatch.setattr(parallel, "Helpers", lambda run_dir, number: made.append(number))
-    monkeypatch.setattr(early, "start_compiler", lambda: began.append(True))
-    started = early.Early(config, tmp_path, Shard(rank, size, torch.device(facts["device"])))
+    monkeypatch.setattr(early_compilers, "start_compiler", lambda: began.append(True))
+    started = early_compilers.EarlyCompilers(config, tmp_path, Shard(rank, size, torch.device(facts["device"])))
     log: Any = Journal()
     started.join(log)
     assert (began, made) == ([True] if compiler else [], helpers)

@@ -18,8 +18,8 @@ from trainers.ops import compiling
 from trainers.workload import Shard
 
 
-class Early:
-    """What compiles for this process. `helpers` is None without helpers that were started early."""
+class EarlyCompilers:
+    """The compilers that this process has started; `helpers` is None if it started no helper processes."""
 
     def __init__(self, config: RunConfig, run_dir: Path, shard: Shard) -> None:
         self.helpers: parallel.Helpers | None = None
