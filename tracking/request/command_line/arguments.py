@@ -51,7 +51,7 @@ def check_form(words: Sequence[str]) -> None:
             raise ConfigError(
                 f"{word}: not an option. Allowed: NAME=VALUE, without spaces. {program_advice(word)}{HELP}"
             )
-    spaced = [after for word, after in zip(words, [*words[1:], ""], strict=True) if word in CONFIG_DIR]
+    spaced = [after for word, after in zip(words, [*words, ""][1:], strict=True) if word in CONFIG_DIR]
     folders = {*spaced, *(word.partition("=")[2] for word in words if word.startswith("--config-dir="))}
     if "" in folders or len(folders) > 1:
         raise ConfigError(f"--config-dir {' '.join(sorted(folders))}: not one folder. Next: give that of your YAML")
