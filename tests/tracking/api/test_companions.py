@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from conf.schema import RunConfig
 from tests.support.commands import HANGS_SEC
+from tests.support.folders import make_folder
 from tracking.api.script_process import THIS_PROCESS, ScriptProcess
+from tracking.jobs.follow import companion
 from tracking.lightning import time_trial
-from tracking.record import run_folder
+from tracking.record import Failure, documents, run_folder
 
 pytestmark = pytest.mark.slow
 
@@ -46,3 +49,15 @@ def test_one_process_forks_the_companions_of_all_runs_and_is_started_anew_where_
     for folder in folders:
         assert (folder / ".companion.log").read_text() == ""
         assert json.loads((folder / run_folder.RESULT).read_text())["metrics"]["target_reached"] == 1
+
+
+@pytest.mark.parametrize(("seen_ms", "kind"), [(2000, "error"), (500, "signal:9")])
+def test_a_rank_that_failed_before_the_script_was_killed_is_the_cause(tmp_path: Path, seen_ms: int, kind: str) -> None:
+    folder = make_folder(tmp_path, "")
+    failed = Failure("error", "a bad word", rank=1, time_ms=1000)
+    documents.write_json(folder / run_folder.FAILURE.format(rank=1), failed)
+    companion.end(folder, RunConfig(), 7, seen_ms, "")
+    result = run_folder.read_result(folder)
+    assert result
+    assert result.failure
+    assert (result.failure.kind, result.status) == (kind, "killed" if seen_ms == 500 else "failed")

@@ -39,9 +39,9 @@ def main(folder: Path, pid: int, root: int) -> int:
         unfinished.mark(folder)
     os.write(sys.stdout.fileno(), READY)
     with worker_process.sampled(log, uuids, folder, config, co_tenants=co_tenants):
-        wait_for(folder, script)
+        seen_ms = wait_for(folder, script)
     log.close()
-    end(folder, config, pid, co_tenants.tag())
+    end(folder, config, pid, seen_ms, co_tenants.tag())
     if mirror is not None and mirror.close(config.tracking.upload_wait_sec):
         unfinished.unmark(folder)
     return 0
@@ -59,18 +59,24 @@ def sample_node(folder: Path, node: str, pid: int, gpu_uuids: list[str]) -> int:
     return 0
 
 
-def wait_for(folder: Path, script: psutil.Process | None) -> None:
-    """Wait until the run has its result or the script's process has ended."""
+def wait_for(folder: Path, script: psutil.Process | None) -> int:
+    """Wait until the run has its result or the script's process has ended; return when it was last seen running."""
+    seen_ms = asked_ms = run_folder.now_ms()
     while run_folder.read_result(folder) is None and is_running(script):
         time.sleep(POLL_SEC)
+        seen_ms, asked_ms = asked_ms, run_folder.now_ms()
+    return seen_ms
 
 
-def end(folder: Path, config: RunConfig, pid: int, co_tenants: str) -> None:
-    """Write the run's result if the script has not, and the records of an ended run."""
+def end(folder: Path, config: RunConfig, pid: int, seen_ms: int, co_tenants: str) -> None:
+    """Write the run's result if the script has not, and the records of an ended run.
+
+    A rank that failed while the script was still running is the cause: torchrun then kills the script.
+    """
     failure = None
     if run_folder.read_result(folder) is None:
         message = f"the script (process {pid}) was killed, or ended by os._exit"
-        failure = failures.killed(folder, KILLED, message)
+        failure = failures.first_of_ranks(folder, failures.killed(folder, KILLED, message, seen_ms))
     with suppress(OSError):
         outcome.record_given_up(folder, config, failure)
     outcome.end(folder, failure, co_tenants, explain(folder, co_tenants))
