@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import inspect
 import json
+import os
+from pathlib import Path
 
 import pytest
 import yaml
@@ -130,6 +133,22 @@ def test_an_option_that_the_dataset_does_not_have_is_refused() -> None:
     config = composed(["dataset.path=data"])
     with pytest.raises(ConfigError, match=r"dataset\.path: digits takes no such option"):
         make_data(load_workload(config), config.dataset)
+
+
+def test_a_file_that_this_user_may_not_open_is_refused_by_name() -> None:
+    def closed() -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "/data/ratings.csv")
+
+    config = composed([])
+    workload = dataclasses.replace(load_workload(config), data={"digits": closed})
+    with pytest.raises(ConfigError, match=r"dataset=digits: /data/ratings.csv cannot be opened .* Next: get access"):
+        make_data(workload, config.dataset)
+
+
+def test_a_runs_dir_that_this_user_may_not_enter_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    with pytest.raises(ConfigError, match=f"runs_dir={tmp_path}/a: no access to {tmp_path}. Next: give a folder"):
+        checks.check_run(composed([f"runs_dir={tmp_path}/a"]), [])
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,8 @@ def check_runs_dir(runs_dir: str) -> None:
     try:
         nearest = next((path for path in (folder, *folder.parents) if path.exists()), folder)
         why = "" if nearest.is_dir() else f"{nearest} is not a folder"
+        if not why and not os.access(nearest, os.R_OK | os.X_OK):
+            why = f"no access to {nearest}"
     except OSError as error:  # as for a name that is too long
         why = str(error.strerror)
     if why:

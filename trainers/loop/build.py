@@ -44,13 +44,22 @@ def build(
 
 
 def make_data(workload: Workload, config: DatasetConfig) -> Data:
-    """Return the dataset with its index read. Raises ConfigError for a name that the workload does not have."""
+    """Return the dataset with its index read.
+
+    Raises ConfigError for a name that the workload does not have, and for a file that this user may not open.
+    """
     if config.name not in workload.data:
         raise ConfigError(
             f"dataset={config.name}: this workload cannot train on it. Allowed: {', '.join(sorted(workload.data))}"
         )
     options = {key: value for key, value in vars(config).items() if key != "name" and value is not None}
-    data: Data = bind(workload.data[config.name], "dataset", **options)
+    try:
+        data: Data = bind(workload.data[config.name], "dataset", **options)
+    except PermissionError as error:
+        raise ConfigError(
+            f"dataset={config.name}: {error.filename} cannot be opened ({error.strerror}). Next: get access to it, or"
+            " give another dataset.path"
+        ) from error
     return data
 
 

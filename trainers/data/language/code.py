@@ -102,6 +102,11 @@ def chosen(files: Mapping[str, File], size: int, roots: Sequence[str]) -> list[S
         # The first digits decide the order, so the last ones decide the part.
         train = int(digest[-8:], 16) % HELD_OUT > 0
         sources.append(Source(by_digest[digest], digest, stretch if train else [], [] if train else stretch))
+    if not by_digest:
+        raise ConfigError(
+            f"dataset=code: no Python sources in {', '.join(roots)}. Next: set dataset.path to a folder with some, or"
+            " give dataset=grammar, which needs no files"
+        )
     if len({source.part for source in sources}) < 2:
         raise ConfigError(
             f"dataset=code: {', '.join(roots)} has {len(sources)} Python sources within dataset.size={size} bytes, too"

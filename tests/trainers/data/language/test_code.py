@@ -79,6 +79,9 @@ def test_a_changed_file_makes_the_tokens_anew(packages: Path) -> None:
 def test_too_few_sources_are_refused(packages: Path) -> None:
     with pytest.raises(ConfigError, match=r"dataset=code: .*packages has 0 Python sources within .*size=10 bytes"):
         read(packages, size=10)
+    (empty := packages.parent / "empty").mkdir()
+    with pytest.raises(ConfigError, match=rf"no Python sources in {empty}\. Next: set dataset.path"):
+        code(str(empty))
     with pytest.raises(ConfigError, match=r"dataset\.size=0: must be 1 or more"):
         read(packages, size=0)
 
