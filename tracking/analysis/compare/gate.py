@@ -79,7 +79,8 @@ def check_sides(sides: Mapping[str, Sequence[Run]], metric: str) -> None:
     both = {run.id for run in baseline} & {run.id for run in candidate}
     if both:
         name = next(run.name for run in baseline if run.id in both)
-        raise ValueError(f"{name} and {len(both) - 1} more are on both sides. Next: give each side runs of its own")
+        more = f" and {len(both) - 1} more are" if len(both) > 1 else " is"
+        raise ValueError(f"{name}{more} on both sides. Next: give each side runs of its own")
     for name, runs in sides.items():
         params = [{key: value for key, value in run.params.items() if key not in REPEATS} for run in runs]
         mixed = {key: list(dict.fromkeys(values)) for key, values in sorted(differing(params), key=by_likelihood)}

@@ -6,6 +6,8 @@ import os
 import re
 from pathlib import Path
 
+from tracking.base.secrets import strip_credentials
+from tracking.request.name_checks import check_uri
 from tracking.store.server import recipients
 
 
@@ -20,11 +22,15 @@ def absolute_uri(uri: str) -> str:
     return uri if path is None else uri.replace(f"///{path}", f"///{path.expanduser().absolute()}", 1)
 
 
-def option_uri(uri: str | None) -> str:
-    """The absolute URI of an option, else `default_uri`. Its server may then get the user's credentials."""
-    uri = absolute_uri(uri) if uri else default_uri()
-    recipients.allow_server(uri)
-    return uri
+def option_uri(uri: str | None, option: str = "--uri") -> str:
+    """The absolute URI of an option, else `default_uri`. Its server may then get the user's credentials.
+
+    Raises ConfigError for one that MLflow cannot use, which `option` or the environment gave.
+    """
+    checked = absolute_uri(uri) if uri else default_uri()
+    check_uri(strip_credentials(checked), option if uri else "MLFLOW_TRACKING_URI")
+    recipients.allow_server(checked)
+    return checked
 
 
 def sqlite_path(uri: str) -> Path | None:

@@ -74,13 +74,12 @@ def test_the_fewest_devices_and_the_cheapest_setting_that_are_in_time(made: Path
     assert (film["runs in time"], film["cheapest"]) == ("0 of 4, at least 0 %", "")
 
 
-def test_a_limit_without_a_unit_is_refused(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("limit", ["8", "0h", "8 h", "nanh"])
+def test_a_limit_that_is_no_time_is_refused(made: Path, capsys: pytest.CaptureFixture[str], limit: str) -> None:
     runs = ["report", str(made / "runs"), "--from-folders", "--runs-dir", str(made / "runs")]
-    assert main([*runs, "--out", str(made / "no"), "--within", "8"]) == 2
-    assert (
-        "--within 8: not a time. Allowed: numbers with a unit (s, min, h or d), as in 8h,4h,90min"
-        in capsys.readouterr().err
-    )
+    assert main([*runs, "--out", str(made / "no"), "--within", limit]) == 2
+    allowed = "Allowed: numbers above 0 with a unit (s, min, h or d), as in 8h,4h,90min"
+    assert f"--within {limit}: not a time. {allowed}" in capsys.readouterr().err
 
 
 def test_scores_are_over_the_base_that_is_named(made: Path) -> None:

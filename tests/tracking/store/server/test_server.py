@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from conf.schema import ConfigError
 from tests.support.commands import HANGS_SEC
 from tests.support.folders import end, make_folder, wait_for
 from tests.support.mlflow_server import answering
@@ -59,6 +60,16 @@ def test_links_lead_to_routes_that_this_mlflow_has() -> None:
         "https://host/team/mlflow/#/experiments/3/runs?searchFilter=tags.a%20%3D%20%27b%27"
         f"&orderByKey=metrics.%60time%2Fc%60&orderByAsc=true&{TRAINING}"
     )
+
+
+def test_a_uri_that_mlflow_cannot_use_is_refused_by_what_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"^--uri=mlruns: not a tracking server .* Allowed: sqlite:///FILE"):
+        server.option_uri("mlruns")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "mlruns")
+    with pytest.raises(ConfigError, match=r"^MLFLOW_TRACKING_URI=mlruns: not a tracking server"):
+        server.option_uri(None)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://user:password@a-database/runs")
+    assert server.option_uri(None) == "postgresql://user:password@a-database/runs"
 
 
 def test_uris_are_by_default_a_database_here_and_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -38,9 +38,9 @@ class Fit:
 def seconds_of(limit: str) -> float:
     """The seconds of `8h`, `90min`, `30s` or `2d`. Raises ValueError for other words."""
     parts = LIMIT.fullmatch(limit)
-    if parts is None:
+    if parts is None or not float(parts[1]):
         raise ValueError(
-            f"--within {limit}: not a time. Allowed: numbers with a unit (s, min, h or d), as in 8h,4h,90min"
+            f"--within {limit}: not a time. Allowed: numbers above 0 with a unit (s, min, h or d), as in 8h,4h,90min"
         )
     return float(parts[1]) * SECONDS[parts[2]]
 
