@@ -123,7 +123,6 @@ class Helpers:
 
 
 def started_helper(run_dir: Path, descriptors: tuple[int, int], num_processes: int) -> subprocess.Popen[bytes]:
-    # PyTorch's number of threads stays as it is here: guards of a kept trace compare it.
     environment = {THREADS: str(max(1, math.floor(num_cores() / num_processes)))} | os.environ
     words = [str(run_dir), *map(str, descriptors), str(os.getpid())]
     command = [sys.executable, "-P", "-m", installation.module("trainers.loop.worker.compile_part"), *words]
