@@ -26,6 +26,7 @@ HELP = f"See {LAUNCH} --help." if PREFIX else f"See {LAUNCH} --help, or docs/con
 HYDRA_MESSAGES = {
     r"Could not override '(\w+)'": f"{{0}}: needs a plus. Next: {LAUNCH} -m +{{0}}=NAME.",
     r"Could not delete from config. '(.+)' does not exist": "~{0}: no such option, so it cannot be removed.",
+    r"LexerNoViableAltException: (.+)": "{0}: Hydra cannot parse this. Next: close its quotes.",
     r"BasicSweeper does not support sweep type : (INTERVAL)": "interval(...): has no end of values in a sweep."
     " Next: list the values, as in batch_size=8,16,32, or add +search=quickest.",
     r"Additional config directory '(.+)' not found": "--config-dir {0}: no such folder. Next: give that of your YAML.",
@@ -101,7 +102,7 @@ def malformed_values(override: str) -> str:
             f" '{key}=interval(8,32)'"
         )
     if value[:1] not in (*QUOTES, "[", "{") and "," in value and not all(part.strip() for part in value.split(",")):
-        return f"{override}: a value beside a comma is missing. Allowed: {key}=8,16,32"
+        return f"{override}: a value beside a comma is missing. Allowed: {key}=VALUE,VALUE"
     return ""
 
 

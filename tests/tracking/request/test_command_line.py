@@ -171,6 +171,12 @@ def test_commas_without_a_sweep_are_refused_with_what_the_option_takes(word: str
     assert advice in said
 
 
+def test_a_quote_that_is_not_closed_is_refused_by_name() -> None:
+    with pytest.raises(HydraException) as refused:
+        composed(['alert.command="x'])
+    assert refusal.explain(refused.value).startswith('refused: alert.command="x: Hydra cannot parse this. Next: close')
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -92,6 +92,5 @@ def check_once(words: Sequence[str], arguments: Sequence[str]) -> None:
             continue
         earlier, earlier_value = given.setdefault(key, (word, value))
         if earlier_value != value:
-            raise ConfigError(
-                f"{earlier} {word}: contradict each other. Next: give one of them, or for a sweep -m {key}=VALUE,VALUE"
-            )
+            sweep = "" if key == "study" else f", or for a sweep -m {key}=VALUE,VALUE"
+            raise ConfigError(f"{earlier} {word}: contradict each other. Next: give one of them{sweep}")
