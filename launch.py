@@ -77,7 +77,7 @@ class Request:
 
 def main() -> int:
     """Run what the command line asks for. Returns the exit code."""
-    if reason := installation.wrong_system():
+    if reason := installation.wrong_system() or installation.missing_folder():
         print(f"refused: {reason}", file=sys.stderr)
         return 2
     secrets.guard_tracebacks()

@@ -66,6 +66,18 @@ def test_another_operating_system_is_refused_in_words(
     assert capsys.readouterr().err == f"refused: {words}\n"
 
 
+def test_a_removed_current_folder_is_refused_in_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert installation.missing_folder() is None
+    (folder := tmp_path / "removed").mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    for command in (launch.main, lambda: main(["report", "x"])):
+        assert command() == 2
+        assert capsys.readouterr().err.startswith("refused: the current folder was removed")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "package"), [("launch.py", "hydra"), ("python -m tracking", "rich")])
 def test_a_python_outside_of_the_environment_is_refused_in_words(command: str, package: str) -> None:

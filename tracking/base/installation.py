@@ -51,6 +51,15 @@ def wrong_system(platform: str = sys.platform) -> str | None:
     )
 
 
+def missing_folder() -> str | None:
+    """Why no path has a meaning, if the current folder was removed; else None."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return "the current folder was removed, so paths have no meaning. Next: cd to one that exists"
+    return None
+
+
 def refuse_python(error: ModuleNotFoundError, command: str) -> NoReturn:
     """End with exit code 2 and say how to run `command` in the environment, whose packages this Python lacks."""
     if f"{error.name}.".startswith(("conf.", "tracking.", "trainers.", "timetrial.")):

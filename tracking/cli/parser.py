@@ -72,6 +72,9 @@ def execute(argv: list[str], prog: str = TRACKING, others: Others = ()) -> int:
 
         print(printable(f"refused: {argv[0]}: not a command. {program_advice(argv[0])}"), file=sys.stderr)
         return REFUSED
+    if reason := installation.missing_folder():
+        print(f"refused: {reason}", file=sys.stderr)
+        return REFUSED
     arguments = make_parser(argv, prog, others).parse_args(argv)
     secrets.guard_tracebacks()
     command: Command = arguments.chosen
