@@ -71,6 +71,11 @@ class Uploads:
         if self.check_server(log_model, register) and urlsplit(self.uri).scheme in ("http", "https"):
             self._console.print(f"tracking server: {self.uri} answers and takes runs", soft_wrap=True)
 
+    def mark(self, folder: Path) -> None:
+        """Mark a folder as not uploaded, for later launches; `wait` removes the mark."""
+        if not self._config.offline:  # the user knows that offline runs are not uploaded
+            unfinished.mark(folder)
+
     def start(self, folder: Path) -> None:
         """Mirror a folder from now on."""
         if not self._config.offline:
@@ -85,13 +90,17 @@ class Uploads:
             self._threads[folder].ended()
 
     def look_back(self, root: Path) -> None:
-        """Print how to upload incomplete earlier runs; end and upload those that were cut off."""
+        """Print how to upload incomplete earlier runs in `root`; end and upload those that were cut off."""
         if self._config.offline:
             return
-        cut_off, others = unfinished.look_back(root)
+        try:
+            cut_off, others = unfinished.look_back(root)
+            left = [run for folder in cut_off for run in unfinished.incomplete(folder)]
+        except OSError:  # trouble with other runs must not stop these
+            return
         if not cut_off and not others:
             return
-        self.take_up([run for folder in cut_off for run in unfinished.incomplete(folder)])
+        self.take_up(left)
         num = len(cut_off) + len(others)
         words = f" ({len(cut_off)} cut off: ended, and uploaded beside this run)" if cut_off else ""
         self._console.print(

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from conf.schema import RunConfig
+from tracking.jobs.node import outcome
 from tracking.jobs.plan.run_setup import run_name
-from tracking.record import Checkpoint, Result, failures, run_lock
+from tracking.record import Checkpoint, Failure, Result, failures, run_lock
 
 
 @dataclass
@@ -33,6 +34,18 @@ class Job:
         if self.folder is not None:
             self.lost.append(self.folder)
         self.folder, self.result = None, None
+
+    def let_go(self) -> None:
+        """Release this process's lock of the folder."""
+        assert self.owner
+        self.owner.let_go()
+        self.owner = None
+
+    def end_unsubmitted(self, failure: Failure) -> None:
+        """End the job's run, if it has a folder and was not submitted: only this process knows it."""
+        if self.owner is not None:
+            self.result = outcome.end(self.owner.folder, failure)
+            self.let_go()
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ from tracking.jobs.follow import JobLines, RunProgress, Uploads, Waiting
 from tracking.jobs.node import Ticket, outcome, scheduler_endings, signals, slurm, ticket
 from tracking.jobs.plan import Job
 from tracking.jobs.queues import job_events, this_machine, unmet_nodes
-from tracking.jobs.queues.followed_job import Followed, end_unsubmitted, let_go, result_of
+from tracking.jobs.queues.followed_job import Followed
 from tracking.jobs.queues.job_messages import JobMessages
 from tracking.jobs.queues.queue import Queue
 from tracking.jobs.watch import Alerts
@@ -73,7 +73,7 @@ class Following:
             with signals.undisturbed():  # A submitted job must be followed.
                 job_ticket = self._queue.submit(owner, job.config, job.name, began, after)
                 self._jobs.append(self._followed(job, job_ticket, began, journal_bytes))
-                let_go(job)
+                job.let_go()
         except slurm.Away as error:
             self._messages.trouble(f"Slurm does not answer: {error}; trying again")
             return False
@@ -91,7 +91,7 @@ class Following:
 
     def _refuse(self, job: Job, failure: Failure) -> None:
         """End a job that could not be submitted."""
-        end_unsubmitted([job], failure)
+        job.end_unsubmitted(failure)
         job.result = job.result or Result("failed", failure=failure)
         job_events.ended(self._events, job)
         self._alerts.ended(job)
@@ -231,12 +231,12 @@ class Following:
                 followed.gone_at = None
                 continue
             has_settled = time.monotonic() - followed.gone_at > self._queue.settling_sec
-            if has_settled or result_of(followed.folder):
+            if has_settled or followed.read_result():
                 self._conclude(followed, self._result_of_gone(followed, state))
 
     def _result_of_gone(self, followed: Followed, state: slurm.JobState | None) -> Result:
         """The result of a job that left its queue: the one it wrote, else one made from the queue's last state."""
-        if self._stopped_by and not self._queue.outlives and result_of(followed.folder) is None:
+        if self._stopped_by and not self._queue.outlives and followed.read_result() is None:
             return outcome.stopped(followed.folder, self._stopped_by)
         return scheduler_endings.end(followed.folder, followed.job.config, followed.ticket.job_id, state)
 

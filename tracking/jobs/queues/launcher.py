@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,12 @@ from tracking.analysis.statistics import counted
 from tracking.base.console import make_console
 from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH
-from tracking.jobs.follow import Uploads, unfinished
+from tracking.jobs.follow import Uploads
 from tracking.jobs.handover import SupervisorProcess
 from tracking.jobs.node import Interrupted, join, outcome, signals, ticket
 from tracking.jobs.plan import Job, exit_code, own_folder, resume, sweep
 from tracking.jobs.queues import dry_run, job_events, sweep_end, unmet_nodes
 from tracking.jobs.queues.detaching import Detached, follow_command, wants_cancel
-from tracking.jobs.queues.followed_job import end_unsubmitted
 from tracking.jobs.queues.following import Following
 from tracking.jobs.queues.queue_kinds import queue_of
 from tracking.jobs.search import SearchJobs
@@ -39,7 +38,6 @@ class Launcher:
         events: EventStream | None = None,
     ) -> None:  # fmt: skip
         self._events = events or EventStream()
-        self._offline = config.tracking.offline
         self._log_model, self._register = config.log_model, config.register_model is not None
         self._gpus = gpus
         self._started = started
@@ -133,8 +131,8 @@ class Launcher:
             except OSError as error:
                 raise ConfigError(f"runs_dir={root}: {error}. Next: give a folder that you can write to") from error
             self._uploads.take_up([path for path in run_folder.run_folders(folder) if path != folder])
-            self._upload_earlier(folder.parent)
-            self._mark_unfinished(folder)
+            self._uploads.look_back(folder.parent)
+            self._uploads.mark(folder)
             self._uploads.start(folder)
             try:
                 self._run_jobs(jobs, folder, search)
@@ -167,15 +165,15 @@ class Launcher:
         try:
             with run_lock.hold(folder, run_lock.FOLLOWER):
                 if not self._only_follows:
-                    self._upload_earlier(folder.parent)
-                self._mark_unfinished(folder)
+                    self._uploads.look_back(folder.parent)
+                self._uploads.mark(folder)
                 self._schedule([job], folder)
         except run_lock.Running as error:
             raise ConfigError(f"{folder}: has a follower already ({error}). Next: watch it there") from error
         except Detached:
             return 0
         except Interrupted as error:
-            end_unsubmitted([job], failure := outcome.stopped_by(error))
+            job.end_unsubmitted(failure := outcome.stopped_by(error))
             job.result = job.result or Result("killed", failure=failure)
         assert job.result is not None
         if unmet_nodes.is_unmet(job):
@@ -226,12 +224,14 @@ class Launcher:
                 following.detach(todo)
                 raise self._detached(folder, search) from error
             self._say(f"stopped by {error}" + (": the jobs are cancelled" if self._on_cluster else ""))
-            end_unsubmitted(all_jobs, outcome.stopped_by(error))
+            for job in all_jobs:
+                job.end_unsubmitted(outcome.stopped_by(error))
             following.cancel(error)
             raise
         finally:
             following.close()
-            end_unsubmitted(all_jobs, Failure("error", "its launcher ended before it was submitted"))
+            for job in all_jobs:
+                job.end_unsubmitted(Failure("error", "its launcher ended before it was submitted"))
 
     def _detached(self, folder: Path, search: SearchJobs | None) -> Detached:
         # A follower makes no new runs of a search.
@@ -246,15 +246,6 @@ class Launcher:
         job.owner, job.folder = owner, owner.folder
         self._refused.check(job.config, owner.folder)
         return owner
-
-    def _mark_unfinished(self, folder: Path) -> None:
-        if not self._offline:  # the user knows that offline runs are not uploaded
-            unfinished.mark(folder)
-
-    def _upload_earlier(self, root: Path) -> None:
-        """Upload what earlier launches left in `root`."""
-        with suppress(OSError):  # trouble with other runs must not stop these
-            self._uploads.look_back(root)
 
     def _say(self, words: str) -> None:
         self._console.print(words, soft_wrap=True)
