@@ -52,6 +52,12 @@ def test_an_axis_is_read_as_hydra_writes_sweeps(word: str, fields: dict[str, Any
     Axis(**fields)
 
 
+def test_of_many_numbers_the_ends_are_checked_before_a_search() -> None:
+    assert Axis(**axis("batch_size=range(8,5000,8)")).to_check == (8, 4992)
+    assert Axis(**axis("batch_size=interval(8,64)")).to_check == (8, 64)
+    assert Axis(**axis("gpus=range(1,9)")).to_check == tuple(range(1, 9))
+
+
 @pytest.mark.parametrize(
     ("word", "words"),
     [

@@ -72,8 +72,8 @@ class SearchJobs:
         return [trial for trial, _ in self.tried]
 
     def corners(self) -> list[RunConfig]:
-        """A config for each value of each axis, with defaults elsewhere. Raises ConfigError for one that cannot run."""
-        values = [{axis.key: value} for axis in self._rules.axes for value in axis.ends]
+        """A config for each axis and value to check, with defaults elsewhere. Raises ConfigError if one cannot run."""
+        values = [{axis.key: value} for axis in self._rules.axes for value in axis.to_check]
         return [self._make(command_line(self._base, value)) for value in values]
 
     def runs_to_first_look(self, fewest: bool = False) -> int:

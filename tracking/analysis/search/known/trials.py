@@ -14,6 +14,7 @@ Key = tuple[tuple[str, Scalar], ...]  # a hashable setting
 EXPLORE, DECIDE = "explore", "decide"
 GPUS = "gpus"
 DIGITS = 3  # of a proposed number; more make no difference
+MOST_CHECKED = 50  # choices of an axis that are all checked before a search, in a tenth of a second each
 GRID_LEVELS = 5  # values of an interval in the grid that a search is compared with
 
 
@@ -46,8 +47,10 @@ class Axis:
             )
 
     @property
-    def ends(self) -> tuple[Scalar, ...]:
-        """The axis's choices, or the ends of its interval."""
+    def to_check(self) -> tuple[Scalar, ...]:
+        """The values to check before a search: the axis's choices, or the ends of an interval or of many numbers."""
+        if len(self.choices) > MOST_CHECKED and all(isinstance(choice, int | float) for choice in self.choices):
+            return min(self.choices), max(self.choices)
         if self.choices:
             return self.choices
         assert self.low is not None
