@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import pytorch_lightning as pl
 import torch
@@ -11,9 +12,11 @@ from conf.dataset_options import DatasetConfig
 from conf.schema import ConfigError, RunConfig
 from tracking.record import Journal
 from trainers.loop import precision
-from trainers.loop.early_compilers import EarlyCompilers
 from trainers.loop.start import part_of_start
 from trainers.workload import Data, Shard, TrialModule, Workload, bind, viewed
+
+if TYPE_CHECKING:
+    from trainers.loop.early_compilers import EarlyCompilers
 
 
 def build(
