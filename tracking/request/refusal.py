@@ -26,7 +26,6 @@ HELP = f"See {LAUNCH} --help." if PREFIX else f"See {LAUNCH} --help, or docs/con
 HYDRA_MESSAGES = {
     r"Could not override '(\w+)'": f"{{0}}: needs a plus. Next: {LAUNCH} -m +{{0}}=NAME.",
     r"Could not delete from config. '(.+)' does not exist": "~{0}: no such option, so it cannot be removed.",
-    r"LexerNoViableAltException: (.+)": "{0}: Hydra cannot parse this. Next: close its quotes.",
     r"BasicSweeper does not support sweep type : (INTERVAL)": "interval(...): has no end of values in a sweep."
     " Next: list the values, as in batch_size=8,16,32, or add +search=quickest.",
     r"Additional config directory '(.+)' not found": "--config-dir {0}: no such folder. Next: give that of your YAML.",
@@ -79,6 +78,8 @@ def _explain(error: Exception) -> str:
         return f"refused: {message}"
     if line := quoted_override(override):
         return f"refused: {override}: Hydra cannot parse this without quotes. Next: {line} {HELP}"
+    if match := re.match(r"LexerNoViableAltException: (.+)", text):
+        return f"refused: {match[1]}: Hydra cannot parse this. Next: close its quotes. {HELP}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"refused: {' '.join(lines)} {HELP}"
 

@@ -171,6 +171,7 @@ def refusals(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         # A GPU of this machine must not turn a refusal into a run.
         return words, launch(tmp_path_factory.mktemp("refused"), *words.split(), CUDA_VISIBLE_DEVICES="")
 
+    tmp_path_factory.getbasetemp()  # Made at the first use, which two threads would do at once.
     calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
     with ThreadPoolExecutor(2) as pool:
         return dict(pool.map(ask, [call.params["request_"] for call in calls if call]))
