@@ -129,7 +129,8 @@ def test_one_that_is_stopped_goes_on_at_the_very_step(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is(tmp_path: Path, options: list[str], words: str) -> None:
-    refused = launch(tmp_path, *OPTIONS, *options, **ONE_THREAD)
+    given = {option.partition("=")[0]: option for option in (*OPTIONS, *options)}
+    refused = launch(tmp_path, *given.values(), **ONE_THREAD)
     assert refused.code == 2, refused.output
     assert words in refused.output
 

@@ -92,9 +92,11 @@ def causes(config: RunConfig) -> list[str]:
 
 
 def other(config: RunConfig, key: str, text: str) -> Any:
-    """The value that the advice gives, or twice that of the run: the advice says that it should be larger."""
+    """The value that the advice gives, or a larger one than that of the run, as the advice says."""
     if text:
         return {"true": True, "false": False}.get(text, int(text) if text.isdigit() else text)
+    if key == "model.hparams.micro_batch_size":
+        return config.device_batch_size()  # It is larger, and every batch is a multiple of itself.
     if key == "eval_at_epochs":
         return [2]
     intervals = config.evaluated()

@@ -22,6 +22,7 @@ SMALL = {
     "maskrcnn": ["dataset=shapes", "recipe=maskrcnn_cpu", "dataset.size=100", "batch_size=4"],
     "ncf": ["dataset=ratings", "recipe=ncf_cpu", "dataset.size=100000"],
 }
+MORE = ("resnet50", "maskrcnn")
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You defined a `validation_step`"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
@@ -92,7 +93,9 @@ def trained(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", SMALL)
+@pytest.mark.parametrize(
+    "model", ["ssd", "ncf", *(pytest.param(model, marks=pytest.mark.exhaustive) for model in MORE)]
+)
 def test_a_training_by_replays_is_the_usual_one(model: str) -> None:
     overrides, made = [f"model={model}", *SMALL[model]], list[Replayed]()
 
