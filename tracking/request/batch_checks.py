@@ -154,7 +154,7 @@ def check_sequences(batch_size: int, length: int) -> None:
 
 
 def largest_divisor(most: int, batch_size: int, length: int) -> int:
-    """The largest micro-batch of whole sequences up to `most` that divides the batch; 0 if there is none."""
+    """The largest micro-batch of up to `most` tokens. It has whole sequences and divides the batch; 0 if none does."""
     rows = batch_size // length
     fit = range(1, min(rows, most // length) + 1)
     return length * max((number for number in fit if rows % number == 0), default=0)

@@ -80,7 +80,7 @@ def hydra_argument(argument: str) -> str:
 
 
 def check_once(words: Sequence[str], arguments: Sequence[str]) -> None:
-    """Raise ConfigError for an option with two values, of which Hydra would silently take the last.
+    """Raise ConfigError for an option that has two values. Hydra would take the last without a word.
 
     `arguments` are the words as Hydra takes them, which tells that `profile=true` and `profile.steps=5` are the same
     option. Tables such as `program.metrics={...}` may be given twice: Hydra merges them.

@@ -18,8 +18,8 @@ import numpy as np
 from trainers.data.coco import CocoIndex
 from trainers.data.detection.view import Cut
 
-# The number of edges is rounded up to a multiple of the larger one, so that batches have one shape: COCO's images have
-# some 400 edges, and few batches more than EDGES_AN_IMAGE times their images.
+# The number of edges is rounded up to a multiple of the first, or of the second times the images if that is larger.
+# Then almost all batches have one shape, for which a step is captured.
 EDGES_STEP, EDGES_AN_IMAGE = 4096, 1024
 
 

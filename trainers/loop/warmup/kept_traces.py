@@ -193,9 +193,10 @@ def _without_gradients(args: tuple[Any, ...]) -> Iterator[None]:
 
 
 def _in_one_thread(function: Callable[..., Any], *args: Any) -> Any:
-    """Call the function; on a GPU this thread then has one thread for PyTorch's operators, whatever it has else.
+    """Call the function; on a GPU, with one thread for PyTorch's operators on the CPU.
 
-    PyTorch's guards hold that number, which is a process's share of the cores. Code for a GPU does not depend on it.
+    PyTorch's guards hold the number of threads, which is a process's share of the cores. Code for a GPU does not depend
+    on it.
     """
     if not torch.cuda.is_initialized():
         return function(*args)
