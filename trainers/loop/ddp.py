@@ -60,6 +60,19 @@ class AfterTheStep(DDPStrategy):
         self._gradients = Gradients(self.lightning_module)
         self.exchange = ExchangeTimer(self.root_device)
 
+    def share_weights(self) -> None:
+        """Give all processes the weights and buffers of rank 0, before the first step. A collective call."""
+        assert self.lightning_module is not None
+        for tensor in self.lightning_module.state_dict().values():
+            dist.broadcast(tensor, src=0)
+
+    # While Lightning sets up, NCCL may still be connecting, so that its own few exchanges go over gloo.
+    def barrier(self, *args: Any, **kwargs: Any) -> None:
+        dist.all_reduce(torch.zeros(()))
+
+    def reduce(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return super().reduce(tensor.cpu(), *args, **kwargs)
+
     def post_backward(self, closure_loss: torch.Tensor) -> None:
         if not self._blocked:
             with self.exchange:
@@ -78,8 +91,7 @@ class AfterTheStep(DDPStrategy):
 class Gradients:
     """One buffer in which the gradients of a module are averaged over the processes.
 
-    DDP copies gradients into a buffer too, but with a kernel for each. The constructor is a collective call: it
-    broadcasts the weights and buffers of rank 0.
+    DDP copies gradients into a buffer too, but with a kernel for each.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -87,8 +99,6 @@ class Gradients:
         first = next(iter(self._trained.values()))
         self._slots, self._strides = list[Any](), list[tuple[int, ...]]()
         self._buffer = first.new_empty(sum(parameter.numel() for parameter in self._trained.values()))
-        for tensor in module.state_dict().values():
-            dist.broadcast(tensor, src=0)
 
     def average(self) -> None:
         """Replace every gradient by its mean. Raises RuntimeError for a parameter without one. A collective call."""

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 import pytorch_lightning as pl
-import torch
 import torch.distributed as dist
 from pytorch_lightning.profilers import PassThroughProfiler
 from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
@@ -27,8 +26,9 @@ from trainers.loop.early_compilers import EarlyCompilers
 from trainers.loop.kernel_profile import profile_at_the_end
 from trainers.loop.off_the_clock import OffTheClock, warn_on_failure
 from trainers.loop.saving import CheckpointCallback
-from trainers.loop.start import part_of_start
+from trainers.loop.start import Communicator, join_and_log, part_of_start
 from trainers.loop.trained_model import BestWeights, best_weights, save, whole_weights
+from trainers.loop.warmup.compile_first import OUR_OWN
 from trainers.workload import Data, Loader, Shard, TrialModule, load_workload
 
 logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
@@ -41,10 +41,13 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     cannot be run, NonFiniteLoss, torch.OutOfMemoryError, and whatever the workload raises.
     """
     shard, log = join_and_log(config, run_dir)
+    communicator = Communicator(shard)
     with part_of_start(log, "import"):
         workload = load_workload(config)
     export_model.check_predictor(config, workload.module)  # Refuse before the data, which may take minutes.
     early = EarlyCompilers(config, run_dir, shard)
+    if config.sharded() or not config.model.workload.startswith(OUR_OWN):  # They may communicate from here on.
+        communicator.wait(log)
     module, data = build(workload, config, shard, log, early)
     export_model.check_predictor(config, type(module))
     train_loader, eval_loader, test_loader = loaders(data, config, shard, log)
@@ -58,7 +61,9 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
         log.event("eval_samples", num_eval_samples(data, shard))
         evaluation_times.note(log, plan)
     best = best_weights(config, holds=shard.rank == 0, evaluates=evaluates)
-    off_the_clock = OffTheClock(config, run_dir, shard, log, module, data, best, test_loader, evaluates, early)
+    off_the_clock = OffTheClock(
+        config, run_dir, shard, log, module, data, best, test_loader, evaluates, early, communicator
+    )
     saves = CheckpointCallback(run_dir, interval, shard, log, train_loader)
 
     def conclude(trainer: pl.Trainer) -> None:
@@ -70,7 +75,10 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
 
     preparing, after_evaluation = partial(prepare, off_the_clock, saves), best.evaluated if best else None
     callback = MeasuringCallback(config, shard.device, log, preparing, conclude, after_evaluation)
-    trainer = make_trainer(config, strategy(config, shard, environment, log), plan, callback, evaluates)
+    exchanging = strategy(config, shard, environment, log)
+    if isinstance(exchanging, ddp.Overlapped):  # Its setup communicates.
+        communicator.wait(log)
+    trainer = make_trainer(config, exchanging, plan, callback, evaluates)
     # A barebones Trainer refuses these callbacks in its constructor, so they are added afterwards.
     trainer.callbacks += [*([best] if best else []), *([saves] if interval else [])]  # type: ignore[attr-defined]
     fit_loaders = with_epochs(train_loader), with_epochs(eval_loader)
@@ -88,35 +96,6 @@ def prepare(off_the_clock: OffTheClock, saves: CheckpointCallback, trainer: pl.T
     saves.make_room(off_the_clock.module, off_the_clock.optimizer_bytes)
     gc.collect()
     gc.freeze()
-
-
-def join_and_log(config: RunConfig, run_dir: Path) -> tuple[Shard, Journal | None]:
-    """Join the process group; return this process's shard and, on rank 0, the run's journal."""
-    shard = join(config)
-    if shard.rank:
-        return shard, None
-    log = Journal(run_dir / run_folder.JOURNAL)
-    log.event("process_group_stop")  # The agent wrote process_group_start before it forked the ranks.
-    return shard, log
-
-
-def join(config: RunConfig) -> Shard:
-    """Join the run's process group, even as its only process, and check its size.
-
-    Lightning makes no group for one process, and trusts the environment for the world size. The second job of a sweep
-    could then train on half of the data and report twice the speed. Raises AssertionError for another size.
-    """
-    device = torch.device("cuda", 0) if config.on_gpu() else torch.device("cpu")
-    if config.on_gpu():
-        torch.cuda.set_device(device)
-        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)
-    else:
-        dist.init_process_group("gloo")
-    counted = torch.ones((), device=device)
-    dist.all_reduce(counted)  # This counts the processes that take part, whatever the environment says.
-    world_size = int(counted)
-    assert world_size == config.world_size(), f"{world_size} processes take part; the config has {config.world_size()}"
-    return Shard(dist.get_rank(), world_size, device)
 
 
 def loaders(

@@ -48,7 +48,7 @@ def compile_in_turn(
         if has_helpers and not was_compiled(config, shard.device):
             compile_alone()
         return
-    cached = torch.tensor(float(was_compiled(config, shard.device)), device=shard.device)
+    cached = torch.tensor(float(was_compiled(config, shard.device)))  # on the CPU: NCCL may not be connected yet
     dist.all_reduce(cached, dist.ReduceOp.MIN)  # Nodes may have different caches, but all have to decide alike.
     if cached:
         return
@@ -56,7 +56,7 @@ def compile_in_turn(
     with _opened(run_dir / run_folder.CONFIG) as file:
         if leads:
             _locks(file, fcntl.LOCK_SH)  # It is shared, because each node has a leading process.
-        dist.barrier()
+        dist.all_reduce(cached)  # a barrier over gloo
         if leads:
             compile_alone()
             _locks(file, fcntl.LOCK_UN)  # Closing is not enough: a process forked meanwhile has the file open, too.

@@ -43,9 +43,9 @@ def test_the_compiler_is_imported_once_where_that_does_not_call_cuda(
     compiles: bool, num_gpus: int, imported: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     calls: list[int] = []
-    config = SimpleNamespace(compiled=lambda: compiles)
+    config = SimpleNamespace(compiled=lambda: compiles, processes_per_node=lambda: 1)
     monkeypatch.setattr(fork_server.run_folder, "read_config", lambda folder: config)
-    monkeypatch.setattr(fork_server, "limit_threads", lambda config: None)
+    monkeypatch.setattr(fork_server, "limit_threads", lambda number: None)
     monkeypatch.setattr(fork_server, "import_training", lambda folder: None)
     monkeypatch.setattr(fork_server, "import_compiler", lambda: calls.append(1))
     monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: num_gpus)
