@@ -79,6 +79,7 @@ class OffTheClock:
             module.captured = captures(config, module, alone=not wrapped)
             module.compile_hot_path()
         autocast = trainer.precision_plugin.train_step_context
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
         fitting = naming_the_batch_that_fits(module, self.data, batch_size, device, autocast)
         with fitting, forgotten_on_failure():
             batches = self.data.example_batches(batch_size, device)
@@ -90,7 +91,7 @@ class OffTheClock:
             self.communicator.wait(self.log)
             if isinstance(trainer.strategy, AfterTheStep):
                 trainer.strategy.share_weights()
-            capture = CapturedSteps(module, autocast).capture if module.captured else None
+            capture = CapturedSteps(module, autocast, scaler and scaler.scale).capture if module.captured else None
             self.optimizer_bytes = warm_up(trainer, module, batches, self.evaluates, config.targets(), capture)
         if config.compiled():
             compile_first.note_compiled(config, device)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 import torch
-from torch import nn
 
 
 def compiled(
@@ -55,47 +53,7 @@ def is_ours(function: Callable[..., Any]) -> bool:
 
 # Makes a function compiled that keeps its traces, from the function and the options; None: each process traces anew.
 keeper: Callable[[Callable[..., Any], dict[str, Any]], Callable[..., Any]] | None = None
-CAPTURES_SEC: list[float] = []  # duration of each capture in this process, of StepGraphs and of whole steps
-
-
-class StepGraphs:
-    """Computes the loss of a step by two CUDA graphs, of its forward and its backward pass, for each shape of tensors.
-
-    It suits steps of few shapes whose kernels take less time than their launches, and functions that the compiler
-    cannot compile as one graph. A pair is captured when its shape first occurs, which the warm-up ensures, and has its
-    own gradients. All pairs share the other memory: a loss and its gradients are valid until the next step. Autocast
-    must not cache its casts.
-    """
-
-    def __init__(self, network: nn.Module, loss: Callable[..., torch.Tensor]) -> None:
-        """`loss` takes the network and the step's tensors, and returns a scalar."""
-        self._network, self._loss = network, loss
-        self._pool = torch.cuda.graph_pool_handle()
-        accept_gradients_of_graphs()
-        self._graphed: dict[tuple[torch.Size, ...], Any] = {}
-
-    def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Return the loss. All tensors are on one GPU and need no gradient."""
-        shapes = tuple(tensor.shape for tensor in tensors)
-        if shapes not in self._graphed:
-            inputs = tuple(tensor.clone() for tensor in tensors)  # Each step copies its tensors into these.
-            whole = _Whole(self._network, self._loss)
-            began = time.monotonic()
-            self._graphed[shapes] = torch.cuda.make_graphed_callables(whole, inputs, pool=self._pool)
-            CAPTURES_SEC.append(time.monotonic() - began)
-        loss: torch.Tensor = self._graphed[shapes](*tensors)
-        return loss
-
-
-class _Whole(nn.Module):
-    """A network and its loss as one module: PyTorch's graphs compute gradients only of a module's parameters."""
-
-    def __init__(self, network: nn.Module, loss: Callable[..., torch.Tensor]) -> None:
-        super().__init__()
-        self.network, self._loss = network, loss
-
-    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-        return self._loss(self.network, *tensors)
+CAPTURES_SEC: list[float] = []  # duration of each capture of a step in this process
 
 
 def accept_gradients_of_graphs() -> None:

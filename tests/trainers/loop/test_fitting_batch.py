@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tests.trainers.models import test_gnmt, test_gpt
 from tests.trainers.models.test_transformer import text
 from trainers.loop import ddp, fitting_batch
-from trainers.ops.compiling import StepGraphs
+from trainers.loop.warmup.captured_steps import Captured, CapturedSteps
 from trainers.workload import TrialModule
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -90,21 +91,23 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("counted")
-def test_the_smaller_batches_are_tried_without_cuda_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_smaller_batches_are_tried_without_captured_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A graph of each shape keeps gradients, and all keep the memory of the batch that did not fit."""
-
-    def recorded(*_: Any, **__: Any) -> None:
-        raise AssertionError("a CUDA graph is made of the small batch")
-
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
-    monkeypatch.setattr(torch.cuda, "make_graphed_callables", recorded)
     translator = test_gnmt.module(graph_steps=True)
-    translator._graphs = StepGraphs(translator.net, translator._loss_of)
+    steps, gradient, replays = CapturedSteps(translator, nullcontext), torch.ones(3), list[None]()
+    steps._captured[()] = steps._now = Captured(lambda: replays.append(None), {}, torch.ones(()), [gradient])
+    translator.training_step({}, 0)
+    assert len(replays) == 1  # Any batch has the captured shape.
+    kept, held = weakref.ref(gradient), list[Any]()
+    del gradient
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: held.append(kept()))
     with (
         pytest.raises(torch.OutOfMemoryError, match=r"about batch_size=\d+ would fit"),
         fitting_batch.naming_the_batch_that_fits(translator, text(), 10**6, CPU, nullcontext),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory.")
+    assert len(replays) == 1
+    assert held == [None, None]
 
 
 class Doubled(TrialModule):

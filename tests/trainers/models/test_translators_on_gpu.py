@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,11 +18,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
 ]
-MAKERS = {
-    "transformer": test_transformer.module,
-    "gnmt": test_gnmt.module,
-    "gnmt by graphs": partial(test_gnmt.module, graph_steps=True),
-}
+MAKERS = {"transformer": test_transformer.module, "gnmt": test_gnmt.module}
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -31,9 +26,7 @@ MAKERS = {
 def test_a_compiled_step_gives_what_a_plain_one_does_without_a_wait(name: str, precision: str) -> None:
     torch.manual_seed(0)
     translator: Any = MAKERS[name](width=64, dropout=0.0).cuda()
-    translator._trainer = SimpleNamespace(
-        precision_plugin=SimpleNamespace(scaler=None), strategy=SimpleNamespace(model=None)
-    )
+    translator._trainer = SimpleNamespace(precision_plugin=SimpleNamespace(scaler=None))
     loader = test_transformer.text(400).viewed(translator.view).train_loader(512, 1, Shard(0, 1, translator.device))
     batches = [dict(batch) for batch in loader][:3]
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)

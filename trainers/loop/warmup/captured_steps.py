@@ -19,7 +19,7 @@ from conf.schema import RunConfig
 from trainers.ops.compiling import CAPTURES_SEC, accept_gradients_of_graphs
 from trainers.workload import Batch, TrialModule
 
-PRECISIONS = ("32-true", "bf16-mixed")  # Lightning's names. A loss that fp16 scales is not captured.
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # Lightning's names; it caches no casts in the last two
 
 
 def captures(config: RunConfig, module: TrialModule, alone: bool) -> bool:
@@ -45,48 +45,73 @@ class Captured:
 
 
 class CapturedSteps:
-    """Takes the place of a module's `training_step`, `backward` and `optimizer_zero_grad`.
+    """Takes the place of a module's `training_step`, `backward`, `optimizer_zero_grad` and `drop_compiled`.
 
     A batch whose shape was captured is copied into the graph's inputs, and the graph is replayed. Any other batch takes
-    the usual path. All graphs share their memory: loss and gradients are valid until the next step.
+    the usual path. Each graph has gradients of its own, and all share the other memory: loss and gradients are valid
+    until the next step.
     """
 
-    def __init__(self, module: TrialModule, autocast: Callable[[], AbstractContextManager[Any]]) -> None:
-        """`autocast` is the context in which the loop calls `training_step`."""
-        self._autocast = autocast
+    def __init__(
+        self,
+        module: TrialModule,
+        autocast: Callable[[], AbstractContextManager[Any]],
+        scale: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    ) -> None:
+        """`autocast` is the context in which the loop calls `training_step`; it must not cache casts.
+
+        `scale` scales the loss of the backward pass by a tensor that exists after the first step and is updated in
+        place, as a GradScaler's: each replay reads its value.
+        """
+        self._autocast, self._scale = autocast, scale
         self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        self._usual = module.training_step, module.backward, module.optimizer_zero_grad
+        self._usual = module.training_step, module.backward, module.optimizer_zero_grad, module.drop_compiled
         self._captured: dict[Any, Captured] = {}
         self._names: tuple[str, ...] = ()  # the tensors of a batch that the step reads
         self._now: Captured | None = None  # the graph whose replay is the current step
         self._pool: Any = None
+        self._stream: Any = None  # of the steps before captures
         module.training_step = self.training_step  # type: ignore[method-assign]
         module.backward = self.backward  # type: ignore[method-assign]
         module.optimizer_zero_grad = self.optimizer_zero_grad  # type: ignore[method-assign]
+        module.drop_compiled = self.drop_compiled  # type: ignore[method-assign]
 
     def capture(self, batch: Batch) -> None:
-        """Capture the step of a batch like this one, which ran before. It changes no weight and no gradient.
+        """Capture the step of a batch like this one, which ran before. It drops the gradients, and changes no weight.
 
-        Raises torch.OutOfMemoryError, and then drops all graphs.
+        The step runs once more before, so it changes buffers and random states.
         """
         inputs = {name: value.clone() for name, value in batch.items() if isinstance(value, torch.Tensor)}
         noted = Noted({**batch, **inputs})
+        step = partial(self._run, noted)
+        self._drop_gradients()
+        self._rehearse(step)
+        # Without gradients the backward pass assigns them instead of adding to them, and so does each replay.
         self._drop_gradients()
         torch.clear_autocast_cache()
-        try:
-            replay, loss = self._recorded(partial(self._run, noted))
-        except torch.OutOfMemoryError:
-            self._captured.clear()
-            raise
+        replay, loss = self._recorded(step)
         gradients = [parameter.grad for parameter in self._parameters]
         self._drop_gradients()
         self._names = tuple(name for name in inputs if name in noted.names)
         inputs = {name: inputs[name] for name in self._names}
         self._captured[self._shapes_of(batch)] = Captured(replay, inputs, loss, gradients)
 
+    def _rehearse(self, step: Callable[[], torch.Tensor]) -> None:
+        """Run the step on the graph's own inputs: a function that PyTorch compiles anew for them cannot be captured.
+
+        It runs on another stream than the capture: PyTorch may free the workspace that cuBLAS has for a stream, and the
+        graph's has to lie in the graphs' memory.
+        """
+        accept_gradients_of_graphs()
+        self._stream = self._stream or torch.cuda.Stream()
+        current = torch.cuda.current_stream()
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            step()
+        current.wait_stream(self._stream)
+
     def _recorded(self, step: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
         """Return a function that computes the step anew at the same addresses, and its loss."""
-        accept_gradients_of_graphs()
         graph, self._pool = torch.cuda.CUDAGraph(), self._pool or torch.cuda.graph_pool_handle()
         # Other threads, as a loader's, may allocate memory meanwhile.
         began = time.monotonic()
@@ -98,7 +123,7 @@ class CapturedSteps:
     def _run(self, batch: Batch) -> torch.Tensor:
         with self._autocast():
             loss: Any = self._usual[0](batch, 0)
-        loss.backward()
+        (self._scale(loss) if self._scale else loss).backward()
         return cast("torch.Tensor", loss.detach())
 
     def _drop_gradients(self) -> None:
@@ -124,6 +149,12 @@ class CapturedSteps:
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
         if self._now is None:
             self._usual[2](epoch, batch_idx, optimizer)
+
+    def drop_compiled(self) -> None:
+        """Drop all graphs, and free their memory."""
+        self._captured.clear()
+        self._now = self._pool = None
+        self._usual[3]()
 
     def _shapes_of(self, batch: Batch) -> tuple[Any, ...]:
         tensors = [batch[name] for name in self._names]

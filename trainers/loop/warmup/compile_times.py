@@ -26,7 +26,7 @@ OF_KERNELS = (
     "CachingAutotuner.combo_sequential_autotune",
 )
 CAPTURES = ("CUDAGraphNode.record", "CUDAGraphTreeManager.record_function")  # in PyTorch 2.15, and in 2.6
-OURS = "StepGraphs"
+CAPTURED_STEPS = "CapturedSteps"
 # Seconds of loading, of compiling what is kept, and of waiting for helpers that do; a count.
 KEPT, NUM_LOADED = "KeptTraces", "KeptTraces.loaded"
 # Counters by cache: aot_autograd caches a graph with its two passes, Inductor the code of each pass.
@@ -42,7 +42,7 @@ def parts(seconds: Mapping[str, float]) -> dict[str, float]:
     templates = [sec for name, sec in seconds.items() if name.endswith(OF_TEMPLATES)]
     autotuned = templates + [seconds[name] for name in OF_KERNELS if name in seconds]
     captured = [seconds[name] for name in CAPTURES if name in seconds][:1]
-    captured += [seconds[OURS]] if OURS in seconds else []
+    captured += [seconds[CAPTURED_STEPS]] if CAPTURED_STEPS in seconds else []
     backend = seconds.get(BACKEND, 0.0)
     spent = {"trace_sec": seconds[WHOLE] - backend} if WHOLE in seconds else {}
     if BACKEND in seconds or KEPT in seconds:  # KEPT contains the tracing too.
@@ -59,7 +59,7 @@ def so_far() -> dict[str, float]:
     times: Mapping[str, list[float]] = getattr(module, "compilation_time_metrics", {})
     counters: Mapping[str, Mapping[str, int]] = getattr(module, "counters", {})
     counts = {name: float(counters[group][name]) for group, name in (*HITS, *MISSES) if name in counters.get(group, {})}
-    captures = {OURS: sum(compiling.CAPTURES_SEC)} if compiling.CAPTURES_SEC else {}
+    captures = {CAPTURED_STEPS: sum(compiling.CAPTURES_SEC)} if compiling.CAPTURES_SEC else {}
     loads_sec = kept_traces.LOADS_SEC
     all_sec = loads_sec + kept_traces.SAVES_SEC + parallel.WAITS_SEC
     ours = {KEPT: sum(all_sec), NUM_LOADED: float(len(loads_sec))} if all_sec else {}

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from trainers.data.text import TextData, TextView, numbers, synthetic, wmt
 from trainers.models.gnmt.halving_schedule import HalvingSchedule
@@ -14,7 +13,7 @@ from trainers.models.gnmt.network import Decoding, Gnmt, Sizes, classified_loss
 from trainers.models.schedule import is_count, require
 from trainers.models.translator import Translator
 from trainers.ops.beam import Scoring
-from trainers.ops.compiling import StepGraphs, raise_recompile_limit
+from trainers.ops.compiling import raise_recompile_limit
 from trainers.workload import Batch, Workload
 
 
@@ -22,8 +21,9 @@ class GnmtTranslator(Translator):
     """Trains for `epochs` epochs by Adam with the rate of HalvingSchedule. Raises ConfigError for an invalid option.
 
     Training pairs have up to `max_length` tokens, and those of a batch have similar lengths. `clip_norm` bounds the
-    norm of the gradients of the loss per sentence, which MLPerf's reference minimises. With `graph_steps` a compiled
-    step on a GPU is two CUDA graphs, of the forward and the backward pass.
+    norm of the gradients of the loss per sentence, which MLPerf's reference minimises. With `graph_steps` the loop
+    captures compiled steps on a GPU as CUDA graphs. The graph of each shape holds gradients of its own. In a large
+    network launches take no longer than kernels, so graphs gain nothing there.
     """
 
     def __init__(
@@ -66,26 +66,14 @@ class GnmtTranslator(Translator):
         self.betas, self.epsilon = tuple(betas), epsilon
         self.view = TextView(max_length, num_shapes=num_shapes, eval_batch_size=eval_batch_size)
         self.net = Gnmt(data.num_tokens, Sizes(layers, width, dropout, initial))
-        self._loss, self.graph_steps = classified_loss, graph_steps
-        self._graphs: StepGraphs | None = None
+        self._loss, self.same_kernels = classified_loss, graph_steps
         self._mean_lengths = data.viewed(self.view).mean_lengths()
 
     def compile_hot_path(self) -> None:
-        """Compile all but the LSTMs, for all shapes at once; with `graph_steps`, capture CUDA graphs.
-
-        The graphs of each shape hold their own gradients. In a large network launches take no longer than kernels, so
-        graphs gain nothing there. They are not used if DDP sends gradients during the backward pass: a graph yields
-        all gradients at its end.
-        """
+        """Compile all but the LSTMs, for all shapes at once."""
         raise_recompile_limit(64)  # A graph of a shape with two equal sizes is specialised to that equality.
         self._loss = torch.compile(classified_loss, dynamic=True)
         self.net.compile_between()
-        if self.graph_steps and self.device.type == "cuda":
-            in_parts = isinstance(self.trainer.strategy.model, DistributedDataParallel)
-            self._graphs = None if in_parts else StepGraphs(self.net, self._loss_of)
-
-    def drop_compiled(self) -> None:
-        self._graphs = None
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(
@@ -116,13 +104,8 @@ class GnmtTranslator(Translator):
                 group["lr"] = rate
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
-        tensors = tuple(batch[name] for name in ("source", "inputs", "labels", "weights"))
-        return self._graphs(*tensors) if self._graphs else self._loss_of(self.net, *tensors)
-
-    def _loss_of(
-        self, net: Gnmt, source: torch.Tensor, inputs: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor
-    ) -> torch.Tensor:
-        return self._loss(net.classifier, net(source, inputs), labels, weights, self.label_smoothing)
+        x = self.net(batch["source"], batch["inputs"])
+        return self._loss(self.net.classifier, x, batch["labels"], batch["weights"], self.label_smoothing)
 
     def stepper(self, source: torch.Tensor, beam: int) -> Decoding:
         return Decoding(self.net, source)
