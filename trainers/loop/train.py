@@ -45,7 +45,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     with part_of_start(log, "import"):
         workload = load_workload(config)
     export_model.check_predictor(config, workload.module)  # Refuse before the data, which may take minutes.
-    early = EarlyCompilers(config, run_dir, shard)
+    early = EarlyCompilers(config, run_dir, shard, workload)
     if config.sharded() or not config.model.workload.startswith(OUR_OWN):  # They may communicate from here on.
         communicator.wait(log)
     module, data = build(workload, config, shard, log, early)

@@ -231,4 +231,5 @@ WORKLOAD = Workload(
     module=MaskRcnn,
     data={"coco": detection.coco, "shapes": detection.shapes, "synthetic": SyntheticDetection},
     unit="images",
+    stand_ins={"shapes": detection.shapes_stand_in},
 )

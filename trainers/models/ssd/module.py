@@ -213,4 +213,5 @@ WORKLOAD = Workload(
     module=Ssd,
     data={"coco": detection.coco, "shapes": detection.shapes, "synthetic": SyntheticDetection},
     unit="images",
+    stand_ins={"shapes": detection.shapes_stand_in},
 )
