@@ -40,7 +40,7 @@ from conf.schema import RunConfig
 from tracking.request import gpu_memory
 from trainers.loop import ddp, fsdp, precision
 from trainers.loop.build import make_data, make_module
-from trainers.loop.start import join
+from trainers.loop.process_group import join
 from trainers.ops.sharding import clip
 from trainers.workload import Shard, TrialModule, load_workload
 

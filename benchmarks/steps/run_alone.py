@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from conf import schema
 from trainers.loop import precision as precisions
-from trainers.loop.start import join
+from trainers.loop.process_group import join
 from trainers.workload import Shard
 
 ROOT = Path(__file__).resolve().parents[2]

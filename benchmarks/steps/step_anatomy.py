@@ -49,7 +49,7 @@ from benchmarks.steps.run_alone import AUTOCAST, composed
 from conf.schema import RunConfig
 from trainers.loop import ddp, precision
 from trainers.loop.build import make_data, make_module
-from trainers.loop.start import join
+from trainers.loop.process_group import join
 from trainers.workload import Batch, Data, Shard, TrialModule, load_workload, viewed
 
 VARIANTS = ("after", "overlapped", "one bucket", "after, apart", "overlapped, apart")

@@ -24,7 +24,7 @@ from tracking.record import (
 from tracking.record.checkpoints import Checkpoint
 from tracking.record.exported_model import ExportedModel
 from tracking.record.headline import headline
-from tracking.record.journal import NOTE_TAG, UNKNOWN_TAG, Journal, Record
+from tracking.record.journal import NOTE_TAG, UNKNOWN_TAG, Journal, Record, part_of_start
 from tracking.record.run_folder import Failure, Result, RunInfo
 from tracking.record.run_lock import Running
 from tracking.record.worker_log import WorkerLog
@@ -51,6 +51,7 @@ __all__ = [
     "headline",
     "journal",
     "node_records",
+    "part_of_start",
     "run_folder",
     "run_lock",
     "signature",

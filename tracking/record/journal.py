@@ -18,6 +18,7 @@ import posixpath
 import re
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,19 @@ class Journal:
             if os.write(self._descriptor, line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return record
+
+
+@contextmanager
+def part_of_start(log: Journal | None, name: str) -> Iterator[None]:
+    """Journal the begin and the end of a part of a run's start (tracking.base.start_parts) around the block.
+
+    The events are `name`_start and `name`_stop. A part that fails has no end. Without a journal nothing is done.
+    """
+    if log:
+        log.event(f"{name}_start")
+    yield
+    if log:
+        log.event(f"{name}_stop")
 
 
 def is_key(text: str) -> bool:

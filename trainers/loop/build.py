@@ -10,9 +10,8 @@ import torch
 
 from conf.dataset_options import DatasetConfig
 from conf.schema import ConfigError, RunConfig
-from tracking.record import Journal
+from tracking.record import Journal, part_of_start
 from trainers.loop import precision
-from trainers.loop.start import part_of_start
 from trainers.workload import Data, Shard, TrialModule, Workload, bind, viewed
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from typing import TypeVar
 import torch
 
 from conf.schema import RunConfig
-from tracking.record import Journal
-from trainers.loop.start import part_of_start
+from tracking.record import Journal, part_of_start
 from trainers.loop.warmup import compile_first, parallel
 from trainers.loop.warmup.trace_folder import keep_traces
 from trainers.ops import compiling

@@ -21,7 +21,7 @@ from trainers.loop import precision
 from trainers.loop.ddp import AfterTheStep
 from trainers.loop.early_compilers import EarlyCompilers
 from trainers.loop.fitting_batch import naming_the_batch_that_fits
-from trainers.loop.start import Communicator
+from trainers.loop.process_group import Communicator
 from trainers.loop.trained_model import BestWeights
 from trainers.loop.warmup import (
     CapturedSteps,
@@ -54,7 +54,7 @@ class OffTheClock:
     test_loader: Loader | None
     evaluates: bool  # whether the data have something to evaluate on
     early: EarlyCompilers
-    communicator: Communicator
+    nccl: Communicator
     flops_per_sample: float | None = None  # model FLOPs; None on a CPU, and if the model has no FLOP rates
     test_metrics: dict[str, float] = field(default_factory=dict)
     optimizer_bytes: int = 0  # size of the optimizer's state after a step
@@ -89,7 +89,7 @@ class OffTheClock:
                 alone = partial(self._compile_alone, trainer, batches, num_helpers)
                 compile_first.compile_in_turn(config, self.run_dir, self.shard, alone, num_helpers > 0)
                 self.early.end()
-            self.communicator.wait(self.log)
+            self.nccl.wait()
             if isinstance(trainer.strategy, AfterTheStep):
                 trainer.strategy.share_weights()
             capture = CapturedSteps(module, autocast, scaler and scaler.scale).capture if module.captured else None

@@ -17,7 +17,7 @@ from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 
 from conf.schema import RunConfig
 from tracking.measure.training import EvaluationPlan, MeasuringCallback, summary, throughput
-from tracking.record import Journal, attempts, checkpoints, journal, node_records, run_folder
+from tracking.record import Journal, attempts, checkpoints, journal, node_records, part_of_start, run_folder
 from trainers.data.loading.epoch_teller import with_epochs
 from trainers.loop import ddp, evaluation_times, export_model, saving
 from trainers.loop.batch_size import checked_train_samples, num_eval_samples
@@ -25,8 +25,8 @@ from trainers.loop.build import build
 from trainers.loop.early_compilers import EarlyCompilers
 from trainers.loop.kernel_profile import profile_at_the_end
 from trainers.loop.off_the_clock import OffTheClock, warn_on_failure
+from trainers.loop.process_group import Communicator, join_and_log
 from trainers.loop.saving import CheckpointCallback
-from trainers.loop.start import Communicator, join_and_log, part_of_start
 from trainers.loop.trained_model import BestWeights, best_weights, save, whole_weights
 from trainers.loop.warmup.compile_first import OUR_OWN
 from trainers.workload import Data, Loader, Shard, TrialModule, load_workload
@@ -41,13 +41,12 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     cannot be run, NonFiniteLoss, torch.OutOfMemoryError, and whatever the workload raises.
     """
     shard, log = join_and_log(config, run_dir)
-    communicator = Communicator(shard)
+    exchange = strategy(config, shard, environment, log)
+    nccl = Communicator(shard, log, early=communicates_early(config, exchange))
     with part_of_start(log, "import"):
         workload = load_workload(config)
     export_model.check_predictor(config, workload.module)  # Refuse before the data, which may take minutes.
     early = EarlyCompilers(config, run_dir, shard, workload)
-    if config.sharded() or not config.model.workload.startswith(OUR_OWN):  # They may communicate from here on.
-        communicator.wait(log)
     module, data = build(workload, config, shard, log, early)
     export_model.check_predictor(config, type(module))
     train_loader, eval_loader, test_loader = loaders(data, config, shard, log)
@@ -61,9 +60,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
         log.event("eval_samples", num_eval_samples(data, shard))
         evaluation_times.note(log, plan)
     best = best_weights(config, holds=shard.rank == 0, evaluates=evaluates)
-    off_the_clock = OffTheClock(
-        config, run_dir, shard, log, module, data, best, test_loader, evaluates, early, communicator
-    )
+    off_the_clock = OffTheClock(config, run_dir, shard, log, module, data, best, test_loader, evaluates, early, nccl)
     saves = CheckpointCallback(run_dir, interval, shard, log, train_loader)
 
     def conclude(trainer: pl.Trainer) -> None:
@@ -75,10 +72,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
 
     preparing, after_evaluation = partial(prepare, off_the_clock, saves), best.evaluated if best else None
     callback = MeasuringCallback(config, shard.device, log, preparing, conclude, after_evaluation)
-    exchanging = strategy(config, shard, environment, log)
-    if isinstance(exchanging, ddp.Overlapped):  # Its setup communicates.
-        communicator.wait(log)
-    trainer = make_trainer(config, exchanging, plan, callback, evaluates)
+    trainer = make_trainer(config, exchange, plan, callback, evaluates)
     # A barebones Trainer refuses these callbacks in its constructor, so they are added afterwards.
     trainer.callbacks += [*([best] if best else []), *([saves] if interval else [])]  # type: ignore[attr-defined]
     fit_loaders = with_epochs(train_loader), with_epochs(eval_loader)
@@ -125,6 +119,12 @@ def strategy(config: RunConfig, shard: Shard, environment: Mapping[str, str], lo
     if log:
         log.tags({"overlap_grad_reduce": str(overlap).lower()})
     return ddp.Overlapped() if overlap else ddp.AfterTheStep()
+
+
+def communicates_early(config: RunConfig, strategy: Strategy) -> bool:
+    """Return whether building the module, or Lightning's setup, may already communicate between GPUs."""
+    ours = config.model.workload.startswith(OUR_OWN)
+    return not ours or config.sharded() or isinstance(strategy, ddp.Overlapped)
 
 
 def make_trainer(

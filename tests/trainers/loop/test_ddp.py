@@ -66,6 +66,10 @@ class Layers(pl.LightningModule):
         self.last.bias.requires_grad_(False)
         self.seen: list[torch.Tensor] = []
 
+    def on_train_start(self) -> None:
+        if isinstance(self.trainer.strategy, ddp.AfterTheStep):
+            self.trainer.strategy.share_weights()
+
     def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
         images = batch * (dist.get_rank() + 1.0)
         infinite = self.overflows and batch_idx == 0 and dist.get_rank() == dist.get_world_size() - 1

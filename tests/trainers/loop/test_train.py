@@ -20,7 +20,7 @@ from trainers.data.digits import digits
 from trainers.data.language import grammar
 from trainers.loop.batch_size import checked_train_samples
 from trainers.loop.off_the_clock import data_version, record
-from trainers.loop.start import join
+from trainers.loop.process_group import join
 from trainers.loop.train import prepare
 from trainers.workload import Shard
 

@@ -12,8 +12,7 @@ from tracking.base import installation
 from tracking.jobs.worker_command import ALL_IMPORTS
 from tracking.machine.environment import fingerprint
 from tracking.machine.stacks import check_promise
-from tracking.record import Failure, Journal, Result, documents, node_records, run_folder
-from trainers.loop.start import part_of_start
+from tracking.record import Failure, Journal, Result, documents, node_records, part_of_start, run_folder
 from trainers.loop.worker import other_nodes, torchrun
 from trainers.loop.worker.rank import first_failure
 from trainers.loop.worker.signal_deaths import die_of_signals, signal_of

@@ -21,8 +21,7 @@ from typing import Any
 
 from tracking.jobs.handover import BEGAN, ENDED, STALE, Inheritance
 from tracking.machine.environment import Collector
-from tracking.record import Journal, run_folder
-from trainers.loop.start import part_of_start
+from tracking.record import Journal, part_of_start, run_folder
 from trainers.loop.worker.agent import import_training
 from trainers.loop.worker.signal_deaths import die_with, outlive_parent
 from trainers.loop.worker.sources import Sources, begun_ns

@@ -1,31 +1,16 @@
-"""The begin of a run's start: its process group, and a journal of when each part begins and ends.
-
-tracking.base.start_parts names the parts.
-"""
+"""Joins a run's processes: over gloo at once, over NCCL in a thread."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from conf.schema import RunConfig
-from tracking.record import Journal, run_folder
+from tracking.record import Journal, part_of_start, run_folder
 from trainers.workload import Shard
-
-
-@contextmanager
-def part_of_start(log: Journal | None, name: str) -> Iterator[None]:
-    """Journal `name`_start and `name`_stop around the block, on rank 0. A part that fails has no stop event."""
-    if log:
-        log.event(f"{name}_start")
-    yield
-    if log:
-        log.event(f"{name}_stop")
 
 
 def join_and_log(config: RunConfig, run_dir: Path) -> tuple[Shard, Journal | None]:
@@ -63,12 +48,15 @@ class Communicator:
     Until `wait` has returned, the main thread may communicate over gloo only, that is with tensors on the CPU.
     """
 
-    def __init__(self, shard: Shard) -> None:
-        self._device, self._world_size = shard.device, shard.world_size
+    def __init__(self, shard: Shard, log: Journal | None, early: bool) -> None:
+        """With `early` it is made before this returns."""
+        self._device, self._world_size, self._log = shard.device, shard.world_size, log
         self._errors: list[Exception] = []
         self._making = threading.Thread(target=self._make, daemon=True)
         if shard.device.type == "cuda":
             self._making.start()
+        if early:
+            self.wait()
 
     def _make(self) -> None:
         try:
@@ -79,11 +67,11 @@ class Communicator:
         except Exception as error:
             self._errors.append(error)
 
-    def wait(self, log: Journal | None) -> None:
+    def wait(self) -> None:
         """Wait until it is made. Raises what making it raised. A second call does nothing."""
         if self._making.ident is None:  # without GPUs
             return
-        with part_of_start(log, "process_group"):
+        with part_of_start(self._log, "process_group"):
             self._making.join()
         if self._errors:
             raise self._errors[0]
