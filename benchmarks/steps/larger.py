@@ -9,8 +9,8 @@ First GPT-2 XL's size (1.5b) on one GPU, in sequences of 1,024: bf16 on the firs
 time. Each also trains the 124m size for 100 steps on the same batches, and the losses are compared.
 
 Then on all GPUs together: 1.5b with DDP and sharded, and Llama 3 8B sharded, in sequences of 8,192 with activation
-checkpointing. A case that does not fit prints that; the cases of another size still run. `--precision`, `--tokens`,
-`--steps` and `--options` change these cases.
+checkpointing. A case that does not fit prints that; the cases of another size still run. `--precision`, `--tokens` and
+`--options` change these cases.
 """
 
 from __future__ import annotations
@@ -184,10 +184,11 @@ def finish(processes: list[subprocess.Popen[bytes]]) -> None:
         time.sleep(0.2)
 
 
-def alone(folder: Path, num_gpus: int) -> None:
-    files = [folder / f"{case.precision}.json" for case in ONE]
+def alone(folder: Path, num_gpus: int, steps: int | None) -> None:
+    cases = [case._replace(steps=steps or case.steps) for case in ONE]
+    files = [folder / f"{case.precision}.json" for case in cases]
     waiting = []
-    for number, (case, file) in enumerate(zip(ONE, files, strict=True)):
+    for number, (case, file) in enumerate(zip(cases, files, strict=True)):
         waiting += group([case], [number % num_gpus], 29520 + number, file)
         if num_gpus == 1:
             finish(waiting)
@@ -215,7 +216,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("one", "several", "gpt_1.5b", "llama_8b"), help="run only these cases")
     parser.add_argument("--precision", choices=("bf16", "fp8"), help="on several GPUs, run only these cases")
     parser.add_argument("--tokens", type=int, help="on several GPUs: tokens of a step, all together (default: 131072)")
-    parser.add_argument("--steps", type=int, help="on several GPUs: timed steps (default: 3, and 2 of 8b)")
+    parser.add_argument("--steps", type=int, help="timed steps (default: 3, and 2 of 8b)")
     parser.add_argument("--options", nargs="+", default=[], help="on several GPUs: further options, as for launch.py")
     parser.add_argument("--commit", default="unknown", help="commit that is measured, for the heading")
     parser.add_argument("--cases", help=argparse.SUPPRESS)
@@ -231,7 +232,7 @@ def main() -> None:
     print(f"{gpus}, PyTorch {torch.__version__}, commit {arguments.commit}", flush=True)
     with tempfile.TemporaryDirectory(prefix="larger_") as folder:
         if arguments.only in (None, "one"):
-            alone(Path(folder), num_gpus)
+            alone(Path(folder), num_gpus, arguments.steps)
         chosen = several(arguments)
         for recipe in ("gpt_1.5b", "llama_8b"):
             cases = [case for case in chosen if case.recipe == recipe]
