@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +156,6 @@ class Workload:
     module: Callable[..., TrialModule]
     data: Mapping[str, Callable[..., Data]]  # by dataset name; called with the dataset options that are set
     unit: str = "images"  # what samples are called
-    # By dataset name, called as `data` is: data of the same shapes that are made sooner. Helper processes compile on
-    # them while the run's own data are made (trainers.loop.warmup.parallel).
-    stand_ins: Mapping[str, Callable[..., Data]] = field(default_factory=dict)
 
 
 def load_workload(config: RunConfig) -> Workload:

@@ -49,15 +49,6 @@ def shapes(
     return ImageFolderData("shapes", *load_index(str(ensure("classification", size, path))), decode, num_threads)
 
 
-def shapes_stand_in(
-    size: int = 4000, path: str | None = None, decode: str = "auto", num_threads: int | None = None
-) -> ImageFolderData:
-    """Return drawn shapes with the classes of `shapes`, but fewer if those are missing."""
-    from trainers.data.shapes import soonest
-
-    return shapes(*soonest("classification", size, path), decode, num_threads)
-
-
 class ImageFolderData:
     """Implements trainers.data.loading.types.ClassificationData and Viewable: a SquareView defines the crops.
 

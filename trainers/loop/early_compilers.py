@@ -1,33 +1,26 @@
 """Starts what compiles before the data are made: helper processes, and the compiler with its own processes.
 
-Both import for seconds, while this process waits for the data. Helpers also compile meanwhile, if the workload has a
-stand-in for the data. Only a run that will compile anew, on a GPU, does so.
+Both import for seconds, while this process waits for the data. Only a run that will compile anew, on a GPU, does so.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
-
-import torch
 
 from conf.schema import RunConfig
 from tracking.record import Journal, part_of_start
 from trainers.loop.warmup import compile_first, parallel
 from trainers.loop.warmup.trace_folder import keep_traces
 from trainers.ops import compiling
-from trainers.workload import Shard, Workload
-
-Result = TypeVar("Result")
+from trainers.workload import Shard
 
 
 class EarlyCompilers:
     """The compilers that this process has started; `helpers` is None if it started no helper processes."""
 
-    def __init__(self, config: RunConfig, run_dir: Path, shard: Shard, workload: Workload) -> None:
+    def __init__(self, config: RunConfig, run_dir: Path, shard: Shard) -> None:
         self.helpers: parallel.Helpers | None = None
         self._starting: threading.Thread | None = None
         leads = shard.rank % config.processes_per_node() == 0  # The others load what it has compiled.
@@ -40,8 +33,7 @@ class EarlyCompilers:
         self._starting.start()
         # With several processes DDP may wrap the modules. They then keep no traces, and helpers have nothing to do.
         if compiling.keeper and shard.world_size == 1 and config.model.workload.startswith(compile_first.OUR_OWN):
-            stands_in = config.dataset.name in workload.stand_ins
-            self.helpers = parallel.Helpers(run_dir, parallel.most_helpers(), stands_in)
+            self.helpers = parallel.Helpers(run_dir, parallel.most_helpers())
 
     def join(self, log: Journal | None) -> None:
         """Wait for the compiler's import: this process must not import the same modules meanwhile."""
@@ -49,22 +41,10 @@ class EarlyCompilers:
             with part_of_start(log, "import"):
                 self._starting.join()
 
-    def beside(self, function: Callable[[], Result]) -> Result:
-        """Return what the function returns. If helpers leave it too little of the GPU's memory, end them first."""
-        try:
-            return function()
-        except torch.OutOfMemoryError:
-            if not self.helpers:
-                raise
-        self.end()  # Outside of the handler, whose traceback keeps the tensors alive.
-        torch.cuda.empty_cache()
-        return function()
-
     def end(self) -> None:
         """End the helpers, if there are any."""
         if self.helpers:
             self.helpers.end()
-            self.helpers = None
 
 
 def start_compiler() -> None:

@@ -68,8 +68,7 @@ class OffTheClock:
         precision.check_steps(trainer, config.precision, device)
         precision.start_momentum(trainer)
         if config.on_gpu():
-            count = partial(kept_flops, config, trainer, module, self.data.example_batches(8, device)[0])
-            self.flops_per_sample = self.early.beside(count) or None
+            self.flops_per_sample = kept_flops(config, trainer, module, self.data.example_batches(8, device)[0]) or None
             if self.flops_per_sample is not None:
                 self._note("model_flops", per_sample=self.flops_per_sample, num_devices=config.world_size())
         compiler = compile_times.so_far()

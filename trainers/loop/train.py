@@ -46,7 +46,7 @@ def train(config: RunConfig, run_dir: Path, environment: Mapping[str, str]) -> N
     with part_of_start(log, "import"):
         workload = load_workload(config)
     export_model.check_predictor(config, workload.module)  # Refuse before the data, which may take minutes.
-    early = EarlyCompilers(config, run_dir, shard, workload)
+    early = EarlyCompilers(config, run_dir, shard)
     module, data = build(workload, config, shard, log, early)
     export_model.check_predictor(config, type(module))
     train_loader, eval_loader, test_loader = loaders(data, config, shard, log)

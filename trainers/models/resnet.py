@@ -15,7 +15,7 @@ import torchvision
 from torch import nn
 
 from trainers.data.crop import MIN_AREA, SquareView
-from trainers.data.image_folder import imagenet, shapes, shapes_stand_in
+from trainers.data.image_folder import imagenet, shapes
 from trainers.data.synthetic_images import synthetic
 from trainers.models.pretrained import MEAN, STD, load_pretrained
 from trainers.models.schedule import Schedule, require
@@ -157,9 +157,4 @@ class ResNet(TrialModule):
         return self.net, batch["images"]
 
 
-WORKLOAD = Workload(
-    module=ResNet,
-    data={"shapes": shapes, "imagenet": imagenet, "synthetic": synthetic},
-    unit="images",
-    stand_ins={"shapes": shapes_stand_in},
-)
+WORKLOAD = Workload(module=ResNet, data={"shapes": shapes, "imagenet": imagenet, "synthetic": synthetic}, unit="images")

@@ -30,9 +30,7 @@ class Journal:
 @pytest.mark.parametrize(
     ("changed", "rank", "size", "compiler", "helpers"),
     [
-        ({}, 0, 1, True, [(3, False)]),
-        ({"stand_ins": {"ratings": None}}, 0, 1, True, [(3, True)]),
-        ({"stand_ins": {"another": None}}, 0, 1, True, [(3, False)]),
+        ({}, 0, 1, True, [3]),
         ({"compiles": False}, 0, 1, False, []),
         ({"device": "cpu"}, 0, 1, False, []),
         ({"cores": 4}, 0, 1, False, []),
@@ -45,49 +43,25 @@ class Journal:
 )
 def test_only_a_process_that_will_compile_anew_starts_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], rank: int, size: int, compiler: bool,
-    helpers: list[tuple[int, bool]],
+    helpers: list[int],
 ) -> None:  # fmt: skip
-    facts = {**CONFIG, "device": "cuda", "cores": 16, "was_compiled": False, "keeps": True, "stand_ins": {}} | changed
+    facts = {**CONFIG, "device": "cuda", "cores": 16, "was_compiled": False, "keeps": True} | changed
     config: Any = SimpleNamespace(
         compiled=lambda: facts["compiles"],
         processes_per_node=lambda: size,
         model=SimpleNamespace(workload=facts["workload"]),
-        dataset=SimpleNamespace(name="ratings"),
     )
-    made: list[tuple[int, bool]] = []
+    made: list[int] = []
     began: list[bool] = []
     keeper = (lambda function, options: function) if facts["keeps"] else None
     monkeypatch.setattr(compiling, "keeper", None)
     monkeypatch.setattr(early_compilers, "keep_traces", lambda config: setattr(compiling, "keeper", keeper))
     monkeypatch.setattr(compile_first, "was_compiled", lambda config, device: facts["was_compiled"])
     monkeypatch.setattr(parallel, "num_cores", lambda: facts["cores"])
-    monkeypatch.setattr(parallel, "Helpers", lambda run_dir, *options: made.append(options))
+    monkeypatch.setattr(parallel, "Helpers", lambda run_dir, number: made.append(number))
     monkeypatch.setattr(early_compilers, "start_compiler", lambda: began.append(True))
-    shard = Shard(rank, size, torch.device(facts["device"]))
-    workload: Any = SimpleNamespace(stand_ins=facts["stand_ins"])
-    started = early_compilers.EarlyCompilers(config, tmp_path, shard, workload)
+    started = early_compilers.EarlyCompilers(config, tmp_path, Shard(rank, size, torch.device(facts["device"])))
     log: Any = Journal()
     started.join(log)
     assert (began, made) == ([True] if compiler else [], helpers)
     assert log.keys == (["import_start", "import_stop"] if compiler else [])
-
-
-@pytest.mark.parametrize("helps", [True, False])
-def test_helpers_that_take_the_runs_memory_are_ended(helps: bool) -> None:
-    calls: list[str] = []
-
-    def count() -> int:
-        calls.append("count")
-        if "end" not in calls:
-            raise torch.OutOfMemoryError
-        return 7
-
-    early: Any = object.__new__(early_compilers.EarlyCompilers)
-    early.helpers = SimpleNamespace(end=lambda: calls.append("end")) if helps else None
-    if helps:
-        assert early.beside(count) == 7
-        assert calls == ["count", "end", "count"]
-        assert early.helpers is None, "the run starts others when it compiles"
-    else:
-        with pytest.raises(torch.OutOfMemoryError):
-            early.beside(count)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from trainers.data.cached.arrays import Arrays, cached_arrays
-from trainers.data.cached.folders import cached_folder, is_cached
+from trainers.data.cached.folders import cached_folder
 
-__all__ = ["Arrays", "cached_arrays", "cached_folder", "is_cached"]
+__all__ = ["Arrays", "cached_arrays", "cached_folder"]

@@ -15,11 +15,6 @@ from trainers.data.cached.turn import turn
 ELSEWHERE = "set dataset.path or the environment variable TIMETRIAL_CACHE to a folder"
 
 
-def is_cached(name: str, path: str | None) -> bool:
-    """Return whether the folder of `cached_folder` exists; it may be damaged."""
-    return (_parent(path) / name).exists()
-
-
 def cached_folder(
     name: str, noun: str, path: str | None, make: Callable[[Path, int | None], None], trouble: Callable[[Path], str],
     elsewhere: str = ELSEWHERE,
@@ -35,7 +30,7 @@ def cached_folder(
 
     Raises ConfigError if the folder cannot be written, and for a damaged one in `path`.
     """
-    parent = _parent(path)
+    parent = Path(path).expanduser() if path else cache()
     root = parent / name
     wrong = _wrong(root, path, trouble)
     if path and wrong:
@@ -64,10 +59,6 @@ def cached_folder(
             f"cache: the generated {noun} is not used, because {why}. Next: remove it, or {elsewhere} of your own"
         )
     return root
-
-
-def _parent(path: str | None) -> Path:
-    return Path(path).expanduser() if path else cache()
 
 
 def _wrong(root: Path, path: str | None, trouble: Callable[[Path], str]) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tracking.base import old_paths
-from trainers.data.detection.data import CocoData, coco, shapes, shapes_stand_in
+from trainers.data.detection.data import CocoData, coco, shapes
 
-__all__ = ["CocoData", "coco", "shapes", "shapes_stand_in"]
+__all__ = ["CocoData", "coco", "shapes"]
 
 
 old_paths.watch(__name__)

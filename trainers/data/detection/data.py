@@ -18,7 +18,7 @@ from trainers.data.detection.view import ShortEdge, View
 from trainers.data.jpeg import JpegReader, generated, threads_per_process
 from trainers.data.loading.version import digest, manifest
 from trainers.data.reading.image_limit import MAX_IMAGE_PIXELS
-from trainers.data.shapes import ensure, soonest
+from trainers.data.shapes import ensure
 
 if TYPE_CHECKING:
     from trainers.data.loading.types import Batch, Shard
@@ -45,13 +45,6 @@ def shapes(size: int = 4000, path: str | None = None, decode: str = "auto", num_
     """Return drawn objects on textured backgrounds, `size` training images; the first use draws them into a cache."""
     root = str(ensure("detection", size, path))
     return CocoData("shapes", load_index(root, "train"), load_index(root, "val"), decode, num_threads)
-
-
-def shapes_stand_in(
-    size: int = 4000, path: str | None = None, decode: str = "auto", num_threads: int | None = None
-) -> CocoData:
-    """Return drawn objects with the canvases and the room for objects of `shapes`, but fewer if those are missing."""
-    return shapes(*soonest("detection", size, path), decode, num_threads)
 
 
 class CocoData:

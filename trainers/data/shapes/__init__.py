@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from trainers.data.shapes.generated_files import ensure, soonest
+from trainers.data.shapes.generated_files import ensure
 
-__all__ = ["ensure", "soonest"]
+__all__ = ["ensure"]

@@ -24,7 +24,7 @@ from PIL import Image
 
 from conf.schema import ConfigError
 from tracking.base import installation
-from trainers.data.cached import cached_folder, is_cached
+from trainers.data.cached import cached_folder
 from trainers.data.cached.work_shares import in_shares, num_shares, while_parent_lives
 from trainers.data.loading.version import MANIFEST
 from trainers.data.shapes.coco_files import annotate, coco_file
@@ -34,7 +34,6 @@ from trainers.data.shapes.scenes import SPLITS, VERSION, classification_scene, d
 Kind = Literal["detection", "classification"]
 QUALITY = 90  # of the JPEG files
 MIN_VAL = 100  # least number of validation images
-STAND_IN_SIZE = 100  # training images; they have all classes and all sizes of pictures
 IMAGES_PER_PROCESS = 50  # images for which starting a process is worth its time
 # SHA-256 of the annotations and JPEG files of the first MIN_VAL validation images, which are equal for all sizes.
 REFERENCE: dict[Kind, dict[str, str]] = {
@@ -62,21 +61,8 @@ def ensure(kind: Kind, size: int, path: str | None = None) -> Path:
     def make(folder: Path, lock: int | None) -> None:
         _generate(kind, size, folder, lock)
 
-    return cached_folder(_name(kind, size), f"{kind} data set", path, make, _trouble)
-
-
-def soonest(kind: Kind, size: int, path: str | None) -> tuple[int, str | None]:
-    """Return size and path of the dataset to compile on: this one if it exists or is small, else a stand-in.
-
-    The stand-in is always in the cache, since a folder in `path` belongs to the user.
-    """
-    if size <= STAND_IN_SIZE or is_cached(_name(kind, size), path):
-        return size, path
-    return STAND_IN_SIZE, None
-
-
-def _name(kind: Kind, size: int) -> str:
-    return f"shapes-v{VERSION}-{kind}-{size}"
+    name = f"shapes-v{VERSION}-{kind}-{size}"
+    return cached_folder(name, f"{kind} data set", path, make, _trouble)
 
 
 def num_images(size: int) -> dict[str, int]:

@@ -2,8 +2,7 @@
 
 PyTorch traces a graph and generates its code in one Python thread, for up to half a minute, while other cores idle. So
 helper processes (worker/compile_part.py) compile parts on the same GPU. Each process takes the next part that no
-other has taken, and the run's process then loads what the helpers kept. Where the workload has a stand-in for the
-run's data, they begin before those are made. What the stand-in lacks, the run compiles itself.
+other has taken, and the run's process then loads what the helpers kept.
 
 Nothing compiled runs meanwhile: kernels are timed against each other when they first run, and that needs the GPU alone.
 """
@@ -16,7 +15,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -82,41 +81,32 @@ def num_cores() -> float:
 class Helpers:
     """Processes that compile parts beside this one. They import for seconds, so they may start before there are parts.
 
-    They end with `end`, or with this process. With `at_once` they begin before `compile`, on a stand-in for the data.
-    The number of parts is not known then, so every number is offered, and each process skips those without a part.
+    They end with `end`, or with this process.
     """
 
-    def __init__(self, run_dir: Path, number: int, at_once: bool = False) -> None:
-        self._at_once = at_once
+    def __init__(self, run_dir: Path, number: int) -> None:
         self._waiting, self._numbers = os.pipe()
         self._started, self._taken = os.pipe()
         self._processes: list[subprocess.Popen[bytes]] = []
         with suppress(OSError):
             for _ in range(number):
                 self._processes.append(started_helper(run_dir, (self._waiting, self._taken), number + 1))
-        if at_once:
-            self._offer(range(NO_MORE))
 
     def compile(self, parts: Mapping[int, Part]) -> None:
-        """Compile all parts: the first one in this process, unless the helpers have begun.
+        """Compile all parts, the first one in this process.
 
         A part may be left to the warm-up, if a process lacked memory that others took, failed, or took too long.
         """
-        own = [] if self._at_once else [*parts][:1]
-        if not self._at_once:
-            self._offer([*parts][1:])
+        first, *others = parts
+        # The pipe's end would not do: a process that was forked while the data were made may hold it open.
+        os.write(self._numbers, bytes([*others, *[NO_MORE] * (len(self._processes) + 1)]))
         try:
             with kept_traces.only_kept():
-                for number in chain(own, taken_numbers(self._waiting, self._taken)):
-                    if number in parts:
-                        parts[number]()
+                for number in chain([first], taken_numbers(self._waiting, self._taken)):
+                    parts[number]()
         except Exception as error:
             logging.getLogger(__name__).info("compiled later: %s: %s", type(error).__name__, error)
         wait_for(self._processes, self._started)
-
-    def _offer(self, numbers: Iterable[int]) -> None:
-        # The pipe's end would not do: a process that was forked while the data were made may hold it open.
-        os.write(self._numbers, bytes([*numbers, *[NO_MORE] * (len(self._processes) + 1)]))
 
     def end(self) -> None:
         """End the helpers; those that have taken no part may still be importing."""

@@ -114,30 +114,22 @@ def _forward_backward(trainer: pl.Trainer, optimizer: torch.optim.Optimizer, bat
 
 @contextmanager
 def untouched(trainer: pl.Trainer, module: TrialModule) -> Iterator[None]:
-    """Restore in place all state that training changes, after the block or if it lacks memory."""
+    """Restore in place, after the block, all state that training changes."""
     state = module.state_dict()
     large = num_bytes(state) > LARGE_BYTES
     tensors = {name: copied(tensor, large) for name, tensor in state.items()}
     optimizers = [copy.deepcopy(optimizer.state_dict()) for optimizer in trainer.optimizers]
     precision = copy.deepcopy(trainer.precision_plugin.state_dict())
     devices = [module.device] if module.device.type == "cuda" else []
-
-    def restore() -> None:
-        with torch.no_grad():
-            for name, tensor in module.state_dict().items():
-                sharded.local(tensor).copy_(tensors[name])  # In place: CUDA graphs hold its address.
-        for optimizer, state in zip(trainer.optimizers, optimizers, strict=True):
-            optimizer.load_state_dict(state)
-            optimizer.zero_grad()
-        trainer.precision_plugin.load_state_dict(precision)
-
     with torch.random.fork_rng(devices):
-        try:
-            yield
-        except torch.OutOfMemoryError:
-            restore()  # The caller may try again.
-            raise
-    restore()
+        yield
+    with torch.no_grad():
+        for name, tensor in module.state_dict().items():
+            sharded.local(tensor).copy_(tensors[name])  # In place: CUDA graphs hold its address.
+    for optimizer, state in zip(trainer.optimizers, optimizers, strict=True):
+        optimizer.load_state_dict(state)
+        optimizer.zero_grad()
+    trainer.precision_plugin.load_state_dict(precision)
 
 
 def copied(tensor: torch.Tensor, large: bool) -> torch.Tensor:

@@ -1,8 +1,7 @@
 """Compiles parts of a run's step beside the run's process.
 
 trainers/loop/warmup/parallel.py starts it, with the run's folder, the descriptors of two pipes, and the id of the run's
-process. It imports at once. The run's data may still be in the making, so it builds the module on their stand-in. Where
-the workload has none, it waits until it has a part to compile.
+process. It imports at once, and builds the run's module once it has a part to compile: the data may be in the making.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,40 +18,21 @@ from trainers.loop.worker.fork_server import import_compiler
 from trainers.loop.worker.signal_deaths import die_of_signals, die_with
 
 if TYPE_CHECKING:
-    from conf.schema import RunConfig
     from trainers.loop.warmup.parallel import Part
-    from trainers.workload import Workload
 
 
 def compile_beside(run_dir: Path, waiting: int, taken: int) -> None:
     """Compile the parts that no other process takes."""
     from trainers.loop.warmup import kept_traces, parallel
-    from trainers.workload import load_workload
 
-    config = run_folder.read_config(run_dir)
-    workload = load_workload(config)
     parts: dict[int, parallel.Part] = {}
-    if config.dataset.name in workload.stand_ins:
-        leave_memory(config)
-        parts = build_parts(config, replace(workload, data={**workload.data, **workload.stand_ins}))
     for number in parallel.taken_numbers(waiting, taken):
-        parts = parts or build_parts(config, workload)
-        if number in parts:
-            with kept_traces.only_kept():
-                parts[number]()
+        parts = parts or build_parts(run_dir)
+        with kept_traces.only_kept():
+            parts[number]()
 
 
-def leave_memory(config: RunConfig) -> None:
-    """Limit this process to its share of the GPU's memory: the run's process may not have made its module yet."""
-    import torch
-
-    from trainers.loop.warmup import parallel
-
-    if config.on_gpu():
-        torch.cuda.set_per_process_memory_fraction(1 / (1 + parallel.most_helpers()))
-
-
-def build_parts(config: RunConfig, workload: Workload) -> dict[int, Part]:
+def build_parts(run_dir: Path) -> dict[int, Part]:
     """Build the run's module and data, and return the parts of its step.
 
     The helper is in no process group and makes no optimizer: neither changes what is compiled.
@@ -64,10 +43,11 @@ def build_parts(config: RunConfig, workload: Workload) -> dict[int, Part]:
 
     from trainers.loop.build import build
     from trainers.loop.warmup import captures, evaluating, keep_traces, parallel
-    from trainers.workload import Batch, Shard
+    from trainers.workload import Batch, Shard, load_workload
 
+    config = run_folder.read_config(run_dir)
     device = torch.device("cuda", 0) if config.on_gpu() else torch.device("cpu")
-    module, data = build(workload, config, Shard(0, 1, device), None)
+    module, data = build(load_workload(config), config, Shard(0, 1, device), None)
     module.to(device)
     keep_traces(config)
     module.captured = captures(config, module, alone=True)  # Modules in DDP's wrapper have no helpers.

@@ -231,5 +231,4 @@ WORKLOAD = Workload(
     module=MaskRcnn,
     data={"coco": detection.coco, "shapes": detection.shapes, "synthetic": SyntheticDetection},
     unit="images",
-    stand_ins={"shapes": detection.shapes_stand_in},
 )

@@ -213,5 +213,4 @@ WORKLOAD = Workload(
     module=Ssd,
     data={"coco": detection.coco, "shapes": detection.shapes, "synthetic": SyntheticDetection},
     unit="images",
-    stand_ins={"shapes": detection.shapes_stand_in},
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -94,23 +93,6 @@ def test_without_restoring_it_would_not_be(monkeypatch: pytest.MonkeyPatch) -> N
         module.train()
 
     assert trained(spoil)[0] != trained(nothing)[0]
-
-
-@pytest.mark.slow
-def test_a_step_that_lacks_memory_is_undone() -> None:
-    """Counting FLOPs is then tried again, once helper processes have ended."""
-
-    def lack(trainer: pl.Trainer, module: Any, batches: Any) -> None:
-        with suppress(torch.OutOfMemoryError), warmup.untouched(trainer, module):
-            module.training_step(batches[0], 0).backward()
-            torch.rand(1)
-            raise torch.OutOfMemoryError
-
-    losses, state = trained(nothing)
-    undone_losses, undone_state = trained(lack)
-    assert undone_losses == losses
-    for name, tensor in state.items():
-        assert torch.equal(tensor, undone_state[name]), name
 
 
 @pytest.mark.slow
