@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,22 +52,29 @@ def serve(listening: int, lifeline: int, first_run: Path | None = None) -> tuple
     log = Journal(first_run / run_folder.JOURNAL) if first_run else None
     sources, before, collector = Sources(begun_ns()), dict(os.environ), Collector()
     with sources.noted(), part_of_start(log, "import"):  # The first run waits for these imports.
-        import_all(first_run)
+        compiles = import_all(first_run)
     if log:
         log.close()
     collector.wait()
     outlive_parent()  # Until here the server dies with the supervisor that waits for it; now the lifeline ends it.
-    server = Server(socket.socket(fileno=listening), lifeline, sources, set_since(before))
+    server = Server(socket.socket(fileno=listening), lifeline, sources, before, import_compiler if compiles else None)
     run = server.run()
     return None if run is None else (run, None if server.num_forked else collector)
 
 
 class Server:
-    """The server: it has imported what its forks need. `variables`: what those imports have set."""
+    """The server: it has imported what its forks need.
 
-    def __init__(self, listener: socket.socket, lifeline: int, sources: Sources, variables: dict[str, str]) -> None:
+    `before` are the variables as they were then. `import_later` is called after the first fork, which waits for all
+    that comes before it.
+    """
+
+    def __init__(
+        self, listener: socket.socket, lifeline: int, sources: Sources, before: dict[str, str],
+        import_later: Callable[[], None] | None,
+    ) -> None:  # fmt: skip
         self._listener: socket.socket | None = listener
-        self._lifeline, self._sources, self._variables = lifeline, sources, variables
+        self._lifeline, self._sources, self._before, self._import_later = lifeline, sources, before, import_later
         self._forks: list[Fork] = []
         self.num_forked = 0  # in a fork: before it
 
@@ -83,6 +91,9 @@ class Server:
                 self._forks.remove(fork)
             if self._listener and self._listener.fileno() in ready and (folder := self._accept()):
                 return folder
+            if self._import_later and self._forks:
+                self._import_later()
+                self._import_later = None
         return None
 
     def _accept(self) -> Path | None:
@@ -122,7 +133,7 @@ class Server:
             fork.channel.close()
             os.close(fork.ending)
         os.close(self._lifeline)
-        request["environ"] |= self._variables
+        request["environ"] |= set_since(self._before)
         return become_worker(request, descriptors, server, channel)
 
 
@@ -135,8 +146,10 @@ def set_since(before: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in VARIABLES and before.get(name) != value}
 
 
-def import_all(run_dir: Path | None) -> None:
-    """Import what every run needs. Raises where `import_training` in a worker would start it again.
+def import_all(run_dir: Path | None) -> bool:
+    """Import what every run needs, and return whether runs compile on GPUs.
+
+    Raises where `import_training` in a worker would start it again.
 
     Each fork imports its own workload: that takes 0.1 s, and may start threads, which a fork would lack.
     """
@@ -147,9 +160,8 @@ def import_all(run_dir: Path | None) -> None:
     import torch.distributed.elastic.multiprocessing.errors
     import torch.distributed.launcher.api
 
-    if (config is None or config.compiled()) and torch.cuda._device_count_nvml() > 0:
-        import_compiler()
     assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
+    return (config is None or config.compiled()) and torch.cuda._device_count_nvml() > 0
 
 
 def import_compiler() -> None:

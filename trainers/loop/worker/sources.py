@@ -8,6 +8,7 @@ import sysconfig
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -23,6 +24,7 @@ INSTALLED = {
 }  # fmt: skip
 
 
+@cache  # Modules of one package have the same path.
 def is_installed(path: str) -> bool:
     """Return whether a path belongs to Python or to an installed package."""
     return any(Path(path).is_relative_to(folder) for folder in INSTALLED)

@@ -36,8 +36,14 @@ def imports(like):
         time.sleep(0.01)
     if "LIGHT" not in os.environ:
         import numpy, torch
+    return "COMPILES" in os.environ
 
-fork_server.import_all = imports
+def imports_later():
+    while not Path(__file__).with_name(os.environ["COMPILES"]).joinpath("report.json").exists():
+        time.sleep(0.01)
+    Path(__file__).with_name("imported later").write_text(str(os.getpid()))
+
+fork_server.import_all, fork_server.import_compiler = imports, imports_later
 run, collector = Path(sys.argv[1]), None
 if sys.argv[1] == SERVE:
     die_with(os.getppid())

@@ -47,6 +47,13 @@ def test_a_fork_has_the_signals_limits_and_streams_of_a_new_process(runs: Runs) 
     assert runs.report("forked")["alike"] == runs.report("new")["alike"]
 
 
+def test_the_first_run_does_not_wait_for_the_compilers_import(runs: Runs) -> None:
+    first = runs.start("a", COMPILES="a")  # The import ends when this run has begun.
+    assert first.wait(HANGS_SEC) == 3
+    assert runs.start("b", COMPILES="a").wait(HANGS_SEC) == 3
+    assert runs.report("a")["parent"] == runs.report("b")["parent"] == int((runs.root / "imported later").read_text())
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="it takes two cores")
 def test_a_fork_has_the_cores_memory_and_gpus_of_its_supervisor_whatever_those_of_the_server_are(runs: Runs) -> None:
     whole = Inheritance.own()
