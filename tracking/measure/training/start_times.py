@@ -32,8 +32,10 @@ def summarize(history: Sequence[Record]) -> dict[str, float]:
     if indexing := intervals(history, "index"):
         summary[quantities.TIME_INDEX_SEC] = total(indexing)
     if warmups := intervals(history, "warmup"):
-        summary[quantities.TIME_COMPILE_SEC] = total(warmups)
-        summary |= _compile_parts(history, total(warmups))
+        # A run waits for NCCL when it has loaded its compiled code; that time has a part of its own.
+        waits = [wait for wait in intervals(history, "process_group") if any(a <= wait[0] < b for a, b in warmups)]
+        summary[quantities.TIME_COMPILE_SEC] = compile_sec = total(warmups) - total(waits)
+        summary |= _compile_parts(history, compile_sec)
     if init is not None and start is not None:
         # The user's wait begins with the command, so the launcher states how long its own start took.
         launch_sec = float(init.values.get("since_command_sec", 0.0))

@@ -38,6 +38,17 @@ def start(**compiled: float) -> list[Record]:
     ]
 
 
+def test_a_wait_for_nccl_within_the_warm_up_is_part_of_the_process_group_alone() -> None:
+    events = start(backend_sec=20.0)
+    events[-3:-3] = interval("process_group", 40.0, 42.0)
+    summary = clock.summarize(events, {})
+    assert summary[quantities.init_part("process_group")] == 3.0
+    assert summary["time/compile_sec"] == 58.0
+    assert summary[quantities.compile_part("warmup")] == 38.0
+    parts = sum(summary[quantities.init_part(name)] for name in INIT_PARTS)
+    assert parts + summary["time/compile_sec"] == summary["time/init_sec"] == 100.0
+
+
 def test_the_parts_of_a_start_add_up_to_it_with_a_rest_that_is_named() -> None:
     summary = clock.summarize(start(), {})
     parts = {name: summary[quantities.init_part(name)] for name in INIT_PARTS}
