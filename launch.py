@@ -39,7 +39,7 @@ from conf.schema import ConfigError, RunConfig
 from tracking.base import installation, secrets
 from tracking.base.console import LastingStream
 from tracking.base.event_stream import EventStream
-from tracking.jobs.handover import Ahead, ahead
+from tracking.jobs.handover import SupervisorProcess, ahead
 from tracking.request import batch_checks, checks, refusal, search_options, study_checks
 from tracking.request.command_line import arguments, choices, ranges
 
@@ -99,13 +99,13 @@ def compose_and_launch(events: EventStream) -> tuple[int, str]:
     prepare_hydra()
     try:
         sys.argv[1:] = arguments.hydra_arguments(sys.argv[1:])
-        with ahead(sys.argv[1:]) as started:
+        with ahead(sys.argv[1:]) as supervisor:
             with tempfile.TemporaryDirectory() as scratch:
                 os.environ["TIMETRIAL_SCRATCH"] = scratch  # where conf/config.yaml sends Hydra's own output folders
                 request = on_real_data(collect(events))
             if request.refusals:
                 raise ConfigError(request.refusals[0])
-            return launch(request, started) if request.jobs else 0, ""  # --help and --cfg job have no jobs
+            return launch(request, supervisor) if request.jobs else 0, ""  # --help and --cfg job have no jobs
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         return 2, refusal.explain(error)
     except SystemExit as end:  # Hydra's, after --help or for an unknown flag
@@ -135,8 +135,8 @@ def collect(events: EventStream) -> Request:
     return request
 
 
-def launch(request: Request, started: Ahead | None) -> int:
-    """Check all jobs, then run them. `started` is for the first run on this machine."""
+def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
+    """Check all jobs, then run them. `supervisor` was started ahead, for the first run on this machine."""
     from tracking.jobs.follow import search_price
     from tracking.jobs.plan import Job, planned, sweep
     from tracking.jobs.queues import Launcher
@@ -163,7 +163,7 @@ def launch(request: Request, started: Ahead | None) -> int:
         print(f"note: {note}", file=sys.stderr)
     for job in first_jobs:
         request.events.tell("composed", overrides=job.overrides)
-    with Launcher(config, gpus, processes.begun(), started, request.events) as launcher:
+    with Launcher(config, gpus, processes.begun(), supervisor, request.events) as launcher:
         if config.dry_run:
             block = new_search.block() if new_search else []
             return launcher.dry_run(block or [job for job in jobs if not job.settled], verdicts, search)

@@ -44,11 +44,6 @@ def test_it_ends_well_and_says_what_it_found(vgg: Launched) -> None:
         assert words in vgg.output
 
 
-def test_the_server_of_its_worker_began_to_import_before_there_was_a_run(vgg: Launched) -> None:
-    [forked], imports = events(vgg.folder, "forked"), events(vgg.folder, "import_start")
-    assert forked.clock_sec <= min(start.clock_sec for start in imports), "no import is in the run's own journal"
-
-
 def test_params_and_tags_are_those_of_the_contract(vgg: Launched) -> None:
     data = mlflow_run(vgg).data
     expected = {

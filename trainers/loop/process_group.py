@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -75,6 +76,6 @@ class Communicator:
             self._making.join()
         if self._errors:
             raise self._errors[0]
-        assert dist.group.WORLD is not None
-        dist.group.WORLD.bound_device_id = self._device  # so that groups made from now on know it
+        group: Any = dist.group.WORLD
+        group.bound_device_id = self._device  # so that groups made from now on know it
         self._making = threading.Thread()

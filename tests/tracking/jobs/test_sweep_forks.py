@@ -62,8 +62,9 @@ def test_all_jobs_of_a_launch_are_forked_from_one_place(tmp_path: Path, monkeypa
     assert told[0] is not None
 
 
-def test_what_a_server_cannot_fork_starts_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_job_and_what_a_server_cannot_fork_start_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     several = jobs("seed=1", "seed=2")
+    assert forks_of(several[:1], tmp_path, monkeypatch) == [None]
     of_two_nodes = [dataclasses.replace(config, nodes=2) for config in several]
     assert forks_of(of_two_nodes, tmp_path, monkeypatch) == [None, None]
     programs = jobs(*(f"model=program program.command=true seed={seed}" for seed in (1, 2)))

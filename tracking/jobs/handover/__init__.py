@@ -5,12 +5,11 @@ It imports little: a launcher starts its supervisor before it has imported the r
 
 from __future__ import annotations
 
-from tracking.jobs.handover.ahead import Ahead, ahead
 from tracking.jobs.handover.fork_servers import BEGAN, ENDED, SERVE, STALE, Forks, ForkServers
 from tracking.jobs.handover.forked_worker import ForkedWorker, Started, fork_or_start
 from tracking.jobs.handover.inheritance import Inheritance, set_memory_policy
 from tracking.jobs.handover.lifeline import LAUNCHER, STEP, Lifeline
-from tracking.jobs.handover.supervisor_process import Assignment, SupervisorProcess, received
+from tracking.jobs.handover.supervisor_process import Assignment, SupervisorProcess, ahead, received
 
 __all__ = [
     "BEGAN",
@@ -19,7 +18,6 @@ __all__ = [
     "SERVE",
     "STALE",
     "STEP",
-    "Ahead",
     "Assignment",
     "ForkServers",
     "ForkedWorker",

@@ -1,4 +1,4 @@
-"""The servers that fork workers: processes that have finished their imports.
+"""The servers that fork a sweep's workers: processes that have finished their imports.
 
 There is one for each command and environment of workers, whatever the jobs train and on however many GPUs.
 
@@ -42,8 +42,6 @@ class ForkServers:
 
     def close(self) -> None:
         """End the servers, and wait until they are gone."""
-        if self._held.fileno() < 0:  # closed before
-            return
         self.end()
         self._line.close()
         self._held.settimeout(GONE_SEC)

@@ -1,4 +1,4 @@
-"""Workers that are forked from a process that has imported PyTorch and Lightning.
+"""Workers of a sweep, forked from a process that has imported PyTorch and Lightning.
 
 Such a server (trainers/loop/worker/fork_server.py) is a worker that stops before it reads its run. It has the command,
 variables and folder that a new worker would have; each other combination has its own server. A fork takes the cores,
@@ -147,7 +147,7 @@ def fork_or_start(
     `descriptors` are its output and other inherited ones. `imports_by` holds what its imports depend on beside its
     command; it is the same for all workers of a server. `on_start` is called with the process id.
     """
-    path = forks.folder / key_of(argv[:-1], imports_by)
+    path = forks.folder / key_of(argv, imports_by)
     broken = path.with_suffix(BROKEN)
     if broken.exists():
         return start(descriptors[0])
@@ -156,7 +156,7 @@ def fork_or_start(
         with locked(path):  # The starter of a server sends the first request, and other supervisors use that server.
             channel, server = connected(path), None
             if channel is None:
-                server = StartedServer(start_server(forks, path, argv[:-1], environ, argv[-1:]), broken)
+                server = StartedServer(start_server(forks, path, argv, environ), broken)
                 channel = connected(path)
         if channel is None:
             return start(descriptors[0])
@@ -179,8 +179,8 @@ def report_once(forks: Forks, error: OSError) -> None:
 
 
 def key_of(argv: Sequence[str], imports_by: Sequence[object]) -> str:
-    """The name of a worker's server: a digest of the worker's command without its run, its folder, and `imports_by`."""
-    words = json.dumps([list(argv), str(Path.cwd()), list(imports_by)])
+    """The name of a worker's server: a digest of the worker's command, its folder and `imports_by`."""
+    words = json.dumps([list(argv[:-1]), str(Path.cwd()), list(imports_by)])
     return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 
@@ -215,20 +215,17 @@ def connected(path: Path) -> socket.socket | None:
 
 
 def start_server(
-    forks: Forks, path: Path, argv: Sequence[str], environ: Mapping[str, str], first_run: Sequence[str] = ()
+    forks: Forks, path: Path, argv: Sequence[str], environ: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:  # fmt: skip
-    """Start a server that listens at `path`; it answers requests once its imports are done. Raises OSError.
-
-    `argv` is a worker's command without its run. The journal of `first_run`, if given, says how long the imports took.
-    """
+    """Start a server that listens at `path`; it answers requests once its imports are done. Raises OSError."""
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         with address(path) as short:
             listener.bind(short)
         listener.listen()
-        options = [SERVE, str(listener.fileno()), str(forks.line), *first_run]
+        options = [SERVE, str(listener.fileno()), str(forks.line), argv[-1]]
         server = subprocess.Popen(
-            [*argv, *options], env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            [*argv[:-1], *options], env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, start_new_session=True, pass_fds=[listener.fileno(), forks.line],
         )  # fmt: skip
     servers.append(server)

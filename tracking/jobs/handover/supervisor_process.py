@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,6 +24,11 @@ from tracking.jobs.handover.fork_servers import Forks
 
 SUPERVISOR = installation.module("tracking.jobs.node.__main__")
 MAX_BYTES = 65536  # of a message
+# Words of a command line that starts no run on this machine.
+NO_RUN_HERE = re.compile(
+    r"(-h|-c|-i|-sc|--help|--version|--cfg|--info|--hydra-help|--shell-completion)(=|$)"
+    r"|\+{0,2}(dry_run|cluster|node_rank)\b"
+)
 
 
 @dataclass(frozen=True)
@@ -46,12 +52,13 @@ class SupervisorProcess:
     """A supervisor in a session of its own, so that Ctrl-C reaches only its launcher."""
 
     def __init__(self) -> None:
+        search = filter(None, [str(installation.SEARCH_FOLDER), os.environ.get("PYTHONPATH")])
         self._assigned = False
         self._channel, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with child_end, held_back():
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", SUPERVISOR], stdin=child_end.fileno(), start_new_session=True,
-                env=supervisors_environ(),
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(search)},
             )  # fmt: skip
 
     def assign(self, run: Assignment) -> None:
@@ -67,13 +74,13 @@ class SupervisorProcess:
         with suppress(ProcessLookupError):
             self.process.send_signal(signum)
 
-    def dismiss(self) -> bool:
-        """End it if no run was assigned. Returns whether none was."""
-        if not self._assigned:
-            self._channel.close()
-            self.tell(signal.SIGKILL)
-            self.process.wait()
-        return not self._assigned
+    def dismiss(self) -> None:
+        """End it if no run was assigned."""
+        if self._assigned:
+            return
+        self._channel.close()
+        self.tell(signal.SIGKILL)
+        self.process.wait()
 
     def ended(self) -> int | None:
         """Its exit code; None while it runs."""
@@ -81,12 +88,6 @@ class SupervisorProcess:
         if code is not None:
             self._channel.close()
         return code
-
-
-def supervisors_environ() -> dict[str, str]:
-    """The variables of a supervisor that this process starts."""
-    search = filter(None, [str(installation.SEARCH_FOLDER), os.environ.get("PYTHONPATH")])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(search)}
 
 
 @contextmanager
@@ -97,6 +98,20 @@ def held_back() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def ahead(words: Sequence[str]) -> Iterator[SupervisorProcess | None]:
+    """A supervisor for the first run of a command line; None if no run starts on this machine.
+
+    It imports while Hydra is imported and composes the jobs. It ends with the block if no run was assigned.
+    """
+    process = None if any(map(NO_RUN_HERE.match, words)) else SupervisorProcess()
+    try:
+        yield process
+    finally:
+        if process:
+            process.dismiss()
 
 
 def received() -> Assignment | None:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from conf.schema import ConfigError
 from tracking.jobs.handover import set_memory_policy
-from tracking.jobs.worker_command import CORES, MEMORY
 
 SYSTEM = Path("/sys/devices/system")
 PCI = Path("/sys/bus/pci/devices")
+CORES, MEMORY = "TIMETRIAL_CORES", "TIMETRIAL_NUMA_NODES"  # hold what a job's supervisor may use
 MPOL_BIND = 2  # The number is from linux/mempolicy.h.
 
 

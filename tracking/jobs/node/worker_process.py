@@ -6,22 +6,29 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from conf.schema import RunConfig
 from tracking.base import quantities
 from tracking.jobs.handover import ForkedWorker, Started, fork_or_start
-from tracking.jobs.node import interruption, signals
+from tracking.jobs.node import interruption, machine_shares, signals
 from tracking.jobs.node.part import Part
 from tracking.jobs.node.rendezvous.nodes import Nodes
-from tracking.jobs.worker_command import WorkerCommand, imports_key
+from tracking.jobs.worker_command import LAUNCHER, WorkerCommand
 from tracking.machine.environment import processes
 from tracking.machine.usage import CoTenants, SystemMetricsThread
 from tracking.record import Journal, Record, WorkerLog, attempts, journal, node_records, run_folder
 
 POLL_SEC = 0.1
+# Variables of the run, its share or its launcher that no import of a worker reads.
+UNREAD = (LAUNCHER, "TIMETRIAL_SCRATCH", "CUDA_VISIBLE_DEVICES", machine_shares.CORES, machine_shares.MEMORY)
+# With one of these set, libraries bind threads to cores as they load, or count them in a way that no fork can change.
+THREADING = (
+    "OMP_PROC_BIND", "OMP_PLACES", "OMP_DYNAMIC", "OMP_THREAD_LIMIT", "GOMP_CPU_AFFINITY", "KMP_AFFINITY",
+    "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+)  # fmt: skip
 GRACE_SEC = 5.0  # from asking a worker to end to killing it
 KILL_SEC = 30.0  # longest wait for a killed process; one that waits for a driver may never end
 
@@ -126,9 +133,20 @@ def started(part: Part, command: WorkerCommand, co_tenants: CoTenants | None, ou
 
     if part.forks is None:
         return fresh(output)
-    imports_by = imports_key(part.config.processes_per_node(), environ)
+    imports_by = loaded_with(part.config, environ)
     on_start = co_tenants.roots.add if co_tenants else lambda _: None
     return fork_or_start(part.forks, command.argv, environ, [output, *locks], imports_by, fresh, on_start)
+
+
+def loaded_with(config: RunConfig, environ: Mapping[str, str]) -> list[object]:
+    """Everything that a worker's imports depend on, except its command and folder.
+
+    A fork is told its cores, its GPUs and the number of its threads.
+    """
+    variables = sorted((name, value) for name, value in environ.items() if name not in UNREAD)
+    if not any(name in environ for name in THREADING):
+        return [variables]
+    return [variables, processes.threads_each(config.processes_per_node()), sorted(os.sched_getaffinity(0))]
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from tracking.base.console import make_console
 from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH
 from tracking.jobs.follow import Uploads
-from tracking.jobs.handover import Ahead
+from tracking.jobs.handover import SupervisorProcess
 from tracking.jobs.node import Interrupted, join, outcome, signals, ticket
 from tracking.jobs.plan import Job, exit_code, own_folder, resume, sweep
 from tracking.jobs.queues import dry_run, job_events, sweep_end, unmet_nodes
@@ -29,12 +29,12 @@ from tracking.record import Failure, Result, run_folder, run_lock
 class Launcher:
     """Runs jobs and returns the exit code of launch.py.
 
-    `gpus` are the visible GPUs. `started` is when the user's command began, in monotonic seconds. `ahead` was started
-    for the first run on this machine.
+    `gpus` are the visible GPUs. `started` is when the user's command began, in monotonic seconds. `supervisor` was
+    started ahead, and takes the first run on this machine.
     """
 
     def __init__(
-        self, config: RunConfig, gpus: Sequence[Any], started: float, ahead: Ahead | None = None,
+        self, config: RunConfig, gpus: Sequence[Any], started: float, supervisor: SupervisorProcess | None = None,
         events: EventStream | None = None,
     ) -> None:  # fmt: skip
         self._events = events or EventStream()
@@ -43,7 +43,7 @@ class Launcher:
         self._started = started
         self._on_cluster = config.cluster.kind != "none"  # a scheduler runs the jobs, and keeps them running
         self._only_follows = False  # True for jobs that another launcher submitted
-        self._queue = queue_of(config, ahead)
+        self._queue = queue_of(config, supervisor)
         self._console = make_console()
         self._uploads = Uploads(config.tracking, self._console)
         self._refused = RefusedStacks(config, gpus)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs.handover import Ahead, Assignment, Forks, ForkServers, SupervisorProcess
+from tracking.jobs.handover import Assignment, Forks, ForkServers, SupervisorProcess
 from tracking.jobs.node import JobState, Share, Ticket, machine_shares
 from tracking.jobs.queues.queue import Queue
 from tracking.machine.environment import nvml
@@ -18,23 +18,25 @@ LOST_SEC = 120.0  # A supervisor still running this long after it was told to st
 
 
 class Machine(Queue):
-    """Runs jobs under supervisors that end with this launcher. `ahead` was started for the first one."""
+    """Runs jobs under supervisors that end with this launcher. `waiting` is a supervisor started ahead of its run."""
 
     outlives = False
     poll_sec = 0.1
     settling_sec = 0.0
 
-    def __init__(self, at_once: int, ahead: Ahead | None = None) -> None:
+    def __init__(self, at_once: int, waiting: SupervisorProcess | None = None) -> None:
         self.at_once = at_once
-        self._waiting = ahead.supervisor if ahead else None
+        self._waiting = waiting
         self._shares: list[Share] = []  # empty if each job has the whole machine
         self._divides_gpus = False  # a share holds one GPU, and a job takes as many shares as it has GPUs
         self._running: dict[str, tuple[list[int], SupervisorProcess]] = {}  # share numbers and supervisor, by job id
         self._cancelled_at = float("inf")  # monotonic seconds
-        self._fork_servers = ahead.servers if ahead else ForkServers()
+        self._fork_servers: ForkServers | None = None
+        self._has_several = False  # whether this launch has several jobs
 
     def check(self, configs: Sequence[RunConfig]) -> None:
         """Cut the machine into one share a concurrent job, or for a search one a GPU. Raises ConfigError."""
+        self._has_several = len(configs) > 1
         if self.at_once == 1:
             return
         option = f"sweep.jobs_at_once={self.at_once}"
@@ -88,9 +90,12 @@ class Machine(Queue):
         return made
 
     def _forks(self, config: RunConfig) -> Forks | None:
-        """Where the job's worker is forked from; None if no server can fork it."""
-        anew = config.nodes > 1 or config.is_program() or config.stack.kind == "container"
-        return None if anew else self._fork_servers.forks
+        """Where the job's worker is forked from; None if it starts anew, as the worker of a single job does."""
+        several = self._has_several or config.search.phase
+        if not several or config.nodes > 1 or config.is_program() or config.stack.kind == "container":
+            return None
+        self._fork_servers = self._fork_servers or ForkServers()
+        return self._fork_servers.forks
 
     def has_room(self, config: RunConfig) -> bool:
         """Whether enough shares have no process any more: a supervisor ends a moment after its run's result."""
@@ -130,10 +135,13 @@ class Machine(Queue):
         self._cancelled_at = min(self._cancelled_at, time.monotonic())
         for made in tickets:
             self._running[made.job_id][1].tell(signum)
-        self._fork_servers.end()  # now, beside the jobs: a server takes 0.1 s and more to free its memory
+        if self._fork_servers is not None:
+            self._fork_servers.end()  # now, beside the jobs: a server takes 0.1 s and more to free its memory
 
     def close(self) -> None:
         if self._waiting is not None:
             self._waiting.dismiss()
             self._waiting = None
-        self._fork_servers.close()
+        if self._fork_servers is not None:
+            self._fork_servers.close()
+            self._fork_servers = None

@@ -6,17 +6,6 @@ The launcher imports this room, so it needs no PyTorch.
 from __future__ import annotations
 
 from tracking.jobs.worker_command.command import ALL_IMPORTS, LAUNCHER, WorkerCommand, run_module, worker_command
-from tracking.jobs.worker_command.imports_key import CORES, MEMORY, imports_key
 from tracking.jobs.worker_command.workload_module import check_workload
 
-__all__ = [
-    "ALL_IMPORTS",
-    "CORES",
-    "LAUNCHER",
-    "MEMORY",
-    "WorkerCommand",
-    "check_workload",
-    "imports_key",
-    "run_module",
-    "worker_command",
-]
+__all__ = ["ALL_IMPORTS", "LAUNCHER", "WorkerCommand", "check_workload", "run_module", "worker_command"]

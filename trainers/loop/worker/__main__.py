@@ -1,4 +1,4 @@
-"""python -m trainers.loop.worker RUN_DIR: a worker; --fork LISTENER LIFELINE [RUN_DIR]: a server that forks workers."""
+"""python -m trainers.loop.worker RUN_DIR; with --fork LISTENER LIFELINE before it, a server that forks workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run_worker(arguments: list[str]) -> int:
         return main(Path(arguments[0]))
     from trainers.loop.worker.fork_server import serve
 
-    served = serve(int(arguments[1]), int(arguments[2]), *map(Path, arguments[3:]))
+    served = serve(int(arguments[1]), int(arguments[2]), Path(arguments[3]))
     if served is None:
         os._exit(0)  # Exit at once: the launcher waits for its servers.
     run_dir, collector = served

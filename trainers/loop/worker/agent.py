@@ -43,7 +43,7 @@ def run_training(run_dir: Path, forked_from: int | None, collector: fingerprint.
     """Run the training as `main` does, without its handling of signals."""
     config = run_folder.read_config(run_dir)
     per_node = config.processes_per_node()
-    limit_threads(per_node)
+    limit_threads(config)
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
     collector = collector or fingerprint.Collector()  # Its commands run during the imports.
     log = None if node_records.rank() else Journal(run_dir / run_folder.JOURNAL)

@@ -1,8 +1,8 @@
-"""Serves a launch: imports once, and forks a worker for each run that is requested over a socket.
+"""Serves a sweep: imports once, and forks a worker for each run that is requested over a socket.
 
-`python -m trainers.loop.worker --fork LISTENER LIFELINE [RUN_DIR]` gets two descriptors, of the socket that it listens
-on and of one whose other end its launcher holds. A run that started it waits for it, and it gets that run's folder. The
-server computes nothing, starts no threads and never initialises CUDA, so a fork is as good as a new worker.
+`python -m trainers.loop.worker --fork LISTENER LIFELINE RUN_DIR` gets two descriptors, of the socket that it listens on
+and of one whose other end its launcher holds, and the folder of the run that waits for it. The server computes nothing,
+starts no threads and never initialises CUDA, so a fork is as good as a new worker.
 """
 
 from __future__ import annotations
@@ -41,25 +41,24 @@ class Fork:
     channel: socket.socket
 
 
-def serve(listening: int, lifeline: int, first_run: Path | None = None) -> tuple[Path, Collector | None] | None:
+def serve(listening: int, lifeline: int, first_run: Path) -> tuple[Path, Collector | None] | None:
     """Serve requests; return the folder of the run in each fork, and None when the server ends.
 
-    The first fork gets its fingerprint's collector, whose commands have run during the imports.
+    The first run's fork gets its fingerprint's collector, whose commands have run during the imports.
 
     The server accepts no further run when its launcher is gone and when its sources have changed. It ends with its last
     fork.
     """
-    log = Journal(first_run / run_folder.JOURNAL) if first_run else None
+    log = Journal(first_run / run_folder.JOURNAL)
     sources, before, collector = Sources(begun_ns()), dict(os.environ), Collector()
     with sources.noted(), part_of_start(log, "import"):  # The first run waits for these imports.
         compiles = import_all(first_run)
-    if log:
-        log.close()
+    log.close()
     collector.wait()
     outlive_parent()  # Until here the server dies with the supervisor that waits for it; now the lifeline ends it.
     server = Server(socket.socket(fileno=listening), lifeline, sources, before, import_compiler if compiles else None)
     run = server.run()
-    return None if run is None else (run, None if server.num_forked else collector)
+    return None if run is None else (run, collector if run == first_run else None)
 
 
 class Server:
@@ -76,7 +75,6 @@ class Server:
         self._listener: socket.socket | None = listener
         self._lifeline, self._sources, self._before, self._import_later = lifeline, sources, before, import_later
         self._forks: list[Fork] = []
-        self.num_forked = 0  # in a fork: before it
 
     def run(self) -> Path | None:
         """Accept requests and wait for forks; returns what `serve` returns."""
@@ -111,7 +109,6 @@ class Server:
             if not pid:
                 return self._enter_fork(request, descriptors, server, channel)
             self._forks.append(Fork(pid, os.pidfd_open(pid), channel))
-            self.num_forked += 1
         else:
             channel.close()
         for descriptor in descriptors:
@@ -146,22 +143,22 @@ def set_since(before: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in VARIABLES and before.get(name) != value}
 
 
-def import_all(run_dir: Path | None) -> bool:
+def import_all(run_dir: Path) -> bool:
     """Import what every run needs, and return whether runs compile on GPUs.
 
     Raises where `import_training` in a worker would start it again.
 
     Each fork imports its own workload: that takes 0.1 s, and may start threads, which a fork would lack.
     """
-    config = run_folder.read_config(run_dir) if run_dir else None
-    limit_threads(config.processes_per_node() if config else 1)
+    config = run_folder.read_config(run_dir)
+    limit_threads(config)
     import_training(None)
     import torch
     import torch.distributed.elastic.multiprocessing.errors
     import torch.distributed.launcher.api
 
     assert not torch.cuda.is_initialized(), "a forked process cannot use CUDA once its parent has"
-    return (config is None or config.compiled()) and torch.cuda._device_count_nvml() > 0
+    return config.compiled() and torch.cuda._device_count_nvml() > 0
 
 
 def import_compiler() -> None:

@@ -11,6 +11,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from conf.schema import RunConfig
 from tracking.machine.environment import processes
 
 NUMBER, SPINNING = "OMP_NUM_THREADS", "GOMP_SPINCOUNT"
@@ -20,14 +21,11 @@ loaded_with: dict[str, str] = {}  # the variable as the libraries of this proces
 SET_OPENBLAS = ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_")
 
 
-def limit_threads(num_processes: int) -> None:
-    """Set the number of threads of each of a node's processes, and how they wait.
-
-    Call it before PyTorch is imported, and in a fork.
-    """
+def limit_threads(config: RunConfig) -> None:
+    """Set the number of threads a process, and how they wait; call it before PyTorch is imported, and in a fork."""
     # torchrun limits threads too: more threads than cores slow every process down. While another process wants the
     # core, threads that spin for long are many times slower than threads that sleep.
-    os.environ.setdefault(NUMBER, str(processes.threads_each(num_processes)))
+    os.environ.setdefault(NUMBER, str(processes.threads_each(config.processes_per_node())))
     os.environ.setdefault(SPINNING, "100000")
     loaded_with.setdefault(NUMBER, os.environ[NUMBER])
 

@@ -47,7 +47,7 @@ fork_server.import_all, fork_server.import_compiler = imports, imports_later
 run, collector = Path(sys.argv[1]), None
 if sys.argv[1] == SERVE:
     die_with(os.getppid())
-    served = fork_server.serve(int(sys.argv[2]), int(sys.argv[3]), *map(Path, sys.argv[4:]))
+    served = fork_server.serve(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
     if served is None:
         sys.exit()
     run, collector = served

@@ -11,7 +11,7 @@ import pytest
 from tests.support.commands import environment
 from tests.support.folders import wait_for
 from tests.support.studied import config
-from tracking.jobs.handover import Ahead, Assignment, SupervisorProcess, ahead, supervisor_process
+from tracking.jobs.handover import Assignment, SupervisorProcess, ahead, supervisor_process
 from tracking.jobs.queues.queue_kinds import queue_of
 from tracking.record import Running, run_lock
 
@@ -74,10 +74,10 @@ def test_one_that_got_no_run_ends_with_its_launcher(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("stand_in")
 def test_one_is_started_before_the_request_is_read_unless_no_run_here_is_asked_for() -> None:
     for words in (["gpus=0"], ["-m", "seed=1,2", "--config-dir", "x"], ["model=clusters"], []):
-        with ahead(words) as started:
-            assert started
-            assert started.supervisor.ended() is None
-        assert started.supervisor.ended() is not None
+        with ahead(words) as waiting:
+            assert waiting
+            assert waiting.ended() is None
+        assert waiting.ended() is not None
     for word in (
         "--help",
         "-h",
@@ -88,17 +88,17 @@ def test_one_is_started_before_the_request_is_read_unless_no_run_here_is_asked_f
         "+cluster.nodes=2",
         "node_rank=1",
     ):
-        with ahead(["gpus=0", word]) as started:
-            assert started is None
+        with ahead(["gpus=0", word]) as waiting:
+            assert waiting is None
 
 
 @pytest.mark.usefixtures("stand_in")
 def test_a_queue_elsewhere_dismisses_the_one_that_waits() -> None:
     asked = config()
     asked.cluster.kind = "slurm"
-    started = Ahead([])
-    queue_of(asked, started)
-    assert started.supervisor.ended() is not None
+    waiting = SupervisorProcess()
+    queue_of(asked, waiting)
+    assert waiting.ended() is not None
 
 
 @pytest.mark.usefixtures("stand_in")

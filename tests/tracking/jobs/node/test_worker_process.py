@@ -12,7 +12,8 @@ from tests.support.composing import composed
 from tracking.jobs.handover.forked_worker import key_of
 from tracking.jobs.node import machine_shares
 from tracking.jobs.node.machine_shares import Core
-from tracking.jobs.worker_command import imports_key, worker_command
+from tracking.jobs.node.worker_process import loaded_with
+from tracking.jobs.worker_command import worker_command
 
 CORES = [Core(number // 16, (number,)) for number in range(32)]
 SHARES = machine_shares.cut(8, CORES, {f"GPU-{number}": number // 4 for number in range(8)}, 1)
@@ -25,7 +26,7 @@ def server(numbers: list[int], monkeypatch: pytest.MonkeyPatch, *words: str, **v
     config, folder = composed([f"gpus={len(numbers)}", *words]), Path("runs", str(numbers))
     environ = worker_command(config, folder, {"PATH": "/bin", **share.environment(), **variables}).env
     environ["TIMETRIAL_LAUNCHER"] = str(random.random())
-    return key_of(["python", "-m", "worker"], imports_key(config.processes_per_node(), environ))
+    return key_of(["python", "-m", "worker", str(folder)], loaded_with(config, environ))
 
 
 def test_runs_share_a_server_whichever_gpus_they_have_and_whatever_they_train(monkeypatch: pytest.MonkeyPatch) -> None:

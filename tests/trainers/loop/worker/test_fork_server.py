@@ -42,9 +42,9 @@ def test_a_fork_whose_request_was_withdrawn_ends_before_it_touches_its_run(
 def test_the_compiler_is_imported_where_that_does_not_call_cuda(
     compiles: bool, num_gpus: int, imported: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    config = SimpleNamespace(compiled=lambda: compiles, processes_per_node=lambda: 1)
+    config = SimpleNamespace(compiled=lambda: compiles)
     monkeypatch.setattr(fork_server.run_folder, "read_config", lambda folder: config)
-    monkeypatch.setattr(fork_server, "limit_threads", lambda number: None)
+    monkeypatch.setattr(fork_server, "limit_threads", lambda config: None)
     monkeypatch.setattr(fork_server, "import_training", lambda folder: None)
     monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: num_gpus)
     assert fork_server.import_all(tmp_path) == imported

@@ -20,7 +20,7 @@ from conf.schema import RunConfig
 from trainers.loop.worker.threads import limit_threads, tell_libraries
 
 before = dict(os.environ)
-limit_threads(int(sys.argv[1]))
+limit_threads(RunConfig(gpus=0, cpu_processes=int(sys.argv[1])))
 import numpy, threadpoolctl, torch
 
 def look():
@@ -31,7 +31,7 @@ for number in (1, 2):
     if not os.fork():
         os.environ.clear()
         os.environ.update(before)
-        limit_threads(number)
+        limit_threads(RunConfig(gpus=0, cpu_processes=number))
         tell_libraries()
         look()
         other = threading.Thread(target=look)
