@@ -66,7 +66,7 @@ class AfterTheStep(DDPStrategy):
         for tensor in self.lightning_module.state_dict().values():
             dist.broadcast(tensor, src=0)
 
-    # While Lightning sets up, NCCL may still be connecting, so that its own few exchanges go over gloo.
+    # Lightning's own few exchanges go over gloo: while it sets up, NCCL may still be connecting.
     def barrier(self, *args: Any, **kwargs: Any) -> None:
         dist.all_reduce(torch.zeros(()))
 

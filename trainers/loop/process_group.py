@@ -37,7 +37,7 @@ def join(config: RunConfig) -> Shard:
     else:
         dist.init_process_group("gloo")
     counted = torch.ones(())
-    dist.all_reduce(counted)  # over gloo. This counts the processes that take part, whatever the environment says.
+    dist.all_reduce(counted)  # It counts the processes over gloo, whatever the environment says.
     world_size = int(counted)
     assert world_size == config.world_size(), f"{world_size} processes take part; the config has {config.world_size()}"
     return Shard(dist.get_rank(), world_size, device)
@@ -53,8 +53,9 @@ class Communicator:
         """With `early` it is made before this returns."""
         self._device, self._world_size, self._log = shard.device, shard.world_size, log
         self._errors: list[Exception] = []
-        self._making = threading.Thread(target=self._make, daemon=True)
+        self._making: threading.Thread | None = None
         if shard.device.type == "cuda":
+            self._making = threading.Thread(target=self._make, daemon=True)
             self._making.start()
         if early:
             self.wait()
@@ -70,12 +71,12 @@ class Communicator:
 
     def wait(self) -> None:
         """Wait until it is made. Raises what making it raised. A second call does nothing."""
-        if self._making.ident is None:  # without GPUs
+        if self._making is None:  # without GPUs, or made
             return
         with part_of_start(self._log, "process_group"):
             self._making.join()
+        self._making = None
         if self._errors:
             raise self._errors[0]
         group: Any = dist.group.WORLD
         group.bound_device_id = self._device  # so that groups made from now on know it
-        self._making = threading.Thread()

@@ -64,8 +64,8 @@ def serve(listening: int, lifeline: int, first_run: Path) -> tuple[Path, Collect
 class Server:
     """The server: it has imported what its forks need.
 
-    `before` are the variables as they were then. `import_later` is called after the first fork, which waits for all
-    that comes before it.
+    `before` are the variables as they were then. `import_later` is called after the first fork, so
+    that the first run does not wait for it.
     """
 
     def __init__(
