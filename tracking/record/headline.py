@@ -20,7 +20,8 @@ def _target_time(result: Result) -> str:
     metrics, target = result.metrics, ", ".join(f"{name} {text(value)}" for name, value in result.targets.items())
     if quantities.TIME_TO_ACCURACY_SEC in metrics:
         epochs = metrics.get(quantities.EPOCHS_TO_ACCURACY)  # A user's loop or a program may not count them.
-        after = "" if epochs is None else f" ({epochs:g} epoch{'s' if epochs != 1 else ''})"
+        plural = "" if epochs == 1 else "s"
+        after = "" if epochs is None else f" ({evaluations.epoch_text(epochs)} epoch{plural})"
         return f"{target} in {metrics[quantities.TIME_TO_ACCURACY_SEC]:.2f} s{after}"
     if quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC in metrics:
         return f"{target} after {metrics[quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC]:.2f} s of training, interrupted"

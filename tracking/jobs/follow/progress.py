@@ -12,7 +12,7 @@ from tracking.base import quantities
 from tracking.base.console import Drawing
 from tracking.jobs.follow.job_words import duration, remark
 from tracking.jobs.follow.waiting import PARTS, Waiting
-from tracking.record import Record, attempts, run_folder
+from tracking.record import Record, attempts, evaluations, run_folder
 
 EACH = 20  # after each EACH lines, half as many evaluations are printed
 PHASES = {key: words for key, (words, _) in PARTS.items()} | {
@@ -160,7 +160,8 @@ class RunProgress:
                 better = min if is_at_most(self._targets[name]) else max
                 self._best[name] = better(value, self._best.get(name, value))
         if not self._console.is_terminal and self._is_line(record.values["metrics"]):
-            epoch = f"epoch {record.values['epoch_num']:.6g}" if "epoch_num" in record.values else "evaluation:"
+            number = record.values.get("epoch_num")
+            epoch = "evaluation:" if number is None else f"epoch {evaluations.epoch_text(number)}"
             of = f"/{self._epochs}" if self._epochs else ""
             self._console.print(f"{self._name}: {epoch}{of} {self._detail()}", soft_wrap=True)
 

@@ -129,7 +129,7 @@ def time_rows(result: Result) -> list[tuple[str, str]]:
             trained = shown(metrics, quantities.TIME_TO_ACCURACY_TRAIN_SEC)
             rows.append(("", f"{trained} (DAWNBench's: without evaluation)"))
         if quantities.EPOCHS_TO_ACCURACY in metrics:
-            rows.append(("epochs", f"{metrics[quantities.EPOCHS_TO_ACCURACY]:g}"))
+            rows.append(("epochs", evaluations.epoch_text(metrics[quantities.EPOCHS_TO_ACCURACY])))
         if number := metrics.get(quantities.EVALUATIONS_TO_ACCURACY):
             between = quantities.TIME_EVALUATION_INTERVAL_SEC
             known = number > 1 and between in metrics

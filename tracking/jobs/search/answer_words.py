@@ -14,6 +14,7 @@ from tracking.analysis.statistics import counted
 from tracking.jobs.plan import Job
 from tracking.jobs.search.fronts import Point, front_of
 from tracking.jobs.search.setting_means import Means, times
+from tracking.record import evaluations
 from tracking.request.search_options import Budget
 
 LABELS = {"time": "time to accuracy (s)", "cost": "cost to accuracy (USD)", "energy": "energy to accuracy (J)"}
@@ -101,7 +102,7 @@ def table(answers: Sequence[Answer], objectives: Sequence[str], means: Means) ->
         rate, epochs = beside.get("samples_per_sec"), beside.get("epochs")
         drawn.add_row(
             setting_text(figure.setting), *chain(*map(_cells, each)), str(figure.n),
-            "" if rate is None else f"{rate:,.0f}", "" if epochs is None else f"{epochs:.3g}",
+            "" if rate is None else f"{rate:,.0f}", "" if epochs is None else evaluations.epoch_text(epochs),
             ", ".join(filter(None, marks)),
         )  # fmt: skip
     return drawn

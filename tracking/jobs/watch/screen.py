@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracking.jobs.watch.live_run import HEAD, LiveRun, live_runs
-from tracking.record import run_folder
+from tracking.record import evaluations, run_folder
 
 MOST_ROWS = 30
 HEADINGS = ("run", "state", "epoch", "samples/s", "loss", "evaluated", "left at most", "GPU %", "memory %", "CPU %")
@@ -81,8 +81,9 @@ def fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
 def cells(run: LiveRun, now_ms: int) -> list[str]:
     rate = run.signs.last_rate
     of = f" of {run.epochs}" if run.epochs else ""
+    epoch = f"{evaluations.epoch_text(run.epoch)}{of}" if run.epoch else ""
     return [
-        run.name, run.state, f"{run.epoch:g}{of}" if run.epoch else "", "" if rate is None else f"{rate:,.0f}",
+        run.name, run.state, epoch, "" if rate is None else f"{rate:,.0f}",
         "" if run.loss is None else f"{run.loss:.4g}", run.metrics, run.left, *usage_cells(run, HEAD, now_ms),
     ]  # fmt: skip
 
