@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from conf.metric import HIGHER, LOWER, NO_DIRECTIONS, declaration_advice
-from tracking.base import sensor_headings
+from tracking.base import number_text, sensor_headings
 from tracking.base.causes import CAUSES as CAUSES
 from tracking.base.goodput_parts import GOODPUT_PARTS as GOODPUT_PARTS
 from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
@@ -35,8 +35,8 @@ class Quantity:
     digits: str = ".4g"
 
     def text(self, value: float) -> str:
-        """A scaled value by `digits`; with three significant digits where .2f would leave fewer than two."""
-        return f"{value:{'.3g' if self.digits == '.2f' and 0 < abs(value) < 0.1 else self.digits}}"
+        """A scaled value by `digits`."""
+        return number_text.formatted(value, self.digits)
 
 
 CATALOGUE: dict[str, Quantity] = {}
@@ -230,7 +230,7 @@ def unit(key: str) -> str:
 def text(key: str, value: float) -> str:
     """One value with its unit: `12.34 s`. Without the catalogue's digits if they are for a scaled heading."""
     facts = quantity(key)
-    return f"{facts.text(value) if facts.scale == 1 else f'{value:.4g}'}{unit(key)}"
+    return f"{facts.text(value) if facts.scale == 1 else number_text.significant(value, 4)}{unit(key)}"
 
 
 def metric_name(key: str) -> str:

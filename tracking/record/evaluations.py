@@ -47,8 +47,3 @@ def score(
         value = metrics.get(metric, math.nan) if metric in directions else math.nan
         scores = [value if directions.get(metric) == HIGHER else -value]
     return min(scores) if all(map(math.isfinite, scores)) else -math.inf
-
-
-def epoch_text(number: float) -> str:
-    """A number of epochs, which a run's steps may divide: `12`, `0.308`, `1,500`."""
-    return f"{round(number, 3):,.10g}"

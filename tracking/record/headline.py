@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from conf.target import directions_of, text
 from tracking.base import quantities
+from tracking.base.number_text import epoch_text, significant
 from tracking.record import evaluations
 from tracking.record.run_folder import Result
 
@@ -21,7 +22,7 @@ def _target_time(result: Result) -> str:
     if quantities.TIME_TO_ACCURACY_SEC in metrics:
         epochs = metrics.get(quantities.EPOCHS_TO_ACCURACY)  # A user's loop or a program may not count them.
         plural = "" if epochs == 1 else "s"
-        after = "" if epochs is None else f" ({evaluations.epoch_text(epochs)} epoch{plural})"
+        after = "" if epochs is None else f" ({epoch_text(epochs)} epoch{plural})"
         return f"{target} in {metrics[quantities.TIME_TO_ACCURACY_SEC]:.2f} s{after}"
     if quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC in metrics:
         return f"{target} after {metrics[quantities.TIME_RESUMED_TO_ACCURACY_TRAIN_SEC]:.2f} s of training, interrupted"
@@ -48,7 +49,7 @@ def _best_or_last(result: Result) -> str:
 
 def _as_text(values: dict[str, float]) -> str:
     """Metrics by name with their values: `box_map 0.23, mask_map 0.21`."""
-    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+    return ", ".join(f"{name} {significant(value, 4)}" for name, value in values.items())
 
 
 def _is_of_training(name: str) -> bool:

@@ -41,10 +41,3 @@ def test_the_best_evaluation_is_the_one_that_comes_nearest_to_all_targets(
 ) -> None:
     scores = [evaluations.score(row, targets, metric, DECLARED) for row in ROWS]
     assert scores.index(max(scores)) == best
-
-
-@pytest.mark.parametrize(
-    ("number", "words"), [(12.0, "12"), (1 / 26, "0.038"), (8 / 26, "0.308"), (123.5, "123.5"), (1500.0, "1,500")]
-)
-def test_a_number_of_epochs_has_three_decimals_at_most(number: float, words: str) -> None:
-    assert evaluations.epoch_text(number) == words

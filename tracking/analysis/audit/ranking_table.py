@@ -13,6 +13,7 @@ from tracking.analysis.audit.arithmetic import moments_of, tolerance
 from tracking.analysis.audit.evidence import CAUSES, OF_TARGETS, Content, Labels, Rows, That, largest, mean_of
 from tracking.analysis.audit.journals import PREFIX, JournalFigures
 from tracking.base import quantities
+from tracking.base.number_text import significant
 
 RATE, COST = quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.COST_TO_ACCURACY_USD
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1.0, ""))
@@ -113,8 +114,8 @@ def possible(content: Content, workload: str) -> Rows:
             share, now, least = (fmean(row[key] for row in of_runs) for key in ("share", "now", "at_least_sec"))
             known = [row for row in of_runs if "reached" in row]
             rows[" ".join([*setting.values(), words])] = {
-                **setting, "limit": words, "share of the time (%)": f"{100 * share:.0f}", "now (s)": f"{now:.3g}",
-                "without it at least (s)": f"{least:.3g}",
+                **setting, "limit": words, "share of the time (%)": f"{100 * share:.0f}", "now (s)": significant(now),
+                "without it at least (s)": significant(least),
                 "ceiling": _ceiling(known[0]) if known else "",
                 "reached (%)": f"{100 * fmean(row['reached'] for row in known):.0f}" if known else "",
             }  # fmt: skip
@@ -133,4 +134,4 @@ def _ceiling(row: Mapping[str, Any]) -> str:
     if row["unit"].startswith("%"):
         return str(row["unit"]).removeprefix("% of ")
     size, letter = next(((size, letter) for size, letter in PREFIXES if row["ceiling"] >= size), PREFIXES[-1])
-    return f"{row['ceiling'] / size:.3g} {letter}{row['unit']}"
+    return f"{significant(row['ceiling'] / size)} {letter}{row['unit']}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from tracking.analysis.results import Run
 from tracking.base import quantities
+from tracking.base.number_text import significant
 from tracking.record import failures
 
 EPOCH = quantities.EPOCH  # the last evaluated epoch
@@ -75,5 +76,5 @@ def stopped_words(runs: Sequence[Run]) -> str:
 
 def _when(runs: Sequence[Run]) -> str:
     seconds = sorted(run.metrics[CENSORED] for run in runs if CENSORED in run.metrics)
-    times = list(dict.fromkeys(f"{sec:.4g}" for sec in seconds[:1] + seconds[-1:]))
+    times = list(dict.fromkeys(significant(sec, 4) for sec in seconds[:1] + seconds[-1:]))
     return f" at {' to '.join(times)} s" if times else ""

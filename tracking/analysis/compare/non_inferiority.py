@@ -37,6 +37,7 @@ from tracking.analysis.statistics import (
     runs_to_tell,
 )
 from tracking.base import quantities
+from tracking.base.number_text import significant
 from tracking.base.quantities import how_to_declare, unit, why_unknown
 
 NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 2
@@ -149,7 +150,7 @@ def less_often(baseline: Side, candidate: Side, confidence: float) -> Counts | N
 
 
 def in_words(reaching: Counts, of_unit: str) -> str:
-    by = f" by {reaching.horizon:.4g}{of_unit}" if math.isfinite(reaching.horizon) else ""
+    by = f" by {significant(reaching.horizon, 4)}{of_unit}" if math.isfinite(reaching.horizon) else ""
     candidate = f"{reaching.other_reached} of {counted(reaching.m, 'run')}"
     return f"{candidate}, and {reaching.reached} of {reaching.n} of the baseline{by}"
 

@@ -21,6 +21,7 @@ from typing import Any
 from conf.target import Target, limit, meets_target
 from tracking.analysis.mlperf.score import Score
 from tracking.analysis.statistics import counted, olympic_mean
+from tracking.base.number_text import significant
 from tracking.measure.programs import Benchmark
 
 PACKAGE = "mlperf_logging"
@@ -59,11 +60,12 @@ class Convergence:
         if self.epochs is None or self.least is None or self.reference is None:
             return f"convergence is not checked: {self.why}"
         where = f"batch {self.point_batch:,}{', interpolated' if self.interpolated else ''}, rules {self.ruleset}"
-        words = f"{self.epochs:.4g} epochs ({counted(self.num_runs, 'run')}), reference {self.reference:.4g} ({where})"
+        reference = f"reference {significant(self.reference, 4)} ({where})"
+        words = f"{significant(self.epochs, 4)} epochs ({counted(self.num_runs, 'run')}), {reference}"
         if self.good is None:
             return f"convergence is not checked: no reference at batch {self.batch:,} or below: {words}"
         if not self.good:
-            return f"implausibly few epochs: {words}; MLPerf accepts {self.least:.4g} or more"
+            return f"implausibly few epochs: {words}; MLPerf accepts {significant(self.least, 4)} or more"
         fewer = (
             f"; MLPerf scales its time by {self.reference / self.epochs:.3f}" if self.epochs < self.reference else ""
         )

@@ -12,6 +12,7 @@ from tracking.analysis.compare import Setting, Task
 from tracking.analysis.results import Run, Runs, Table
 from tracking.analysis.statistics import counted
 from tracking.base import quantities
+from tracking.base.number_text import significant
 from tracking.measure import bottleneck
 from tracking.measure.bottleneck import NAMES, possible
 from tracking.record import run_folder
@@ -47,7 +48,7 @@ def _rows(setting: Setting, store: Runs) -> Iterator[list[str]]:
         ceiling = possible.amount(known[0]["ceiling"], known[0]["unit"]) if known else ""
         reached = f"{100 * fmean(row['reached'] for row in known):.0f}" if known else ""
         share, total, least = (fmean(row[key] for row in rows) for key in ("share", "total_sec", "at_least_sec"))
-        yield [NAMES.get(cause, cause), f"{100 * share:.0f}", f"{total:.3g}", f"{least:.3g}", ceiling, reached]
+        yield [NAMES.get(cause, cause), f"{100 * share:.0f}", significant(total), significant(least), ceiling, reached]
 
 
 def _limits(run: Run, store: Runs) -> Mapping[str, Any]:

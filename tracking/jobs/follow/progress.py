@@ -10,9 +10,10 @@ from rich.console import Console
 from conf.target import Target, is_at_most, text
 from tracking.base import quantities
 from tracking.base.console import Drawing
+from tracking.base.number_text import epoch_text
 from tracking.jobs.follow.job_words import duration, remark
 from tracking.jobs.follow.waiting import PARTS, Waiting
-from tracking.record import Record, attempts, evaluations, run_folder
+from tracking.record import Record, attempts, run_folder
 
 EACH = 20  # after each EACH lines, half as many evaluations are printed
 PHASES = {key: words for key, (words, _) in PARTS.items()} | {
@@ -161,7 +162,7 @@ class RunProgress:
                 self._best[name] = better(value, self._best.get(name, value))
         if not self._console.is_terminal and self._is_line(record.values["metrics"]):
             number = record.values.get("epoch_num")
-            epoch = "evaluation:" if number is None else f"epoch {evaluations.epoch_text(number)}"
+            epoch = "evaluation:" if number is None else f"epoch {epoch_text(number)}"
             of = f"/{self._epochs}" if self._epochs else ""
             self._console.print(f"{self._name}: {epoch}{of} {self._detail()}", soft_wrap=True)
 

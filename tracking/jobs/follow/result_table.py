@@ -11,6 +11,7 @@ from rich.table import Table
 
 from conf.target import text
 from tracking.base import quantities
+from tracking.base.number_text import epoch_text, significant
 from tracking.base.safe_text import path_to_type
 from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
 from tracking.measure import kernels
@@ -66,7 +67,7 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         rows.append(("evaluation", f"{100 * share:.0f} % of the time"))
     rows += resumed_rows(result)
     if result.nodes:
-        took = ", ".join(f"{row['node']} {row['step_ms']:.3g} ms" for row in result.nodes)
+        took = ", ".join(f"{row['node']} {significant(row['step_ms'])} ms" for row in result.nodes)
         rows.append(("a step, by node", took))
     rows += limit_rows(result)
     if result.neighbours:
@@ -83,7 +84,7 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
     tests = {key: value for key, value in metrics.items() if key.startswith(quantities.TEST)}
     if tests:
         rows.append(
-            ("test set", ", ".join(f"{key.removeprefix(quantities.TEST)} {value:.4g}" for key, value in tests.items()))
+            ("test set", ", ".join(f"{quantities.metric_name(key)} {significant(tests[key], 4)}" for key in tests))
         )
     return rows
 
@@ -129,7 +130,7 @@ def time_rows(result: Result) -> list[tuple[str, str]]:
             trained = shown(metrics, quantities.TIME_TO_ACCURACY_TRAIN_SEC)
             rows.append(("", f"{trained} (DAWNBench's: without evaluation)"))
         if quantities.EPOCHS_TO_ACCURACY in metrics:
-            rows.append(("epochs", evaluations.epoch_text(metrics[quantities.EPOCHS_TO_ACCURACY])))
+            rows.append(("epochs", epoch_text(metrics[quantities.EPOCHS_TO_ACCURACY])))
         if number := metrics.get(quantities.EVALUATIONS_TO_ACCURACY):
             between = quantities.TIME_EVALUATION_INTERVAL_SEC
             known = number > 1 and between in metrics
@@ -176,7 +177,7 @@ def best(result: Result) -> str:
 
 def best_and_last(metrics: Mapping[str, float], name: str) -> str:
     """`loss 0.09 (last 0.11)`; without the last value if it is the best one."""
-    value, last = (f"{metrics.get(key + name, math.nan):.4g}" for key in (quantities.BEST, quantities.EVAL))
+    value, last = (significant(metrics.get(key + name, math.nan), 4) for key in (quantities.BEST, quantities.EVAL))
     return f"{name} {value}" + (f" (last {last})" if last not in (value, "nan") else "")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from conf.schema import RunConfig
 from tracking.base import quantities
+from tracking.base.number_text import significant
 from tracking.jobs.handover import ForkedWorker, Started, fork_or_start
 from tracking.jobs.node import interruption, machine_shares, signals
 from tracking.jobs.node.part import Part
@@ -62,7 +63,7 @@ class Limits:
         if self._clock is None:
             self._read()
         if self._clock is not None and now > self._clock + self._cap_sec and not self._has_reached():
-            raise TimedOut("search", f"the search stopped it {self._cap_sec:.4g} s after its clock began")
+            raise TimedOut("search", f"the search stopped it {significant(self._cap_sec, 4)} s after its clock began")
 
     def _read(self) -> None:
         with suppress(OSError, ValueError):  # read again at the next check

@@ -6,6 +6,7 @@ from rich.console import Console
 
 from conf.launch_options import SearchConfig
 from tracking.base.console import Drawing
+from tracking.base.number_text import significant
 from tracking.jobs.follow import job_words
 from tracking.jobs.node import JobState, Ticket
 from tracking.jobs.plan import Job, sweep_summary
@@ -16,7 +17,7 @@ def of_search(search: SearchConfig, seed: int) -> str:
     """The line of a starting run: `run 7, exploring: batch_size=8 seed=1, for 9.1 s of training at most`."""
     phase = "exploring" if search.phase == "explore" else f"deciding, block {(search.block or 0) + 1}"
     setting = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in search.setting.items())
-    cap = "" if search.cap_sec is None else f", for {search.cap_sec:.3g} s of training at most"
+    cap = "" if search.cap_sec is None else f", for {significant(search.cap_sec)} s of training at most"
     return f"run {search.trial}, {phase}: {setting} seed={seed}{cap}"
 
 

@@ -11,10 +11,10 @@ from rich.table import Table
 from conf.launch_options import SearchConfig
 from tracking.analysis.search import Answer, Figure, Ratio, Scalar, key_of
 from tracking.analysis.statistics import counted
+from tracking.base.number_text import epoch_text, significant
 from tracking.jobs.plan import Job
 from tracking.jobs.search.fronts import Point, front_of
 from tracking.jobs.search.setting_means import Means, times
-from tracking.record import evaluations
 from tracking.request.search_options import Budget
 
 LABELS = {"time": "time to accuracy (s)", "cost": "cost to accuracy (USD)", "energy": "energy to accuracy (J)"}
@@ -64,10 +64,10 @@ def text(
 def _front(points: Sequence[Point], objectives: Sequence[str]) -> list[str]:
     """`The front: gpus=4 (9.1 s, 0.04 USD); gpus=1 (23 s, 0.02 USD).`"""
     units = [UNITS[objective] for objective in objectives]
-    settings = [
-        f"{setting_text(point.trial.setting)} ({point.first:.4g} {units[0]}, {point.second:.4g} {units[1]})"
-        for point in front_of(points)
-    ]
+    settings = []
+    for point in front_of(points):
+        first, second = significant(point.first, 4), significant(point.second, 4)
+        settings.append(f"{setting_text(point.trial.setting)} ({first} {units[0]}, {second} {units[1]})")
     return [f"The front (no decided setting beats these in both): {'; '.join(settings)}."] if settings else []
 
 
@@ -80,9 +80,9 @@ def figure_text(figure: Figure, objective: str) -> str:
     """`9.1 s (8.8 to 9.4, n = 5)`."""
     if figure.mean is None:
         return f"not reached in {figure.n} run{'s' if figure.n > 1 else ''}"
-    between = "" if figure.low is None or figure.high is None else f"{figure.low:.4g} to {figure.high:.4g}, "
+    between = f"{interval}, " if (interval := _interval(figure)) else ""
     short = f", {figure.num_short} of them without the target" if figure.num_short else ""
-    return f"{figure.mean:.4g} {UNITS[objective]} ({between}n = {figure.n}{short})"
+    return f"{significant(figure.mean, 4)} {UNITS[objective]} ({between}n = {figure.n}{short})"
 
 
 def table(answers: Sequence[Answer], objectives: Sequence[str], means: Means) -> Table:
@@ -102,7 +102,7 @@ def table(answers: Sequence[Answer], objectives: Sequence[str], means: Means) ->
         rate, epochs = beside.get("samples_per_sec"), beside.get("epochs")
         drawn.add_row(
             setting_text(figure.setting), *chain(*map(_cells, each)), str(figure.n),
-            "" if rate is None else f"{rate:,.0f}", "" if epochs is None else evaluations.epoch_text(epochs),
+            "" if rate is None else f"{rate:,.0f}", "" if epochs is None else epoch_text(epochs),
             ", ".join(filter(None, marks)),
         )  # fmt: skip
     return drawn
@@ -111,8 +111,14 @@ def table(answers: Sequence[Answer], objectives: Sequence[str], means: Means) ->
 def _cells(figure: Figure) -> tuple[str, str]:
     if not figure.n:
         return "", ""
-    between = "" if figure.low is None else f"{figure.low:.4g} to {figure.high:.4g}"
-    return "not reached" if figure.mean is None else f"{figure.mean:.4g}", between
+    return "not reached" if figure.mean is None else significant(figure.mean, 4), _interval(figure)
+
+
+def _interval(figure: Figure) -> str:
+    """`8.8 to 9.4`; empty without an interval."""
+    if figure.low is None or figure.high is None:
+        return ""
+    return f"{significant(figure.low, 4)} to {significant(figure.high, 4)}"
 
 
 def _mark(answer: Answer, figure: Figure, objective: str) -> str:
@@ -129,7 +135,7 @@ def _verdict(answer: Answer, objective: str) -> list[str]:
     if answer.why == "running":
         return ["The search was interrupted before it had its answer; sweep.resume goes on with it."]
     best = answer.best_value_if_all_missed
-    came = "" if best is None else f" The best value was {best:.4g}."
+    came = "" if best is None else f" The best value was {significant(best, 4)}."
     if answer.why == "all missed":
         return [f"No setting reached the target.{came} Give more epochs (max_epochs), a lower target, or other axes."]
     if answer.named is None:
@@ -147,7 +153,9 @@ def _verdict(answer: Answer, objective: str) -> list[str]:
         others = "; ".join(setting_text(setting) for setting in answer.alike)
         sentences.append(f"It cannot be told from {others}.{_bound(answer.tolerance)}")
     if figure.mean and answer.unbiased is not None and answer.unbiased > (1 + LEAST_LUCK) * figure.mean:
-        sentences.append(f"Corrected for the luck of the chosen one: {answer.unbiased:.4g} {UNITS[objective]}.")
+        sentences.append(
+            f"Corrected for the luck of the chosen one: {significant(answer.unbiased, 4)} {UNITS[objective]}."
+        )
     return [*sentences, *_compared(answer, objective)]
 
 
@@ -218,8 +226,8 @@ def one_run(whole: Sequence[float], cut: Sequence[float]) -> str:
     Both are in seconds: `whole` runs, else runs that a time limit `cut` off.
     """
     if not whole:
-        return f"A run takes more than {max(cut):.3g} s, its start included." if cut else ""
-    low, high = (f"{end:.3g}" for end in (min(whole), max(whole)))
+        return f"A run takes more than {significant(max(cut))} s, its start included." if cut else ""
+    low, high = (significant(end) for end in (min(whole), max(whole)))
     return (
         f"A run took {low} s, its start included."
         if low == high

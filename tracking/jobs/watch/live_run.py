@@ -12,6 +12,7 @@ from typing import Any
 
 from conf.target import text
 from tracking.base import quantities
+from tracking.base.number_text import significant
 from tracking.jobs.follow import PHASES, job_words
 from tracking.jobs.watch.signs import Signs, past_rates, slower
 from tracking.record import Record, Result, attempts, files, journal, node_records, run_folder, typed_json
@@ -139,7 +140,7 @@ class LiveRun:
         targets = self.config.targets()
         names = [name for name in self.evaluated if name in targets] or list(self.evaluated)
         of = {name: f" of {text(value)}" for name, value in targets.items()}
-        return ", ".join(f"{name} {self.evaluated[name]:.4g}{of.get(name, '')}" for name in names)
+        return ", ".join(f"{name} {significant(self.evaluated[name], 4)}{of.get(name, '')}" for name in names)
 
     def usage(self, node: str) -> dict[str, float]:
         """A node's newest sample; GPU sensors are averaged over the node's GPUs."""

@@ -12,8 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from tracking.base.number_text import epoch_text, significant
 from tracking.jobs.watch.live_run import HEAD, LiveRun, live_runs
-from tracking.record import evaluations, run_folder
+from tracking.record import run_folder
 
 MOST_ROWS = 30
 HEADINGS = ("run", "state", "epoch", "samples/s", "loss", "evaluated", "left at most", "GPU %", "memory %", "CPU %")
@@ -81,10 +82,10 @@ def fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
 def cells(run: LiveRun, now_ms: int) -> list[str]:
     rate = run.signs.last_rate
     of = f" of {run.epochs}" if run.epochs else ""
-    epoch = f"{evaluations.epoch_text(run.epoch)}{of}" if run.epoch else ""
+    epoch = f"{epoch_text(run.epoch)}{of}" if run.epoch else ""
     return [
         run.name, run.state, epoch, "" if rate is None else f"{rate:,.0f}",
-        "" if run.loss is None else f"{run.loss:.4g}", run.metrics, run.left, *usage_cells(run, HEAD, now_ms),
+        "" if run.loss is None else significant(run.loss, 4), run.metrics, run.left, *usage_cells(run, HEAD, now_ms),
     ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from conf.schema import RunConfig
 from tracking.base import quantities
+from tracking.base.number_text import significant
 from tracking.jobs.plan import earlier_runs
 from tracking.record import Record, files, run_folder, typed_json
 
@@ -60,8 +61,8 @@ class Signs:
         if not math.isfinite(last[-1]):
             return f"train/loss is {last[-1]}"
         if first > 0 and len(self.losses) > LOSS_VALUES and min(last) > LOSS_FACTOR * first:
-            risen = f"its last {LOSS_VALUES} values are above twice its first, {first:.3g}"
-            return f"train/loss is {last[-1]:.3g}, and {risen}"
+            risen = f"its last {LOSS_VALUES} values are above twice its first, {significant(first)}"
+            return f"train/loss is {significant(last[-1])}, and {risen}"
         return ""
 
 

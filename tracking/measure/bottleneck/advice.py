@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from tracking.base.number_text import significant
 from tracking.measure.bottleneck.quicker_stack import QuickerStack
 from tracking.measure.bottleneck.run_options import HPARAMS, RunOptions
 from tracking.measure.bottleneck.slow_rank import AGAINST_SLOW_RANK
@@ -38,7 +39,7 @@ def why(cause: str, clock: Clock, means: Mapping[str, float]) -> str:
         return f"{means.get(f'gpu_{key}_percentage', 0.0):.0f} %"
 
     def of_total(seconds: float | None) -> str:
-        return f"{seconds or 0.0:.3g} of {clock.total:.3g} s"
+        return f"{significant(seconds or 0.0)} of {significant(clock.total)} s"
 
     words: dict[str, Callable[[], str]] = {
         "data": lambda: f"steps waited {of_total(clock.data)} for their batches",

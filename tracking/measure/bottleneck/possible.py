@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tracking.base.number_text import significant
 from tracking.measure.bottleneck.ceilings import Ceilings
 from tracking.measure.bottleneck.utilization import PAIR
 
@@ -53,7 +54,7 @@ def rows(
 
 def words(row: Mapping[str, Any], total_sec: float) -> str:
     """A row in words: `would take at least 3.1 s instead of 5.5 s; the run reached 66 % of 3.9 TB/s`."""
-    bound = f"would take at least {row['at_least_sec']:.3g} s instead of {total_sec:.3g} s"
+    bound = f"would take at least {significant(row['at_least_sec'])} s instead of {significant(total_sec)} s"
     if "reached" not in row:
         return bound
     return f"{bound}; the run reached {100 * row['reached']:.0f} % of {amount(row['ceiling'], row['unit'])}"
@@ -91,4 +92,4 @@ def amount(value: float, unit: str) -> str:
     if unit.startswith("%"):
         return unit.removeprefix("% of ")
     scale, letter = next(((scale, letter) for scale, letter in SCALES if value >= scale), (1.0, ""))
-    return f"{value / scale:.3g} {letter}{unit}"
+    return f"{significant(value / scale)} {letter}{unit}"

@@ -20,6 +20,7 @@ from tracking.analysis.audit.evidence import (
     name_of,
 )
 from tracking.base import quantities
+from tracking.base.number_text import significant
 
 HEADLINES = ("no run reached", "no run counts", "no direction", "only setting", "best", "best so far", "one run each",
              "one run of some", "searched", "cannot tell", "cannot tell yet")  # fmt: skip
@@ -99,7 +100,7 @@ def _headline(
         named = ", ".join(filter(None, parts))
         name = f"{named}: " if named else ""
         alone = " One setting: nothing to rank." if len(evidence.settings(workload)) == 1 else ""
-        for_usd = f", for {claimed['usd']:.3g} USD" if cost else ""
+        for_usd = f", for {significant(claimed['usd'])} USD" if cost else ""
         yield kind, numbers | {"usd": Near(cost and cost[1], 1e-9)}, f"{lead}{name}{words}{for_usd}.{alone}"
         return
     name = phrases.called(leader)

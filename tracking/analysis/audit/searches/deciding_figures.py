@@ -13,6 +13,7 @@ from tracking.analysis.audit.evidence import Near
 from tracking.analysis.audit.searches.standing import Look, Standing, best_of_groups
 from tracking.analysis.audit.searches.trials import KEYS, Trial
 from tracking.base import quantities
+from tracking.base.number_text import significant
 
 GROUPS = ("gpus", "cpu_processes", "nodes")  # the first of these that is searched has a best setting for each value
 BESIDE = {
@@ -152,9 +153,9 @@ def said(claimed: Mapping[str, Any], name: str) -> tuple[bool, str]:
     value = claimed["value"]
     if value is None or value["mean"] is None:
         return True, ""
-    interval = "" if value["low"] is None else f"{value['low']:.4g} to {value['high']:.4g}, "
+    interval = "" if value["low"] is None else f"{significant(value['low'], 4)} to {significant(value['high'], 4)}, "
     parts = [
-        f"{value['mean']:.4g} {claimed['unit']} ({interval}n = {value['n']}",
+        f"{significant(value['mean'], 4)} {claimed['unit']} ({interval}n = {value['n']}",
         f"{claimed['num_explored']} run", f"{claimed['num_decided']} decided: ",
         *(f"It is {group['ratio']['value']:.3g} times " for group in claimed["groups"] if group["ratio"]),
     ]  # fmt: skip

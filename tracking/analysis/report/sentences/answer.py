@@ -23,6 +23,7 @@ from tracking.analysis.report.sentences.templates import Sentence
 from tracking.analysis.results import End
 from tracking.analysis.statistics import POWER
 from tracking.base import quantities
+from tracking.base.number_text import significant
 
 CONFIDENCE = f"{100 * (1 - ALPHA):.0f}"
 SAME = 0.01  # by which two ratios differ that say the same
@@ -42,7 +43,9 @@ def answer(task: Task, metric: str, chosen: Best | None, lead: str = "") -> list
     about |= phrases.figure(chosen.leader, metric, phrases.target(task))
     if chosen.next is None:
         cost = estimate(chosen.leader.measured(COST)) if metric == TIME else None
-        amount = {"usd": cost.mean, "amount": f", for {cost.mean:.3g} USD"} if cost else {"usd": None, "amount": ""}
+        amount: dict[str, Any] = {"usd": None, "amount": ""}
+        if cost:
+            amount = {"usd": cost.mean, "amount": f", for {significant(cost.mean)} USD"}
         amount |= {"alone": " One setting: nothing to rank." if len(task.settings) == 1 else ""}
         return [Sentence("only setting", task.title, about | amount | {"setting": _alone(task, chosen.leader, lead)})]
     about |= phrases.subject(chosen.leader, "are", lead) | {"adjective": phrases.of_metric(metric)[0]}

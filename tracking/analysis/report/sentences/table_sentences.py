@@ -9,6 +9,7 @@ from typing import Any
 from tracking.analysis.compare import ALPHA, Best, Comparison, Factors, Setting
 from tracking.analysis.report.sentences.templates import MOST_NAMED, Sentence
 from tracking.analysis.statistics import Needed, counted
+from tracking.base.number_text import significant
 from tracking.base.quantities import unit
 
 CONFIDENCE = 1 - ALPHA
@@ -66,7 +67,7 @@ def more_often(task: str, metric: str, pair: Comparison) -> Sentence | None:
     numbers: dict[str, Any] = vars(counts) | {"horizon": counts.horizon if ends else None}
     seldom = pair.worse if pair.often.first else pair.better
     values = {"better": pair.better.name, "worse": pair.worse.name, **numbers}
-    values |= {"by": f" by {counts.horizon:.4g}{unit(metric)}" if ends else ""}
+    values |= {"by": f" by {significant(counts.horizon, 4)}{unit(metric)}" if ends else ""}
     return Sentence("more often", task, values | {"often": pair.more_often.name, "seldom": seldom.name})
 
 

@@ -1,0 +1,20 @@
+"""Numbers as text, in digits that are read at once: `1,576` instead of `1.58e+03`."""
+
+from __future__ import annotations
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A value with so many significant digits, and at least its whole part: `0.0123`, `12.3`, `1,576`."""
+    text = f"{value:.{digits}g}"
+    return f"{value:,.0f}" if "e+" in text and abs(value) < 1e15 else text
+
+
+def epoch_text(number: float) -> str:
+    """A number of epochs, which a run's steps may divide: `12`, `0.308`, `1,500`."""
+    return f"{round(number, 3):,.10g}"
+
+
+def formatted(value: float, digits: str) -> str:
+    """A value by a format such as `.3g`; by `.2f` with three significant digits where it would leave fewer than two."""
+    digits = ".3g" if digits == ".2f" and 0 < abs(value) < 0.1 else digits
+    return significant(value, int(digits[1:-1])) if digits.endswith("g") else f"{value:{digits}}"
