@@ -1,4 +1,4 @@
-"""The best of several settings or software stacks: which may be it, and by how much the leader is ahead.
+"""The best of several settings or software stacks: the candidates, and the leader's lead over the others.
 
 The test allows for the choice: multiple comparisons with the best (statistics.best_of). A setting with one run can
 neither be shown to be the best nor be ruled out. Stacks are compared where all other axes are equal: on the same GPUs,
@@ -35,7 +35,7 @@ class Best:
 
     - `num_tested`: the number of settings with two runs or more.
     - `next`: the leader's pair with the runner-up; None for a single setting.
-    - `p`: the largest corrected p-value of the leader against any other; None if one cannot be tested.
+    - `p`: the largest corrected p-value of the leader against another setting; None if a pair cannot be tested.
     - `bounds`: of the leader's factor over the best of the others; None if a setting has one run, if a search decided
       with its runs, or if a mean is not above 0.
     """
@@ -93,7 +93,7 @@ def best_of(settings: Sequence[Setting], pairs: Sequence[Comparison], key: str) 
 
 
 def _distance(pair: Comparison, leader: Setting) -> tuple[bool, float, float]:
-    """How far the leader is ahead, for sorting: smallest for a setting that beats it, then for the runner-up."""
+    """A sort key for the leader's pairs: first those that it loses, then those with its smallest leads."""
     return pair.better.name == leader.name, pair.factor, -(pair.p or 0.0)
 
 
@@ -129,7 +129,7 @@ def ranked(settings: Sequence[Setting], key: str, leader: Setting) -> list[Setti
 
 @dataclass(frozen=True)
 class BestStack:
-    """The best of two or more stacks among the settings whose other axes have the values `among`.
+    """The best of two or more stacks, in settings that agree on all other axes; `among` holds those axes' values.
 
     Each kind of GPU has its own best stack. `saved_usd` is the runner-up's mean cost to accuracy minus the leader's;
     None without prices. `needed` is the number of runs that would separate the leader from the runner-up, if they are

@@ -42,12 +42,11 @@ def censored_at(key: str, metrics: Mapping[str, float]) -> float | None:
 
 
 def interval_of(key: str, metrics: Mapping[str, float]) -> float | None:
-    """The distance of the evaluations at which a figure of a run with its target can fall, in the figure's unit.
+    """The spacing of a figure's possible values, in its unit: a run reaches its target only at an evaluation.
 
     It is 1 for evaluations, and for epochs if each is evaluated. For any other figure to accuracy (time, cost, energy,
-    epochs) it is the figure times last interval / time to accuracy; older runs recorded epochs in place of intervals.
-    The same holds for a figure of the whole run, if the run ended at the target. None if it is not known, and for any
-    other figure.
+    epochs) it is figure * last interval / time to accuracy; older runs recorded epochs in place of intervals. The same
+    holds for a figure of the whole run, if the run ended at the target. None if unknown, and for all other figures.
     """
     epochs = metrics.get(quantities.EPOCHS_TO_ACCURACY)
     ended_there = epochs is not None and metrics.get(quantities.EPOCHS_TRAINED) == epochs

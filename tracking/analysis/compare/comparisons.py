@@ -98,7 +98,7 @@ def with_values(settings: Sequence[Setting], key: str) -> list[Setting]:
 
 
 def compared(first: Setting, second: Setting, key: str) -> Comparison:
-    """The comparison of two settings; of equals, `first` leads. The metric's direction has to be known."""
+    """The comparison of two settings; if they are equal, `first` leads. The metric's direction must be known."""
     pair = _tested(first, second, key)
     return replace(pair, p=None, often=None) if pair.searched else pair
 
@@ -162,7 +162,7 @@ def runs_that_would_tell(pair: Comparison, key: str, level: float) -> Needed | N
     if pair.p is None or any(side.num_short for side in sides):
         return None
     first, second = (pilot(side.reached, side.interval) for side in sides)
-    if pair.paired:  # the test takes the differences, against a side without variance
+    if pair.paired:  # the test has one sample, the differences: the second side gets no variance
         first, second = pilot_of_pairs(sides[0].reached, sides[1].reached, (first.interval, second.interval))
     return runs_to_tell(first, second, abs(first.mean - second.mean), level)
 

@@ -1,4 +1,4 @@
-"""Confounding: in what compared runs differ besides the axis that they are compared by."""
+"""Confounding: differences between compared runs besides the axes that they are compared by."""
 
 from __future__ import annotations
 

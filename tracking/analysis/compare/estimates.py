@@ -47,12 +47,12 @@ class Estimate:
         return replace(self, mean=scale * self.mean, error=error, olympic=olympic)
 
     def _shown(self, value: float) -> str:
-        """A value with these decimals; of a mean from a million on six digits, and zeros for the others."""
+        """A value with `decimals()`; if the mean is a million or more, rounded to six digits of the mean."""
         zeros = max(0, _magnitude(self.mean) - 5)
         return f"{round(value, -zeros) if zeros else value:,.{self.decimals()}f}"
 
     def decimals(self) -> int:
-        """Decimals for two digits of the error, and at most six of the mean."""
+        """Decimals that show two digits of the error, and at most six digits of the mean."""
         digits = 3 - _magnitude(self.mean)  # four digits of a mean without an error
         if self.error:
             digits = min(1 - _magnitude(self.error), 5 - _magnitude(self.mean))
@@ -109,7 +109,7 @@ def base_of(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
 def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estimate] | None:
     """The speed-up over the base setting by this metric, and the efficiency: speed-up / growth of the devices.
 
-    The base is 1 by definition, without an error. None if `gain` is, or if a number of devices is not known.
+    The base is 1 by definition, without an error. None if `gain` is None, or if a number of devices is not known.
     """
     if not setting.devices or not base.devices:
         return None

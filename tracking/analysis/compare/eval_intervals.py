@@ -16,7 +16,7 @@ ALIKE = 1.05  # intervals in samples are rounded to whole steps, and steps diffe
 
 def uneven(settings: Mapping[str, Sequence[Run]]) -> list[str]:
     """A sentence on the settings' intervals, if they differ. Runs without a target are ignored."""
-    kinds: list[tuple[Run, list[str]]] = []  # a run of each interval, and the settings of all of its runs
+    kinds: list[tuple[Run, list[str]]] = []  # by interval: one run, and the setting of every run with this interval
     for name, runs in settings.items():
         for run in (run for run in runs if run.has_target):
             kind = next((names for other, names in kinds if alike(run, other)), None)

@@ -40,7 +40,7 @@ class Setting:
 
     @classmethod
     def of(cls, labels: Mapping[str, str], every: Sequence[Run], averaged: Sequence[Run]) -> Setting:
-        """The setting of all its runs, `every`; figures average those in `averaged`."""
+        """The setting with the runs `every`; figures average those in `averaged`."""
         missed, diverged, stopped = (
             [run for run in every if run.end is end and is_censored(run)]
             for end in (End.MISSED, End.DIVERGED, End.STOPPED)
@@ -65,7 +65,7 @@ class Setting:
 
     @property
     def searched(self) -> bool:
-        """Whether a search decided with any of its runs, so that they cannot be tested as runs of a fixed number."""
+        """Whether a search decided with any of its runs: tests for a fixed number of runs do not apply then."""
         return any(run.searched for run in (*self.trained, *self.diverged, *self.stopped))
 
     def runs_of(self, key: str) -> list[Run]:
@@ -94,8 +94,8 @@ class Setting:
     def measured(self, key: str) -> Times:
         """The values of a metric; for a metric to accuracy, also the censored times of runs without the target.
 
-        An unknown censored time is 0 for a missed run, and a stopped run without one is left out. Missed runs are left
-        out too if no run of the setting has a value or a censored time.
+        A missed run without a known censored time counts as 0; a stopped run without one is left out. Missed runs are
+        left out too if no run of the setting has a value, and no missed run a censored time.
         """
         reached = finite(self.values(key))
         if key not in UNTIL_CENSORED:
@@ -113,7 +113,7 @@ class Setting:
         return quantities.better(key, self.directions)
 
     def interval(self, key: str) -> float:
-        """The mean distance of the evaluations at which a metric's values can fall; 0 for continuous values."""
+        """The mean spacing of a metric's possible values, which fall on evaluations; 0 for continuous values."""
         intervals = [interval_of(key, run.metrics) for run in self.trained if key in run.metrics]
         known = finite([interval for interval in intervals if interval is not None])
         return sum(known) / len(known) if known else 0.0
@@ -154,7 +154,7 @@ class Task:
 
 
 def why_excluded(run: Run, with_missed: bool = False) -> str | None:
-    """Why no average counts a run; None if one does. `with_missed`: a missed target alone does not exclude a run."""
+    """Why averages leave a run out; None if they count it. `with_missed`: count runs that only missed the target."""
     if run.uncounted:
         return f"not counted: {run.uncounted}"
     words = {End.RUNNING: "not ended", End.DIVERGED: f"diverged: {run.failure}", End.STOPPED: f"stopped: {run.failure}",

@@ -101,8 +101,8 @@ def kernel_diff(store: Runs, runs: Sequence[Run]) -> tuple[KernelDiff, list[str]
 def _by_name(*sides: Sequence[Mapping[str, Any]]) -> list[dict[tuple[str, str], Mapping[str, Any]]]:
     """The kernels of either side by name and class.
 
-    A program's trace knows no phases, so it cannot tell the optimizer's kernels. A name with one row on each side is
-    the same kernel, and has A's class.
+    A program's trace has no phases, so it cannot mark the optimizer's kernels. A name with one row on each side is
+    the same kernel, and gets A's class.
     """
     first: dict[str, list[str]] = {}
     second: dict[str, list[str]] = {}

@@ -83,7 +83,7 @@ def _too_old(task: Task, labels: Mapping[str, str]) -> str:
 
 
 def _common_tag(task: Task, labels: Mapping[str, str], key: str) -> str | None:
-    """The tag's value, if all runs share it that have these labels in the part that decides the tag; else None."""
+    """The tag's value in runs with these labels on the axes that decide the tag; None if it differs or is unknown."""
     deciding = [part for part in parts(list(labels)) if key in [SHORT.get(axis, axis) for axis in part]]
     software = STACK_AXES - {DRIVER}
     deciding = deciding or [

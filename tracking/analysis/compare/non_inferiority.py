@@ -106,7 +106,7 @@ def decide(
 def by_metric(
     baseline: Side, candidate: Side, metric: str, higher: bool, margin: float, confidence: float, paired: bool
 ) -> GateVerdict:
-    """The verdict by the metric alone; `higher`: a higher value of it is better."""
+    """The verdict by the metric alone; `higher`: higher values are better."""
     slow, fast = (side.times for side in (candidate, baseline))
     if higher:
         slow, fast = fast, slow
@@ -225,7 +225,7 @@ def advised(
 
 
 def runs_needed(needed: Needed, num_runs: tuple[int, int], names: tuple[str, str]) -> str:
-    """The number of runs needed a side, or by the one side with too few; with the number at the largest spread."""
+    """How many runs each side needs, or the only side with too few; with the number at the largest spread."""
     sizes = needed.first, needed.second
     most = f"up to {max(needed.most)}" if needed.most else "or far more"
     growing = [place for place in (0, 1) if sizes[place] > num_runs[place]]

@@ -1,4 +1,4 @@
-"""MLPerf's benchmarks by our workloads, with MLPerf's names of their options.
+"""The MLPerf benchmark of each of our workloads, with MLPerf's names for its options.
 
 The keys are those of mlperf_logging.mllog.constants, version 0.7 of the rules.
 """
@@ -117,7 +117,7 @@ def _gnmt(config: RunConfig, steps: int) -> Values:
 
 
 def _minigo(config: RunConfig, steps: int) -> Values:
-    """The keys of version 0.7 and, from opt_* on, 0.6. Every generation plays the same number of games."""
+    """The keys of version 0.7, then those of 0.6 (from opt_* on). Every generation plays the same number of games."""
     hparams, rate = config.model.hparams, config.learning_rate()
     boundaries, games = list(hparams.get("decay_steps") or ()), hparams.get("games")
     rates = [rate / 10**number for number in range(len(boundaries) + 1)]

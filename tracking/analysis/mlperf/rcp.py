@@ -26,7 +26,7 @@ from tracking.measure.programs import Benchmark
 
 PACKAGE = "mlperf_logging"
 LAST_IN_EPOCHS = 3.0  # the last rules in which UNet3D counts epochs
-LEAST_SAMPLES = 20_000  # between the epochs and the samples of any run of UNet3D
+LEAST_SAMPLES = 20_000  # any run of UNet3D has fewer epochs and more samples than this
 Point = Mapping[str, Any]
 
 

@@ -94,8 +94,10 @@ def _missed(number: int) -> str:
 
 
 def read(name: str, text: str, known: Mapping[str, str] | None = None) -> Scored:
-    """The run of a log. `known` holds further facts about a published submission. Raises ValueError for a text that is
-    not the log of a run."""
+    """The run of a log. `known` holds further facts about a published submission.
+
+    Raises ValueError for a text that is not the log of a run.
+    """
     log = read_log(text.splitlines())
     if (torn := next((line for line in log.torn if "run_st" in line), None)) is not None:
         raise ValueError(f"{name}: its MLPerf log has an unreadable line: {torn[:200]}. {LEAVE_OUT}")

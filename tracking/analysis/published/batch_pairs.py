@@ -12,7 +12,7 @@ from tracking.base import quantities
 
 STUDY = "dell"
 TIME = quantities.TIME_TO_ACCURACY_SEC
-AXES = ("batch_size", "global_batch_size")  # the axes that are a batch size
+AXES = ("batch_size", "global_batch_size")  # axes whose values are batch sizes
 COLUMNS = ("", "hardware", "batch", "larger batch", "its time to accuracy (min)", "times as long")
 NOTE = (
     "Times as long: the time to accuracy with the larger batch over that with the smaller one; ±: standard error."

@@ -60,7 +60,7 @@ def number_of_nodes(setting: Setting) -> float | None:
 def compared(task: Task, number: int) -> tuple[Table, Plot] | None:
     """The table and the plot of a task that was run on several numbers of nodes; else None.
 
-    `number` is the task's place in the report, which the plot's file is named by.
+    `number` is the task's place in the report; the plot's file name begins with it.
     """
     ours = {name: rows for name, rows in by_nodes(task).items() if any(len(values) > 1 for values in rows.values())}
     if not ours:

@@ -1,7 +1,7 @@
 """A report of runs: its tables, its plots and its page.
 
-Numbers come from `compare`; here they are put into order and into words. Whoever recomputes them (`audit`) shares no
-code with this room.
+Numbers come from `compare`; this room orders them and puts them into words. `audit` recomputes them without any code
+of this room.
 """
 
 from __future__ import annotations

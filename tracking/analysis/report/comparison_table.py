@@ -23,7 +23,7 @@ WOULD_TELL = (
 
 
 def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tuple[Table, list[Sentence]]:
-    """The table of all pairs (of many: each setting with the best), and a sentence on every pair."""
+    """The table of all pairs, or of the best with each other setting if they are many; a sentence on every pair."""
     shown = list(pairs)
     note = f"A t-test of {metric} (docs/report.md); Holm's correction over {counted(len(pairs), 'pair')}."
     note += BY_SEED if any(pair.paired for pair in pairs) else ""

@@ -18,7 +18,7 @@ NOTE = (
 
 
 def limits_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedFigure]] | None:
-    """None where no run says what limited it."""
+    """The table and its figures; None if no run recorded what limited it."""
     means = {name: _shares(task, name) for name in NAMES}
     columns = [name for name in NAMES if any(share >= LEAST_SHOWN for share in means[name].values())]
     if not columns:

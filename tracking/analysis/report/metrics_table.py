@@ -13,7 +13,7 @@ NOTE = "Best: over a run's evaluations; last: of its last evaluation. Both are m
 
 
 def metrics_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedFigure]] | None:
-    """None where no run has the best value of a metric. Older runs may have one without a direction: it is left out."""
+    """The table and its figures; None without a best value. Older runs' values without a direction are left out."""
     runs = [run for setting in task.settings for run in setting.trained]
     bests = sorted({key for run in runs for key in run.metrics if key.startswith(quantities.BEST)})
     names = [quantities.metric_name(key) for key in bests if any(setting.better(key) for setting in task.settings)]

@@ -23,9 +23,9 @@ UNBROKEN = 28  # characters of a cell that does not wrap, so that a figure stays
 def write(report: Report, folder: Path) -> list[Path]:
     """Write report.html, .md, .csv and .json, and return what was written.
 
-    Each picture is report-<name>.png, and report-<name>.json holds the data that it was drawn of.
+    Each picture is report-<name>.png, and report-<name>.json holds the data that it was drawn from.
 
-    Raises OSError where the folder cannot be written to.
+    Raises OSError if the folder cannot be written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
@@ -56,7 +56,7 @@ def write_tables(title: str, tables: Sequence[Table], folder: Path) -> list[Path
 
 
 def plain_table(table: Table) -> dict[str, Any]:
-    """A table as JSON can hold it, with its numbers as they are."""
+    """A table for JSON, with unrounded numbers."""
     return {"title": table.title, "columns": list(table.columns), "rows": table.rows, "note": table.note}
 
 
@@ -130,7 +130,7 @@ def _table(report: Report, table: Table) -> str:
 
 
 def rows(report: Report) -> str:
-    """The report's figures as CSV, a row each."""
+    """The report's figures as CSV, one row each."""
     headings = ["figure", "metric", "n", "mean", "bound", "standard_error", "olympic_mean", "text"]
     lines: list[list[object]] = [["workload", *report.axes, *headings]]
     for figure in report.figures:

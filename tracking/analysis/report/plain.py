@@ -1,4 +1,4 @@
-"""The parts of a report as JSON can hold them."""
+"""The parts of a report for JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def share(task: str, setting: Setting) -> dict[str, Any]:
 
 
 def comparisons(pairs: Sequence[tuple[str, Comparison]], tasks: Sequence[Task], metric: str) -> list[dict[str, Any]]:
-    """Every pair of settings, by the title of its workload."""
+    """The records of all pairs of settings; `pairs` holds each with the title of its workload."""
     num_tests = Counter(title for title, pair in pairs if pair.p is not None)
     parts: dict[tuple[str, str, str], Factors] = {}
     for task in tasks:

@@ -1,4 +1,4 @@
-"""How near the runs came to what is possible: each limit's ceiling, and the time that a run would take without it."""
+"""How close the runs came to what is possible: each limit's ceiling, and a run's time without the limit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOTE = (
 
 
 def possible_table(task: Task, axes: Sequence[str], store: Runs) -> Table | None:
-    """A row a setting and limit, the largest limit first; None where no run says it."""
+    """A row for each setting and limit, the largest limit first; None if no run recorded its limits."""
     rows = [[*setting.labels.values(), *row] for setting in task.settings for row in _rows(setting, store)]
     headings = dict.fromkeys([*axes, *COLUMNS], "")
     runs = [run for setting in task.settings for run in setting.trained]
@@ -52,7 +52,7 @@ def _rows(setting: Setting, store: Runs) -> Iterator[list[str]]:
 
 
 def _limits(run: Run, store: Runs) -> Mapping[str, Any]:
-    """The cause that limited a run, from its result; empty if the result has none."""
+    """What limited a run, from its result; empty if the result does not have it."""
     if not any(key.startswith(quantities.BOTTLENECK) for key in run.metrics):
         return {}
     with suppress(FileNotFoundError, ValueError):

@@ -18,7 +18,7 @@ BESIDE = (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.COST_TO_ACCURACY_USD
 
 
 def ranking_table(task: Task, axes: Sequence[str], metric: str, chosen: Best | None) -> Table | None:
-    """A row a setting, the best first; None for one setting, or if no direction is known."""
+    """A row for each setting, the best first; None for one setting, or if the metric's direction is not known."""
     if chosen is None or len(task.settings) < 2:
         return None
     facts = quantities.quantity(metric)
@@ -43,7 +43,7 @@ def ranking_table(task: Task, axes: Sequence[str], metric: str, chosen: Best | N
 
 
 def limited_by(setting: Setting) -> str:
-    """What took most of the setting's time; "" where no run says it."""
+    """What took most of the setting's time; "" if no run recorded it."""
     measured = {name: setting.measured(quantities.bottleneck(name)).reached for name in NAMES}
     shares = {name: fmean(values) for name, values in measured.items() if values}
     return NAMES[limit(shares)] if shares else ""
@@ -59,7 +59,7 @@ def _mean_of(key: str) -> Callable[[Setting], str]:
 
 
 def _times(setting: Setting, leader: Setting, metric: str) -> str:
-    """How many times the leader's mean this one's is; "" where a mean is not above 0, or only a bound is known."""
+    """The setting's mean over the leader's; "" if a mean is not above 0 or is only a bound."""
     own, best = estimate(setting.measured(metric)), estimate(leader.measured(metric))
     if own is None or best is None or own.mean <= 0 or best.mean <= 0 or own.bound or best.bound:
         return ""

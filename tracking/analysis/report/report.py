@@ -65,8 +65,8 @@ class Report:
     within: Sequence[str] = ()  # limits of time (--within)
     over: Mapping[str, str] = field(default_factory=dict)  # the base of scores (--over)
     left_out: list[tuple[Run, str]] = field(default_factory=list)  # selected runs that are in no setting, and why
-    answers: list[Answer] = field(default_factory=list)  # one a workload, except of a search
-    searched: Sequence[Mapping[str, Any]] = ()  # the answers of the searches that the runs are of
+    answers: list[Answer] = field(default_factory=list)  # one a workload, unless a search answers
+    searched: Sequence[Mapping[str, Any]] = ()  # the answers of the runs' searches
     details: list[str] = field(default_factory=list)  # sentences that belong beside the tables
     warnings: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Report:
         return [text for each in self.answers for text in (each.headline, each.beside) if text]
 
     def best(self, task: Task) -> Best | None:
-        """The best setting of a workload; None where nothing says which is."""
+        """The best setting of a workload; None if its settings cannot be ranked."""
         bests = (verdict.best for verdict in self.verdicts if verdict.task == task.title and verdict.stack is None)
         return next(bests, None)
 
@@ -113,11 +113,11 @@ class Report:
 
     @property
     def others(self) -> list[Table]:
-        """The tables of the details; that of runs which do not count only if there are any."""
+        """The tables of the details, without an empty table of runs that do not count."""
         return [table for table in self.tables if table.kind != KIND and (table.rows or table.kind != "excluded")]
 
     def plain(self) -> dict[str, Any]:
-        """The report as JSON can hold it."""
+        """The report for JSON."""
         return {
             "title": self.title,
             "source": self.source,
@@ -161,7 +161,7 @@ def make(
 ) -> Report:  # fmt: skip
     """The report of these runs; `searched` are the answers of their searches, as in search.json.
 
-    Raises ValueError where they cannot be reported, and what `store` raises. Without a finished run only a search is.
+    Raises ValueError if they cannot be reported, and what `store` raises. Without a finished run, only searches can be.
     """
     newest = newest_attempts(runs)
     newest_ids = {run.id for run in newest}
@@ -195,7 +195,7 @@ def make(
     about_stacks = {task.title: _about_stacks(report, task) for task in tasks}
     bests = [report.best(task) for task in tasks]
     report.plots = list(Plotter(store, tasks, progress, about_stacks, report.metric, bests).plots())
-    if not any(plot.name == roofline_chart.NAME for plot in report.plots):  # Else its caption says so.
+    if not any(plot.name == roofline_chart.NAME for plot in report.plots):  # The picture's caption says it.
         report.warnings += roofline_chart.absent(tasks)
     return report
 
@@ -244,7 +244,7 @@ def _add_answer(report: Report, task: Task) -> None:
     pairs = [pair for title, pair in report.comparisons if title == task.title]
     chosen = report.best(task)
     lead = f"For {task.title.rpartition(' to ')[0] or task.title}, " if len(report.tasks) > 1 else ""
-    if not task.sweeps <= {each["sweep"] for each in report.searched}:  # Else a search's answer heeds its looks.
+    if not task.sweeps <= {each["sweep"] for each in report.searched}:  # A search answers itself.
         headlines, more = answer(task, report.metric, chosen, lead), beside(task, report.metric, chosen, pairs)
         report.answers.append(Answer(*(" ".join(sentence.text for sentence in part) for part in (headlines, more))))
         report.sentences += [*headlines, *more]

@@ -1,4 +1,4 @@
-"""The tables of a report: settings with their means, which differ, speed-ups, and what is not counted."""
+"""The tables of a report: settings with their means, speed-ups, and runs that are not counted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AT_LEAST = "≥: at least, since runs did not reach the target; those count as t
 OLYMPIC_INVALID = "It leaves out one run that did not reach the target, and is invalid where more did not. "
 WHY_GIVEN_UP = "Runs that missed the target, diverged or were stopped count in figures to accuracy."
 RATIOS = {key: headings[:2] for key, headings in quantities.RATIOS.items()}
-# Beside the axes: what settings are, by param or metric.
+# Columns that describe a setting beside its axes, by param or metric.
 FACTS = {quantities.WORLD_SIZE: "devices", "global_batch_size": "global batch", "precision": "precision"}
 
 
@@ -46,7 +46,7 @@ class ReportedFigure:
 
 
 def settings_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedFigure]]:
-    """The table with a row a setting and a column a quantity that any run has; and its cells as figures."""
+    """The table with a row for each setting and a column for each quantity of any run; and its cells as figures."""
     figures: list[ReportedFigure] = []
     shown = quantities_of(task)
     facts = {key: heading for key, heading in FACTS.items() if key not in axes}
@@ -96,7 +96,7 @@ def quantities_of(task: Task) -> list[Quantity]:
 
 
 def mean_cell(figures: list[ReportedFigure], task: Task, setting: Setting, quantity: Quantity) -> str:
-    """The mean of a setting as a table shows it, which is added to `figures`; "" where no run has it."""
+    """A setting's mean as text, which is also added to `figures`; "" if no run has a value."""
     mean = estimate(setting.measured(quantity.key), quantity.scale)
     if mean is None:
         return ""
@@ -106,7 +106,7 @@ def mean_cell(figures: list[ReportedFigure], task: Task, setting: Setting, quant
 
 
 def shown_share(setting: Setting) -> str:
-    """How many runs reached the target, with the interval of the true share; and how many were stopped before."""
+    """How many runs reached the target, with the interval of the true share, and how many were stopped before it."""
     stopped = f"{len(setting.stopped)} stopped" if setting.stopped else ""
     return "; ".join(filter(None, [setting.reached.text if setting.reached else "", stopped]))
 
@@ -138,7 +138,7 @@ def _fact(setting: Setting, key: str) -> str:
 
 
 def speed_up_table(tasks: Sequence[Task], metric: str) -> Table | None:
-    """Speed-ups of all workloads in one table: a row a workload and setting, a column a number of devices."""
+    """Speed-ups of all workloads: a row for each workload and setting, a column for each number of devices."""
     to_accuracy = metric in (quantities.TIME_TO_ACCURACY_SEC, quantities.TIME_TO_ACCURACY_TRAIN_SEC)
     key = quantities.TIME_TO_ACCURACY_SEC if to_accuracy else quantities.THROUGHPUT_SAMPLES_PER_SEC
     rows: dict[tuple[str, str], dict[float, str]] = {}
@@ -159,7 +159,7 @@ def speed_up_table(tasks: Sequence[Task], metric: str) -> Table | None:
 
 
 def excluded_table(tasks: Sequence[Task], num_runs: int) -> tuple[Table, Sentence]:
-    """The table of runs that are not in every mean, and the sentence of how many, which is its title."""
+    """The table of runs that are not in every mean, and its title, a sentence with their number."""
     rows = [[task.title, name, run.name, run.id, why] for task in tasks for run, name, why in task.excluded]
     columns = dict.fromkeys(["workload", "setting", "run", "id", "why"], "")
     note = WHY_GIVEN_UP if rows else "Runs that are not in every mean: none."

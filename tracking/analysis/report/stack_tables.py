@@ -1,4 +1,4 @@
-"""The tables of a report that is about stacks: the best one, and the combinations that are missing."""
+"""The tables of a report on stacks: the best stack, and the missing combinations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracking.analysis.results import Table
 
 
 def stack_tables(task: Task, metric: str, stacks: Sequence[BestStack]) -> tuple[list[Table], list[Sentence]]:
-    """A table for each value of the other axes: the best stack, and its sentences as the note."""
+    """A table for each value of the other axes, with the best stack, and its sentences as the note."""
     tables, all_sentences = [], []
     for stack in stacks:
         lead, words = sentences.lead(task.title, stack.best), stack_sentences.verdict(task.title, metric, stack)

@@ -1,4 +1,4 @@
-"""Speed and utilisation beside each other: a row a setting; over precisions with the speed-up over fp32."""
+"""Speed and utilisation side by side, a row for each setting; if precisions differ, with the speed-up over fp32."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ERROR = " ±: standard error of the mean over runs."
 
 
 def utilization_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[ReportedFigure]] | None:
-    """None where no run says how busy it kept its hardware."""
+    """The table and its figures; None if no run recorded its utilisation."""
     shown = {key: words for key, words in HARDWARE.items() if _is_measured(task, key)}
     if not shown:
         return None
@@ -46,7 +46,7 @@ def utilization_table(task: Task, axes: Sequence[str]) -> tuple[Table, list[Repo
 
 
 def full_precision(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
-    """The same setting in fp32; None without an axis `precision`, and if it was not run."""
+    """The same setting in fp32; None without an axis `precision`, or if it was not run."""
     if "precision" not in setting.labels:
         return None
     labels = {**setting.labels, "precision": "fp32"}

@@ -44,7 +44,7 @@ class Verdict:
 
 
 def comparison(task: str, metric: str, pair: Comparison, num_tests: int) -> dict[str, Any]:
-    """`num_tests` pairs of the workload have a p-value."""
+    """The record of a pair; `num_tests` is the number of the workload's pairs that have a p-value."""
     would_tell = None if pair.told_apart else runs_that_would_tell(pair, metric, ALPHA / (2 * max(1, num_tests)))
     return {
         "workload": task,
@@ -80,7 +80,7 @@ def needed(runs: Needed | None) -> Mapping[str, Any] | None:
 
 
 def _often(pair: Comparison) -> dict[str, Any]:
-    """The setting that reaches the target more often (null if that is not sure), and the counts."""
+    """The setting that reaches the target significantly more often, else null; and the counts."""
     assert pair.often
     horizon = pair.often.counts.horizon
     counts = vars(pair.often.counts) | {"horizon": horizon if math.isfinite(horizon) else None}

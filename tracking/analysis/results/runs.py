@@ -110,7 +110,7 @@ class Run:
 
     @property
     def searched(self) -> bool:
-        """Whether a search decided with the run. A test that does not know when the search looked errs too often."""
+        """Whether a search decided with the run. A test that ignores the search's looks errs too often."""
         return self.tags.get(SEARCH_TAG) == "decide"
 
     @property
@@ -120,7 +120,7 @@ class Run:
 
 
 def told(metrics: Mapping[str, float], tags: Mapping[str, str]) -> dict[str, float]:
-    """The metrics that are known. Curves may also have values of unknown ones (UNKNOWN_TAG)."""
+    """The metrics that are not marked as unknown (UNKNOWN_TAG). Unknown ones may still have curves."""
     unknown = tuple(filter(None, tags.get(UNKNOWN_TAG, "").split(",")))
     return {key: value for key, value in metrics.items() if not key.startswith(unknown)}
 
@@ -141,7 +141,7 @@ class Runs(Protocol):
 
 
 def newest_attempts(runs: Sequence[Run]) -> list[Run]:
-    """The runs without failed attempts of a sweep's jobs that were run again, so that each job counts once.
+    """The runs without failed attempts that their sweep ran again, so that each job counts once.
 
     A run that diverged stays, even if a later attempt of its job did not diverge. It goes only if a later one diverged
     too.

@@ -24,8 +24,8 @@ WITHOUT_TARGET = {"missed": "all missed", "stopped": "budget spent", "failed": "
 class Figure:
     """The deciding runs of a finalist: their number `n`, and `num_short` that did not reach the target.
 
-    `mean`, `low` and `high` come from the runs that did. Without such a run they are None; with one run, the interval
-    is.
+    `mean`, `low` and `high` come from the runs that did: None without such a run; with a single one, `low` and `high`
+    are None.
     """
 
     setting: Mapping[str, Scalar]
@@ -58,11 +58,11 @@ class Answer:
     - `num_left_out`: the number of finalists that the budget was too small to compare.
     - `only_explored`: the number of settings that no deciding run compared, by how exploring ended for them:
       "reached", "stopped", "missed" or "failed".
-    - `leading`: the best setting so far, if need be of exploring; it makes no claim.
+    - `leading`: the best setting so far, even if only explored; it makes no claim.
     - `tolerance`: the share by which the best finalist may be sooner than the named one; None if nothing was compared.
     - `unbiased`: the named setting's mean, corrected for the luck of being chosen.
-    - `ratios`: to each other group's best.
-    - `grid_cost`: an estimate.
+    - `ratios`: of the named setting to each other group's best.
+    - `grid_cost`: the estimated cost of a grid.
     - `best_value_if_all_missed`: the best value of the target's metric.
     - `looks`: how often deciding compared the finalists.
     """

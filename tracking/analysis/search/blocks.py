@@ -84,7 +84,8 @@ class Blocks:
         It is the mean error of the lowest of all means in a parametric bootstrap (Efron and Tibshirani 1993), without
         its draws: s^2 times the integral over x of the sum over pairs i, j of f_i(x) f_j(x) P(all others > x), by
         Stein's lemma. s is the standard error of a mean, and f_i the normal density of mean i. Observed means scatter
-        more than true ones, so they are drawn together first. 0 if the chosen setting missed, and without others.
+        more than true ones, so they are first shrunk towards their mean. 0 if the chosen setting missed the target in a
+        block, and without others.
         """
         variance = self._pooled[0] / self.num if len(self._logs) > 1 else 0.0
         if chosen not in self._logs or variance == 0:
@@ -136,7 +137,7 @@ class Blocks:
 
 
 def survivors(blocks: Blocks, candidates: Sequence[Key], level: float) -> list[Key]:
-    """The candidates that no other one is significantly sooner than, each pair at `level` / the number of others.
+    """The candidates that no other one significantly beats, each pair tested at `level` / the number of others.
 
     The true best can be lost against each of the others once, so it is lost with a probability of at most `level`
     (multiple comparisons with the best, statistics/best_of.py).

@@ -10,7 +10,7 @@ from tracking.analysis.search.finalists import finalists_of_all
 from tracking.analysis.search.known.explored import expectations
 from tracking.analysis.search.known.trials import EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 
-BLOCKS = 5  # for which budget is reserved
+BLOCKS = 5  # blocks for which budget is reserved
 GRID_SEEDS = 3
 
 
@@ -29,8 +29,8 @@ def usual_cost(rules: Rules, trials: Sequence[SearchTrial]) -> float:
 def whole_costs(rules: Rules, trials: Sequence[SearchTrial]) -> dict[Key, float]:
     """The expected cost of a run of each setting, alone and not stopped.
 
-    A run's is its cost times expected time / time so far; of several runs the lower median counts, since the first one
-    may have compiled. Failed runs are left out, since they may have cost nothing.
+    For one run it is cost * expected time / time so far. For several it is their lower median, since the first one may
+    have compiled. Failed runs are left out, since they may have cost nothing.
     """
     costs: dict[Key, list[float]] = {}
     for group in rules.groups:

@@ -25,9 +25,9 @@ class Standing:
 
     `candidates` may be the best. `members` are run in the next block, with the best of each group among them.
     `num_looks` counts the looks so far. `blocks` are those of the last look, or all blocks before the first look.
-    `level` is the part of the error that the last look spends. Intervals at it hold at all looks at once, so whichever
-    of them ends deciding (repeated confidence intervals: Jennison and Turnbull 1989, Journal of the Royal Statistical
-    Society B 51, 305-361).
+    `level` is the part of the error that the last look spends. Intervals at this level hold at all looks at once,
+    whichever look ends deciding (repeated confidence intervals: Jennison and Turnbull 1989, Journal of the Royal
+    Statistical Society B 51, 305-361).
     """
 
     candidates: list[Key]

@@ -31,8 +31,7 @@ def one_sided_level(num_settings: int, alpha: float = ALPHA) -> float:
 
 
 def candidates(names: Sequence[str], significant: Iterable[tuple[str, str]]) -> list[str]:
-    """The names that may be the best, in order. `significant` holds the pairs (better, worse) that differ at the level
-    above."""
+    """The names that may be the best, in order. `significant`: the pairs (better, worse) with a corrected p < ALPHA."""
     behind = {worse for _, worse in significant}
     return [name for name in names if name not in behind]
 

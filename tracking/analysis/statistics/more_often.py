@@ -63,9 +63,9 @@ def _reached_and_known(times: Times, horizon: float) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Often:
-    """The two-sided p-value of equal shares: twice the smaller one-sided one, at most 1.
+    """The test of equal shares: `p` is two-sided, twice the smaller one-sided p-value, at most 1.
 
-    `counts` begin with the setting that seems to reach its target more often. `first` says whether it is the first.
+    `counts` begins with the setting that seems to reach its target more often; `first`: it is the first of the two.
     """
 
     first: bool

@@ -36,7 +36,7 @@ def finite(values: Sequence[float]) -> list[float]:
 
 
 def constant(values: Sequence[float]) -> bool:
-    """Whether values differ by rounding errors alone, whose variance means nothing."""
+    """Whether values differ only by rounding, so that their variance means nothing."""
     return all(math.isclose(value, values[0], rel_tol=1e-12) for value in values)
 
 

@@ -44,9 +44,8 @@ def p_sooner(sooner: Times, later: Times, paired: bool = False) -> float | None:
       p-value is at least 0.5^(n + m), the probability that a coin separates the runs like this.
     - Runs of `sooner` did not: the rank test (`rank_p`).
 
-    The last two leave out runs of `later` that were stopped before the last run of `sooner` reached the target: these
-    were still training, so without them the times of `later` are no later. If fewer than two are left, the p-value is
-    1.
+    The last two leave out runs of `later` that were stopped before the last run of `sooner` reached the target. These
+    were still training, so leaving them out never makes `later` look later. If fewer than two are left, p is 1.
     """
     if min(sooner.n, later.n) < 2:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-FEW = 5  # runs from which on a share is shown with its interval
+FEW = 5  # the fewest runs whose share is shown with its interval
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Times:
     - `missed`: the times at which runs had spent their own budget without the target.
     - `stopped`: the times at which runs were stopped from outside (a time limit, a preemption, a search).
     - `num_diverged`: the number of runs that diverged and so never reach the target.
-    - `interval`: the distance of the evaluations at which values can fall; 0 for continuous values.
+    - `interval`: the spacing of the evaluations that values fall on; 0 for continuous values.
     - `seeds`: the seeds of `reached`, in its order, if the runs are to be paired by seed; else empty.
     """
 

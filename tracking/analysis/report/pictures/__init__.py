@@ -1,6 +1,6 @@
 """The pictures of a report: from settings and runs to data, and from data to figures.
 
-`Plotter` makes them. Every picture keeps the data that it was drawn of, so that they can be written beside it.
+`Plotter` makes them. Every picture keeps the data that it was drawn from, to be written beside it.
 """
 
 from __future__ import annotations

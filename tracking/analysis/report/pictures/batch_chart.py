@@ -22,7 +22,7 @@ from tracking.base import quantities
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-AXES = ("batch_size", "global_batch_size")  # the axes that are a batch size
+AXES = ("batch_size", "global_batch_size")  # axes whose values are batch sizes
 TIMES = {"time of an epoch (s)": quantities.TIME_EPOCH_SEC, "time to accuracy (s)": TIME}
 FULL = "runs out of memory (share)"
 

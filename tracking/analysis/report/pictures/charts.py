@@ -1,4 +1,4 @@
-"""The figures of a report: plain data in, a matplotlib figure out. How they look is in `drawing`."""
+"""Draw a report's figures: plain data in, a matplotlib figure out. `drawing` holds their style."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ABREAST = 4  # panels in a row of a figure of many
+ABREAST = 4  # the most panels in a row
 NEVER: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({})
 
 
 def accuracy(panels: Sequence[Panel]) -> Figure:
-    """A metric over epochs and over time, one line a setting, and the target; a row of two panels a metric."""
+    """Each metric over epochs and over time, two panels in a row: a line for each setting, and the target."""
     from matplotlib.ticker import MaxNLocator
 
     rows = len(panels) // 2
@@ -73,7 +73,7 @@ def _draw_target(axes: Axes, target: float) -> None:
 
 
 def reached(steps: Lines, given_up: Lines) -> Figure:
-    """The share of runs that has reached the target over time: a step line a setting, a cross a run given up."""
+    """The share of runs at the target over time: a step line for each setting, a cross for each run given up."""
     figure, (axes,) = new_figure(8, 4)
     end = max(point.x for lines in (steps, given_up) for points in lines.values() for point in points)
     for place, (name, points) in enumerate(steps.items()):
@@ -119,7 +119,7 @@ def scaling(seconds: Lines, speed_ups: Lines, unit: str) -> Figure:
 
 
 def beside_lines(panels: Mapping[str, Lines], label: str) -> Figure:
-    """A panel a quantity over a count, whose axis is logarithmic, one line a side."""
+    """A panel for each quantity, over a count on a logarithmic axis, with a line for each side."""
     figure, axes = panels_in_rows(len(panels), 3.3, 3.6)
     for panel, (quantity, lines) in zip(axes, panels.items(), strict=True):
         draw_lines(panel, lines)
@@ -134,7 +134,7 @@ def beside_lines(panels: Mapping[str, Lines], label: str) -> Figure:
 
 
 def bars(values: Mapping[str, Point], label: str) -> Figure:
-    """One horizontal bar a setting, with its error."""
+    """A horizontal bar for each setting, with its error."""
     shown = list(values.items())[:MOST_BARS]
     figure, (axes,) = new_figure(8, 1.3 + 0.32 * len(shown))
     draw_bars(axes, dict(shown), label)
@@ -142,15 +142,15 @@ def bars(values: Mapping[str, Point], label: str) -> Figure:
 
 
 def utilisation(panels: Mapping[str, Lines], evaluated: Mapping[str, Sequence[tuple[float, float]]] = NEVER) -> Figure:
-    """A panel for each of GPU, CPU, disk, network and so on, over time, one line a setting.
+    """A panel for each of GPU, CPU, disk, network and so on, over time, with a line for each setting.
 
-    `evaluated`: of each setting the seconds at which an epoch and its evaluation ended, which are a stroke and a bar
-    at the lower edge.
+    `evaluated` holds, by setting, the seconds at which each epoch and its evaluation ended. At the lower edge, a stroke
+    marks the end of the epoch, and a bar the evaluation.
     """
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     figure, axes = panels_in_rows(len(panels), 3.1, 3.3)
     for panel, (label, lines) in zip(axes, panels.items(), strict=True):
-        draw_lines(panel, {name: lines.get(name, []) for name in names}, markers=False)  # one look in all panels
+        draw_lines(panel, {name: lines.get(name, []) for name in names}, markers=False)  # one style in all panels
         for place, name in enumerate(names):
             spans = [span for span in evaluated.get(name, ()) if name in lines]
             look = {"color": style_of(place)["color"], "transform": panel.get_xaxis_transform()}
@@ -162,7 +162,7 @@ def utilisation(panels: Mapping[str, Lines], evaluated: Mapping[str, Sequence[tu
         panel.yaxis.set_major_formatter("{x:,g}")
         panel.set_ylim(0, 105 if "%" in label else None)
         if any(point.x > 0 for points in lines.values() for point in points):
-            left, right = panel.get_xlim()  # a cold start takes many times a short training, which has to be seen
+            left, right = panel.get_xlim()  # a long cold start must not hide a short training
             panel.set_xlim(left=max(left, -right))
     add_legend(figure, axes[0])
     return figure
@@ -174,14 +174,14 @@ def mean_utilisation(panels: Mapping[str, Mapping[str, Point]]) -> Figure:
     beside = 0.5 + 0.07 * max(map(len, names))  # the workloads' names stand left of the first panel
     figure, axes = panels_in_rows(len(panels), 2.8, 1.4 + 0.35 * len(names), beside)
     for place, (panel, (label, values)) in enumerate(zip(axes, panels.items(), strict=True)):
-        draw_bars(panel, {name: values.get(name, NOTHING) for name in names}, label)  # a row is one workload in all
+        draw_bars(panel, {name: values.get(name, NOTHING) for name in names}, label)  # the same rows in all panels
         if place % ABREAST:
             panel.set_yticklabels([])
     return figure
 
 
 def panels_in_rows(number: int, width: float, height: float, beside: float = 0.5) -> tuple[Figure, list[Axes]]:
-    """A figure of so many panels of so many inches, a few abreast, with so many inches beside them."""
+    """A figure of `number` panels of `width` x `height` inches, at most ABREAST in a row, with `beside` more inches."""
     columns = min(number, ABREAST)
     rows = -(-number // columns)
     figure, places = new_figure(width * columns + beside, height * rows + 0.3, columns, rows)
@@ -191,7 +191,7 @@ def panels_in_rows(number: int, width: float, height: float, beside: float = 0.5
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
-    """The places of the Pareto front of points (time, cost), in order of time."""
+    """The indices of the points (time, cost) on the Pareto front, in order of time."""
     places = sorted(range(len(points)), key=lambda place: points[place])
     front: list[int] = []
     for place in places:
@@ -201,9 +201,9 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def front(settings: Mapping[str, Point], label: str) -> Figure:
-    """Cost or energy against time: a mark a setting, and the Pareto front.
+    """Cost or energy against time: a mark for each setting, and the Pareto front.
 
-    If there are many settings, those on the front get names, then the soonest; the others are grey.
+    If there are many settings, those on the front are named first, then the quickest; the others are grey.
     """
     figure, (axes,) = new_figure(7, 4.5)
     names, points = list(settings), list(settings.values())
@@ -218,7 +218,7 @@ def front(settings: Mapping[str, Point], label: str) -> Figure:
             point.x, point.y, point.error or None, point.x_error or None, capsize=3, elinewidth=1,
             label=plain(names[place]), **style,
         )  # fmt: skip
-    for sooner, later in pairwise(points[place] for place in best):  # a step: nothing better is known between two
+    for sooner, later in pairwise(points[place] for place in best):  # steps: between two, nothing better is known
         axes.plot([sooner.x, later.x, later.x], [sooner.y, sooner.y, later.y], color="#888888", linewidth=1, zorder=0)
     if len(best) > 1:
         axes.plot([], [], color="#888888", linewidth=1, label="Pareto front")

@@ -1,4 +1,4 @@
-"""Pictures of histories while runs trained: of each setting the run with the median time."""
+"""Pictures of runs' histories: for each setting, those of the run with the median time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ON_THE_CLOCK = "time since the clock started (s)"
 
 
 class CurvePlotter:
-    """Draws the curves of each workload, and after them the means of the drawn utilisation."""
+    """Draws the curves of each workload, then the means of the utilisation that was drawn."""
 
     def __init__(self, store: Runs) -> None:
         self._store = store
@@ -57,7 +57,7 @@ class CurvePlotter:
             epochs = {at: value for step, time_ms, value in history.get(EPOCH, []) for at in (step, (step, time_ms))}
             start_ms = self._start_ms(run, targets)
             for metric in targets:
-                rows = sorted(history.get(f"{EVALUATION}{metric}", []), key=itemgetter(1, 0))  # steps may begin anew
+                rows = sorted(history.get(f"{EVALUATION}{metric}", []), key=itemgetter(1, 0))  # steps may start over
                 lines[metric, EPOCH][name] = [
                     Point(epochs.get((step, time_ms), epochs[step]), value)
                     for step, time_ms, value in rows
@@ -101,7 +101,7 @@ class CurvePlotter:
         for name, run in runs.items():
             for label, points in panels_of(run, self._store, self._start_ms(run, targets)).items():
                 shown[label][name] = points
-                # Not of imports and compilation, nor of what comes when the clock has stopped.
+                # Only while the clock runs: imports and compilation come before, other work after.
                 timed = [point.y for point in points if 0 <= point.x <= clock_sec(run)]
                 mean = statistics.fmean(timed or [point.y for point in points])
                 self._means.setdefault(label, {}).setdefault(task.title, []).append(mean)

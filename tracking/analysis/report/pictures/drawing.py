@@ -1,5 +1,8 @@
-"""How every figure of a report looks: points, lines and bars. Colours of Okabe and Ito (jfly.uni-koeln.de/color), which
-colour-blind people can tell apart; for print without colour, markers, lines and hatches differ as well."""
+"""The style of every figure of a report: points, lines and bars.
+
+Colour-blind people can distinguish the colours, which are those of Okabe and Ito (jfly.uni-koeln.de/color). Markers,
+lines and hatches differ too, for print without colour.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ MARKERS = "osD^vPX*"
 LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (7, 2, 1, 2)))
 HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++", "oo")
 MOST_LINES = len(COLOURS)
-MOST_WORKLOADS = 2 * MOST_LINES  # lines with a marker: solid, then hollow
+MOST_WORKLOADS = 2 * MOST_LINES  # each style with a filled marker, then with a hollow one
 MOST_BARS = 24
 
 
 @dataclass(frozen=True)
 class Point:
-    """A mean with its standard error (0 where it is not known); `at_least`: some runs did not get to their target."""
+    """A mean with its standard error (0 if unknown). `at_least`: a bound, since some runs missed their target."""
 
     x: float
     y: float
@@ -45,7 +48,7 @@ def png(figure: Figure) -> bytes:
 
 
 def new_figure(width: float, height: float, columns: int = 1, rows: int = 1) -> tuple[Figure, Any]:
-    """An empty figure of so many inches, and its panels, row by row."""
+    """An empty figure of `width` x `height` inches, and its panels, row by row."""
     from matplotlib.figure import Figure  # not pyplot: no window, no state
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -58,19 +61,19 @@ def new_figure(width: float, height: float, columns: int = 1, rows: int = 1) -> 
 
 
 def plain(name: str) -> str:
-    """A name from runs, without control characters, and not read as a formula."""
+    """A name from runs without control characters; `$` is escaped, or matplotlib would read a formula."""
     return visible(name).replace("$", r"\$")
 
 
 def style_of(place: int) -> dict[str, Any]:
-    """How the line at this place looks; from the ninth on with hollow markers."""
+    """The style of the line at this place; from the ninth on with hollow markers."""
     hollow = {"markerfacecolor": "white"} if place // MOST_LINES % 2 else {}
     place %= MOST_LINES
     return {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": LINES[place], "markersize": 5, **hollow}
 
 
 def draw_lines(axes: Axes, lines: Lines, markers: bool = True) -> None:
-    uncertain = any(point.error for points in lines.values() for point in points)  # a legend lists both kinds apart
+    uncertain = any(point.error for points in lines.values() for point in points)  # legends split the kinds
     for place, (name, points) in enumerate(lines.items()):
         x, y, errors = ([getattr(point, attribute) for point in points] for attribute in ("x", "y", "error"))
         style = style_of(place) if markers else {**style_of(place), "marker": ""}
@@ -91,7 +94,7 @@ def add_legend(figure: Figure, axes: Axes) -> None:
 def draw_bars(axes: Axes, values: Mapping[str, Point], label: str) -> None:
     for place, (name, point) in enumerate(values.items()):
         error = point.error or None
-        place = place if len(values) <= MOST_LINES else 0  # looks do not repeat: names tell many bars apart
+        place = place if len(values) <= MOST_LINES else 0  # more bars than styles: all get the first style
         look: dict[str, Any] = {"color": COLOURS[place], "hatch": HATCHES[place]}
         axes.barh(plain(name), point.y, xerr=error, capsize=3, ecolor="black", edgecolor="white", height=0.7, **look)
     axes.set_ylim(len(values) - 0.4, -0.6)

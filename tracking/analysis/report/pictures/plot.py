@@ -1,4 +1,4 @@
-"""A picture of a report, with the data that it was drawn of."""
+"""A picture of a report, with the data that it was drawn from."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Panel:
     """A panel: lines over `x`, or bars, which are lines of one point.
 
-    `key` is the metric of the values, or a regular expression for several metrics. `ticks` are the names of the places
-    0, 1, ... on the x axis. `runs` has the run's id of each line that is of a single run.
+    `key` is the metric of the values, or a regular expression for several metrics. `ticks` names the places 0, 1, ...
+    on the x axis. `runs` maps each line of a single run to the run's id.
     """
 
     x: str
@@ -31,7 +31,7 @@ class Panel:
     runs: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
-        """The panel as JSON can hold it; what is empty is left out."""
+        """The panel for JSON, without empty fields."""
         about = {"title": self.title, "key": self.key, "target": self.target, "ticks": list(self.ticks)}
         about = {name: value for name, value in about.items() if value not in ("", None, [])}
         lines = [{"name": name} | self._of_run(name) | _columns(points) for name, points in self.lines.items()]
@@ -43,7 +43,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Plot:
-    """`panels` are the data of the picture; `about` is the workload that it shows, if it is one."""
+    """A picture. `panels` holds its data, `about` its workload; "" if it shows several."""
 
     name: str  # its file's name
     caption: str
@@ -52,7 +52,7 @@ class Plot:
     about: str = ""
 
     def plain(self) -> dict[str, Any]:
-        """The picture's data as JSON can hold them."""
+        """The picture's data for JSON."""
         panels = [panel.plain() for panel in self.panels]
         return {"name": self.name, "caption": self.caption, "workload": self.about, "panels": panels}
 
@@ -62,7 +62,7 @@ def drawn(name: str, caption: str, figure: Figure, panels: Sequence[Panel]) -> P
 
 
 def _columns(points: Sequence[Point]) -> dict[str, list[Any]]:
-    """A list for each field of the points; a field that is the default in all points is left out."""
+    """A list for each field of the points, without fields that have their default in all points."""
     columns: dict[str, list[Any]] = {"x": [point.x for point in points], "y": [point.y for point in points]}
     for name in ("error", "x_error", "at_least"):
         values = [getattr(point, name) for point in points]

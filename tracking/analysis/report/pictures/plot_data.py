@@ -17,10 +17,10 @@ from tracking.base import quantities, sensor_headings
 from tracking.record import evaluations
 from tracking.store.mirror import RUN_START_TAG
 
-EVALUATION = quantities.EVAL  # begins the keys of evaluated metrics
+EVALUATION = quantities.EVAL  # prefix of the keys of evaluated metrics
 TIME, RATE = quantities.TIME_TO_ACCURACY_SEC, quantities.THROUGHPUT_SAMPLES_PER_SEC
 COST, KWH = quantities.COST_TO_ACCURACY_USD, quantities.ENERGY_TO_ACCURACY_KWH
-# A stack's axes in the words of its field.
+# The axes of a stack by their usual names.
 NAMES = {"env.cuda": "CUDA", "env.torch": "PyTorch", "env.cudnn": "cuDNN", "env.nccl": "NCCL", "env.python": "Python",
          "env.framework": "framework"}  # fmt: skip
 PANELS = {words: quantities.SYSTEM + pattern for words, pattern in sensor_headings.HEADINGS.items()}
@@ -42,7 +42,7 @@ def by_stack(task: Task, key: str) -> dict[str, dict[str, dict[str, Times]]]:
 
 
 def curve_of(setting: Setting, run: Run) -> str:
-    """A run's name in the legend: the stack's axes except the driver (CUDA without any), and the other labels."""
+    """A run's name in the legend: the stack's axes except the driver (if none, CUDA), then the other labels."""
     named = {grouping.SHORT.get(axis, axis): value for axis, value in setting.labels.items() if value != NONE}
     stack = [f"{NAMES.get(axis, axis)} {value}" for axis, value in named.items()
              if is_stack(axis) and axis != "env.driver"]  # fmt: skip
@@ -100,10 +100,10 @@ def targets_of(task: Task) -> dict[str, Target | None]:
 
 
 def clock_start_ms(run: Run, targets: Mapping[str, Target | None], store: Runs) -> float:
-    """When the clock started, as the run says it.
+    """When the clock of a run started, in ms.
 
-    A run that older versions recorded in MLflow does not: there the first evaluation that met all targets tells, which
-    ended the time to accuracy, else what came before the clock.
+    Runs that older versions recorded in MLflow have no tag for it. For these it is the first evaluation that met all
+    targets, minus the time to accuracy; else the run's start plus the time before the clock.
     """
     if (start_ms := run.tags.get(RUN_START_TAG, "")).isdecimal():
         return float(start_ms)
@@ -120,18 +120,18 @@ def clock_start_ms(run: Run, targets: Mapping[str, Target | None], store: Runs) 
 
 
 def clock_sec(run: Run) -> float:
-    """How many seconds the clock ran; infinite if that is not known."""
+    """How many seconds the clock ran; infinite if unknown."""
     parts = [run.metrics.get(key) for key in censoring.OF_THE_CLOCK]
     return sum(part for part in parts if part is not None) if parts[0] is not None else math.inf
 
 
 def evaluation_spans(trained: Sequence[float], evaluated: Sequence[float]) -> list[tuple[float, float]]:
-    """Each evaluation from the end of its epoch, which is the last window of steps before it, to its own end."""
+    """Each evaluation as (end of its epoch, own end); the epoch ends with the last window of steps before it."""
     return [(max((time for time in trained if time <= end), default=end), end) for end in evaluated]
 
 
 def panels_of(run: Run, store: Runs, start_ms: float) -> Mapping[str, list[Point]]:
-    """A curve a panel over seconds since `start_ms`: the sum of its metrics at each sample, the mean of shares."""
+    """The curve of each panel over seconds since `start_ms`: the sum of its metrics, or the mean of percentages."""
     panels: dict[str, list[Point]] = {}
     for label, pattern in PANELS.items():
         keys = [key for key in run.metrics if re.fullmatch(pattern, key)]
@@ -158,7 +158,7 @@ def points_of(task: Task, key: str) -> dict[str, Point]:
 
 
 def errors_of(points: Iterable[Point]) -> str:
-    """Caption: what error bars are, where some are drawn."""
+    """Caption: the meaning of error bars; "" if none are drawn."""
     return "; error bars are standard errors" if any(point.error for point in points) else ""
 
 
@@ -167,7 +167,7 @@ def as_point(x: float, average: Estimate) -> Point:
 
 
 def as_version(name: str) -> list[tuple[int, float, str]]:
-    """Puts the names of drivers and of curves into the order of the versions in them."""
+    """A sort key for names of drivers and curves: the versions in them."""
     return grouping.in_order(name, version=True)
 
 
@@ -177,6 +177,6 @@ def means_of(times: Mapping[str, Times]) -> dict[str, Point]:
 
 
 def longest(lines: Mapping[str, list[Point]]) -> dict[str, list[Point]]:
-    """The lines with the most points, at most MOST_LINES of them, each in order of the devices."""
+    """Up to MOST_LINES lines of two points or more, those with the most points first; each in order of devices."""
     chosen = sorted(lines.items(), key=lambda item: -len(item[1]))[:MOST_LINES]
     return {name: sorted(points, key=lambda point: point.x) for name, points in chosen if len(points) > 1}

@@ -1,7 +1,7 @@
-"""The pictures of a report. Those of settings' means are made here, those of single runs' histories in `curve_plots`.
+"""Make the pictures of a report: means of settings here, histories of single runs in `curve_plots`.
 
-A method takes a task (a model on a dataset, to a target) and returns a picture with its data; None where the runs have
-none. `charts` draws.
+A method takes a task (a model on a dataset, to a target) and returns a picture with its data, or None without data.
+`charts` draws.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ DEVICE_COUNT = "devices (number)"
 class Plotter:
     """Draws the pictures of a report's workloads.
 
-    `about_stacks` is what the report says of each workload's stacks, by its title; `bests` are the best settings by
-    `metric`, in the order of the workloads.
+    `about_stacks` holds the report's sentences on stacks, by workload title; `bests` the best setting of each workload
+    by `metric`, in order.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class Plotter:
         self._curves = CurvePlotter(store)
 
     def plots(self) -> Iterator[Plot]:
-        """Every picture that the runs have the data for; of several workloads, those of all of them come first."""
-        of_each = list(self._of_each())  # First, since the means are of the curves drawn here.
+        """Every picture that the runs have data for. Of several workloads, the joint pictures come first."""
+        of_each = list(self._of_each())  # First: the means are taken from the curves drawn here.
         over_all = list(self._over_all())
         yield from (over_all + of_each if len(self._workloads) > 1 else of_each + over_all)
 
@@ -97,7 +97,7 @@ class Plotter:
                     yield replace(plot, name=name, caption=caption, about=task.title)
 
     def reached(self, task: Task) -> Plot | None:
-        """The share of runs that has reached the target over time, a line a setting."""
+        """The share of runs at the target over time, with a line for each setting."""
         measured = [setting for setting in task.settings if setting.measured(TIME).n][:MOST_LINES]
         if not any(setting.measured(TIME).reached for setting in measured):
             return None
@@ -149,7 +149,7 @@ class Plotter:
         return drawn("throughput", caption, charts.bars(values, label), [panel])
 
     def stacks(self, task: Task) -> Plot | None:
-        """Time over drivers, a curve a stack and a panel a GPU, where runs differ in these, with the report's words."""
+        """Time over drivers, a curve for each stack and a panel for each GPU; None for one stack or too many curves."""
         key = TIME if any(setting.values(TIME) for setting in task.settings) else quantities.TIME_TRAIN_SEC
         times = by_stack(task, key)
         curves = {name for panel in times.values() for name in panel}
@@ -175,11 +175,11 @@ class Plotter:
         return drawn("stacks", f"{caption}. {words}".strip(), stack_chart.stacks(panels, drivers, label), data)
 
     def cost(self, task: Task) -> Plot | None:
-        """Cost against time to accuracy, a point a setting."""
+        """Cost against time to accuracy, a point for each setting."""
         return against_time(task, "cost", COST, "cost to accuracy (USD)")
 
     def energy(self, task: Task) -> Plot | None:
-        """Energy against time to accuracy, a point a setting."""
+        """Energy against time to accuracy, a point for each setting."""
         return against_time(task, "energy", KWH, "energy to accuracy (kWh)")
 
     def roofline(self) -> Plot | None:
@@ -194,7 +194,7 @@ class Plotter:
 
 
 def against_time(task: Task, title: str, key: str, label: str) -> Plot | None:
-    """What each setting takes to accuracy, over the time that it takes."""
+    """The figure `key` to accuracy against time to accuracy, a point for each setting; None without any."""
     seconds, amounts = points_of(task, TIME), points_of(task, key)
     points = {
         name: Point(seconds[name].y, amounts[name].y, amounts[name].error, seconds[name].error)

@@ -21,7 +21,7 @@ RUNS = "runs"  # the title of the data of single runs
 
 
 def ranking(task: Task, metric: str, chosen: Best | None) -> Plot | None:
-    """The best setting first; None of a single setting, and where nothing says which is better."""
+    """The picture, with the best setting first; None for a single setting, or if settings cannot be ranked."""
     if chosen is None or chosen.next is None:
         return None
     means, runs, texts = {}, {}, {}

@@ -1,4 +1,4 @@
-"""The runs under the roofline of their GPU: a panel a kind of GPU, a point a setting, a dot a run."""
+"""Runs under the roofline of their GPU: a panel for each kind of GPU, a point for each setting, a dot for each run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PRECISIONS = {"bf16": "-", "fp16": "--", "tf32": "-.", "fp32": ":"}
 
 @dataclass
 class Roofline:
-    """A kind of GPU: its ceilings, and by setting the point of its mean and those of its runs."""
+    """A kind of GPU: its ceilings, and by setting the points of the mean and of the runs."""
 
     ceilings: Ceilings
     means: dict[str, Point] = field(default_factory=dict)
@@ -84,7 +84,7 @@ def _on_gpus(setting: Setting) -> list[Run]:
 
 
 def _placed(setting: Setting) -> dict[str, list[Run]]:
-    """By GPU, the runs that have a place."""
+    """The runs that have a place under a roofline, by GPU."""
     by_gpu: dict[str, list[Run]] = {}
     for run in _on_gpus(setting):
         if roofline.INTENSITY in run.metrics:
@@ -93,7 +93,7 @@ def _placed(setting: Setting) -> dict[str, list[Run]]:
 
 
 def write_of_run(folder: Path) -> None:
-    """Leave the picture of one run in its folder, if it has a place under a roofline. Raises OSError."""
+    """Write the picture of one run into its folder, if it has a place under a roofline. Raises OSError."""
     store = FolderRuns([folder])
     (run,) = store.find([str(folder)])
     ceilings = next(_ceilings(store, [run]), None)
@@ -155,14 +155,14 @@ def _draw_ceilings(axes: Axes, panel: Roofline) -> None:
         axes.plot(
             [left, ridge, right], [left * bandwidth, peaks[name], peaks[name]], look, color="#888888", linewidth=1
         )
-        # The labels of half precisions, which are almost as high, stand on either side of their lines.
+        # bf16 and fp16 are almost equally high, so their labels stand on opposite sides of their lines.
         side = "top" if name == "fp16" else "bottom"
         axes.annotate(f"{name} {peaks[name]:,.0f}", (right, peaks[name]), ha="right", va=side, size=8)
     axes.annotate(f"copy {bandwidth:.2f} TB/s", (left, left * bandwidth), ha="left", va="bottom", size=8)
 
 
 def _scale(axes: Axes) -> None:
-    """Logarithmic axes; the numbers between the powers of ten stand only where there is room for them."""
+    """Make the axes logarithmic; if y spans little, it also shows numbers between the powers of ten."""
     axes.set_xscale("log")
     axes.set_yscale("log")
     low, high = axes.get_ylim()

@@ -1,4 +1,4 @@
-"""The figure of a study of stacks: time over drivers, a curve a CUDA (or torch, ...) version, a panel a GPU."""
+"""A study of stacks as a figure: time over drivers, a curve per version of CUDA (torch, ...), a panel per GPU."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Curves = Mapping[str, Mapping[str, Point]]
 COLUMNS = 3  # panels in a row
 ROOM = 36  # characters of drivers' names that fit below a panel side by side
 DRIVERS = "NVIDIA driver (version)"
-APART = 0.07  # between the points of curves at one driver, of the distance of two drivers
+APART = 0.07  # offset between curves at the same driver; drivers are 1 apart
 
 
 def stacks(panels: Mapping[str, Curves], drivers: Sequence[str], label: str) -> Figure:
-    """A panel a GPU, with the drivers in the order given on x. Where a curve has no point it has a gap."""
+    """A panel for each GPU, with the drivers on x in the given order. A missing point is a gap in its curve."""
     names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
     columns = min(len(panels), COLUMNS)
     rows = math.ceil(len(panels) / COLUMNS)
@@ -32,7 +32,7 @@ def stacks(panels: Mapping[str, Curves], drivers: Sequence[str], label: str) -> 
     for axes in every[len(panels) :]:
         axes.set_visible(False)
     for axes, (gpu, curves) in zip(every, panels.items(), strict=False):
-        _draw(axes, {name: curves.get(name, {}) for name in names}, drivers)  # one look in all panels
+        _draw(axes, {name: curves.get(name, {}) for name in names}, drivers)  # one style in all panels
         axes.set_title(plain(gpu), fontsize=10)
         axes.set_xlabel(DRIVERS)
         axes.set_ylabel(label)
@@ -43,7 +43,7 @@ def stacks(panels: Mapping[str, Curves], drivers: Sequence[str], label: str) -> 
 
 
 def over_drivers(curves: Curves, drivers: Sequence[str]) -> dict[str, list[Point]]:
-    """The points of each curve, at the places of their drivers in the order given."""
+    """The points of each curve; x is the place of the point's driver in `drivers`."""
     return {
         name: [replace(points[driver], x=float(place)) for place, driver in enumerate(drivers) if driver in points]
         for name, points in curves.items()
@@ -70,7 +70,7 @@ def _draw(axes: Axes, curves: Curves, drivers: Sequence[str]) -> None:
 
 
 def _mark_bounds(axes: Axes, lines: Mapping[str, Sequence[Point]], at_least: Mapping[str, Sequence[bool]]) -> None:
-    """A sign beside each mean that is only known to be at least so large."""
+    """Mark each mean that is a lower bound."""
     for name, points in lines.items():
         for point, bound in zip(points, at_least[name], strict=True):
             if bound:
@@ -80,7 +80,7 @@ def _mark_bounds(axes: Axes, lines: Mapping[str, Sequence[Point]], at_least: Map
 
 
 def _mark_gaps(axes: Axes, lines: Mapping[str, Sequence[Point]]) -> None:
-    """A hollow mark at the foot, where there is room for it, for each point that is missing."""
+    """Make room at the foot for a hollow mark for each missing point."""
     gaps = {name: [point.x for point in points if math.isnan(point.y)] for name, points in lines.items()}
     if not any(gaps.values()):
         return

@@ -1,4 +1,4 @@
-"""All workloads in one picture: time to accuracy, speed-up and efficiency over devices; and how busy these were."""
+"""All workloads in one picture, over devices: time to accuracy, speed-up and efficiency; and utilisation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Lines = dict[str, list[Point]]
 
 
 def times_of_all(tasks: Sequence[Task]) -> Plot | None:
-    """The picture of several workloads; None for a single one, on a single number of devices, and without a time."""
+    """The picture of several workloads; None for a single one, for a single number of devices, or without times."""
     if len(tasks) < 2:
         return None
     times = _lines(tasks, lambda task, setting: estimate(setting.measured(TIME)))
@@ -50,7 +50,7 @@ def times_of_all(tasks: Sequence[Task]) -> Plot | None:
 
 
 def busy_over_devices(tasks: Sequence[Task]) -> Plot | None:
-    """Utilisation and traffic between GPUs, over numbers of devices; None where these do not differ."""
+    """Utilisation and traffic between GPUs, over numbers of devices; None for a single number."""
     panels = []
     for key in BUSY:
         lines = _lines(tasks, lambda task, setting, key=key: estimate(setting.measured(key)))
@@ -74,7 +74,7 @@ def busy_over_devices(tasks: Sequence[Task]) -> Plot | None:
 
 
 def _lines(tasks: Sequence[Task], value: Callable[..., Estimate | None]) -> Lines:
-    """By workload and what else a setting is, a point a number of devices; as many as can be told apart."""
+    """A line over devices for each workload and combination of its other axes; at most MOST_WORKLOADS lines."""
     lines: Lines = {}
     for task in tasks:
         for setting in task.settings:
@@ -117,9 +117,9 @@ def _draw_times(axes: Axes, lines: Mapping[str, Sequence[Point]]) -> None:
 
 
 def _draw_speed_ups(axes: Axes, lines: Mapping[str, Sequence[Point]]) -> None:
-    """With what ideal scaling would be, and an inset of all but the most devices.
+    """Speed-ups and ideal scaling, with an inset that leaves out the largest number of devices.
 
-    Without the ideal where the lines are over bases of different numbers of devices, since each has another.
+    Ideal scaling is left out if the lines begin at different numbers of devices: each would have its own.
     """
     counts = _over_counts(axes, lines)
     axes.set_xscale("linear")

@@ -1,6 +1,6 @@
-"""Tables that answer what is asked when hardware is chosen: limits of time, a base for speed-ups, machines, traffic.
+"""Tables for choosing hardware: limits of time, a base for speed-ups, machines and traffic.
 
-Each is of all workloads together.
+Each covers all workloads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["axes_with", "base_of", "over_table", "tables_over_all", "within_tabl
 
 
 def tables_over_all(store: Runs, tasks: Sequence[Task], metric: str) -> list[Table]:
-    """Those that need not be asked for, where the runs have what they are made of."""
+    """The tables that need no option, if the runs have their data."""
     made = (
         shapes_table(tasks, metric), jobs_table(tasks), gains_table(tasks), gaps_table(tasks, metric),
         traffic_table(tasks), systems_table(store, tasks),

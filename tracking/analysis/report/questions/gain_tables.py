@@ -1,4 +1,4 @@
-"""What a precision gains in memory, time and energy; how far runs lie apart; and many trainings beside a quick one."""
+"""Gains of a precision in memory, time and energy; gaps between settings; N jobs of one device against one of N."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracking.base import quantities
 
 TIME = quantities.TIME_TO_ACCURACY_SEC
 AXES_OF_HARDWARE = ("env.gpu", "env.hardware_id", "env.topology", "env.cpu", "env.node", "hardware", "topology")
-# By metric: the heading of its value, that of its gain over fp32, and the factor to the heading's unit.
+# By metric: the headings of its value and of its gain over fp32, and the factor to the heading's unit.
 GAINS = {
     quantities.MEMORY_PEAK_ALLOCATED_BYTES: ("peak memory (GB)", "times less memory than fp32", 1e-9),
     TIME: ("time to accuracy (s)", "times less time than fp32", 1.0),
@@ -32,7 +32,7 @@ JOBS_NOTE = (
 
 
 def gains_table(tasks: Sequence[Task]) -> Table | None:
-    """The table of settings that were also run in fp32; None without memory and energy."""
+    """The table of settings that were also run in fp32; None if they recorded neither memory nor energy."""
     pairs = [(task, setting, base) for task in tasks for setting in task.settings if (base := _in_fp32(task, setting))]
     shown = {key: words for key, words in GAINS.items() if any(setting.values(key) for _, setting, _ in pairs)}
     if not shown.keys() - {TIME}:
@@ -60,7 +60,8 @@ def gaps_table(tasks: Sequence[Task], metric: str) -> Table | None:
     """The table of workloads with several settings on the same hardware, some repeated; None without any."""
     rows: list[list[Cell]] = []
     for task in tasks:
-        groups: dict[tuple[tuple[str, str], ...], list[Setting]] = {}  # A gap between hardware would be the speed-up.
+        # By hardware: a gap between two kinds of hardware would be the speed-up.
+        groups: dict[tuple[tuple[str, str], ...], list[Setting]] = {}
         for setting in task.settings:
             if setting.values(metric):
                 hardware = tuple((axis, value) for axis, value in setting.labels.items() if axis in HARDWARE)
@@ -113,7 +114,7 @@ def jobs_table(tasks: Sequence[Task]) -> Table | None:
 
 
 def _first(speed_up: Estimate, count: int) -> tuple[str, str]:
-    """Which finishes N trainings first, and up to how many trainings one job on all devices does."""
+    """Which finishes N trainings first, and the most trainings that one job on all devices finishes first."""
     if speed_up.error is not None and abs(speed_up.mean - count) <= 2 * speed_up.error:
         return "cannot be told", ""
     if speed_up.mean > count:

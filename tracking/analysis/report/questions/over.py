@@ -1,4 +1,4 @@
-"""Speed-ups over a base that is named, and over the fewest nodes where as many devices stand in more of them."""
+"""Speed-ups over a named base, and over the same number of devices in fewer nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def base_of(text: str) -> dict[str, str]:
 
 
 def axes_with(base: Base, by: Sequence[str], runs: Sequence[Run]) -> list[str]:
-    """The axes of a report over this base: those asked for, else the likely ones, and the base's."""
+    """The axes of a report over this base: `by`, else the likely axes; then those of the base."""
     axes = list(by) or axis_values.likely_axes(runs)
     named = {grouping.SHORT.get(axis, axis) for axis in axes}
     return [*axes, *(key for key in base if grouping.SHORT.get(key, key) not in named)]
@@ -46,7 +46,7 @@ def _rest(setting: Setting, base: Base) -> dict[str, str]:
 
 
 def check(tasks: Sequence[Task], base: Base) -> None:
-    """Raise ValueError where no workload has a setting that the base names."""
+    """Raise ValueError if no workload has a setting that the base names."""
     settings = [setting for task in tasks for setting in task.settings]
     if any(_named(setting, base) for setting in settings):
         return
@@ -60,7 +60,7 @@ def check(tasks: Sequence[Task], base: Base) -> None:
 
 
 def shapes(task: Task) -> list[dict[int, Setting]]:
-    """Settings of as many devices that are otherwise the same, by their number of nodes; where that differs."""
+    """Groups of settings that differ only in their number of nodes, by that number. Their devices are equally many."""
     groups: dict[tuple[float, tuple[tuple[str, str], ...]], dict[int, Setting]] = {}
     for setting in task.settings:
         nodes = {run.params.get("nodes", "") for run in setting.trained}

@@ -1,4 +1,4 @@
-"""Speed-ups of all workloads over a base that is named; and the same number of devices in more nodes."""
+"""Speed-ups of all workloads over a named base, and of the same number of devices in more nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHAPES_NOTE = "By {metric}; ±: standard error. Gain: how many times better than
 
 
 def over_table(tasks: Sequence[Task], metric: str, base: Base) -> Table:
-    """The table with a row a workload and setting: its base and its score.
+    """The table with a row for each workload and setting: its base and its score.
 
     Raises ValueError if no setting has the base's values.
     """
@@ -36,9 +36,9 @@ def over_table(tasks: Sequence[Task], metric: str, base: Base) -> Table:
 
 
 def shapes_table(tasks: Sequence[Task], metric: str) -> Table | None:
-    """Scale-up beside scale-out: a row a workload and number of devices, a column a number of nodes that they are in.
+    """Scale-up beside scale-out: a row for each workload and number of devices, a column for each number of nodes.
 
-    None where the same number of devices stands nowhere in another number of nodes.
+    None if no number of devices was run on several numbers of nodes.
     """
     groups = [(task, group) for task in tasks for group in over.shapes(task)]
     if not groups:

@@ -1,4 +1,4 @@
-"""The machines that a report is about, beside each other: GPUs, links, sockets and network cards."""
+"""A report's machines side by side: GPUs, links, sockets and network cards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracking.machine.environment import topology
 
 PAIR = quantities.CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC
 FORM = re.compile(r"\b(SXM\d?|PCIe|NVL)\b", re.IGNORECASE)
-MOST_FILES = 60  # fingerprints that are read; the first run of each machine comes before the second of any
+MOST_FILES = 60  # fingerprints to read: the first run of each machine, then the second, and so on
 COLUMNS = (
     "system", "runs", "GPUs", "form factor", "memory of a GPU (GiB)", "power limit (W)", "slowest pair",
     "GPUs by CPU affinity", "CPU", "network cards",
@@ -30,7 +30,7 @@ NOTE = (
 
 
 def systems_table(store: Runs, tasks: Sequence[Task]) -> Table | None:
-    """The table with a row a kind of machine; None for a single kind."""
+    """The table with a row for each kind of machine; None for a single kind."""
     of_machines: dict[tuple[str, ...], list[Run]] = {}
     for run in (run for task in tasks for setting in task.settings for run in setting.trained):
         of_machines.setdefault(tuple(run.tags.get(f"env.{key}", "") for key in ("gpu", "cpu", "node")), []).append(run)
@@ -57,7 +57,7 @@ def _letters() -> list[str]:
 
 
 def _facts(store: Runs, run: Run) -> tuple[str, ...] | None:
-    """The cells of a run's machine; None if its fingerprint does not tell them."""
+    """The cells of a run's machine; None if its fingerprint is missing or incomplete."""
     try:
         return cells(json.loads(store.text(run, "fingerprint.json")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -97,7 +97,7 @@ def _sockets(host: Mapping[str, Any]) -> str:
 
 
 def _copied(runs: Sequence[Run]) -> str:
-    """The measured copy between the slowest pair, least to most over the runs on most GPUs."""
+    """The measured copy rates of the slowest pair, lowest to highest, of the runs on the most GPUs."""
     copies = [(int(run.tags.get("env.gpu_count", "0")), run.metrics[PAIR]) for run in runs if PAIR in run.metrics]
     most = max((count for count, _ in copies), default=0)
     rates = [f"{rate:,.0f}" for rate in sorted(rate for count, rate in copies if count == most)]

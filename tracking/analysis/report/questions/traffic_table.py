@@ -1,4 +1,4 @@
-"""What moved to and from storage and over the network, summed over nodes, by their number."""
+"""Traffic of storage and network, summed over nodes, by the number of nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTE = (
 
 
 def traffic_table(tasks: Sequence[Task]) -> Table | None:
-    """The table of settings that differ in their nodes alone and say their traffic; None without any."""
+    """The table of settings that differ only in their number of nodes; None without any, or without traffic."""
     rows: list[list[Cell]] = []
     for task in tasks:
         groups: dict[tuple[tuple[str, str], ...], dict[int, Setting]] = {}
@@ -66,7 +66,7 @@ def _mean(setting: Setting, kind: str, suffix: str) -> Estimate | None:
 
 
 def _sum(run: Run, kind: str, suffix: str) -> float | None:
-    """A run's traffic, summed over nodes and directions; None if the run does not say it."""
+    """A run's traffic, summed over nodes and directions; None if the run did not record it."""
     key = re.compile(rf"traffic/(?:[^/]+/)?(?:{kind})_(?:read|write|receive|transmit)_{suffix}")
     amounts = [value for name, value in run.metrics.items() if key.fullmatch(name)]
     return sum(amounts) if amounts else None

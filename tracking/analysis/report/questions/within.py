@@ -17,7 +17,7 @@ SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 @dataclass(frozen=True)
 class Fit:
-    """A setting and a limit: how many of its `n` known runs reached the target by then."""
+    """A setting against a limit of time: `num_in_time` of its `n` known runs reached the target by then."""
 
     setting: Setting
     time: Estimate
@@ -31,7 +31,7 @@ class Fit:
 
     @property
     def proven(self) -> float:
-        """The share of such runs that is in time at least, with 95 % confidence."""
+        """The lower bound of the share of runs in time, with 95 % confidence."""
         return proven_share(self.num_in_time, self.n)
 
 
@@ -52,7 +52,7 @@ def fits(task: Task, limit_sec: float) -> list[Fit]:
         times = setting.measured(TIME)
         time = estimate(times)
         good = sum(value <= limit_sec for value in times.reached)
-        # One that was stopped before the limit may have been in time.
+        # A run that was stopped before the limit is unknown: it may have been in time.
         n = len(times.reached) + setting.num_missed + sum(value >= limit_sec for value in times.stopped)
         if time and n and setting.devices:
             made.append(Fit(setting, time, estimate(setting.measured(COST)), good, n))
@@ -60,16 +60,16 @@ def fits(task: Task, limit_sec: float) -> list[Fit]:
 
 
 def smallest(candidates: Sequence[Fit]) -> Fit | None:
-    """The setting of the fewest devices that fits, and of those the quickest."""
+    """The fitting setting with the fewest devices; the quickest of several."""
     return min(
         (fit for fit in candidates if fit.fits), key=lambda fit: (fit.setting.devices, fit.time.mean), default=None
     )
 
 
 def cheapest(candidates: Sequence[Fit]) -> Fit | None:
-    """The setting that fits and costs least to the target; None where no price is known.
+    """The fitting setting with the lowest cost to the target; None without prices.
 
-    A cost that is only known to be at least so large comes behind those that are known.
+    Costs that are only lower bounds come after known ones.
     """
     priced = [
         (bool(fit.cost.bound), fit.cost.mean, fit.time.mean, place)
@@ -80,5 +80,5 @@ def cheapest(candidates: Sequence[Fit]) -> Fit | None:
 
 
 def nearest(candidates: Sequence[Fit]) -> Fit | None:
-    """The setting with the largest share of runs in time, and of those the quickest."""
+    """The setting with the largest share of runs in time; the quickest of several."""
     return min(candidates, key=lambda fit: (-fit.num_in_time / fit.n, fit.time.mean), default=None)

@@ -1,4 +1,4 @@
-"""What fits in a working day: for each workload the fewest devices, and the cheapest setting, in time."""
+"""What fits in a working day: for each workload, the setting in time with the fewest devices, and the cheapest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OF_COSTS = ("cheapest", "its cost (USD)", "its time to accuracy", "its runs in t
 
 
 def within_table(tasks: Sequence[Task], limits: Sequence[str]) -> Table:
-    """The table with a row a workload and limit. Raises ValueError for a limit without a unit."""
+    """The table with a row for each workload and limit. Raises ValueError for a limit without a unit."""
     rows: list[list[Cell]] = []
     seconds = {limit: within.seconds_of(limit) for limit in limits}
     lines = [(task, limit, made) for task in tasks for limit in limits if (made := within.fits(task, seconds[limit]))]

@@ -1,6 +1,6 @@
 """What a report says: its answer, and the sentences of its tables.
 
-Each sentence is made of a template and a record of numbers, so that an audit can recompute it.
+Each sentence is a template filled from a record of numbers, so that an audit can recompute it.
 """
 
 from __future__ import annotations

@@ -26,14 +26,14 @@ from tracking.base import quantities
 from tracking.base.number_text import significant
 
 CONFIDENCE = f"{100 * (1 - ALPHA):.0f}"
-SAME = 0.01  # by which two ratios differ that say the same
-RUNS_TO_TELL = 3  # of a setting: the least that says how much its runs scatter
+SAME = 0.01  # ratios that differ by less than this share say the same
+RUNS_TO_TELL = 3  # of a setting: the fewest that show the spread of its runs
 TIME, COST = quantities.TIME_TO_ACCURACY_SEC, quantities.COST_TO_ACCURACY_USD
 ENDS = {End.MISSED: "missed it", End.DIVERGED: "diverged", End.STOPPED: "stopped before it"}
 
 
 def answer(task: Task, metric: str, chosen: Best | None, lead: str = "") -> list[Sentence]:
-    """The best setting and by how much it leads; then what would tell it from the others, where these runs do not.
+    """The best setting and its lead; then, if these runs cannot tell it from others, what would.
 
     `lead` begins the answer: it names the workload where a report has several.
     """
@@ -69,14 +69,14 @@ def _no_best(task: Task, metric: str, lead: str) -> Sentence:
 
 
 def _alone(task: Task, setting: Setting, lead: str) -> str:
-    """`vgg on digits, the CPU: `; without the workload behind a `lead`, which names it."""
+    """`vgg on digits, the CPU: `; without the workload if a `lead` names it already."""
     names = [] if lead else [task.title.rpartition(" to ")[0] or task.title]
     names += [phrases.name(setting)] if setting.labels else []
     return f"{', '.join(names)}: " if names else ""
 
 
 def _ahead(chosen: Best, metric: str) -> dict[str, Any]:
-    """By what factor the leader is ahead of the next, with its interval, and at what cost."""
+    """The leader's factor over the next setting, with its interval, and the ratio of their costs."""
     pair = chosen.next
     assert pair is not None
     other = pair.worse if pair.better.name == chosen.leader.name else pair.better
@@ -101,7 +101,7 @@ def _is_ahead(chosen: Best) -> bool:
 
 
 def _price(setting: Setting, other: Setting) -> tuple[float | None, str]:
-    """How many times what the other takes a setting takes to its target: by cost, else by time on devices."""
+    """A setting's cost to the target over the other's, else the ratio of their device-seconds; and which of the two."""
     costs, times = ([estimate(side.measured(key)) for side in (setting, other)] for key in (COST, TIME))
     if any(mean.bound for mean in (*costs, *times) if mean):
         return None, ""
@@ -115,7 +115,7 @@ def _price(setting: Setting, other: Setting) -> tuple[float | None, str]:
 
 
 def _undecided(task: Task, metric: str, chosen: Best) -> Sentence:
-    """That others may be the best as well, and how many more runs would tell."""
+    """The sentence that others may be the best too, and how many more runs would tell."""
     settings = [chosen.leader, *chosen.tied]
     if searched := [setting for setting in settings if setting.searched]:
         runs = [run for setting in searched for run in setting.runs_of(metric) if run.searched]
@@ -146,10 +146,10 @@ def _undecided(task: Task, metric: str, chosen: Best) -> Sentence:
 
 
 def _further(sizes: Sequence[tuple[Setting, int]], metric: str) -> tuple[dict[str, Any], str]:
-    """How many runs are still to be made until each setting has so many, and how long they take; and both in words.
+    """The further runs that give each setting its size in `sizes`, and their time; as numbers, and in words.
 
-    They are made one after the other, and last as long as those that there are. No words without a way to repeat them:
-    runs of an imported log, and settings that are seeds.
+    The time assumes one run after the other, each as long as its setting's mean. Empty for runs that cannot be
+    repeated: those of an imported log, and of settings that differ by seed.
     """
     more = [(each, total - n) for each, total in sizes if (n := each.measured(metric).n) < total]
     imported = any(run.params.get("program") == "imported" for setting, _ in more for run in setting.trained)
@@ -163,7 +163,7 @@ def _further(sizes: Sequence[tuple[Setting, int]], metric: str) -> tuple[dict[st
 
 
 def _mean_sec(setting: Setting) -> float:
-    """How long a run of a setting lasts, from its submission to its end; 0 where no run says it."""
+    """The mean seconds of a setting's runs, from submission to end; 0 if unknown."""
     spans = [(run.end_ms - run.start_ms) / 1e3 for run in setting.trained if run.end_ms is not None]
     return max(0.0, fmean(spans)) if spans else 0.0
 

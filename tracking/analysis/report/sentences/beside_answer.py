@@ -17,7 +17,7 @@ COST = quantities.COST_TO_ACCURACY_USD
 
 
 def beside(task: Task, metric: str, chosen: Best | None, comparisons: Sequence[Comparison]) -> list[Sentence]:
-    """Only what is to be said of these runs; `comparisons` are the workload's."""
+    """The sentences that apply to these runs; `comparisons` are the workload's."""
     sentences = [_misses(task, metric, chosen), _not_counted(task)]
     if chosen is not None:
         pairs = [pair for pair in comparisons if chosen.leader in (pair.better, pair.worse)]
@@ -27,7 +27,7 @@ def beside(task: Task, metric: str, chosen: Best | None, comparisons: Sequence[C
 
 
 def _misses(task: Task, metric: str, chosen: Best | None) -> Sentence | None:
-    """How often each setting reached the target; None where all runs did, or none, as the answer says by itself."""
+    """How often each setting reached the target; None if all runs did, or none did, which the answer says."""
     short = [setting for setting in task.settings if setting.num_missed or setting.stopped]
     if not short or chosen is None or metric not in UNTIL_CENSORED:
         return None
@@ -47,7 +47,7 @@ def _share(setting: Setting) -> str:
 
 
 def _not_counted(task: Task) -> Sentence | None:
-    """How many runs are in no figure, and why; runs that a search explores with are not meant to be."""
+    """How many runs are in no figure, and why, except a search's exploring runs, which belong in none."""
     whys = Counter(why for run, _, why in task.excluded if not grouping.is_censored(run) and EXPLORING not in why)
     if not whys:
         return None
@@ -64,7 +64,7 @@ def _not_counted(task: Task) -> Sentence | None:
 
 
 def _more_often(title: str, setting: Setting, pairs: Sequence[Comparison]) -> Sentence | None:
-    """Which others the best setting beats by how often it reaches the target."""
+    """The settings that the best one beats by how often it reaches the target; None without any."""
     others = [pair.worse if pair.better == setting else pair.better for pair in pairs if pair.more_often == setting]
     than = [other.name for other in others]
     values = {**phrases.subject(setting, "reach"), "than": than, "named": phrases.names(others) if others else ""}
@@ -72,7 +72,7 @@ def _more_often(title: str, setting: Setting, pairs: Sequence[Comparison]) -> Se
 
 
 def _cheapest(task: Task, metric: str, leader: Setting) -> Sentence | None:
-    """None without prices of two settings, and where settings are compared by their cost already."""
+    """The cheapest setting; None without costs of two settings, or if settings are ranked by cost."""
     cheapest = best(task, COST)
     if cheapest is None or metric == COST or sum(setting.measured(COST).n > 0 for setting in task.settings) < 2:
         return None
@@ -83,7 +83,7 @@ def _cheapest(task: Task, metric: str, leader: Setting) -> Sentence | None:
 
 
 def _limit(title: str, setting: Setting) -> Sentence | None:
-    """What limits the setting, and what to try first; None where no run says it."""
+    """What limits the setting, and what to try first; None if no run recorded it."""
     means = {name: estimate(setting.measured(quantities.bottleneck(name))) for name in NAMES}
     shares = {name: mean.mean for name, mean in means.items() if mean}
     if not shares:
@@ -97,7 +97,7 @@ def _limit(title: str, setting: Setting) -> Sentence | None:
 
 
 def goodput(title: str, setting: Setting) -> Sentence | None:
-    """How much of the time from submission to the end trained."""
+    """The share of the time from submission to end that was training; None if not recorded."""
     trained = estimate(setting.measured(quantities.goodput("train")))
     if trained is None:
         return None

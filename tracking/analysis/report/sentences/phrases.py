@@ -1,4 +1,4 @@
-"""Settings, figures and spans of time in the words that a report's answer says them in."""
+"""Settings, figures and time spans in the words of a report's answer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tracking.analysis.statistics import counted
 from tracking.base import quantities
 
 CPU = "the CPU"  # the name of gpus=0
-COUNTED = {"gpus": "GPU", "nodes": "node"}  # an axis whose value is a number of these
-BY_VALUE = ("precision",)  # an axis whose value says what it is
+COUNTED = {"gpus": "GPU", "nodes": "node"}  # axes whose values count these
+BY_VALUE = ("precision",)  # axes whose values need no name
 DEFAULT = ("best", "as good")
-WORDS = {  # what the best is, and what it is compared as
+WORDS = {  # by metric: the adjective of the best, and of a comparison
     quantities.TIME: ("quickest", "as fast"), quantities.THROUGHPUT: ("fastest", "as fast"),
     quantities.COST: ("cheapest", "as cheap"),
 }  # fmt: skip
-# Keys whose unit, or the target behind it, says what a figure is.
+# Keys whose figures need no name: their unit, or the target after it, says what they are.
 SELF_EVIDENT = (
     quantities.TIME_TO_ACCURACY_SEC, quantities.EPOCHS_TO_ACCURACY, quantities.EVALUATIONS_TO_ACCURACY,
     quantities.THROUGHPUT, quantities.COST,
@@ -42,7 +42,7 @@ def name(setting: Setting) -> str:
 
 
 def names(settings: Sequence[Setting], end: str = "and") -> str:
-    """`1 GPU, 2 GPUs and 4 GPUs`; of many the first ones, and how many more."""
+    """`1 GPU, 2 GPUs and 4 GPUs`; if there are many, the first ones and the number of others."""
     listed = [name(setting) for setting in settings[:MOST_NAMED]]
     if len(settings) > MOST_NAMED:
         listed.append(f"{len(settings) - MOST_NAMED} more")
@@ -57,12 +57,12 @@ def subject(setting: Setting, verb: str, lead: str = "") -> dict[str, str]:
 
 
 def opening(words: str, lead: str = "") -> str:
-    """A setting's name as it begins a sentence, or stands behind a `lead`."""
+    """A setting's name at the start of a sentence, or after a `lead`."""
     return words.capitalize().replace("cpu", "CPU") if words == CPU and not lead else words
 
 
 def of_metric(metric: str) -> tuple[str, str]:
-    """The adjective of the best by this metric, and what it is compared as: `quickest` and `as fast`."""
+    """The adjectives of the best by this metric, and of a comparison: `quickest` and `as fast`."""
     return next((words for family, words in WORDS.items() if metric.startswith(family)), DEFAULT)
 
 
@@ -83,7 +83,7 @@ def figure(setting: Setting, metric: str, to: str) -> dict[str, Any]:
 
 
 def about_sec(seconds: float) -> str:
-    """`about 6 minutes`: a whole number of the largest unit that there are two of."""
+    """`about 6 minutes`: in the largest unit that rounds to two or more, else in seconds."""
     size, unit = next(((size, unit) for size, unit in SPANS if seconds >= 1.5 * size), SPANS[-1])
     return f"about {counted(max(1, round(seconds / size)), unit)}"
 
@@ -91,7 +91,7 @@ def about_sec(seconds: float) -> str:
 def seeds(more: Sequence[tuple[str, int]], totals: Sequence[int]) -> str:
     """`2 more seeds of each` of the settings, `9 runs of each`, or a number of seeds for each setting.
 
-    `more` are the settings that need any; each setting is to have as many runs in all as `totals` say.
+    `more` holds the settings that need runs, with their numbers; `totals` the runs that each setting needs in all.
     """
     numbers = {number for _, number in more}
     if len(more) == len(totals) > 1 and len(numbers) == 1:
@@ -112,7 +112,7 @@ def ahead(factor: float, at_least: bool, compared: str, other: str) -> str:
 
 
 def between(low: float | None, high: float | None, confidence: str) -> str:
-    """` (1.41 to 1.63 with 95 % confidence)`; "" where any factor is possible. A bound of None is not known."""
+    """` (1.41 to 1.63 with 95 % confidence)`; "" if any factor is possible. A bound of None is not known."""
     if low and high is not None:
         words = f"{low:.3g} to {high:.3g}"
     elif low or high is not None:

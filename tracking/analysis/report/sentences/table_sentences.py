@@ -59,7 +59,7 @@ def verdict(task: str, metric: str, pair: Comparison) -> Sentence:
 
 
 def more_often(task: str, metric: str, pair: Comparison) -> Sentence | None:
-    """Which of two settings reaches the target more often; None where that is not sure."""
+    """Which of two settings reaches the target significantly more often; None if neither does."""
     if pair.often is None or pair.more_often is None:
         return None
     counts = pair.often.counts

@@ -1,7 +1,7 @@
 """The templates of a report's sentences, by kind.
 
-A template holds no digits, so every number of a sentence is a value of its record: it can be recomputed without reading
-English.
+A template holds no digits, so every number of a sentence is a value of its record, and can be recomputed without
+reading English.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 MOST_NAMED = 3  # settings that a sentence names
 LEAD = "more than the noise (p = {p_corrected:.2g}, corrected for the choice among {num_stacks} stacks{paired})"
 NO_CONCLUSION = "{workload}{among}: no conclusion is possible about the best stack. The best mean is of {better}"
-# What a report begins with. {lead} names the workload where a report has several.
+# The sentences that begin a report. {lead} names the workload if a report has several.
 ANSWER = {
     "no run reached": "{lead}o run reached {target}: {counts}.",
     "no run counts": "{lead}o run that counts has {metric}.",
@@ -86,6 +86,6 @@ class Sentence:
         return TEMPLATES[self.kind].format(**self.values)
 
     def plain(self) -> dict[str, Any]:
-        """The sentence as JSON can hold it, with its template and its text."""
+        """The sentence for JSON, with its template and its text."""
         about = {"kind": self.kind, "workload": self.task, "values": dict(self.values)}
         return about | {"template": TEMPLATES[self.kind], "text": self.text}

@@ -1,4 +1,4 @@
-"""A search that starts from an earlier one: where the shape of both still promises a gain, and when it does not.
+"""Exploring with the runs of an earlier search: which setting promises a gain, and when none does.
 
 The earlier search's measurements are in no figure of the answer. They order the settings to explore, end exploring, and
 choose the finalists among the explored settings. While this search's runs contradict them, exploring ignores them.
