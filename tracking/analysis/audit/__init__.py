@@ -1,6 +1,6 @@
-"""Every number of a report once more, worked out from the run folders' journals.
+"""Recompute every number of a report from the run folders' journals.
 
-The arithmetic here is written apart from the report's and imports none of it: a mistake in one shows as a difference.
+The arithmetic is independent of the report's and imports none of it, so a mistake in either shows as a difference.
 It reads the files that a report wrote and the run folders, and nothing else.
 """
 

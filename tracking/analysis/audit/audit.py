@@ -1,8 +1,7 @@
-"""Every number of a report once more, from the run folders' journals, with code that shares nothing with the report's.
+"""Recompute every number of a report from the run folders' journals, with code that is independent of the report's.
 
-It takes from the report which runs were asked for, its axes and its metric. Everything else that the report says in
-numbers and labels is worked out anew and compared, value by value, and so is its answer. Other sentences are not:
-`WORDS` names them.
+The report gives its selectors, axes and metric. All its other numbers and labels, and its answer, are recomputed and
+compared value by value. Other sentences are not checked: `WORDS` names them.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from tracking.analysis.audit import answers, bests, comparisons, factors, figure
 from tracking.analysis.audit.arithmetic import EXACT, wilson
 from tracking.analysis.audit.evidence import UNCHECKED, AuditResult, Evidence, Near, That, by_identity, compare, name_of
 
-# A report's words, which are not checked: one formatter makes them from the numbers. Two kinds are checked:
-# sentences of the answer, and those on the parts of a time, whose numbers are in no table.
+# A report's words, which are not checked: one formatter makes them from the numbers. Two kinds of sentences are checked
+# all the same: those of the answer, and those on the parts of a time, whose numbers are in no table.
 WORDS = ("title", "source", "warnings", "sentences")
 ASKED = {"selectors": list, "by": list, "metric": str, "with_missed": bool, "with_neighbours": bool, "within": list,
          "over": dict, "searched": list}  # fmt: skip
@@ -25,14 +24,14 @@ SECTIONS = ("runs", "excluded", "left_out", "spent_usd", "reached", "figures", "
 
 
 def audit(report: Mapping[str, Any], roots: Sequence[Path]) -> AuditResult:
-    """Compare everything that a report (its JSON) says in numbers with the run folders at or below `roots`."""
+    """Compare all numbers of a report (its JSON) with the run folders at or below `roots`."""
     return audited(report, roots)[0]
 
 
 def audited(report: Mapping[str, Any], roots: Sequence[Path]) -> tuple[AuditResult, Evidence | None]:
-    """The differences, and the journals; None if parts of the report or folders of its runs are missing."""
+    """The differences, and the journals (None if parts of the report or folders of its runs are missing)."""
     tally = AuditResult()
-    report = {"within": [], "over": {}, **report}  # older reports lack what they did not ask for
+    report = {"within": [], "over": {}, **report}  # older reports lack unused options
     _shape(report, tally)
     if tally.differences:
         return tally, None
@@ -104,7 +103,7 @@ def _sections(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult)
     try:
         searches.check(report, evidence, tally)
         answers.check(report, evidence, tally)
-    except (LookupError, TypeError, AttributeError, ValueError, AssertionError):  # It rests on what was altered.
+    except (LookupError, TypeError, AttributeError, ValueError, AssertionError):  # The report was altered.
         tally.note(False, "answer: does not follow from the report's numbers")
 
 
@@ -113,7 +112,7 @@ def _check_factors(report: Mapping[str, Any], tally: AuditResult) -> None:
     try:
         claimed = [sentence for sentence in report["sentences"] if sentence["kind"] == "factors"]
         expected = factors.sentences(report)
-    except (LookupError, TypeError, AttributeError, ValueError):  # It rests on what was altered, and found before.
+    except (LookupError, TypeError, AttributeError, ValueError):  # The report was altered, as noted before.
         tally.note(False, "sentences: those on the parts of times do not follow from the comparisons")
         return
     compare(tally, "sentences", by_identity(tally, "sentences", claimed, factors.identity), expected)

@@ -1,4 +1,4 @@
-"""The best setting of a workload and the best stack among settings that are otherwise alike, from the journals."""
+"""The best setting of a workload, and the best stack of settings with equal other axes, from the journals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def expected(evidence: Evidence, report: Mapping[str, Any]) -> dict[str, dict[st
 def _best(
     verdicts: Verdicts, names: list[str], about: Mapping[str, Any], claimed: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The expected record of these settings' best. Of equals, the leader and the next are the claimed ones."""
+    """The expected record of the best of these settings. If some are equal, the report's leader and next are used."""
     evidence, key, settings = verdicts.evidence, verdicts.evidence.metric, verdicts.settings
     samples = {name: evidence.sample(verdicts.workload, settings[name], key) for name in names}
     measured = [name for name in names if len(samples[name])]
@@ -96,7 +96,7 @@ def _lead(
     low, high = (
         (min(ends) for ends in zip(*known, strict=True)) if known and len(known) == len(bounds) else (None, None)
     )
-    off = 1e-2 if near > 1e-6 else 1e-6  # Rates are journaled rounded, and their spread is of what they differ in.
+    off = 1e-2 if near > 1e-6 else 1e-6  # Rates are journaled rounded, which changes a small spread.
     return {
         "p_corrected": comparisons.p_value(p, near),
         "low": Near(low, off),
@@ -136,7 +136,7 @@ def _close(place: tuple[float, float], least: tuple[float, float], near: float) 
 
 
 def _saved(verdicts: Verdicts, leader: str, other: str) -> dict[str, Any] | None:
-    """By how much the other's mean cost is above the leader's, its error and the sign of a bound."""
+    """The other's mean cost minus the leader's, with its error and the sign of a bound; None if not known."""
     evidence, settings = verdicts.evidence, verdicts.settings
     more, less = (evidence.sample(verdicts.workload, settings[name], COST) for name in (other, leader))
     known = [moments for sample in (more, less) if (moments := moments_of(sample))]

@@ -16,7 +16,7 @@ COUNTS = ("reached", "n", "other_reached", "m", "horizon")
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The pairs of one workload, by their names. If two settings are equal, the report says which is the better one."""
+    """The pairs of one workload, by their names. If two settings are equal, the report's better one is used."""
 
     evidence: Evidence
     workload: str
@@ -89,12 +89,12 @@ def _record(verdicts: Verdicts, names: frozenset[str]) -> dict[str, Any]:
 
 
 def p_value(value: float | None, near: float) -> Near:
-    """Rates are journaled rounded, which shifts the p-value of two that hardly scatter."""
+    """Accepts a p-value near `value`: rates are journaled rounded, which shifts it if they scatter little."""
     return Near(value, max(100 * near, 1e-6), 1e-6)
 
 
 def runs(needed: Wanted | None, near: float) -> Any:
-    """How many runs would tell; for rates, which are journaled rounded, to one in a hundred."""
+    """How many runs would tell; to 1 % for rates, which are journaled rounded."""
     if needed is None:
         return None
     off = 0.01 if near > 1e-6 else 1e-9
@@ -115,7 +115,7 @@ def _often(pair: PairTest, settings: Mapping[str, Labels]) -> dict[str, Any] | T
         return expected | ways[0]
 
     def either(claimed: Any) -> bool:
-        """Whether the counts are those of one of the sides: either is right if both arrive as often."""
+        """Whether the counts begin with either side: both are right if their p-values are equal."""
         tallies = [AuditResult() for _ in ways]
         for tally, way in zip(tallies, ways, strict=True):
             compare(tally, "", claimed, expected | way)

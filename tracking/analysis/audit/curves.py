@@ -1,4 +1,4 @@
-"""The expected data of pictures of single runs: of each setting the run in the middle, over its own clock."""
+"""The expected data of pictures of single runs: for each setting the median run, over its own clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENDS = ("end of an epoch (s)", "end of its evaluation (s)")
 TIME, RATE = quantities.TIME_TO_ACCURACY_SEC, quantities.THROUGHPUT_SAMPLES_PER_SEC
 SPENT = (quantities.TIME_TRAIN_SEC, quantities.TIME_EVAL_SEC, quantities.TIME_CHECKPOINT_SEC)
 MOST_LINES = 8
-NEAR_SEC = 2e-3  # a run of an older version tells its clock's start to a millisecond
+NEAR_SEC = 2e-3  # older runs record the start of their clock to a millisecond
 Picture = Mapping[str, Any]
 
 
@@ -58,7 +58,7 @@ def elo(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 
 
 def utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
-    """A panel for each quantity that moved, with a line a run that has it; and the spans of evaluations."""
+    """A panel for each quantity that moved, with a line for each run that has it; and the spans of evaluations."""
     runs, expected = _middles(evidence, picture), {}
     for label, key in PANELS.items():
         shown = {name: candidates for name, candidates in runs.items() if any(_values(run, key) for run in candidates)}
@@ -76,7 +76,7 @@ def utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 
 
 def _combine(label: str) -> Callable[[list[float]], float]:
-    """Shares of several GPUs are a mean, and what they move adds up."""
+    """How a panel combines several GPUs: percentages are averaged, traffic is summed."""
     return fmean if "%" in label else math.fsum
 
 
@@ -85,7 +85,7 @@ def _moved(label: str, run: JournalFigures, key: str) -> bool:
 
 
 def mean_utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
-    """The mean over the settings' middle runs, for each workload."""
+    """The mean over the settings' median runs, for each workload."""
     expected: dict[str, Any] = {}
     for label, key in PANELS.items():
         lines, moved = {}, False
@@ -102,7 +102,7 @@ def mean_utilisation(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 
 
 def _means_of(of_settings: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Accepts the mean and its error; if two runs are in the middle of a setting, of either."""
+    """Accepts the mean and its error; if a setting has several median runs, a mean with any of them."""
     chosen = [min(each) for each in of_settings], [max(each) for each in of_settings]
     means = [fmean(values) for values in chosen]
     errors = [stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0 for values in chosen]
@@ -112,7 +112,7 @@ def _means_of(of_settings: Sequence[Sequence[float]]) -> dict[str, Any]:
 
 
 def _middles(evidence: Evidence, picture: Picture) -> dict[str, list[JournalFigures]]:
-    """The runs that may stand for each setting: with the median time, else rate (the lower of two)."""
+    """The runs that may represent each setting: those with the median time, else the median rate (the lower of two)."""
     workload = picture["workload"]
     middles = {}
     for setting in evidence.settings(workload):
@@ -141,7 +141,7 @@ def _same(value: float | None, middle: float | None) -> bool:
 def _choice(
     lines: Sequence[list[tuple[float, float]]], candidates: Sequence[JournalFigures], off: float = 0.0
 ) -> dict[str, That] | That:
-    """Accepts the line of the run in the middle, or of one of several."""
+    """Accepts the line of the median run; if there are several, of any of them."""
     expected = [
         {
             "run": _is(run),
@@ -181,13 +181,13 @@ def _timed(run: JournalFigures, key: str) -> list[tuple[int, int, float]]:
 
 
 def _points(run: JournalFigures, key: str, combine: Callable[[list[float]], float]) -> list[tuple[float, float]]:
-    """By step, the values of all metrics of the panel's key together."""
+    """The points of a panel: at each step, the values of all metrics that match `key`, combined."""
     values, start_ms = _values(run, key), _start_ms(run)
     return [((time_ms - start_ms) / 1e3, combine(here)) for _, (time_ms, here) in sorted(values.items())]
 
 
 def _values(run: JournalFigures, key: str) -> dict[int, tuple[int, list[float]]]:
-    """By step, when and what the metrics of the key were."""
+    """By step, the time and the values of the metrics that match `key`."""
     by_step: dict[int, tuple[int, dict[str, float]]] = {}
     for row in _logged(run):
         if here := {name: value for name, value in row["values"].items() if re.fullmatch(key, name)}:
@@ -205,7 +205,7 @@ def _start_ms(run: JournalFigures) -> int:
 
 
 def _evaluations(run: JournalFigures) -> list[tuple[float, float]]:
-    """The span of each evaluation of the first target metric: the end of the steps before it, and its own."""
+    """The span of each evaluation of the first target metric: from the end of the steps before it to its own end."""
     start_ms = _start_ms(run)
     logged = [*_logged(run)]
     keys = [f"{quantities.EVAL}{name}" for name in run.targets]
@@ -216,7 +216,7 @@ def _evaluations(run: JournalFigures) -> list[tuple[float, float]]:
 
 
 def _on_the_clock(run: JournalFigures, key: str, combine: Callable[[list[float]], float]) -> float:
-    """The mean of the samples while the clock ran; of all samples without any then."""
+    """The mean of the samples while the clock ran; if there are none, of all samples."""
     spent = [run.journaled(key) for key in SPENT]
     end = math.inf if spent[0] is None else math.fsum(part or 0.0 for part in spent)
     points = _points(run, key, combine)

@@ -27,7 +27,7 @@ class Parts:
 
 
 def parts(evidence: Evidence, workload: str, pairs: Mapping[frozenset[str], PairTest]) -> dict[frozenset[str], Parts]:
-    """The parts of each pair whose runs say their evaluations to the target; p-values by Holm."""
+    """The parts of each pair whose runs recorded their evaluations to the target; p-values corrected by Holm."""
     if evidence.metric != TIME:
         return {}
     sides = {name_of(setting): _sides(evidence, workload, setting) for setting in evidence.settings(workload)}
@@ -68,7 +68,7 @@ def _sides(evidence: Evidence, workload: str, setting: Labels) -> tuple[Observat
 
 
 def plain(of_pair: Parts | None) -> dict[str, Near] | None:
-    """As a comparison of report.json has it."""
+    """The parts as in a comparison of report.json."""
     if of_pair is None:
         return None
     return {
@@ -78,7 +78,7 @@ def plain(of_pair: Parts | None) -> dict[str, Near] | None:
 
 
 def said_in(claimed: Mapping[str, Any] | None, better: str) -> That:
-    """Accepts a verdict that has these parts, as report.json has them, and no others."""
+    """Accepts a verdict whose words have exactly these parts, as printed from report.json."""
     expected = "" if claimed is None else _words(claimed, better)
 
     def holds(text: Any) -> bool:
@@ -100,7 +100,7 @@ def _sure(claimed: Mapping[str, Any]) -> list[str]:
 
 
 def sentences(report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The expected sentences on parts by identity, made of the numbers in `comparisons`."""
+    """The expected sentences on parts, by identity, made from the numbers in `comparisons`."""
     expected = {}
     for record in report["comparisons"]:
         claimed, names = record["parts"], [name_of(record[role]) for role in ("better", "worse")]

@@ -44,7 +44,7 @@ def expected(evidence: Evidence) -> dict[str, dict[str, Any]]:
 
 
 def shown(evidence: Evidence, workload: str) -> dict[str, tuple[str, float]]:
-    """The headings that a workload has figures under: their metrics, and the factors to their units."""
+    """The headings of a workload's figures, with their metrics and the factors to the headings' units."""
     ended = [run for setting in evidence.settings(workload) for run in evidence.ended(workload, setting).values()]
     named = sorted({BEST + name for run in ended for name in run.with_best})
     known = [key for key in named if evidence.better(workload, key)]
@@ -119,16 +119,16 @@ def _record(
 
 
 def _these(evidence: Evidence, uids: set[str]) -> That:
-    """Exactly these runs, in any order."""
+    """Accepts exactly these runs, in any order."""
     words = f"{len(uids)}: {', '.join(sorted(evidence.runs[uid].name for uid in uids))}"
     return That(lambda ids: len(ids) == len(uids) and {evidence.uid_of(run_id) for run_id in ids} == uids, words)
 
 
 def as_printed(claimed: Record, expected: Record) -> dict[str, Any]:
-    """The expected record with the text that the report's own numbers are printed as."""
+    """The expected record, with the text that the report's own numbers give."""
     try:
         mean, error, olympic, bound = (claimed[key] for key in ("mean", "standard_error", "olympic_mean", "bound"))
         text = text_of(mean, error, olympic, bound, expected["invalid"])
-    except (KeyError, TypeError, ValueError, OverflowError):  # They were altered, which is found by itself.
+    except (KeyError, TypeError, ValueError, OverflowError):  # Altered numbers are noted by themselves.
         text = ""
     return {name: value for name, value in expected.items() if name != "invalid"} | {"text": text}

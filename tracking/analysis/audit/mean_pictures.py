@@ -18,7 +18,7 @@ TIME, RATE = quantities.TIME_TO_ACCURACY_SEC, quantities.THROUGHPUT_SAMPLES_PER_
 COST, EPOCH = quantities.COST_TO_ACCURACY_USD, quantities.TIME_EPOCH_SEC
 IN_TIME, IN_EPOCHS, TRAINED = "time to accuracy (s)", "time of an epoch (s)", "training time (s)"
 MOST_BARS = 24
-# A stack's axes as a legend names them.
+# The axes of a stack by their names in a legend.
 NAMES = {"env.cuda": "CUDA", "env.torch": "PyTorch", "env.cudnn": "cuDNN", "env.nccl": "NCCL", "env.python": "Python",
          "env.framework": "framework"}  # fmt: skip
 Point = tuple[float, float, float, bool]  # x, the mean, its error, whether it is a bound
@@ -154,7 +154,7 @@ def _mean(sample: Observations, x: float = 0.0) -> Point | None:
 
 
 def stacks(evidence: Evidence, picture: Picture) -> dict[str, Any]:
-    """Times over drivers, which stand at 0, 1, ...: a panel a model of GPU, a curve a stack."""
+    """Times over drivers, which are at 0, 1, ... on x: a panel per model of GPU, a curve per stack."""
     workload = picture["workload"]
     key, label = (TIME, IN_TIME) if _any(evidence, workload, TIME) else (quantities.TIME_TRAIN_SEC, TRAINED)
     groups: dict[tuple[str, str, str], list[JournalFigures]] = {}
@@ -180,7 +180,7 @@ def stacks(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 
 
 def _curve_of(setting: Labels, run: JournalFigures) -> str:
-    """A run's curve: the stack's axes except the driver (CUDA without any), and the other axes except the GPU."""
+    """A run's curve: the stack's axes except the driver (if none, CUDA), and the other axes except the GPU."""
     named = {SHORT.get(axis, axis): value for axis, value in setting.items() if value != "(none)"}
     stack = [
         f"{NAMES.get(axis, axis)} {value}" for axis, value in named.items() if is_stack(axis) and axis != "env.driver"
@@ -192,13 +192,13 @@ def _curve_of(setting: Labels, run: JournalFigures) -> str:
 
 
 def _version(name: str) -> list[tuple[int, float, str]]:
-    """535.9 before 535.104."""
+    """A sort key: 535.9 before 535.104."""
     parts = re.split(r"[.+_ -]", name)
     return [(0, float(part), "") if part.isdecimal() else (1, 0.0, part) for part in parts]
 
 
 def roofline(evidence: Evidence, picture: Picture) -> dict[str, Any]:
-    """FLOP/s over FLOPs a byte: for each model of GPU a panel of settings' means, and one of their runs."""
+    """FLOP/s over FLOPs per byte: a panel of settings' means and one of their runs per model of GPU."""
     expected: dict[str, Any] = {}
     x, y = "model FLOPs for a byte of the GPU's memory", "model TFLOP/s of a device"
     workloads = evidence.workloads()
@@ -226,7 +226,7 @@ def _by_gpu(runs: Iterable[JournalFigures]) -> Mapping[str, list[JournalFigures]
 
 
 def _middle_of(places: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """Their mean, with an error of each axis where there are several."""
+    """The mean of the places, with an error on each axis if there are several."""
     moments = [moments_of(Observations([place[axis] for place in places])) for axis in (0, 1)]
     (_, x, x_error, _), (_, y, error, _) = (each for each in moments if each)
     expected = {"x": _near([x], 1e-6), "y": _near([y], 1e-6)}

@@ -1,4 +1,4 @@
-"""Combinations of stacks and machines that no run counts of: whether a report lists each of them."""
+"""Combinations of stacks and machines without a counted run, which a report should list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MACHINE = {"instance", "env.gpu", "env.gpu_count", "env.node", "env.cpu", "env.t
 
 
 def rows(evidence: Evidence, workload: str) -> dict[str, Any]:
-    """The combinations without a counted run; the reason is words, and not checked."""
+    """The combinations without a counted run. Their reasons are words, which are not checked."""
     if not any(map(is_stack, evidence.axes)):
         return {}
     known, parts = evidence.settings(workload), together(evidence.axes)

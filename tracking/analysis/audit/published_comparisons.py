@@ -1,6 +1,6 @@
-"""The rows and points of measured settings beside published ones, of several nodes and batch sizes.
+"""The expected rows and points of measured settings beside published ones, over nodes and batch sizes.
 
-The published ones have no journal.
+Published ones have no journal and are not checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EPOCHS_TO = "epochs to the target"
 
 
 def nodes_table(content: Content, workload: str, columns: Sequence[str]) -> Rows:
-    """A row a number of nodes, with the figures of the table of settings."""
+    """A row per number of nodes, with the figures of the table of settings."""
     evidence, rows = content.evidence, Rows()
     for name, by_nodes in _over_nodes(evidence, workload).items():
         for count, setting in by_nodes.items():
@@ -41,7 +41,7 @@ def nodes_table(content: Content, workload: str, columns: Sequence[str]) -> Rows
 
 
 def batch_pairs(content: Content, workload: str) -> Rows:
-    """A row a batch size and the next larger one, of settings that are otherwise the same."""
+    """A row per batch size and the next larger one, for settings that are otherwise the same."""
     evidence, rows = content.evidence, Rows()
     for name, by_batch in over_batches(evidence, workload).items():
         known = [size for size in by_batch if moments_of(evidence.sample(workload, by_batch[size], TIME))]
@@ -55,7 +55,7 @@ def batch_pairs(content: Content, workload: str) -> Rows:
 
 
 def over_batches(evidence: Evidence, workload: str) -> dict[str, dict[int, Labels]]:
-    """The settings by what they are beside their batch size, then by that."""
+    """The settings by their other axes, then by batch size."""
     groups: dict[str, dict[int, Labels]] = {}
     for axis in ("batch_size", "global_batch_size"):
         for setting in evidence.settings(workload):
@@ -66,7 +66,7 @@ def over_batches(evidence: Evidence, workload: str) -> dict[str, dict[int, Label
 
 
 def nodes_picture(evidence: Evidence, picture: Picture) -> dict[str, Any]:
-    """A panel a quantity, a line for each setting that is otherwise the same."""
+    """A panel per quantity, with a line per group of settings that differ only in their nodes."""
     workload, expected = picture["workload"], {}
     for panel in picture["panels"]:
         points = {name: _points(evidence, workload, by_nodes, panel["y"])
@@ -79,7 +79,7 @@ def nodes_picture(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 
 
 def _over_nodes(evidence: Evidence, workload: str) -> dict[str, dict[float, Labels]]:
-    """The settings by what they are beside their nodes, then by number of nodes; of several numbers of nodes."""
+    """The settings by their other axes, then by number of nodes; only groups with several numbers of nodes."""
     groups: dict[str, dict[float, Labels]] = {}
     settings = evidence.settings(workload)
     for setting in settings:

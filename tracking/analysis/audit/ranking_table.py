@@ -1,4 +1,4 @@
-"""The table of ranked settings, and that of what is possible, once more."""
+"""Recompute the table of ranked settings, and the table of what is possible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1.0, ""))
 
 
 def ranked(content: Content, workload: str, shown: Rows) -> Rows:
-    """The rows by their labels, in the order in which they should stand."""
+    """The expected rows by their labels; empty if the rows of `shown` are in the wrong order."""
     evidence, metric = content.evidence, content.evidence.metric
     records = [each for each in content.report["best"] if each["workload"] == workload and each["among"] is None]
     settings = evidence.settings(workload)
@@ -58,7 +58,7 @@ def _has(content: Content, workload: str, key: str) -> Any:
 
 
 def _in_order(content: Content, workload: str, names: list[str], leader: Labels) -> bool:
-    """Whether rows stand in the order of their means, behind the leader."""
+    """Whether the leader's row comes first, and the others in order of their means."""
     direction = content.evidence.better(workload, content.evidence.metric)
     places = []
     for setting in content.evidence.settings(workload):
@@ -102,7 +102,7 @@ def _limit(content: Content, workload: str, setting: Labels) -> str:
 
 
 def possible(content: Content, workload: str) -> Rows:
-    """A row a setting and limit, of what the runs' result.json has."""
+    """A row per setting and limit, from the runs' result.json."""
     rows: Rows = {}
     for setting in content.evidence.settings(workload):
         limits: dict[str, list[Mapping[str, Any]]] = {}

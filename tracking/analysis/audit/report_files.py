@@ -1,5 +1,7 @@
-"""The files of a report's folder: report.json and the data beside pictures against the run folders, and the others
-against report.json. `mean_pictures` checks the content of pictures of means, `curves` that of curves.
+"""Check the files in a report's folder.
+
+report.json and the data of pictures are compared with the run folders, the other files with report.json.
+`mean_pictures` makes the expected data for pictures of means, `curves` for curves.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ from tracking.analysis.audit.audit import audited
 from tracking.analysis.audit.evidence import AuditResult, Evidence, by_identity, compare
 from tracking.base.safe_text import in_csv, in_markdown, visible
 
-# By name, what the panels of a picture should be. It is given the picture for what nothing else says, such as which of
-# two runs in the middle is drawn.
+# The expected panels of each picture, by its name. The function gets the picture for what the runs leave open, such as
+# which of two median runs is drawn.
 Due = Callable[[Evidence, Mapping[str, Any]], dict[str, Any]]
 MADE: Mapping[str, Due] = {
     "accuracy": curves.accuracy,
@@ -79,7 +81,7 @@ def audit_folder(folder: Path, roots: Sequence[Path]) -> AuditResult:
 
 
 def _csv(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
-    """A row a figure."""
+    """Compare the CSV, with one row per figure."""
     rows = [["workload", *report["by"], "figure", "metric", *NUMBERS]]
     for figure in report["figures"]:
         labels = [figure["setting"][axis] for axis in report["by"]]
@@ -90,7 +92,7 @@ def _csv(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
 
 
 def _markdown(report: Mapping[str, Any], text: str, tally: AuditResult) -> None:
-    """The lines of its tables, and its answer."""
+    """Compare the lines of its tables, and its answer."""
     expected = []
     for table in _filled(report):
         rows = [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]

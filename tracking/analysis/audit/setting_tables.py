@@ -1,4 +1,4 @@
-"""The tables with a row a setting: what each was, its figures, what limited it and how busy it kept its hardware."""
+"""The tables with a row per setting: its facts and figures, what limited it, and its utilisation."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def limits(content: Content, workload: str) -> Rows:
 def utilization(content: Content, workload: str) -> Rows:
     """The means of each setting, and its speed over that of the same setting in fp32.
 
-    A speed has a column if any setting has a mean of it, also where no run reached its target and the mean is a bound.
+    A speed has a column if any setting has a mean of it, even if the mean is only a bound.
     """
     evidence, there = content.evidence, content.headings(workload)
     busy = [heading for heading in there if heading in BUSY]
@@ -105,7 +105,7 @@ def utilization(content: Content, workload: str) -> Rows:
 
 
 def speed_ups(content: Content) -> Rows:
-    """A row a workload and what its settings are beside their devices, a column a number of devices."""
+    """A row per workload and combination of other axes, a column per number of devices."""
     evidence = content.evidence
     rows: Rows = {}
     clocks = (quantities.TIME_TO_ACCURACY_SEC, quantities.TIME_TO_ACCURACY_TRAIN_SEC)

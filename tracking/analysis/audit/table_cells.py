@@ -1,4 +1,4 @@
-"""The tables of a report, cell by cell: against its figures, which are checked by themselves, and the journals."""
+"""Compare a report's tables, cell by cell, with its figures (checked separately) and the journals."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tracking.analysis.audit.evidence import (
     trees,
 )
 
-MOST_PAIRS = 15  # in the table; of more, those of one setting
-OWN = "yours"  # begins the rows of measured settings beside published ones
+MOST_PAIRS = 15  # in the table; if there are more, only those of one setting
+OWN = "yours"  # prefix of the rows of measured settings beside published ones
 WITH_PUBLISHED = ("beside", "batch-pairs")  # the kinds of tables that also have published rows
-PUBLISHED = "published"  # the kind of a table that no run is in
+PUBLISHED = "published"  # the kind of a table without runs
 OPTIONAL = {PUBLISHED, *WITH_PUBLISHED, "nodes"}
 OF_ALL = {
     "excluded",
@@ -67,7 +67,7 @@ class Claimed:
 
 
 def compare(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -> None:
-    """Note each table, row and cell that is missing, too much or different."""
+    """Note each table, row and cell that is missing, surplus or different."""
     content = Content(report, evidence)
     claimed = trees.by_identity(tally, "tables", report["tables"], _identity)
     expected: dict[str, Mapping[str, Any]] = {
@@ -93,7 +93,7 @@ def compare(report: Mapping[str, Any], evidence: Evidence, tally: AuditResult) -
         shown = _claimed(claimed.get(name), keys, tally, name)
         try:
             rows = MADE[kind](content, table["title" if kind == "stacks" else "about"], shown)
-        except (LookupError, TypeError, AttributeError, ValueError):  # It rests on what was altered, and found before.
+        except (LookupError, TypeError, AttributeError, ValueError):  # The report was altered, as noted before.
             tally.note(False, f"tables: {name}: does not follow from the report's figures")
             continue
         there = shown.rows if shown else {}
@@ -122,7 +122,7 @@ def _claimed(table: Mapping[str, Any] | None, keys: Sequence[str], tally: AuditR
 
 
 def pairs(content: Content, workload: str, shown: Claimed | None) -> Rows:
-    """All pairs; of more than MOST_PAIRS, those of one setting."""
+    """All pairs; if there are more than MOST_PAIRS, those of one setting."""
     rows: dict[str, Any] = {}
     for pair in content.report["comparisons"]:
         if pair["workload"] != workload:

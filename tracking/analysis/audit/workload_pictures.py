@@ -1,4 +1,4 @@
-"""The expected data of pictures over devices, of all workloads, and of pictures over batch sizes, of one."""
+"""The expected data of pictures over devices (all workloads) and over batch sizes (one workload)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _ratio(evidence: Evidence, workload: str, setting: Labels, grown: bool) -> P
 
 
 def batches(evidence: Evidence, picture: Picture) -> dict[str, Any]:
-    """A panel a time, and one of the shares of runs that were out of memory."""
+    """A panel per kind of time, and one of the shares of runs that were out of memory."""
     workload = picture["workload"]
     settings = evidence.settings(workload)
     axis = next(axis for axis in ("batch_size", "global_batch_size") if any(axis in setting for setting in settings))

@@ -1,4 +1,4 @@
-"""The answer of a report, once more: its numbers from the journals.
+"""Recompute the numbers of a report's answer from the journals.
 
 Its sentences are compared with those that these numbers make.
 """

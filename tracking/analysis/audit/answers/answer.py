@@ -1,4 +1,4 @@
-"""The answer of a report: its numbers from the journals, and its sentences as these numbers make them."""
+"""Check a report's answer: recompute its numbers from the journals, and its sentences from these numbers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check(report: Record, evidence: Evidence, tally: AuditResult) -> None:
 
 
 def _joined(report: Record, evidence: Evidence, sentences: list[Record], tally: AuditResult) -> None:
-    """Whether `answer` and `headlines` are the words of the searches and these sentences."""
+    """Note if `answer` or `headlines` are not the words of the searches and these sentences."""
     whole = [str(each["words"]) for each in report["searched"]]
     headlines = [*whole]
     for workload in _unanswered(report, evidence):
@@ -64,7 +64,7 @@ def _joined(report: Record, evidence: Evidence, sentences: list[Record], tally: 
 
 
 def _unanswered(report: Record, evidence: Evidence) -> list[str]:
-    """The workloads with runs that are of no search with an answer."""
+    """The workloads that have runs outside of the searches with answers."""
     sweeps = {each["sweep"] for each in report["searched"]}
     return [
         workload
@@ -80,7 +80,7 @@ def _identity(sentence: Record) -> str:
 def _headline(
     report: Record, evidence: Evidence, workload: str, by_kind: Mapping[str, Record]
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """The kinds, numbers and texts that are expected."""
+    """The expected sentences: kind, numbers and text."""
     records = [record for record in report["best"] if record["workload"] == workload and record["among"] is None]
     lead = f"For {workload.rpartition(' to ')[0] or workload}, " if len(evidence.workloads()) > 1 else ""
     if not records:
@@ -121,7 +121,7 @@ def mean_of(sample: Observations, metric: str) -> dict[str, Any]:
 
 
 def _without(evidence: Evidence, workload: str, lead: str) -> tuple[str, dict[str, Any], str]:
-    """Where no setting is the best."""
+    """The expected sentence if no setting is the best."""
     start, metric = f"{lead}{'n' if lead else 'N'}o", evidence.metric
     samples = [evidence.sample(workload, setting, metric) for setting in evidence.settings(workload)]
     if any(sample.numbers for sample in samples):
@@ -140,7 +140,7 @@ def _without(evidence: Evidence, workload: str, lead: str) -> tuple[str, dict[st
 def _ahead(
     report: Record, evidence: Evidence, workload: str, record: Record, claimed: Record
 ) -> tuple[dict[str, Any], str]:
-    """By what factor the leader is ahead of the next, as `best` has it, and at what cost."""
+    """The leader's factor over the next setting, as in `best`, and the ratio of their costs; numbers and words."""
     metric, leader, other = evidence.metric, record["leader"], record["next"]
     leads = any(
         pair["workload"] == workload and pair["better"] == leader and pair["worse"] == other
@@ -162,7 +162,7 @@ def _ahead(
 
 
 def _price(evidence: Evidence, workload: str, leader: Labels, other: Labels) -> tuple[float | None, str]:
-    """The quotient of the costs to accuracy, else of the times on all devices."""
+    """The ratio of the costs to accuracy, else of the device-seconds; and which of the two."""
     sides = (leader, other)
     costs, times = ([evidence.sample(workload, side, key) for side in sides] for key in (COST, TIME))
     if any(sample.num_short for sample in (*costs, *times)):
@@ -181,7 +181,7 @@ def _price(evidence: Evidence, workload: str, leader: Labels, other: Labels) -> 
 def _undecided(
     report: Record, evidence: Evidence, workload: str, record: Record, by_kind: Mapping[str, Record]
 ) -> tuple[str, dict[str, Any], str]:
-    """That others may be the best, too, and how many more runs would tell."""
+    """The expected sentence that others may be the best too, and how many more runs would tell."""
     leader, metric = record["leader"], evidence.metric
     others = [each for each in record["candidates"] if each != leader]
     if searched := [each for each in (leader, *others) if evidence.searched(workload, each)]:
@@ -219,7 +219,7 @@ def _undecided(
 
 
 def _of_search(evidence: Evidence, workload: str, searched: list[Labels]) -> tuple[str, dict[str, Any], str]:
-    """That the report does not test runs that a search looked at."""
+    """The expected sentence that runs of a search are not tested."""
     runs = [run for setting in searched for run in evidence.searched(workload, setting)]
     sweeps = " and ".join(sorted({str(run.tags.get("sweep", "")) for run in runs}))
     named = phrases.listed([*map(phrases.called, searched)], "and")
@@ -231,7 +231,7 @@ def _of_search(evidence: Evidence, workload: str, searched: list[Labels]) -> tup
 def _further(
     evidence: Evidence, workload: str, sizes: list[tuple[Labels, int]], claimed: Record
 ) -> tuple[dict[str, Any], str]:
-    """How many runs each setting still needs, and how long these take by what its runs took."""
+    """How many more runs each setting needs, and their time if they last as long as its runs; numbers and words."""
     have = [len(evidence.sample(workload, setting, evidence.metric)) for setting, _ in sizes]
     more = [(setting, total - n) for (setting, total), n in zip(sizes, have, strict=True) if total > n]
     ended = {name_of(setting): [*evidence.ended(workload, setting).values()] for setting, _ in more}

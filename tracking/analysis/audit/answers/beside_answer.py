@@ -19,7 +19,7 @@ Due = tuple[str, dict[str, Any], str]
 
 
 def expected(report: Record, evidence: Evidence, workload: str, by_kind: Mapping[str, Record]) -> Iterator[Due]:
-    """The kinds, numbers and texts that are expected; `by_kind` are the report's sentences of the workload, by kind."""
+    """The expected sentences: kind, numbers and text. `by_kind` holds the report's sentences of the workload."""
     records = [record for record in report["best"] if record["workload"] == workload and record["among"] is None]
     if records:
         leader = records[0]["leader"]
@@ -90,7 +90,7 @@ def _not_counted(report: Record, evidence: Evidence, workload: str, claimed: Rec
 
 
 def _cheapest(evidence: Evidence, workload: str, leader: Labels, by_kind: Mapping[str, Record]) -> Iterator[Due]:
-    """The numbers are those of the setting that is named, which has the lowest mean where no run stopped short."""
+    """The sentence on the setting that the report names. If no run stopped short, its mean must be the lowest."""
     samples = {}
     for setting in evidence.settings(workload):
         if len(sample := evidence.sample(workload, setting, COST)):
@@ -99,7 +99,7 @@ def _cheapest(evidence: Evidence, workload: str, leader: Labels, by_kind: Mappin
         return
     kind = "cheapest" if "cheapest" in by_kind else "cheapest too"
     claimed = by_kind[kind]
-    # Its record has the name as it begins a sentence.
+    # The record has the name as at the start of a sentence.
     named = {phrases.begun(other): other for other in samples}
     name = named[claimed["setting"]] if kind == "cheapest" else phrases.called(leader)
     sample, means = samples[name], {other: moments_of(each) for other, each in samples.items()}

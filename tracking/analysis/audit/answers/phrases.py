@@ -1,4 +1,4 @@
-"""The words of a report's answer, once more: settings, figures, spans of time and counts."""
+"""The words of a report's answer, made independently: settings, figures, time spans and counts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def begun(name: str) -> str:
 
 
 def listed(names: Sequence[str], last: str) -> str:
-    """`a, b and c`; of many the first three, and how many more."""
+    """`a, b and c`; if there are many, the first three and the number of others."""
     shown = [*names[:MOST_NAMED], *([f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else [])]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {last} {shown[-1]}"
 
@@ -53,7 +53,7 @@ def adjective(metric: str) -> tuple[str, str]:
 
 
 def figure(claimed: Mapping[str, Any], bound: str, metric: str, to: str) -> str:
-    """A mean as the answer prints it, of the numbers that the report has."""
+    """A mean as the answer prints it, from the report's own numbers."""
     text = text_of(claimed["mean"], claimed["standard_error"], None, bound) + quantities.unit(metric)
     text += f" to {to}" if to else ""
     beside = [] if metric.startswith(UNIT_SAYS) else [metric]
@@ -81,7 +81,7 @@ def number_of(number: int, noun: str) -> str:
 
 
 def further(more: Mapping[str, int], totals: Sequence[int]) -> str:
-    """The further runs that each setting needs; `totals` are its runs in the end."""
+    """The further runs that each setting needs; `totals` are the runs that each needs in all."""
     if len(more) == len(totals) > 1 and len({*more.values()}) == 1:
         return f"{number_of(next(iter(more.values())), 'more seed')} of each"
     if len(more) > 1 and len({*totals}) == 1:

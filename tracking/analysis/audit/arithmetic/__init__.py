@@ -1,7 +1,7 @@
 """Statistics of plain numbers, computed independently: means, ratios, tests; and whether a text shows these numbers.
 
-It is written apart from tracking.analysis.statistics, which makes a report. The rest of the audit brings the numbers,
-from the journals and from the report.
+It is independent of tracking.analysis.statistics, which reports use. The rest of the audit supplies the numbers, from
+the journals and from the report.
 """
 
 from __future__ import annotations

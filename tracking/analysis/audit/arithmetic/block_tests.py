@@ -1,4 +1,4 @@
-"""Settings that ran side by side in blocks of one seed: tested by the logarithms of their numbers within blocks."""
+"""Tests of settings that ran side by side in blocks of one seed, on the logarithms of their numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ WIDE, POINTS = 9.0, 4001  # of the integral over the lowest mean: standard error
 
 @dataclass(frozen=True)
 class BlockTable:
-    """A row of logarithms a setting, each with a number in every block; and the gaps between possible numbers, as
-    shares of the setting's mean."""
+    """A row of logarithms per setting, with a number for every block.
+
+    `gaps` holds the spacing of each setting's possible numbers, as a share of its mean.
+    """
 
     rows: Mapping[str, numpy.ndarray]
     gaps: Mapping[str, float]
@@ -42,7 +44,7 @@ class BlockTable:
         return float(gaps.mean()), math.sqrt(spread / self.num), freedom
 
     def p(self, sooner: str, later: str) -> float:
-        """One-sided: for the first being the sooner one."""
+        """The one-sided p-value; small means that `sooner` is sooner."""
         from scipy.special import stdtr
 
         gap, error, freedom = self._gap(sooner, later)
@@ -56,10 +58,10 @@ class BlockTable:
         return math.exp(gap - float(stdtrit(freedom, level)) * error)
 
     def luck(self) -> float:
-        """By how much the lowest of the settings' mean logarithms is expected to lie below its own true mean.
+        """How far the lowest of the settings' mean logarithms is expected to lie below its own true mean.
 
-        The means are drawn together by the part of their spread that noise explains. Then it is the integral of each
-        one's density, times the chance that all others lie above, times its distance below its true mean.
+        First the means are shrunk towards their mean, by the part of their spread that noise explains. The result is
+        the sum over means of the integral of density x P(all others lie above) x distance below the true mean.
         """
         from scipy.special import log_ndtr
 

@@ -16,10 +16,11 @@ Moments = tuple[int, float, float | None, float | None]  # n, mean, standard err
 
 @dataclass(frozen=True)
 class Observations:
-    """A figure's numbers; of runs that stopped short what it is at least, and how many of them never get there.
+    """A figure's numbers, the lower bounds of runs that stopped short, and how many runs `never` reach the target.
 
-    `missed` had spent their own budget, `stopped` were ended from outside. `interval` is how far apart numbers are that
-    fall on evaluations. `seeds` are of the numbers, in their order, where they are to be paired by them.
+    `missed` holds the bounds of runs that spent their own budget, `stopped` of runs that were ended from outside.
+    `interval` is the spacing of numbers that fall on evaluations. `seeds` holds the numbers' seeds, in order, if they
+    are to be paired.
     """
 
     numbers: Sequence[float]
@@ -45,18 +46,18 @@ class Observations:
         return float(max([*self.numbers, *self.censored], default=0.0))
 
     def at_least(self, largest: float) -> list[float]:
-        """A number a run, which the true one is not below."""
+        """A lower bound of each run's number; `largest` for runs that never reach the target."""
         return [*self.numbers, *self.censored] + self.never * [largest]
 
     def stopped_behind(self, time: float) -> Observations:
-        """Without the runs that were stopped before."""
+        """The sample without runs that were stopped before `time`."""
         return replace(self, stopped=[when for when in self.stopped if when >= time])
 
     def in_pairs(self, other: Observations) -> bool:
         return len(self.seeds) >= 2 and self.seeds == other.seeds
 
     def gaps(self, other: Observations) -> Observations:
-        """What each pair differs by."""
+        """The difference of each pair."""
         between = [number - its for number, its in zip(self.numbers, other.numbers, strict=True)]
         return Observations(between, interval=math.hypot(self.interval, other.interval))
 
@@ -68,7 +69,7 @@ class Observations:
 
 
 def moments_of(sample: Observations, scale: float = 1.0) -> Moments | None:
-    """The moments of a sample; the mean is a lower bound if runs stopped short. None without a number.
+    """The moments of a sample; the mean is a lower bound if runs stopped short. None without a number or bound.
 
     The olympic mean drops the best, and the run that stopped short or else the worst. None if several stopped short.
     """
@@ -89,10 +90,11 @@ def moments(values: Sequence[float]) -> Moments:
 
 
 def ratio(key: str, own: Observations, base: Observations, growth: float, same: bool) -> tuple[Moments, str] | None:
-    """Speed-up over the base, divided by the growth (1, or of an efficiency that of the devices); relative variances
-    of two independent means add. With the sign of a bound. `same`: it is the base itself, with a ratio of 1.
+    """The speed-up over the base, divided by `growth`; and the sign of a bound.
 
-    None where a mean or the direction is not known, or both means are only known to be at least so large.
+    `growth` is 1, or for an efficiency the growth of the devices. Relative variances of two independent means add.
+    `same`: the setting is the base itself, with a ratio of 1. None if a mean or the direction is not known, or if both
+    means are only lower bounds.
     """
     direction = quantities.better(key)
     own_moments, others = moments_of(own), moments_of(base)
@@ -112,7 +114,7 @@ def ratio(key: str, own: Observations, base: Observations, growth: float, same: 
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
-    """The 95 % interval of a share by Wilson's formula."""
+    """Wilson's 95 % interval of a share."""
     from scipy.special import ndtri
 
     z = float(ndtri(0.975))

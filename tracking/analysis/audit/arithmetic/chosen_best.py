@@ -17,15 +17,15 @@ POWER, MOST_RUNS = 0.8, 10_000
 
 
 def level(num_tested: int) -> float:
-    """The one-sided level of a comparison with the best of so many: 2.5 % over all but one of them."""
+    """The one-sided level of a comparison with the best: 2.5 % / the number of other settings."""
     return 0.05 / 2 / max(1, num_tested - 1)
 
 
 def factor_bounds(way: str, better: Observations, worse: Observations, at: float) -> tuple[float, float] | None:
-    """Between which factors the test of one times the other does not reject, each side at a level; `way` is LOWER or
-    HIGHER.
+    """The bounds of the factor by which one setting is better than another, each at the one-sided level `at`.
 
-    None where a side has one run, or a mean is not above 0.
+    Between them lie the factors that the tests do not reject. `way` is LOWER or HIGHER: which mean is better. None if
+    a side has one run, or a mean is not above 0.
     """
     top, bottom = (better, worse) if way == HIGHER else (worse, better)
     largest = max(top.largest, bottom.largest)
@@ -39,7 +39,7 @@ def factor_bounds(way: str, better: Observations, worse: Observations, at: float
 
 
 def _turn(p_value: Callable[[float], float], middle: float, far: float, at: float) -> float | None:
-    """The factor where the p-value passes its level, `far` from the middle at most; None without one."""
+    """The factor at which the p-value crosses the level `at`, within e^|far| of `middle`; None without one."""
     rejects, accepts = far, -far  # logarithms: far away on its side the test rejects
     if p_value(middle * math.exp(rejects)) >= at or p_value(middle * math.exp(accepts)) <= at:
         return None
@@ -59,11 +59,11 @@ class Wanted:
 
 
 def would_tell(better: Observations, worse: Observations, at: float) -> Wanted | None:
-    """None where a run stopped short, where a side has one run, where means are equal, and where it takes too many."""
+    """How many runs would tell; None for too many, if a run stopped short, a side has one run, or means are equal."""
     sides = (better, worse)
     if better.num_short + worse.num_short or min(map(len, sides)) < 2:
         return None
-    if better.in_pairs(worse):  # The test is of what pairs differ by, beside nothing that scatters.
+    if better.in_pairs(worse):  # The test has one sample, the differences: the other side is constant.
         sides = (better.gaps(worse), Observations([0.0] * len(worse)))
     fewest = min(map(len, sides))
     from scipy.special import chdtri
@@ -97,8 +97,7 @@ def _fewest(sides: tuple[Observations, Observations], wider: float, at: float) -
 def power(
     sides: tuple[Observations, Observations], sizes: tuple[int, int], distance: float, wider: float, at: float
 ) -> float:
-    """How often so many runs would tell means that are so far apart, if their variances are `wider` times the
-    observed ones."""
+    """The power of a test of `sizes` runs, for means `distance` apart and `wider` times the observed variances."""
     from scipy.special import nctdtr, stdtrit
 
     parts = [

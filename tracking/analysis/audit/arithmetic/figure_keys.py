@@ -21,5 +21,5 @@ def tolerance(key: str) -> float:
 
 
 def step(key: str) -> float:
-    """The least distance of two values: 1 for counted ones (epochs, evaluations), 0 for measured ones."""
+    """The spacing of a figure's values: 1 for counts (epochs, evaluations), 0 for measured ones."""
     return 1.0 if key.startswith((quantities.EPOCHS, quantities.EVALUATIONS)) else 0.0

@@ -1,4 +1,4 @@
-"""Fisher's exact test once more, of how many runs of two settings arrived by the end of the budget that both had."""
+"""Fisher's exact test of how many runs of two settings reached the target within the budget that both had."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Table = tuple[int, int, int, int, float]  # reached and n of one setting, of the
 
 
 def tables(first: Observations, second: Observations) -> tuple[Table, Table]:
-    """Up to the least time at which a run of either had spent its budget; from both sides.
+    """The counts at the earliest time at which a run of either side had spent its budget; beginning with each side.
 
-    A run that was stopped before is in no count, nor is one whose budget was spent nobody knows when.
+    Runs that were stopped before that time, or that missed the target at an unknown time, are not counted.
     """
     by = min((when for side in (first, second) for when in side.missed if when > 0), default=math.inf)
     (arrived, n), (other_arrived, m) = ((_arrived(side, by), _known(side, by)) for side in (first, second))
@@ -29,7 +29,7 @@ def _known(side: Observations, by: float) -> int:
 
 
 def p_value(counts: Table) -> float:
-    """That the first has so many of the arrivals or more, if all ways to deal them out are as likely: one-sided."""
+    """The one-sided p-value: the first setting reaches the target so often or more, by chance, given the total."""
     reached, n, other, m, _ = counts
     total = reached + other
     ways = sum(math.comb(n, first) * math.comb(m, total - first) for first in range(reached, min(total, n) + 1))

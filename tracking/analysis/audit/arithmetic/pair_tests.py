@@ -14,21 +14,22 @@ from tracking.analysis.audit.arithmetic.censored_means import Observations
 from tracking.analysis.audit.arithmetic.rank_test import p_by_ranks, won
 from tracking.analysis.audit.arithmetic.t_tests import p_below, p_below_bounds, p_below_in_pairs
 
-NEAR = 1e-9  # p-values and means that are closer may be in either order
+NEAR = 1e-9  # p-values and means that are closer than this may be in either order
 
 
 @dataclass(frozen=True)
 class PairTest:
-    """`factor` is infinite where none is known; `turned` is the same pair the other way round, where the two are equal.
+    """The tests of two settings, of which `better` leads.
 
-    `counts` are of the one that seems to reach the target more often, `often`; `ways` are they, and those of the other
-    where they say as much.
+    `factor` is infinite if none is known. `turned` is the pair the other way round, if the two are equal. `often` is
+    the setting that seems to reach the target more often; `counts` begins with it. `ways` holds `counts`, and the
+    counts that begin with the other setting if their p-value is equal.
     """
 
     better: str
     factor: float
     p: float | None
-    by_pairs: bool = False  # how surely says the number of pairs of runs that the better one wins
+    by_pairs: bool = False  # p is of won pairs of runs: runs of `better` stopped short
     turned: PairTest | None = None
     often: str = ""
     counts: fisher_test.Table | None = None
@@ -36,7 +37,7 @@ class PairTest:
     often_p: float | None = None
     corrected: float | None = None
     often_corrected: float | None = None
-    paired: bool = False  # of runs of the same seed
+    paired: bool = False  # runs of the same seed were compared
 
     @property
     def told_apart(self) -> bool:
@@ -48,7 +49,7 @@ class PairTest:
 
 
 def pair_of(way: str, first_name: str, first: Observations, second_name: str, second: Observations) -> PairTest:
-    """The better is the one with the better mean; where runs stopped short, the one that is more surely the sooner.
+    """The tests of two settings. The better one has the better mean; if runs stopped short, it is more surely sooner.
 
     `way` is LOWER or HIGHER: which mean is better.
     """
@@ -66,7 +67,7 @@ def pair_of(way: str, first_name: str, first: Observations, second_name: str, se
 
 
 def untested(pair: PairTest) -> PairTest:
-    """The pair without p-values: runs that a search looked at as it went are not of a fixed number."""
+    """The pair without p-values: a search looked at the runs, so their number was not fixed."""
     turned = None if pair.turned is None else untested(pair.turned)
     return replace(pair, p=None, often="", counts=None, ways=(), often_p=None, turned=turned)
 
@@ -87,7 +88,7 @@ def _by_means(sides: dict[str, Observations], better: str, worse: str) -> PairTe
 
 
 def difference_p(first: Observations, second: Observations) -> float | None:
-    """Two-sided: for equal means. None where a side has one run."""
+    """The two-sided p-value of equal means; None if a side has one run."""
     if min(len(first), len(second)) < 2:
         return None
     return min(1.0, 2 * min(_p_of_means(first, second), _p_of_means(second, first)))
@@ -99,7 +100,7 @@ def _p_of_means(low: Observations, high: Observations) -> float:
 
 
 def _by_arrival(sides: dict[str, Observations]) -> list[str]:
-    """The sooner one first: by p-values, else by how many arrived, else by pairs that are won."""
+    """The two names, the sooner first: by p-values, else by the share that reached the target, else by won pairs."""
     (name, first), (other, second) = sides.items()
     tails = sooner_p(first, second), sooner_p(second, first)
     if not _equal(*tails):
@@ -123,7 +124,7 @@ def _where_some_stopped(sides: dict[str, Observations], better: str, worse: str)
 
 
 def sooner_p(sooner: Observations, later: Observations) -> float | None:
-    """One-sided: for one setting being the sooner one. A run that did not arrive only counts against its setting."""
+    """The one-sided p-value; small means `sooner` is sooner. Runs without the target only count against their side."""
     if min(len(sooner), len(later)) < 2:
         return None
     if not sooner.num_short + later.num_short:

@@ -1,4 +1,4 @@
-"""Whether runs of one setting arrive before those of another, where some of them did not arrive."""
+"""Whether runs of one setting reach the target before those of another, if some runs did not reach it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def won(sooner: Observations, later: Observations) -> numpy.ndarray:
 
 
 def p_by_ranks(sooner: Observations, later: Observations) -> float:
-    """The largest of three: by Mann and Whitney's U without ties, by Brunner and Munzel's variances, by a coin."""
+    """The largest of three p-values: Mann and Whitney's U without ties, Brunner and Munzel's variances, and a coin."""
     table = won(sooner, later)
     n, m = table.shape
     share = float(table.mean())
@@ -32,7 +32,7 @@ def p_by_ranks(sooner: Observations, later: Observations) -> float:
 
 
 def at_least(wins: int, n: int, m: int) -> float:
-    """The probability of at least so many wins among n x m pairs, of all orders of n + m runs as likely."""
+    """The probability of `wins` or more among n x m pairs, if all orders of the n + m runs are equally likely."""
     counts = orders(n, m)
     return sum(counts[wins:]) / sum(counts)
 

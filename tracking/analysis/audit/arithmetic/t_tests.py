@@ -1,4 +1,4 @@
-"""p-values of two means, of few values that may fall on evaluations alone."""
+"""p-values of two means of few values, which may fall only on evaluations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def interval_of_mean(values: Sequence[float], interval: float, level: float) -> 
 
 @functools.lru_cache(100_000)
 def p_of_distance(distance: float, parts: tuple[tuple[float, int], ...]) -> float:
-    """Two-sided: the p at which distance^2 is the sum of variance of the mean x squared critical value of t.
+    """The two-sided p at which distance^2 is the sum of (variance of a mean) x (critical value of t)^2.
 
     Each part is the variance of a mean, and its degrees of freedom.
     """
@@ -50,13 +50,13 @@ def p_of_distance(distance: float, parts: tuple[tuple[float, int], ...]) -> floa
 
 
 def p_below(low: Sequence[float], high: Sequence[float], intervals: tuple[float, float]) -> float:
-    """One-sided: for the true mean of the one being below that of the other."""
+    """The one-sided p-value; small means that the true mean of `low` is below that of `high`."""
     variances = [variance(side, interval) for side, interval in zip((low, high), intervals, strict=True)]
     return _one_sided(low, high, (variances[0], variances[1]))
 
 
 def p_below_in_pairs(low: Sequence[float], high: Sequence[float], intervals: tuple[float, float]) -> float:
-    """The same of numbers of the same place: Student's t of what each pair differs by."""
+    """`p_below` for pairs, numbers with the same index: Student's t of their differences."""
     from scipy.special import stdtr
 
     gaps = [number - its for number, its in zip(low, high, strict=True)]
@@ -69,7 +69,7 @@ def p_below_in_pairs(low: Sequence[float], high: Sequence[float], intervals: tup
 
 
 def p_below_bounds(low: Sequence[float], bounds: Sequence[float], intervals: tuple[float, float]) -> float:
-    """The same where the other's values are only bounds, which may scatter less than the values do."""
+    """`p_below` if the other's values are only lower bounds, which may scatter less than the values."""
     own, other = (variance(side, interval) for side, interval in zip((low, bounds), intervals, strict=True))
     return _one_sided(low, bounds, (own, max(own, other)))
 

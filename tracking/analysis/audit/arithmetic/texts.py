@@ -1,4 +1,4 @@
-"""How numbers are printed, once more: a mean with its error, as the cells of a report's tables and its CSV have it."""
+"""Print a mean with its error as a report's tables and CSV do, and check printed means."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def close(claimed: float | None, expected: float | None, near: float, size: floa
 
 
 def text_of(mean: float, error: float | None, olympic: float | None, bound: str = "", invalid: bool = False) -> str:
-    """To two digits of the error, and no more than six of the mean; without an error to four digits of the mean."""
+    """The mean to two digits of its error and at most six of its own; without an error, to four of its own."""
     decimals = max(0, min(1 - _magnitude(error), 5 - _magnitude(mean)) if error else 3 - _magnitude(mean))
     tens = 10.0 ** max(0, _magnitude(mean) - 5)  # what the sixth digit counts; 1 below a million
     if tens > 1:
@@ -34,7 +34,7 @@ def _magnitude(value: float) -> int:
 
 
 def is_invalid(n: int, num_short: int) -> bool:
-    """Whether an olympic mean would be due, and too many runs missed their target for one."""
+    """Whether there are enough runs for an olympic mean, but too many missed their target."""
     return n >= 5 and num_short > 1
 
 
@@ -58,7 +58,7 @@ def says(sample: Observations, scale: float, text: str, near: float) -> bool:
 
 
 def _form(text: str) -> str:
-    """A printed mean without its numbers, but for how many decimals they have."""
+    """A printed mean with each number replaced by a # per decimal."""
     return NUMBER.sub(lambda number: "#" * len(number[0].partition(".")[2]) + "0", text)
 
 

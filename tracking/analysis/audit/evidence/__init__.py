@@ -1,6 +1,6 @@
 """The facts of a report's runs from their journals, and the comparison of a report's values with them.
 
-It reads run folders, and of the report what it was asked.
+It reads run folders, and the options of the report.
 """
 
 from __future__ import annotations

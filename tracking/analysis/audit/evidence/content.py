@@ -23,7 +23,7 @@ class Content:
     evidence: Evidence
 
     def figure(self, workload: str, setting: Labels, heading: str) -> Mapping[str, Any]:
-        """Empty where the report has no such figure."""
+        """The report's record of a figure; empty if it has none."""
         place = (workload, dict(setting), heading)
         figures = self.report["figures"]
         return next((each for each in figures if (each["workload"], each["setting"], each["figure"]) == place), {})

@@ -1,4 +1,4 @@
-"""What the journals say of the runs of a report: which count, in which setting, and their means and tests."""
+"""The facts of a report's runs from their journals: which count, in which setting, and their means and tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Labels = Mapping[str, str]
 class Evidence:
     """The journals of the runs that a report (its JSON) is about, by uid.
 
-    `folders` are all runs below the roots; `should` those of them that the report's selectors name.
+    `folders` holds all runs below the roots; `should` those that the report's selectors name, without `left_out`.
     """
 
     def __init__(self, report: Mapping[str, Any], roots: Sequence[Path]) -> None:
@@ -81,7 +81,7 @@ class Evidence:
         }
 
     def _order(self, labels: tuple[str, ...]) -> list[list[tuple[int, float, str]]]:
-        """Numbers by value and before words; versions part by part."""
+        """A sort key: numbers by value, before words; versions part by part."""
         return [
             [_as_number(part) for part in (re.split(r"[.+_ -]", value) if is_stack(axis) else [value])]
             for axis, value in zip(self.axes, labels[1:], strict=True)
@@ -136,7 +136,7 @@ class Evidence:
         return [run for run in runs if run.searched and (run.counts(True) or run.stopped_short or run.stopped)]
 
     def reached(self, workload: str, setting: Labels) -> tuple[int, int]:
-        """How many runs reached the target, and of how many."""
+        """The number of runs that reached the target, and the number that reached or missed it."""
         hits = len(self.values(workload, setting, quantities.TIME_TO_ACCURACY_SEC))
         return hits, hits + len(self.short(workload, setting))
 
@@ -163,7 +163,7 @@ class Evidence:
         return counts.pop() if len(counts) == 1 else None
 
     def base(self, workload: str, setting: Labels, settings: Sequence[Labels]) -> Labels | None:
-        """The setting of the fewest devices that is otherwise the same; None if all have as many."""
+        """The setting with the fewest devices that is otherwise the same; None if all have equally many."""
         same = [
             candidate
             for candidate in settings
@@ -199,7 +199,7 @@ class Evidence:
 def observed(runs: Iterable[JournalFigures], key: str) -> Observations:
     """The runs' values of a figure, in order of the seeds that pair them.
 
-    A figure to accuracy has the bounds from runs that stopped short of the target, too.
+    A figure to accuracy also has bounds, from runs that stopped short of the target.
     """
     runs = sorted(runs, key=lambda run: run.paired_by)
     values = [run.value(key) for run in runs if run.counts(with_missed=True)]

@@ -26,21 +26,21 @@ RATIOS = {
     for heading, of_growth in zip(headings, (False, True), strict=False)
 }
 OVER_FP32 = {headings[2]: key for key, headings in quantities.RATIOS.items()}
-# The param under each heading of a fact; and where own rows stand beside published ones.
+# The param under each heading of a fact: in the table of settings, and in rows beside published ones.
 FACTS = {"global batch": "global_batch_size", "precision": "precision"}
 OWN_FACTS = {"GPUs": "gpus", "batch": "global_batch_size", "precision": "precision"}
 # The cause under each heading of what limited the runs.
 CAUSES = {words: cause for cause, words in quantities.CAUSES.items()}
 LIMITS = {CATALOGUE[key].heading: key for key in map(quantities.bottleneck, quantities.CAUSES)}
 LEAST_SHARE = 0.005  # causes below it have no column
-# The metric under each heading of how busy the hardware was.
+# The metric under each heading of utilisation.
 BUSY = {CATALOGUE[key].heading: key for key in quantities.OF_HARDWARE}
-# The system metrics of each panel of what moved over time.
+# The system metrics of each panel of utilisation over time.
 PANELS = {words: quantities.SYSTEM + pattern for words, pattern in sensor_headings.HEADINGS.items()}
 SPEEDS = tuple(
     CATALOGUE[key].heading for key in (quantities.THROUGHPUT_SAMPLES_PER_SEC, quantities.TIME_TO_ACCURACY_SEC)
 )
-# Axes by their short names, and those that are of the software that a run is computed with.
+# Axes by their short names, and the axes of the software stack.
 SHORT = {"topology": "env.topology", "hardware": "env.gpu", "driver": "env.driver", "cuda": "env.cuda"}
 SOFTWARE = {
     "stack", "stack.name", "env.stack_id", "env.image", "env.driver", "env.cuda", "env.cudnn", "env.nccl", "env.torch",
@@ -53,7 +53,7 @@ def is_stack(axis: str) -> bool:
 
 
 def largest(means: Mapping[str, float]) -> str:
-    """The known cause with the largest share, the catalogue's first of equals; below a twentieth: "not known"."""
+    """The cause with the largest share, the catalogue's first if equal; "not known" if all are below 5 %."""
     shares = {name: round(means[name], 6) for name in CAUSES if name != "not known" and name in means}
     most = max(shares.values(), default=0.0)
     return next(name for name, share in shares.items() if share == most) if most >= 0.05 else "not known"

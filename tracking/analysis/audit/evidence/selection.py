@@ -1,4 +1,4 @@
-"""Which runs a report should be about: those that its selectors name among the run folders, less two kinds."""
+"""Which runs a report should cover: those that its selectors name, without two kinds (`left_out`)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from tracking.analysis.audit.journals import JournalFigures
 
 READ = ("run.json", "journal.jsonl", "config.yaml", "result.json", "fingerprint.json", "ceilings.json", "mirror.json")
-SHARED = "sweep.jobs_at_once="  # begins the tag `neighbours` of a run that shared its machine with its sweep's jobs
+SHARED = "sweep.jobs_at_once="  # prefix of the tag `neighbours` of a run beside other jobs of its sweep
 SHARED_MACHINE, RUN_AGAIN = "shared its machine", "run again"
 
 
 def read(roots: Sequence[Path]) -> tuple[dict[str, JournalFigures], dict[str, str]]:
-    """All runs at or below the roots by uid; and the folder's name by each name of a sweep's parent run.
+    """All runs at or below the roots, by uid; and each sweep's folder name, by the names of its parent run.
 
-    A folder that is damaged or a stranger's is passed over: if the report is about its run, that will be missed.
+    Damaged and foreign folders are skipped. If the report covers such a run, the run counts as missing.
     """
     runs: dict[str, JournalFigures] = {}
     sweeps: dict[str, str] = {}
@@ -45,7 +45,7 @@ def _is_plain(folder: Path) -> bool:
 
 
 def selected(selector: str, runs: Mapping[str, JournalFigures], sweeps: Mapping[str, str]) -> set[str]:
-    """The uids of the runs that a selector names: a folder by its path, or elsewhere by its name."""
+    """The uids of the runs that a selector names: by path, else by sweep, else by another name."""
     path, name = Path(selector).resolve(), Path(selector).name
     by_path = {uid for uid, run in runs.items() if path in [(folder := run.folder.resolve()), *folder.parents]}
     if by_path:
@@ -67,7 +67,7 @@ def left_out(runs: Mapping[str, JournalFigures], with_neighbours: bool) -> dict[
 
 
 def _superseded(run: JournalFigures, runs: Mapping[str, JournalFigures]) -> bool:
-    """Whether it failed and its job was run again; one that diverged stays, unless the last attempt did so, too."""
+    """Whether a run failed and its job was run again. A diverged run stays, unless the last attempt diverged too."""
     if not run.job or not run.failed:
         return False
     attempts: list[Any] = [other for other in runs.values() if other.job == run.job]

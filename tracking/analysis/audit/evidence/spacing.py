@@ -1,4 +1,4 @@
-"""The distance of the evaluations that a figure falls on."""
+"""The spacing of the evaluations that a figure falls on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracking.analysis.audit.journals import JournalFigures
 from tracking.base import quantities
 
 OF_TARGETS = {*quantities.TO_ACCURACY}
-# They grow until the run ends.
+# Figures of a whole run: they grow until it ends.
 OF_RUNS = (
     quantities.TIME_TRAIN_SEC, quantities.TIME_EVAL_SEC, quantities.TIME_CHECKPOINT_SEC, quantities.COST_USD,
     quantities.ENERGY_JOULES, quantities.ENERGY_HOST_JOULES, quantities.ENERGY_KWH, quantities.ENERGY_CO2_GRAMS,
@@ -21,7 +21,7 @@ OF_A_GAP = (
 
 
 def spacing(runs: Iterable[JournalFigures], key: str) -> float:
-    """The mean distance of the evaluations that a figure falls on, over the runs that reached the target."""
+    """The mean spacing of the evaluations that a figure falls on, over the runs that reached the target."""
     if key not in OF_TARGETS and key not in OF_RUNS:
         return step(key)
     gaps = []
@@ -40,7 +40,7 @@ def spacing(runs: Iterable[JournalFigures], key: str) -> float:
 
 
 def evaluated_once(run: JournalFigures, key: str) -> bool:
-    """Whether a counted figure grows by one an evaluation, as epochs do without evaluations within them."""
+    """Whether a counted figure grows by one per evaluation, as epochs do if each is evaluated once."""
     named = (quantities.EVALUATIONS_TO_ACCURACY, quantities.EPOCHS_TO_ACCURACY)
     evaluations, epochs = (run.value(name) for name in named)
     return key.startswith(quantities.EVALUATIONS) or evaluations is None or evaluations == epochs

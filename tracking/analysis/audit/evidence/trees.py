@@ -1,4 +1,4 @@
-"""A report's values against the recomputed ones, key by key: missing, too many, different."""
+"""Compare a report's values with the recomputed ones, key by key: missing, surplus or different."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _shown(value: Any) -> str:
 
 
 def by_identity(tally: AuditResult, name: str, records: Any, identity: Callable[[Mapping[str, Any]], str]) -> Any:
-    """The records of a list by identity; notes those that are there twice."""
+    """The records of a list by identity; notes duplicates."""
     records_by_key: dict[str, Any] = {}
     for record in records if isinstance(records, Collection) else ():
         key = identity(record) if isinstance(record, Mapping) else str(record)

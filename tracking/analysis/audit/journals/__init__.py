@@ -1,4 +1,4 @@
-"""A run once more, from its folder alone: what it is, how it ended, its figures, and what limited it.
+"""Read a run independently, from its folder alone: what it is, how it ended, its figures, and what limited it.
 
 It takes labels and events from journal.jsonl, what was asked for from config.yaml, and the end from result.json.
 """

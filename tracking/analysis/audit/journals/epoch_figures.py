@@ -1,4 +1,4 @@
-"""The epochs of a run and their time, worked out from its journal alone; and the figures that the run cannot know."""
+"""The epochs of a run and their time, from its journal alone; and the figures that the run marked as unknown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tracking.analysis.audit.journals.journal_run import JournalRun
 
 
 def unknown_figures(run: JournalRun) -> tuple[str, ...]:
-    """The beginnings of keys that the run's loop could not tell: its events would give figures of other things."""
+    """Prefixes of the metrics that the run marked as unknown: computed from its events, they would be wrong."""
     return tuple(key for row in run.rows if row.get("key") == "unknown_figures" for key in row["values"]["keys"])
 
 

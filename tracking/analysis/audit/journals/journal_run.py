@@ -1,7 +1,7 @@
-"""A run as its journal, its config and its result have it, to check a report by: labels, targets, how it ended.
+"""A run from its journal, config and result, to check a report: labels, targets, and how it ended.
 
-Of result.json it takes how the run ended, which no journal can say of one that was killed. It shares nothing with what
-made the report.
+How the run ended comes from result.json, since the journal of a killed run cannot say. The code is independent of the
+report's.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ STOPPED = {"timeout", "preempted", "cancelled", "search", "signal:1", "signal:2"
 
 
 class JournalRun:
-    """The run in `folder`. Raises OSError where it has no journal.
+    """The run in `folder`. Raises OSError without a journal.
 
-    The config is read on first use, which raises OSError without one.
+    The config is read on first use.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -82,7 +82,7 @@ class JournalRun:
 
     @property
     def job(self) -> tuple[str, str] | None:
-        """The job that it is an attempt of: sweep and configuration; None outside of sweeps."""
+        """The job of this attempt: sweep and configuration; None outside of sweeps."""
         names = self.tags.get("sweep"), self.tags.get("config_hash")
         return (str(names[0]), str(names[1])) if all(names) else None
 
@@ -125,7 +125,7 @@ class JournalRun:
 
     @cached_property
     def configured(self) -> dict[str, str]:
-        """The workload as config.yaml has it, by the params' names; empty without a config."""
+        """The workload in config.yaml, by the params' names; empty without a config."""
         if not (self.folder / "config.yaml").exists():
             return {}
         model, dataset = (self.config.get(key) or {} for key in ("model", "dataset"))
@@ -192,7 +192,7 @@ class JournalRun:
 
     @cached_property
     def ended(self) -> bool:
-        """Whether it finished by itself, in one attempt; result.json tells, since it can fail after evaluating."""
+        """Whether it finished by itself, in one attempt. result.json decides, since it can fail after evaluating."""
         return self.result.get("status") == "finished" and bool(self.times("run_stop")) and "resumed" not in self.tags
 
     @property
@@ -201,7 +201,7 @@ class JournalRun:
         return self.ended and not self.uncounted and bool(self.targets) and self.hit_row is None
 
     def counts(self, with_missed: bool = False) -> bool:
-        """Whether means count it: it ended, and at its target if it has one (`with_missed`: anywhere)."""
+        """Whether means count it: it ended, and reached its target if it has one (or `with_missed`)."""
         return self.ended and not self.uncounted and (with_missed or self.hit_row is not None or not self.targets)
 
     def why(self, with_missed: bool = False) -> str:
@@ -241,7 +241,7 @@ class JournalRun:
 
 
 def _written(target: Any) -> str:
-    """A target as params have it: 0.9 or <=3.28."""
+    """A target as in params: 0.9 or <=3.28."""
     text = str(target).strip()
     limit = f"{float(text.lstrip('<>=')):g}"
     return f"<={limit}" if text.startswith("<=") else limit

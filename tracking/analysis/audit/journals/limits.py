@@ -1,4 +1,4 @@
-"""The shares of a run's time once more, from its journal's rows and the ceilings that its folder keeps."""
+"""Recompute the shares of a run's time from its journal's rows and the ceilings in its folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracking.base import quantities
 PREFIX = quantities.BOTTLENECK
 FLOPS, INTENSITY = quantities.ROOFLINE_FLOPS_PER_SEC_PER_DEVICE, quantities.ROOFLINE_FLOPS_PER_BYTE
 PREFIXES = (PREFIX, quantities.UTILIZATION, quantities.CEILINGS, quantities.ROOFLINE)
-SHARE_DIGITS, DIGITS = 4, 2  # that are journaled of a share, and of metrics that begin with one of ROUNDED
+SHARE_DIGITS, DIGITS = 4, 2  # decimals of a journaled share, and of journaled metrics that begin with one of ROUNDED
 ROUNDED = (quantities.UTILIZATION, quantities.CEILINGS_SLOWEST_PAIR_MEGABYTES_PER_SEC)
 # The sensor of each metric, without its GPU and unit of percent.
 UTILIZATION = {
@@ -69,7 +69,7 @@ def utilization(rows: Sequence[Row], folder: Path) -> dict[str, float]:
 
 
 def rounded(value: float | None, digits: int, journaled: float | None) -> float | None:
-    """A value to the digits that are journaled; in the middle of two, the one that the journal has."""
+    """The value rounded to `digits` decimals; if it lies halfway between two, the journaled one."""
     if value is None:
         return None
     near = round(value, digits)
@@ -79,9 +79,9 @@ def rounded(value: float | None, digits: int, journaled: float | None) -> float 
 
 
 def place(rows: Sequence[Row], folder: Path) -> dict[str, float]:
-    """Where it stands under the roofline, by metric: FLOP/s of a device, and FLOPs for a byte of the GPU's memory.
+    """The run's place under the roofline, by metric: FLOP/s of a device, and FLOPs per byte of the GPU's memory.
 
-    And which share of the measured matrix products these FLOP/s are, which only some runs say.
+    Also the FLOP/s as a share of the measured matrix product's, if the folder has that ceiling.
     """
     events, timed, total = _of_the_clock(rows)
     flops = next((row["values"] for row in events if row["key"] == "model_flops"), None)
@@ -102,7 +102,7 @@ def place(rows: Sequence[Row], folder: Path) -> dict[str, float]:
 
 
 def _kept(folder: Path) -> dict[str, Any]:
-    """The ceilings that the folder keeps, by name."""
+    """The ceilings in the folder, by name."""
     path = folder / "ceilings.json"
     kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["ceilings"] if path.exists() else {}
     return kept
@@ -119,7 +119,7 @@ def _slowest_pair(folder: Path) -> float | None:
 
 
 def _newest_attempt(rows: Sequence[Row]) -> Sequence[Row]:
-    """The rows since the newest resume: a machine's clock may have begun anew before it."""
+    """The rows since the newest resume: the machine's clock may have restarted before it."""
     return rows[max((place for place, row in enumerate(rows) if row.get("key") == "resume"), default=0) :]
 
 
@@ -188,7 +188,7 @@ def _phases(rows: Sequence[Row], total: float) -> dict[str, float]:
 
 
 def _training(timed: Sequence[Row]) -> Spans:
-    """From an epoch's start, or the end of what stopped it, to its end or the next stop."""
+    """The spans of training: the epochs without the evaluations and checkpoints in them."""
     spans: Spans = []
     since = None
     for row in timed:

@@ -1,4 +1,4 @@
-"""A run's figures worked out from its journal and its config alone, to check a report by; shares nothing with it."""
+"""A run's figures from its journal and config alone, to check a report; independent of the report's code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class JournalFigures(JournalRun):
         self._values: dict[str, float | None] = {}
 
     def value(self, key: str) -> float | None:
-        """A metric as it follows from the events; None if the run lacks it, or its events do not tell it."""
+        """A metric, computed from the events if possible; None if the run lacks it, or its events cannot give it."""
         if key not in self._values:
             self._values[key] = self._computed(key)
         return self._values[key]
@@ -47,7 +47,7 @@ class JournalFigures(JournalRun):
         return COMPUTED[key](self) if key in COMPUTED else self.journaled(key)
 
     def journaled(self, key: str) -> float | None:
-        """The newest journaled value of a metric that no event tells; at one time the largest, as in MLflow."""
+        """The newest journaled value of a metric; the largest of several at one time, as in MLflow."""
         rows = [row for row in self.rows if row["kind"] == "metrics" and key in row["values"]]
         values = [(row.get("step") or 0, row["time_ms"], float(row["values"][key])) for row in rows]
         value = max(values)[2] if values else None
@@ -61,7 +61,7 @@ class JournalFigures(JournalRun):
 
     @cached_property
     def busy(self) -> dict[str, float]:
-        """How busy it kept its hardware, and its place under the roofline, by metric."""
+        """Its utilisation and its place under the roofline, by metric."""
         return limits.utilization(self.rows, self.folder) | limits.place(self.rows, self.folder)
 
     @cached_property
@@ -70,9 +70,9 @@ class JournalFigures(JournalRun):
         return limits.shares(self.rows, self.folder)
 
     def best(self, metric: str) -> float | None:
-        """The largest value that an evaluation found, or the smallest one, whichever is better.
+        """The best value of all evaluations: the smallest or the largest, by the metric's direction.
 
-        Where nothing says which it is, as of older runs, what the run said has to be either.
+        Without a known direction, as in older runs, it is the journaled best if that is either of them; else None.
         """
         evaluated = [
             row["values"]["metrics"] for row in self.rows if row["kind"] == "event" and row["key"] == EVALUATED
@@ -91,9 +91,9 @@ class JournalFigures(JournalRun):
         return float(claimed * rate / journaled[quantities.THROUGHPUT_SAMPLES_PER_SEC])
 
     def at_least(self, key: str) -> float | None:
-        """The lower bound of a figure to accuracy of a run that did not get there; None if that is not known.
+        """The lower bound of a figure to accuracy for a run without its target; None if it is not known.
 
-        As the run said it: of one that failed, only where a row of its journal has it.
+        A failed run has only the bounds of figures that it journaled.
         """
         journaled = {name for row in self.rows if row["kind"] == "metrics" for name in row["values"]}
         if key == quantities.TIME_TO_ACCURACY_SEC:
@@ -122,7 +122,7 @@ class JournalFigures(JournalRun):
         return float(events[-1]["clock_sec"]) - starts[0] if starts else None
 
     def _spans(self, *names: str) -> float:
-        """The seconds between the starts and the ends of these."""
+        """The seconds between the start and stop events of these names."""
         return math.fsum(
             stop - start
             for name in names
@@ -134,7 +134,7 @@ class JournalFigures(JournalRun):
         return None if number is None else float(number)
 
     def last_evaluation(self) -> tuple[float, float] | None:
-        """Which evaluation the last one is that could have reached the target, or that did; the seconds before it."""
+        """The number of the last evaluation that reached the target or could have, and the interval before it (s)."""
         known, number, before, interval, last = set(self.targets), 0, None, 0.0, None
         for row in self.rows[: None if self.hit_row is None else self.hit_row + 1]:
             if row["kind"] == "event" and row["key"] == "run_start" and before is None:
@@ -186,7 +186,7 @@ class JournalFigures(JournalRun):
     def per_sec(self, *counts: str) -> float | None:
         """Counts over seconds of the windows after the first two; after the first, if there are only two.
 
-        An epoch, or its part between two evaluations, took as long as its slowest rank, by the sum of its windows.
+        An epoch, or its part between two evaluations, takes as long as the rank with the largest sum of windows.
         """
         windows = [row["values"] for row in self.rows if row["kind"] == "event" and row["key"] == "throughput_window"]
         steady = windows[2:] if len(windows) > 2 else windows[1:]
@@ -210,7 +210,7 @@ class JournalFigures(JournalRun):
         return stops[0] - starts[0] if starts and stops else None
 
     def usd(self, seconds: float | None) -> float | None:
-        """The cost of so many seconds of all its nodes; None without a price."""
+        """The cost of `seconds` on all its nodes; None without a price."""
         price = (self.config.get("instance") or {}).get("price_per_hour")
         return None if price is None or seconds is None else seconds / 3600 * price * self.config.get("nodes", 1)
 

@@ -1,4 +1,4 @@
-"""The waits of a run's ranks, once more, from the windows in its journal: sums in milliseconds."""
+"""Recompute the waits of a run's ranks from the windows in its journal: sums in milliseconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy
 
 from tracking.base import quantities
 
-# Parts in which ranks are compared, at most and at least; parts that count though neighbours are alike; both levels.
+# The most and the fewest parts in which ranks are compared; the fewest that count in a drift; both levels.
 MOST_PARTS, FEWEST_PARTS, COUNTED_PARTS, ALLOWED, ALLOWED_OF_DRIFT = 12, 4, 5.0, 0.01, 0.005
 Windows = Sequence[Mapping[str, Any]]
 
@@ -21,13 +21,13 @@ def sums(windows: Windows, field: str) -> list[float]:
 
 
 def exchanges(windows: Windows) -> list[float]:
-    """Each rank's time in the exchange; empty of one process."""
+    """Each rank's time in the exchange; empty for one process."""
     several = [window for window in windows if len(window.get("rank_exchange_ms") or []) > 1]
     return sums(several, "rank_exchange_ms")
 
 
 def is_beyond_noise(windows: Windows) -> bool:
-    """Whether the rank with the shortest wait in all has it in more parts, and by more, than equal ranks would."""
+    """Whether the rank with the shortest total wait has it in more parts, and by more, than equal ranks would."""
     from scipy.special import bdtrc, stdtr
 
     several = [window for window in windows if len(window.get("rank_exchange_ms") or []) > 1]
@@ -51,7 +51,7 @@ def is_beyond_noise(windows: Windows) -> bool:
 
 
 def _counted_parts(ahead: numpy.ndarray) -> float:
-    """How many independent parts tell as much as these (parts x ranks), whose neighbours are alike in a drift."""
+    """How many independent parts tell as much as these (parts x ranks): adjacent parts are alike in a drift."""
     n, rest = len(ahead), ahead - ahead.mean(axis=0)
     whole = float((rest**2).sum())
     alike = (n * float((rest[1:] * rest[:-1]).sum()) / whole + 1) / (n - 3) if whole else 0.0
@@ -60,7 +60,7 @@ def _counted_parts(ahead: numpy.ndarray) -> float:
 
 
 def waited_in_vain(windows: Windows) -> float:
-    """What the others wait for the rank that waits least, less what its data and its collections take longer."""
+    """How long others wait for the rank that waits least, minus its extra time for data and garbage collection."""
     several = [window for window in windows if len(window.get("rank_exchange_ms") or []) > 1]
     exchange_waits = sums(several, "rank_exchange_ms")
     slow = exchange_waits.index(min(exchange_waits))

@@ -1,6 +1,6 @@
-"""The tables of a report over all workloads that answer a question, once more.
+"""Recompute a report's tables for choosing hardware, over all workloads.
 
-Its arithmetic is its own, as all of the audit's.
+Like the rest of the audit, it shares no arithmetic with the report.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tables that answer what was asked of a report, once more: limits of time, a base for scores, numbers of nodes."""
+"""Recompute tables of a report: limits of time (--within), scores over a base (--over), and numbers of nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IN_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
 
 def within(content: Content) -> Rows:
-    """A row a workload and limit."""
+    """A row per workload and limit."""
     evidence, limits = content.evidence, content.report["within"]
     rows: Rows = {}
     if len({*limits}) < len(limits):
@@ -45,7 +45,7 @@ def within(content: Content) -> Rows:
     return {name: {key: row[key] for key in row.keys() - {"priced"}} for name, row in rows.items()}
 
 
-Beside = tuple[Labels, Moments, str, int, int, float]  # setting, its time, a bound's sign, in time, of, devices
+Beside = tuple[Labels, Moments, str, int, int, float]  # setting, time, a bound's sign, in time, of n runs, devices
 
 
 def _settings_by(evidence: Evidence, workload: str, limit_sec: float) -> list[Beside]:
@@ -90,7 +90,7 @@ def _cheapest(evidence: Evidence, workload: str, measured: Sequence[Beside]) -> 
 
 
 def _proof(good: int, n: int) -> str:
-    """The share below which so many or more good runs have a probability of 5 %, found by halving."""
+    """The words with the share at which `good` or more runs of n have a probability of 5 %, found by bisection."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -100,7 +100,7 @@ def _proof(good: int, n: int) -> str:
 
 
 def clock_text(moments: Moments, sign: str) -> str:
-    """In seconds, minutes, or hours and minutes."""
+    """A time as printed: in seconds, minutes, or hours and minutes."""
     _, mean, error, _ = moments
     if mean >= 3600:
         parts = [f"{minutes // 60:,}:{minutes % 60:02d}" for minutes in (round(mean / 60), round((error or 0) / 60))]
@@ -113,7 +113,7 @@ def clock_text(moments: Moments, sign: str) -> str:
 
 
 def over(content: Content) -> Rows:
-    """A row a setting, held against the one that has the base's values and is otherwise the same."""
+    """A row per setting, compared with the setting that has the base's values and is otherwise the same."""
     evidence, base, rows = content.evidence, content.report["over"], Rows()
     long = {SHORT.get(key, key): value for key, value in base.items()}
     for workload in evidence.workloads() if base else ():
@@ -137,7 +137,7 @@ def _beside(setting: Labels, base: Mapping[str, str]) -> dict[str, str]:
 
 
 def gain_of(evidence: Evidence, workload: str, setting: Labels, base: Labels, key: str) -> That | str:
-    """How many times better, by a metric."""
+    """Accepts, as printed, how many times better a setting is than the base by a metric; "" if it is not known."""
     direction, own, other = (
         evidence.better(workload, key),
         *(evidence.sample(workload, each, key) for each in (setting, base)),
@@ -157,7 +157,7 @@ def gain_of(evidence: Evidence, workload: str, setting: Labels, base: Labels, ke
 
 
 def _sign(own: Observations, other: Observations, higher: bool) -> str:
-    """The sign of a ratio of times, where one is a lower bound. Its inverse is then an upper bound."""
+    """The sign of a ratio if one of its means is a lower bound. The inverse of such a mean is an upper bound."""
     signs = ("≥", "≤") if higher else ("≤", "≥")
     return signs[0] if own.num_short else signs[1] if other.num_short else ""
 
@@ -169,7 +169,7 @@ def _printed(mean: float, error: float | None, sign: str, near: float) -> That:
 
 
 def shapes(content: Content) -> Rows:
-    """A row a number of devices that stand in several numbers of nodes."""
+    """A row per number of devices that was run on several numbers of nodes."""
     evidence = content.evidence
     groups: dict[tuple[str, str, float], dict[int, Labels]] = {}
     for workload in evidence.workloads():
@@ -192,7 +192,7 @@ def shapes(content: Content) -> Rows:
 
 
 def _of_nodes(evidence: Evidence, workload: str, group: Mapping[int, Labels], count: int, gained: bool) -> Rows:
-    """The mean on so many nodes, and its gain over the fewest of its row."""
+    """The cells of `count` nodes: the mean, and its gain over the fewest nodes of the row."""
     facts, setting, fewest = quantities.quantity(evidence.metric), group.get(count), min(group)
     name = "1 node" if count == 1 else f"{count} nodes"
     sample = evidence.sample(workload, setting, evidence.metric) if setting else Observations(())

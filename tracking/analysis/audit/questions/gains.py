@@ -1,4 +1,4 @@
-"""What precisions gain, gaps between runs, many trainings beside a quick one, traffic over nodes, once more."""
+"""Recompute gains of precisions, gaps between runs, N jobs of one device against one of N, and traffic over nodes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def gains(content: Content) -> Rows:
 def gaps(content: Content) -> Rows:
     evidence, rows, metric = content.evidence, Rows(), content.evidence.metric
     for workload in evidence.workloads():
-        groups: dict[str, dict[str, list[float]]] = {}  # by hardware, then by what else a setting is
+        groups: dict[str, dict[str, list[float]]] = {}  # by hardware, then by the other axes
         for setting in evidence.settings(workload):
             if numbers := evidence.values(workload, setting, metric):
                 group, rest = ({axis: value for axis, value in setting.items() if (axis in HARDWARE) is wanted}
@@ -67,7 +67,7 @@ def gaps(content: Content) -> Rows:
 
 
 def _as_far_as(means: Mapping[str, float], name: str) -> That:
-    """Accepts the settings whose mean is that of the one with this name, but for rounding."""
+    """Accepts the settings with the same mean as the named one, up to rounding."""
     same = [other for other, mean in means.items() if math.isclose(mean, means[name], rel_tol=1e-9)]
     return That(lambda text: text in same, " or ".join(same))
 
@@ -153,7 +153,7 @@ def _sums(runs: Sequence[JournalFigures], names: Sequence[str], ending: str) -> 
 
 
 def _of(name: str, names: Sequence[str]) -> bool:
-    """Files over a network are storage, and no part of what the network's own counters say here."""
+    """Whether a counter is one of `names`. Network files count as storage only, not as network."""
     if name.startswith("network_files_"):
         return "network_files_" in names
     return name.startswith(tuple(each for each in names if each != "network_files_"))

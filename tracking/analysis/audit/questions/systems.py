@@ -1,4 +1,4 @@
-"""The table of systems once more, from the fingerprints in run folders."""
+"""Recompute the table of systems from the fingerprints in run folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_FILES = 60
 
 
 def systems(content: Content) -> Rows:
-    """A row a kind of machine, in the order of their cells; none of a single kind."""
+    """A row per kind of machine, in order of their cells; empty for a single kind."""
     evidence = content.evidence
     machines: dict[tuple[str, ...], list[JournalFigures]] = {}
     for workload in evidence.workloads():
@@ -89,7 +89,7 @@ def _machine(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _slowest(links: Sequence[str | None]) -> str:
-    """Fewer bonded NVLinks are slower, and any link over PCIe is slower than these."""
+    """The slowest link; "" if one is not known. Fewer bonded NVLinks are slower, and links over PCIe slower still."""
     if not links or not all(link and (link in NEAREST or re.fullmatch(r"NV\d+", link)) for link in links):
         return ""
     over_pcie = [link for link in links if link in NEAREST]

@@ -1,6 +1,6 @@
-"""The answer of a search once more, from the folders of its runs: figures, intervals, ratios, counts and budget.
+"""Recompute the answer of a search from the folders of its runs: figures, intervals, ratios, counts and budget.
 
-Not worked out again are the exploring's own choices: which settings it proposed, and what a grid would have taken.
+Exploring's own choices are not recomputed: the settings that it proposed, and the cost of a grid.
 """
 
 from __future__ import annotations

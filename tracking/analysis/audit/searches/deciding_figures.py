@@ -15,19 +15,19 @@ from tracking.analysis.audit.searches.trials import KEYS, Trial
 from tracking.base import quantities
 from tracking.base.number_text import significant
 
-GROUPS = ("gpus", "cpu_processes", "nodes")  # the first of these that is searched has a best setting for each value
+GROUPS = ("gpus", "cpu_processes", "nodes")  # the first of these that is searched forms the groups
 BESIDE = {
     "samples_per_sec": quantities.THROUGHPUT_SAMPLES_PER_SEC,
     "epochs": quantities.EPOCHS_TO_ACCURACY,
     "cost_usd": quantities.COST_TO_ACCURACY_USD,
     "energy_joules": quantities.ENERGY_TO_ACCURACY_JOULES,
 }
-OFF = 1e-6  # of bounds that are searched for
+OFF = 1e-6  # tolerance of bounds that are found numerically
 Settings = Mapping[str, Mapping[str, Any]]
 
 
 def groups_of(settings: Settings, axes: Sequence[str]) -> dict[str, Any]:
-    """The group of each setting, as its number of GPUs; None if no list of such numbers is searched."""
+    """The group of each setting, such as its number of GPUs; None if no list of such numbers is searched."""
     searched = {word.partition("=")[0]: word for word in axes}
     key = next((key for key in GROUPS if key in searched), "")
     grouped = key and "interval(" not in searched[key]
@@ -40,7 +40,7 @@ def due(
 ) -> dict[str, Any]:  # fmt: skip
     """The figures by setting, those of the named one, and the best of each group beside it.
 
-    What stands beside a figure is of `whole`, all blocks that were run.
+    The other metrics beside a figure are means over `whole`, all blocks that were run.
     """
     last, best = standing.last, best_of_groups(standing.last, standing.members, groups)
     level = error / 2 / max(1, len(standing.candidates) if standing.num_looks else 1)
@@ -61,7 +61,7 @@ def due(
 
 
 def _unbiased(look: Look, own: str | None) -> float | None:
-    """The named setting's mean without the luck of the lowest one."""
+    """The named setting's mean, corrected for the luck of being the lowest."""
     if own is None:
         return None
     return fmean(look.sample(own).numbers) * math.exp(look.table.luck() if own in look.table.rows else 0.0)
@@ -107,7 +107,7 @@ def _mean_of(look: Look, name: str, metric: str) -> float | None:
 def _beside(
     look: Look, whole: Look, own: str | None, name: str, level: float, is_other: bool
 ) -> dict[str, Any]:  # fmt: skip
-    """How many times as long the best of another group takes as the named setting, and how much less it uses."""
+    """The time of another group's best over the named setting's; the named one's cost and energy over the other's."""
     if own is None or not is_other:
         return {"ratio": None, "times_the_cost": None, "times_the_energy": None}
     first, second = look.sample(own), look.sample(name)
@@ -126,7 +126,7 @@ def _beside(
 
 
 def front(trials: Sequence[Trial], drawn: Sequence[str]) -> dict[str, Any]:
-    """The settings that no other one beats by both objectives, by their deciding runs; without those, by all runs."""
+    """The settings that no other one beats in both objectives, by their deciding runs; without any, by all runs."""
     keys = [KEYS[objective] for objective in drawn]
     missed = {trial.name for trial in trials if not trial.explores and trial.state == "missed"}
     with_both = [
@@ -149,7 +149,7 @@ def front(trials: Sequence[Trial], drawn: Sequence[str]) -> dict[str, Any]:
 
 
 def said(claimed: Mapping[str, Any], name: str) -> tuple[bool, str]:
-    """Whether the words hold the figure and the counts of the answer; and the sentence if they do not."""
+    """Whether the words have the figure and the counts of the answer; and the sentence to note if they do not."""
     value = claimed["value"]
     if value is None or value["mean"] is None:
         return True, ""

@@ -1,4 +1,4 @@
-"""The answer of a search as a report has it, against what the folders of its runs say."""
+"""Compare the answer of a search in a report with the folders of its runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracking.analysis.audit.searches.standing import ERROR, LOOKS, Look, Standi
 from tracking.analysis.audit.searches.trials import Trial, asked_of, named, spent, trials_of, unit_of
 
 ENDS = ("reached", "stopped", "missed", "failed")  # of a run, best first
-NOT_AGAIN = ("leading", "num_left_out", "grid_cost", "words")  # what exploring makes of its runs, and sentences
+NOT_AGAIN = ("leading", "num_left_out", "grid_cost", "words")  # exploring's own choices, and sentences
 Record = Mapping[str, Any]
 
 
@@ -37,7 +37,7 @@ def _check(name: str, claimed: Record, runs: Sequence[JournalFigures], tally: Au
     parts = [claimed, claimed["second"]] if len(objectives) > 1 else [claimed]
     of_trials = [trials_of(runs, objective) for objective in objectives]
     going_on = any(trial.state == "lost" for trial in of_trials[0])
-    if claimed["why"] == "running" and going_on:  # It has no answer, and its runs are further than its last state.
+    if claimed["why"] == "running" and going_on:  # No answer yet; its runs went on after its last state.
         return
     of_trials = [[trial for trial in trials if trial.state != "lost"] for trials in of_trials]
     used = spent(runs, claimed["budget"]["unit"])
@@ -96,7 +96,7 @@ def _due(
 def _outcome(
     standing: Standing, settings: Mapping[str, Record], finalists: Sequence[str], trials: Sequence[Trial]
 ) -> dict[str, Any]:  # fmt: skip
-    """Which setting is named, which are not told from it, and why the search ended."""
+    """The named setting, those that do not differ significantly from it, and why the search ended."""
     best = standing.named
     rivals = [name for name in finalists if best and name != best]
     why, states = "budget spent", {trial.state for trial in trials}

@@ -1,4 +1,4 @@
-"""Which settings of a search are left after its looks, from its deciding runs."""
+"""The settings of a search that are left after its looks, from its deciding runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Look:
         return cls({name: [trial for at, trial in sorted(runs[name].items()) if at < num] for name in names}, num)
 
     def sample(self, name: str) -> Observations:
-        """A setting's numbers. A run without one counts as what it is at least, else as never arriving."""
+        """A setting's numbers. A run without one counts as its lower bound, else as never reaching the target."""
         runs = self.runs[name]
         numbers = [trial.number for trial in runs if trial.number is not None]
         bounds = [trial.bound for trial in runs if trial.number is None and trial.bound]
@@ -47,7 +47,7 @@ class Look:
         return BlockTable(rows, {name: sample.interval / fmean(sample.numbers) for name, sample in whole.items()})
 
     def order(self, name: str) -> tuple[int, float]:
-        """Fewer misses first, then the lower mean."""
+        """A sort key: fewer misses first, then the lower mean."""
         sample = self.sample(name)
         return sample.num_short, fmean(sample.numbers) if sample.numbers else math.inf
 
@@ -66,7 +66,7 @@ class Look:
         return bounds[1] if bounds else math.inf
 
     def left(self, candidates: Sequence[str], level: float) -> list[str]:
-        """The candidates that none of the others is surely sooner than; at least the best, if there is any."""
+        """The candidates that no other one significantly beats; at least the best one, if there is any."""
         each = level / max(1, len(candidates) - 1)
         beaten = {
             name
@@ -98,7 +98,7 @@ class Standing:
 
 
 def standing_of(runs: Runs, finalists: Sequence[str], groups: Mapping[str, object], error: float) -> Standing:
-    """The looks at the finalists; `groups` holds the number of GPUs of each setting, whose best goes on running."""
+    """The state after the looks at the finalists. `groups` has each setting's group, whose best keeps running."""
     candidates, members, num_looks, level = [*finalists], [*finalists], 0, error
     last = Look.of(runs, [*runs], LOOKS[-1])
     for before, num in zip((0, *LOOKS), LOOKS, strict=False):

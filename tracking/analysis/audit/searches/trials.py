@@ -17,20 +17,20 @@ KEYS = {
     "cost": quantities.COST_TO_ACCURACY_USD,
     "energy": quantities.ENERGY_TO_ACCURACY_JOULES,
 }
-LOST = {"preempted", "cancelled", "node_fail", "disk_full"}  # how a run ends that its search makes again
+LOST = {"preempted", "cancelled", "node_fail", "disk_full"}  # failures after which a search repeats the run
 MOST_TRIES = 3  # of a run that crashes each time
 BEFORE_START = 16  # the most rows of a journal before its run started
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The last attempt of a search's run; `number` is its value by the objective, `bound` what it is at least."""
+    """The last attempt of a search's run; `number` is its value by the objective, `bound` its lower bound."""
 
     run: JournalFigures
     state: str  # reached, stopped, missed, failed, or lost
     number: float | None = None
     bound: float | None = None
-    gap: float = 0.0  # the distance of the evaluation before
+    gap: float = 0.0  # the spacing of the numbers at which the run could end
 
     @property
     def asked(self) -> Mapping[str, Any]:
@@ -46,7 +46,7 @@ class Trial:
 
 
 def asked_of(run: JournalFigures) -> Mapping[str, Any]:
-    """What its search asked of a run."""
+    """The options that a run got from its search."""
     return run.config.get("search") or {}
 
 
@@ -92,7 +92,7 @@ def _state(run: JournalFigures, num_attempts: int) -> str:
 
 
 def _gap(run: JournalFigures, number: float) -> float:
-    """How far apart the numbers are at which a run can end."""
+    """The spacing of the numbers at which a run can end."""
     last, whole, epochs = (
         run.value(key)
         for key in (
@@ -130,7 +130,7 @@ def unit_of(run: JournalFigures) -> str:
 
 
 def _span(run: JournalFigures) -> tuple[float, float]:
-    """When a run started and ended, in seconds of the wall clock, by its own clock from the start on."""
+    """A run's start by the wall clock, and its end, which adds the duration by the monotonic clock; in seconds."""
     starts = [place for place, row in enumerate(run.rows[: BEFORE_START + 1]) if row.get("key") == "init_start"]
     rows = run.rows[starts[-1] if starts else 0 :]
     if not rows:
@@ -141,7 +141,7 @@ def _span(run: JournalFigures) -> tuple[float, float]:
 
 
 def _shared(spans: Sequence[tuple[float, float]]) -> list[float]:
-    """The seconds of each span; those that several have in common are split between them."""
+    """The seconds of each span; overlapping spans share their common seconds equally."""
     edges = sorted({edge for span in spans for edge in span})
     used = [0.0] * len(spans)
     for low, high in pairwise(edges):
