@@ -96,7 +96,7 @@ def scaling(evidence: Evidence, picture: Picture) -> dict[str, Any]:
 
 
 def line(points: Sequence[Point], key: str) -> dict[str, Any]:
-    """A line as a picture has it: numbers to the key's tolerance; errors and bounds if any point has one."""
+    """The expected line of a picture: numbers to the key's tolerance; errors and bounds if any point has one."""
     near = tolerance(key)
     xs, means, errors, bounds = ([*column] for column in zip(*points, strict=True))
     expected: dict[str, Any] = {"x": numbers(xs), "y": _near(means, near)}

@@ -60,7 +60,7 @@ KEYS: dict[str, Sequence[str]] = {
 
 @dataclass(frozen=True)
 class Claimed:
-    """A table as it stands in the report."""
+    """A table of the report."""
 
     columns: Sequence[str]
     rows: Rows

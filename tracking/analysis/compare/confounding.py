@@ -65,7 +65,7 @@ FOLLOWS = {
 def warnings(
     task: Task, axes: Sequence[str], store: Runs, values: Values, progress: Callable[[], None] = lambda: None
 ) -> list[str]:
-    """A sentence for each key in which a figure's runs differ but should not, or which cannot be compared."""
+    """A sentence for each unexpected difference between a figure's runs, and for what cannot be compared."""
     follows = {key for axis in axes for key in (values.key(axis), axis, *following(values.key(axis)))}
     settings = {setting.name: setting.trained for setting in task.settings}
     return [f"{task.title}: {sentence}" for sentence in differences(settings, follows, store, values, progress)]

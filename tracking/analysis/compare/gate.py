@@ -23,7 +23,7 @@ __all__ = ["CANNOT_TELL", "GateVerdict", "Question", "judge", "junit", "markdown
 
 @dataclass(frozen=True)
 class Question:
-    """Is the candidate slower in `metric` than the baseline by more than `max_slowdown`, a share of one?
+    """Is the candidate slower in `metric` than the baseline by more than `max_slowdown` (0.03: 3 %)?
 
     `selectors` name the runs of the baseline and of the candidate, in this order. `where` keeps runs with these params.
     `with_neighbours` also takes runs that shared their machine. `paired` compares runs with the same seed.

@@ -79,7 +79,7 @@ def reached(side: Side) -> str:
 
 
 def remarks(baseline: Side, candidate: Side, metric: str) -> list[str]:
-    """Notes on the runs that are not averaged as they are."""
+    """Notes on runs that failed, missed the target, were stopped, have no value, or still run."""
     notes = []
     to_accuracy = metric in UNTIL_CENSORED
     for name, side in (("baseline", baseline), ("candidate", candidate)):

@@ -1,4 +1,4 @@
-"""The metrics of the evaluations: a row a setting, with the best and the last value of each metric."""
+"""The metrics of the evaluations: a row per setting, with the best and the last value of each metric."""
 
 from __future__ import annotations
 

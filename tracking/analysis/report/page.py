@@ -88,7 +88,7 @@ def html(report: Report) -> str:
 
 
 def _rendered(report: Report, about: str) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # only where a page is written
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # only when a page is written
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined,

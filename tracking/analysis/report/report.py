@@ -195,7 +195,7 @@ def make(
     about_stacks = {task.title: _about_stacks(report, task) for task in tasks}
     bests = [report.best(task) for task in tasks]
     report.plots = list(Plotter(store, tasks, progress, about_stacks, report.metric, bests).plots())
-    if not any(plot.name == roofline_chart.NAME for plot in report.plots):  # The picture's caption says it.
+    if not any(plot.name == roofline_chart.NAME for plot in report.plots):  # Otherwise its caption says so.
         report.warnings += roofline_chart.absent(tasks)
     return report
 
@@ -244,7 +244,7 @@ def _add_answer(report: Report, task: Task) -> None:
     pairs = [pair for title, pair in report.comparisons if title == task.title]
     chosen = report.best(task)
     lead = f"For {task.title.rpartition(' to ')[0] or task.title}, " if len(report.tasks) > 1 else ""
-    if not task.sweeps <= {each["sweep"] for each in report.searched}:  # A search answers itself.
+    if not task.sweeps <= {each["sweep"] for each in report.searched}:  # Otherwise a search answers.
         headlines, more = answer(task, report.metric, chosen, lead), beside(task, report.metric, chosen, pairs)
         report.answers.append(Answer(*(" ".join(sentence.text for sentence in part) for part in (headlines, more))))
         report.sentences += [*headlines, *more]

@@ -1,4 +1,4 @@
-"""Comparisons as JSON holds them: each pair of settings, and the best of several."""
+"""Comparisons for JSON: each pair of settings, and the best of several."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Run:
 
     @cached_property
     def directions(self) -> dict[str, str]:
-        """Which way each metric is better (conf.metric), by name; older runs say it by their targets alone."""
+        """Which way each metric is better (conf.metric), by name; older runs declare it only by their targets."""
         names, values = (self.params.get(f"target_{part}", "").split(",") for part in ("metric", "value"))
         of_targets = directions_of({name: value for name, value in zip(names, values, strict=False) if name and value})
         return metric.from_tag(self.tags.get(BETTER_TAG, "")) | of_targets

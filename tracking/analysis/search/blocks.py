@@ -79,7 +79,7 @@ class Blocks:
         return fmean(differences), max(floored_variance(differences, floor), 2 * pooled), freedom
 
     def optimism(self, chosen: Key) -> float:
-        """How much too low the chosen setting's mean is expected to be, in logarithms, since the lowest one was chosen.
+        """By how much the chosen setting's mean logarithm is expected to be too low, since it is the lowest.
 
         It is the mean error of the lowest of all means in a parametric bootstrap (Efron and Tibshirani 1993), without
         its draws: s^2 times the integral over x of the sum over pairs i, j of f_i(x) f_j(x) P(all others > x), by

@@ -1,4 +1,4 @@
-"""The costs of runs in a search's budget: of past runs, of runs to come, and of a grid."""
+"""The costs of runs in a search's budget: of past runs, of future runs, and of a grid."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class PairTest:
     better: str
     factor: float
     p: float | None
-    by_pairs: bool = False  # p is of won pairs of runs: runs of `better` stopped short
+    by_pairs: bool = False  # p is that of a rank test, since runs of `better` stopped short
     turned: PairTest | None = None
     often: str = ""
     counts: fisher_test.Table | None = None

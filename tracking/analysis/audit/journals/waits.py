@@ -78,7 +78,7 @@ def waited_in_vain(windows: Windows) -> float:
 
 
 def was_journaled(cause: str, rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a share of this cause, other than 0, was journaled: earlier versions named noise, too."""
+    """Whether a share of this cause other than 0 was journaled: earlier versions also journaled noise."""
     key = quantities.bottleneck(cause)
     return any(row["values"].get(key) for row in rows if row["kind"] == "metrics")
 

@@ -12,7 +12,7 @@ from tracking.analysis.audit.searches.standing import ERROR, LOOKS, Look, Standi
 from tracking.analysis.audit.searches.trials import Trial, asked_of, named, spent, trials_of, unit_of
 
 ENDS = ("reached", "stopped", "missed", "failed")  # of a run, best first
-NOT_AGAIN = ("leading", "num_left_out", "grid_cost", "words")  # exploring's own choices, and sentences
+NOT_AGAIN = ("leading", "num_left_out", "grid_cost", "words")  # not recomputed: exploring's own choices, and sentences
 Record = Mapping[str, Any]
 
 

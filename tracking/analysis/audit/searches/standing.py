@@ -79,7 +79,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Standing:
-    """What the looks left: the candidates, the settings that go on running, and the last look with its level."""
+    """The state after the looks: the candidates, the settings that keep running, and the last look with its level."""
 
     candidates: list[str]
     members: list[str]

@@ -35,7 +35,7 @@ ENDS = {End.MISSED: "missed it", End.DIVERGED: "diverged", End.STOPPED: "stopped
 def answer(task: Task, metric: str, chosen: Best | None, lead: str = "") -> list[Sentence]:
     """The best setting and its lead; then, if these runs cannot tell it from others, what would.
 
-    `lead` begins the answer: it names the workload where a report has several.
+    `lead` begins the answer: it names the workload if a report has several.
     """
     if chosen is None:
         return [_no_best(task, metric, lead)]
