@@ -91,7 +91,7 @@ def main() -> int:
         return code
     finally:
         events.tell("ended", code=code)
-        gc.freeze()  # As it ends, Python would search everything imported for garbage, 0.05 s of a core.
+        gc.freeze()  # At exit, Python would search all imported modules for garbage: 0.05 s of a core.
 
 
 def compose_and_launch(events: EventStream) -> tuple[int, str]:
@@ -121,7 +121,7 @@ def collect(events: EventStream) -> Request:
     request = Request(axes=axes_of(sys.argv[1:]), events=events)
     sys.argv[1:] = [word for word in sys.argv[1:] if word not in request.axes]  # Hydra would sweep over them.
     compose = hydra.main(version_base="1.3", config_path="conf", config_name="config")(request.add)
-    output = LastingStream(sys.stdout, BrokenPipeError)  # as `launch.py --help | head` closes it
+    output = LastingStream(sys.stdout, BrokenPipeError)  # `launch.py --help | head` closes it early.
     with redirect_stdout(output):
         try:  # Hydra would print its own version.
             print(f"timetrial {installation.version()}") if "--version" in sys.argv[1:] else compose()
@@ -152,7 +152,7 @@ def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
     resumed_sweep, jobs = planned(checked, request.multirun, gpus)
     request.search_path = request.search_path or sweep.search_path(resumed_sweep)
     search = search_for(request, checked[0], resumed_sweep, jobs, gpus)
-    config = checked[0].config if resumed_sweep else jobs[0].config  # of this launch, as for its tracking server
+    config = checked[0].config if resumed_sweep else jobs[0].config  # This launch's options, such as its server.
     configs = search.corners() if search else [job.config for job in jobs if not job.finished]
     for job_config in configs:
         check_workload(job_config)
@@ -242,7 +242,7 @@ def parsed_axis(word: str) -> tuple[str, object, list[Any]]:
 
 
 def prepare_hydra() -> None:
-    """Register the schema with Hydra, and change what Hydra does otherwise than launch.py needs."""
+    """Register the schema with Hydra, and patch what launch.py needs changed in Hydra."""
     ConfigStore.instance().store("schema", schema.RunConfig)
     for name, price in prices().items():
         ConfigStore.instance().store(name, price, group="instance", package="instance")

@@ -18,9 +18,9 @@ from tracking.api.driven import TrialSession
 class KerasTimeTrial(keras.callbacks.Callback):  # type: ignore[misc]
     """Makes a run of every `model.fit`. `options` are those of `time_trial`.
 
-    `batch_size` is that of `fit`, which does not pass it on. `num_samples` is the number of samples in an epoch, since
-    the last batch may be smaller. Without `batch_size` the run has no rate. On JAX and TensorFlow a step's time is the
-    time between the ends of steps on the host. Raises ConfigError for these on a GPU.
+    `batch_size` is the one given to `fit`, which hides it from callbacks. `num_samples` is the number of samples in an
+    epoch, since the last batch may be smaller. Without `batch_size` the run has no rate. On JAX and TensorFlow a step's
+    time is the time between the ends of steps on the host. Raises ConfigError for JAX and TensorFlow on a GPU.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ class TimeTrial(Callback):
         self._meter: Meter | None = None
         self._folder = ""
         self._pid = 0  # the training process
-        self._called_at = 0.0  # monotonic time of the call of the training
+        self._called_at = 0.0  # monotonic time at which the script called the training
         self._reached = False
         self._epoch_samples = 0
         self._in_epoch = False
@@ -142,7 +142,7 @@ class TimeTrial(Callback):
             self._meter.open(after_evaluation=True)
         size = first_dimension(batch) if self._samples is None else self._samples(batch)
         self._meter.knows_samples = self._meter.knows_samples and size is not None
-        # The first of the processes that train on the same batch counts it.
+        # Of the processes that train on the same batch, only the first counts it.
         counts = trainer.global_rank % processes_per_batch(trainer.strategy, trainer.world_size) == 0
         is_counted = counts and size is not None
         self._meter.batch_ready(sample_count(size, "what samples= returned for a batch") if is_counted else 0)
@@ -232,7 +232,7 @@ class TimeTrial(Callback):
             measured = summary.device_figures(self._run.config, meter, None, gpu)
             self._run.finish(meter, measured, unknown_figures)
         elif trainer.strategy.root_device.type == "cuda":
-            meter.ranks.largest(torch.cuda.max_memory_allocated())  # The first rank calls `summary.device_figures`.
+            meter.ranks.largest(torch.cuda.max_memory_allocated())  # Rank 0 joins in `summary.device_figures`.
         self._run, self._folder = None, ""
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
@@ -252,5 +252,5 @@ class TimeTrial(Callback):
 
 
 def continues_training(trial: TimeTrial, pl_module: pl.LightningModule) -> bool:
-    """Whether this callback has timed a training of this module before, as another Trainer counts from 0 again."""
+    """Whether this callback has timed a training of this module before. A new Trainer counts from 0 again."""
     return pl_module in LAST_CALLBACK and LAST_CALLBACK[pl_module]() is trial

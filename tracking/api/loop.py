@@ -42,13 +42,13 @@ class Trial:
         self._evaluations = EvaluationInterval()
         self._last_was_within_epoch = False  # whether the last evaluation was within an epoch, as far as the loop tells
         self._num_epochs = 1
-        self._num_trained = 0  # sequences of steps that an evaluation has ended
+        self._num_trained = 0  # stretches of steps that have ended, each at an evaluation
         self.reached = False
         self.knows_epochs = True  # whether the loop tells the epoch of each evaluation
         self.evaluated_each_epoch = True  # whether every two evaluations were one epoch apart
 
     def step(self, num_samples: int, loss: torch.Tensor | float | None = None) -> None:
-        """Note a launched training step of so many samples of this process. It does not wait for the device."""
+        """Note a launched training step on `num_samples` samples of this process. Does not wait for the device."""
         num_samples = sample_count(num_samples, "trial.step(num_samples)")
         detached_loss = None if loss is None else torch.as_tensor(loss).detach()
         if detached_loss is not None and detached_loss.numel() != 1:
@@ -63,15 +63,14 @@ class Trial:
         self._meter.step_done(None if detached_loss is None else detached_loss.clone(), self._num_steps)
 
     def forget_samples(self) -> None:
-        """Note that steps do not have their numbers of samples: the run has no rate."""
+        """Note that the numbers of samples are unknown, so the run has no rate."""
         self._meter.knows_samples = False
 
     @property
     def unknown_figures(self) -> tuple[str, ...]:
-        """Prefixes of figures that cannot be computed from the loop's calls. Valid at its end, with open last steps."""
-        # A loop that counts no epochs does not tell where they end.
+        """Prefixes of figures that the loop's calls leave unknown. Valid at its end, before `end_of_steps`."""
         unknown_rates = () if self._meter.knows_samples else RATE_KEYS
-        if not self.knows_epochs:
+        if not self.knows_epochs:  # It is unknown where epochs end.
             return (*unknown_rates, quantities.EPOCHS, quantities.TIME_EPOCH_SEC)
         every_epoch = self.evaluated_each_epoch and not self._num_steps
         return unknown_rates if every_epoch else (*unknown_rates, quantities.EPOCHS_TRAINED, quantities.TIME_EPOCH_SEC)
@@ -234,4 +233,4 @@ def finish_loop(trial: Trial, meter: Meter, run: ScriptRun | None, options: Tria
         measured: dict[str, Any] = summary.device_figures(run.config, meter, None, run.environment.get("env.gpu", ""))
         run.finish(meter, measured, unknown_figures)
     elif torch.cuda.is_initialized():
-        meter.ranks.largest(torch.cuda.max_memory_allocated())  # The first rank calls `summary.device_figures`.
+        meter.ranks.largest(torch.cuda.max_memory_allocated())  # Rank 0 joins in `summary.device_figures`.

@@ -95,7 +95,7 @@ def identity(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def unique_names(identities: list[str]) -> tuple[str, ...]:
-    """A unique name for each machine. Later ones of the same name, as of two launchers on a host, get a number."""
+    """A unique name for each machine. A repeated name, as from two launchers on a host, gets a number."""
     names: dict[str, str] = {}
     for identity_text in dict.fromkeys(identities):
         name = json.loads(identity_text)[0]

@@ -10,7 +10,7 @@ NOTEBOOK = "notebook"  # name of a notebook whose front end does not tell its fi
 
 
 def in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this process, whose command line is not a script's."""
+    """Whether a Jupyter kernel runs this process. Its command line is then not a script's."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return shell is not None and hasattr(shell, "kernel")
 

@@ -58,7 +58,7 @@ def active_run_id(loggers: Iterable[Any] = ()) -> str | None:
 
 
 def _active_run(mlflow: Any) -> Any:
-    return getattr(mlflow, "active_run", lambda: None)()  # A package that is being imported may lack it yet.
+    return getattr(mlflow, "active_run", lambda: None)()  # During its import, MLflow may not have it yet.
 
 
 @contextmanager

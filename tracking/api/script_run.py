@@ -91,7 +91,7 @@ class ScriptRun:
         self._tags = tags
         self._linked = False  # whether the script's own run in MLflow is noted
         self.node_by_rank: tuple[str, ...] = ()  # the machine of each rank
-        self._evaluated = False  # whether there was an evaluation, after which missing metrics are reported
+        self._evaluated = False  # whether an evaluation was noted; the first one reports missing metrics
         names = MetricNames()
         try:
             owner = self._make_folder(options, setup, names.with_keys(params_of(options, setup, self.config)))
@@ -138,7 +138,7 @@ class ScriptRun:
             self.journal.tags({f"{kind}_names": names.tag()})
 
     def note_metrics(self, metrics: Mapping[str, float], names: MetricNames) -> None:
-        """Note the target's metrics that an evaluation has. Reports metrics that the first evaluation lacks."""
+        """Note which of the target's metrics an evaluation has. Reports those that the first evaluation lacks."""
         self._report_renamed(names, "metric")
         self._missing = [name for name in self._missing if name not in metrics]
         if self._missing and not self._evaluated:
@@ -146,7 +146,7 @@ class ScriptRun:
         self._evaluated = True
 
     def is_training_process(self) -> bool:
-        """Whether this process trains, and is not a fork of the script, whose end does not end the run."""
+        """Whether this process trains. The end of a fork of the script does not end the run."""
         return os.getpid() == self._pid
 
     def finish(self, meter: Meter, measured: dict[str, float], without: tuple[str, ...] = ()) -> None:
@@ -173,7 +173,7 @@ class ScriptRun:
             self._end()
 
     def fail(self, error: BaseException) -> None:
-        """Write the failure as the result, unless there is a result. A rank that failed earlier is the cause."""
+        """Write the failure as the result, unless there is a result. If another rank failed earlier, write that."""
         if not self.is_training_process():
             return
         with signals_held_back():  # torchrun sends SIGTERM as soon as another rank has failed.
@@ -255,6 +255,6 @@ def say(message: str) -> None:
 
 
 def write_failure(folder: Path, error: BaseException, rank: int) -> None:
-    """Record the failure of a rank other than the first, for the companion."""
+    """Record the failure of a rank other than 0, for the companion."""
     with suppress(OSError):
         documents.write_json(folder / run_folder.FAILURE.format(rank=rank), failure_of(error, rank))

@@ -43,14 +43,14 @@ class Epochs:
         return trainer.current_epoch - self.epochs_before + 1 if self.began else 1
 
     def planned(self, trainer: pl.Trainer) -> int | None:
-        """The most epochs of this fit; None without a limit."""
+        """The maximum number of epochs of this fit; None without a limit."""
         return None if trainer.max_epochs in (None, -1) else trainer.max_epochs - self.epochs_before
 
     def trained(self, trainer: pl.Trainer) -> float | None:
         """Epochs trained so far, with the fraction of the current one; None if it is not known.
 
-        A stream of unknown length counts as long as in the epoch before. The fraction is not known within its first
-        epoch, nor if that began before this fit, since the stream may have continued or begun anew.
+        A stream of unknown length counts as long as in the epoch before. Its fraction is not known in the first epoch.
+        It is never known if an earlier fit began the first epoch: the stream may have continued or begun anew.
         """
         if self._skipped_batches is None:
             return 0

@@ -38,7 +38,7 @@ def sentence_of(error: OSError) -> str:
 
 @contextmanager
 def writing(option: str, place: str) -> Iterator[None]:
-    """Refuse an error of writing to the place that an option names. Reading has no place within."""
+    """Turn a write error into a refusal that names the option. Read no files within: their errors would be, too."""
     try:
         yield
     except OSError as error:

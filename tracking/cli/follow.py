@@ -1,4 +1,4 @@
-"""python -m tracking follow, and watch: show runs that another launcher started, from any host with their folders.
+"""python -m tracking follow, and watch: show runs of another launcher, on any host that has their folders.
 
 JSON: follow has `folder`, and `exit_code` as of launch.py; watch has `folder`, and `runs`, each with `run`, `state`,
 `epoch`, `samples_per_sec`, `loss`, `evaluated` and `warnings`.
@@ -68,7 +68,7 @@ def run_watch(arguments: argparse.Namespace) -> Answer:
     from tracking.jobs.watch import screen
     from tracking.record import run_folder
 
-    if arguments.every is not None and not 0 < arguments.every <= MOST_INTERVAL_SEC:  # not a number is refused, too
+    if arguments.every is not None and not 0 < arguments.every <= MOST_INTERVAL_SEC:  # refuses NaN, too
         raise Refused(f"--every {arguments.every:g}: must be above 0, and at most {MOST_INTERVAL_SEC} (a day)")
     folder = find_folder(arguments.folder, arguments.runs_dir)
     console = make_console()

@@ -37,7 +37,7 @@ def fingerprint(arguments: argparse.Namespace) -> Answer:
     from tracking.machine.environment import Collector, format_table
 
     collector = Collector()
-    import torch  # It knows the libraries it has loaded. Meanwhile nvidia-smi runs, which takes as long.
+    import torch  # It tells which libraries it loaded. nvidia-smi runs meanwhile, and takes as long.
 
     facts = collector.finish(torch)
     return Answer(SUCCESS, facts, lambda: print(format_table(facts)))
@@ -78,7 +78,7 @@ def ceilings(arguments: argparse.Namespace) -> Answer:
 
 
 def measured(folder: Path) -> dict[str, Any]:
-    """The ceilings, measured in a separate process. Raises Refused with its last line if it fails."""
+    """The ceilings, measured in a separate process. If it fails, raises Refused with its last line."""
     command = [sys.executable, "-m", installation.module("trainers.ceilings"), str(folder.absolute())]
     # GPUs in NVML's order, which names their pairs.
     environment = os.environ | {"PYTHONPATH": str(installation.SEARCH_FOLDER), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -144,7 +144,7 @@ def cache(arguments: argparse.Namespace) -> Answer:
         raise Refused("--trust: has no effect with --export. Next: leave it out, and give it with --import")
     folders = compiler_folders(os.environ)
     collector = Collector()
-    import torch  # It knows the libraries it has loaded.
+    import torch  # It tells which libraries it loaded.
 
     identity = compiled.identity(fingerprint.tags(collector.finish(torch)))
     if arguments.export:

@@ -135,7 +135,7 @@ def make_parser(argv: Collection[str], prog: str = TRACKING, others: Others = ()
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Refuses unknown arguments with the usage of its command, instead of that of the main parser."""
+    """Refuses unknown arguments with its command's usage; argparse would print the main parser's."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         known, unknown = super().parse_known_args(args, namespace)

@@ -170,7 +170,7 @@ def _make(store: Runs, arguments: argparse.Namespace) -> Report:
 
 
 def _searched(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """The answers of the searches whose sweeps are named, each once."""
+    """The answers of the named searches, each once."""
     from tracking.jobs.search import answer_in
 
     answers = [answer for folder in _named_folders(arguments) if (answer := answer_in(folder))]
@@ -192,7 +192,7 @@ def _named_folders(arguments: argparse.Namespace) -> list[Path]:
 def show(console: Console, new_report: Report, folder: Path, details: bool = False) -> None:
     """Print the answers, those of searches first, the warnings and the ranked settings.
 
-    The tables that an option asks for follow, or with `details` all tables.
+    Then print the tables that an option asks for; with `details`, all tables.
     """
     for search_answer in new_report.searched:
         console.print(search_answer["words"], markup=False, soft_wrap=True, style="bold")

@@ -27,7 +27,7 @@ def here(config: RunConfig, gpus: Sequence[Any]) -> earlier_runs.Place:
 def estimates(jobs: Sequence[Job], gpus: Sequence[Any], imports: bool | None = None) -> list[price.Estimate | None]:
     """An estimate for each job of a launch; None if no earlier run is similar.
 
-    `imports`: whether each job waits for imports; by default those of price.must_import do.
+    `imports`: whether each job waits for imports; default: the answers of price.must_import.
     """
     models = {job.config.model.name for job in jobs}
     runs = earlier_runs.earlier_runs(Path(jobs[0].config.runs_dir), models)
@@ -90,7 +90,7 @@ def _blocks_within(budget: Budget, num: int, known: Sequence[tuple[RunConfig, pr
 
 
 def how_far_off(folder: Path, num_jobs: int) -> str:
-    """The time of a folder's finished runs beside its estimate; empty without an estimate.
+    """The time of a folder's finished runs compared with its estimate; empty without an estimate.
 
     `folder` is a run, or a sweep of `num_jobs`. The estimate uses runs that had ended before the folder was made.
     It is computed afterwards, so it delays no start, and detached or resumed sweeps have one too.
@@ -109,7 +109,7 @@ def how_far_off(folder: Path, num_jobs: int) -> str:
 
 
 def _beside(ratio: float) -> str:
-    """An estimate over the time that was taken: in percent up to a factor of 2 either way, beyond it as a factor."""
+    """Estimated over actual time in words: a percentage within a factor of 2, else the factor."""
     off = round(100 * (ratio - 1))
     if not 0.5 <= ratio <= 2:
         return f"{ratio:.3g} times as long"

@@ -116,7 +116,7 @@ class RunProgress:
             self._phase = self._waiting.part
         if record.key == "run_start":
             self._epochs, self._batches = (int(record.values.get(key, 0)) for key in ("max_epochs", "num_batches"))
-            self._progress.update(self._task, total=self._epochs * self._batches or None)  # unknown of a program
+            self._progress.update(self._task, total=self._epochs * self._batches or None)  # unknown for a program
         if record.key == "throughput_window":
             self._in_tokens = "tokens" in record.values and record.values["tokens"] == record.values["samples"]
         if record.key == "throughput_window" and self._batches:
@@ -127,7 +127,7 @@ class RunProgress:
             self._epoch, self._epoch_start = record.values["epoch_num"], record.clock_sec
         if (
             record.key == "epoch_stop" and "samples" in record.values
-        ):  # the last window's rate, of what steps were left over, says little of the epoch
+        ):  # the last window may have few steps, so its rate says little about the epoch
             epoch_sec = record.clock_sec - self._epoch_start
             self._seen[quantities.THROUGHPUT_SAMPLES_PER_SEC] = record.values["samples"] / epoch_sec
         if record.key in ("checkpoint_stop", "checkpoint_saved") and "error" in record.values:

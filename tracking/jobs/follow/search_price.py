@@ -16,9 +16,9 @@ from tracking.request.search_options import Budget, budget_of
 
 
 def check_budget(search: SearchJobs, gpus: Sequence[Any]) -> str:
-    """A note if the budget ends before the first look, by earlier runs; else empty.
+    """A note if, judged by earlier runs, the budget ends before the first look; else empty.
 
-    Raises ConfigError if one run costs more than the budget, by earlier runs of the same setting.
+    Raises ConfigError if earlier runs of the same setting cost more than the budget.
     """
     config = search.jobs[0].config
     budget, num = budget_of(config.search), search.runs_to_first_look()
@@ -102,6 +102,6 @@ def _runs(nums: price.Range) -> str:
 
 
 def how_far_off(folder: Path, num_jobs: int) -> str:
-    """A sentence on the time of a search's finished runs beside their estimate; empty without an estimate."""
+    """A sentence that compares the time of a search's finished runs with their estimate; empty without an estimate."""
     words = price_words.how_far_off(folder, num_jobs)
     return f"{words[0].upper()}{words[1:]}." if words else ""

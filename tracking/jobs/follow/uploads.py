@@ -29,7 +29,7 @@ from tracking.store import server
 from tracking.store.mirror import Mirror
 from tracking.store.server import TrackingRefused, TrackingUnavailable
 
-MAX_COMPARED = 20  # runs that MLflow's compare page can show; it has a column a run
+MAX_COMPARED = 20  # runs that MLflow's compare page can show; each has a column
 SILENT_SEC = 2.0  # a shorter wait is not announced
 
 

@@ -33,7 +33,7 @@ FIRST_LINE_SEC = 10.0  # without a terminal, a line after this time and after ea
 
 
 class Waiting:
-    """The start of one run, from its journal's records. `read` gives the starts of earlier runs, once one is needed."""
+    """The start of one run, from its journal's records. `read` loads the starts of earlier runs, on first use."""
 
     def __init__(self, config: RunConfig, read: Callable[[Path], list[EarlierStart]] = earlier_starts) -> None:
         self._config = config
@@ -114,7 +114,7 @@ class Waiting:
 
 
 def about(key: str, starts: Sequence[EarlierStart], behind: str = "") -> str:
-    """`about 60 s`: the median of the starts in which the part was long enough to be shown; empty if there is no such.
+    """`about 60 s`: the median of the starts in which the part was long enough to be shown; empty without one.
 
     Forked workers have finished their imports, so their line does not mention an import.
     """

@@ -1,6 +1,6 @@
 """The servers that fork a sweep's workers: processes that have finished their imports.
 
-There is one for each command and environment of workers, whatever the jobs train and on however many GPUs.
+Each is for one command and environment of workers. Jobs share it, whatever they train and on however many GPUs.
 
 A launcher makes the folder of their sockets, and a socket pair by which each side sees the other exit. Supervisors
 start the servers and talk to them (tracking/jobs/handover/forked_worker.py).
@@ -37,7 +37,7 @@ class ForkServers:
         self.forks = Forks(Path(self._folder.name), self._line.fileno())
 
     def end(self) -> None:
-        """Have each server end with its last fork."""
+        """Have each server exit once its last fork has ended."""
         self._held.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:

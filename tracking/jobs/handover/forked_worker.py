@@ -38,14 +38,14 @@ Start = Callable[[int], "subprocess.Popen[bytes]"]  # starts a new process with 
 
 @dataclass(frozen=True)
 class StartedServer:
-    """A server that was started for a worker, and the file that says so if it ends before it forks."""
+    """A server that was started for a worker. If it ends before it forks, the file `broken` is made."""
 
     process: subprocess.Popen[bytes]
     broken: Path
 
 
 class ForkedWorker:
-    """A forked worker with the used part of subprocess.Popen's interface.
+    """A forked worker, with the part of subprocess.Popen's interface that its supervisor uses.
 
     The server sends the process id and then the exit code, and ends the worker when this end of the channel closes. If
     the server ends before it has forked, `start` starts a new process with `output`.
@@ -72,7 +72,7 @@ class ForkedWorker:
         return self._pid
 
     def withdraw(self) -> bool:
-        """Withdraw the request; returns whether the worker had not begun.
+        """Withdraw the request. Returns True if the worker has not begun.
 
         A server that was started for this worker is killed: it still imports and has no forks. Any other server skips
         the request.
@@ -144,7 +144,7 @@ def fork_or_start(
 ) -> Started:  # fmt: skip
     """Have a server fork the worker `argv`, or start it by `start` if no server can be reached.
 
-    `descriptors` are its output and other inherited ones. `imports_by` holds what its imports depend on beside its
+    `descriptors` are its output and other inherited ones. `imports_by` holds what its imports depend on besides the
     command; it is the same for all workers of a server. `on_start` is called with the process id.
     """
     path = forks.folder / key_of(argv, imports_by)

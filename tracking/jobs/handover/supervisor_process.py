@@ -92,7 +92,7 @@ class SupervisorProcess:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Start processes that get a signal to stop only when they can handle it (tracking/jobs/node/signals.py)."""
+    """Block stop signals in processes started within, until they can handle them (tracking/jobs/node/signals.py)."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     try:
         yield

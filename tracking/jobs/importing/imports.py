@@ -18,7 +18,7 @@ from tracking.measure.programs import NO_STOP, SUCCESS, program_tags
 from tracking.measure.training import clock, summary, throughput
 from tracking.record import Journal, Record, documents, journal, run_folder, run_lock
 
-MOST_BYTES = 268_435_456  # a log's size at most
+MOST_BYTES = 268_435_456  # largest size of a log
 DIGEST_CHARS = 12  # the part of the digest in a folder's name
 NOT_IN_NAMES = re.compile(r"[^\w.-]+", re.ASCII)
 UNKNOWN = "unknown"  # the precision of a run whose log does not say it
@@ -39,7 +39,7 @@ class LogOptions:
 
 @dataclass(frozen=True)
 class Imported:
-    """A run made from a file, now or (not `new`) earlier.
+    """A run made from a file: now if `new`, else earlier.
 
     `note` is a remark on the run; `not_understood` lists lines of the log that enter no figure.
     """
@@ -136,7 +136,7 @@ def _tags(path: Path, log: PublishedLog, digest: str) -> dict[str, str]:
 
 
 def _note(log: PublishedLog) -> str:
-    """A remark if the log's own verdict differs from that of the target; else empty."""
+    """A remark if the log has no verdict or target, or if verdict and evaluations disagree; else empty."""
     if log.status == NO_STOP:
         return "the log has no run_stop: by MLPerf's rules its run missed"
     events: list[Record] = [record for record in log.records if record.kind == "event"]

@@ -82,8 +82,9 @@ def _in_order(
 ) -> list[Entry]:  # fmt: skip
     """The entries in order of their times, without entries of training and evaluation before the run's start.
 
-    Some benchmarks evaluate after the training. If the run succeeded, the first evaluation after run_stop that reaches
-    the target, else the last one, counts at run_stop. Without run_stop, evaluations that reach the target do not count.
+    Some benchmarks evaluate after the training. If the run succeeded and no earlier evaluation reaches the target, one
+    evaluation after run_stop counts at run_stop: the first that reaches the target, else the last. Without run_stop,
+    evaluations that reach the target do not count.
     """
     joiner = MetricJoiner(targets)
     entries: list[Entry] = []

@@ -30,7 +30,7 @@ MIRROR_SEC = 30.0  # longest wait for the mirror's end beyond its upload_wait_se
 
 
 def run(part: Part) -> int:
-    """Train the run to its result; the exit code. Raises ConfigError, Interrupted."""
+    """Train the run to its result. Returns the exit code. Raises ConfigError, Interrupted."""
     folder, task, others = part.folder, part.task, part.others
     if task.scheduled and not taken_up(part):
         return 1
@@ -57,7 +57,7 @@ def run(part: Part) -> int:
 
 
 def taken_up(part: Part) -> bool:
-    """Prepare the folder for this attempt of a scheduled run; False if the run was ended before it began."""
+    """Prepare the folder for this attempt of a scheduled run; False if the run has finished or ended before it began."""
     folder, task = part.folder, part.task
     Journal(folder / run_folder.JOURNAL).close()  # completes a last line that lacks only its newline
     result = run_folder.read_result(folder)
@@ -111,7 +111,7 @@ def train(part: Part) -> Result:
     with suppress(OSError):  # a full disk: comparisons do without it
         outcome.record_given_up(folder, config, failure)
     result = outcome.end(folder, failure, co_tenants.tag(), explain(folder, co_tenants.tag()))
-    if others is None:  # with other nodes, their workers may still write there
+    if others is None:  # workers of other nodes may still write there
         kernels.remove_scratch(folder)
     outcome.describe(folder)
     return result

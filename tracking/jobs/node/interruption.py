@@ -44,8 +44,8 @@ def saves(config: RunConfig) -> bool:
 def prepared(folder: Path, config: RunConfig) -> dict[str, str]:
     """Further variables of a worker's environment; clears the stop request of an earlier attempt.
 
-    If Slurm tracks processes by their parents, its stop signal reaches the worker, too. The variable has the
-    worker ignore it: its supervisor ends it in time.
+    If Slurm tracks processes by their parents, its stop signal reaches the worker, too. The variable makes the worker
+    ignore it: the supervisor ends the worker in time.
     """
     with suppress(OSError):
         (folder / run_folder.STOPPING).unlink()
@@ -65,7 +65,7 @@ def let_save(process: Started, folder: Path, config: RunConfig, signum: int = 0,
         return
     sec = max(SAVING_SEC, config.cluster.warn_sec - WARNED_SEC) if signum == WARNED else SAVING_SEC
     request = folder / run_folder.STOPPING
-    with suppress(OSError):  # no room for it, and none for a checkpoint
+    with suppress(OSError):  # a full disk: there is no room for a checkpoint either
         request.touch()
         deadline = time.monotonic() + sec
         while process.poll() is None and time.monotonic() < deadline and not signals.hurried():
@@ -92,7 +92,7 @@ def end(folder: Path, config: RunConfig, task: Task, error: signals.Interrupted,
         return orphaned(folder, task, line, gone)
     facts = slurm.facts(task.job_id) if task.scheduled else {}
     running = facts.get("JobState") in (None, "RUNNING")
-    makes_room = running and facts.get("PreemptTime", "None") != "None"  # A job that was queued again keeps it.
+    makes_room = running and facts.get("PreemptTime", "None") != "None"  # A requeued job keeps it.
     if may_go_on(config, task) and (error.signum == WARNED or makes_room):
         say(task, f"node {task.node}: stopped by {error}; the job is queued again")
         return AGAIN

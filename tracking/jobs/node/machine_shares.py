@@ -51,7 +51,7 @@ def cut(number: int, cores: Sequence[Core], gpus: Mapping[str, int | None], gpus
     """`number` equal shares. `gpus` holds each GPU's NUMA node by its UUID; None if unknown.
 
     A share's cores are neighbours, and its GPUs are on its own NUMA nodes as far as these have enough. Raises
-    ConfigError if there are too few.
+    ConfigError for too few cores or GPUs.
     """
     option = f"sweep.jobs_at_once={number}"
     if len(cores) < number:

@@ -17,7 +17,7 @@ from tracking.record import Failure, documents, failures, files, node_records
 
 
 def run(part: Part) -> int:
-    """Train this part of a scheduled run; the exit code. Raises ConfigError, Interrupted."""
+    """Train this part of a scheduled run. Returns the exit code. Raises ConfigError, Interrupted."""
     assert part.others is not None
     part.others.folder()
     try:

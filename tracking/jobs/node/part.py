@@ -20,7 +20,7 @@ class Part:
     config: RunConfig
     task: Task
     gpus: list[Any]
-    started: float  # monotonic seconds at which the run's start, which precedes the clock, began
+    started: float  # monotonic seconds at which the run began to start, before its clock
     lifeline: Lifeline
     lock: int = -1  # descriptor of the folder's lock; only the head node has it
     launcher: int | None = None  # the process whose descendants belong to the run

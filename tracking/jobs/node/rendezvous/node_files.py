@@ -1,7 +1,7 @@
 """The launchers of a run's machines see each other by files in the runs_dir that they share.
 
-Each rewrites a file of its own twice a second. A node is alive as long as its file changes, by the clock of the
-one who reads it. Clock readings of different machines are subtracted only to see whether the clocks are set at all.
+Each rewrites its own file twice a second. A node is alive as long as its file changes, by the reader's clock. Clocks of
+different machines are compared only to check that they are set.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ class Peer:
     def __init__(self, rank: int, path: Path, fresh: bool = False) -> None:
         self.rank = rank
         self._path = path
-        self._first = ("", 0) if fresh else None  # perhaps an earlier launcher's
+        self._first = ("", 0) if fresh else None  # the first heartbeat, perhaps an earlier launcher's
         self._latest: NodeState | None = None
         self._changed = time.monotonic()
         self.apart_sec = 0.0  # seconds that its clock is ahead of this machine's, including the delay of its file
 
     def state(self) -> NodeState | None:
-        """The latest state of a launcher that has been alive since we watch; None without one."""
+        """The latest state of a launcher that has written since we watch; None without one."""
         try:
             state = NodeState(**documents.read_json(self._path))
         except (OSError, ValueError, TypeError):

@@ -1,7 +1,7 @@
 """One machine among those of a run: it finds the others, watches them while it trains, and ends if one fails.
 
-Node 0 makes the run folder; the others join it. How the launchers come to be started (by hand, by a scheduler) is no
-matter of this module.
+Node 0 makes the run folder; the others join it. This module does not depend on who starts the launchers: a user or a
+scheduler.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class NodeFailed(Exception):
 class Nodes:
     """All nodes of a run, from one of them. `meet` first; then `announce` on node 0, `folder` on the others.
 
-    They look for each other in `place`, a folder of the run's own where a scheduler has started them; else in one of
-    runs_dir that is named after their rendezvous. `address` is that by which the scheduler reaches this node.
+    If a scheduler started them, they look for each other in `place`, a folder inside the run's. Otherwise they look in
+    a folder of runs_dir that is named after their rendezvous. `address` is how the scheduler reaches this node.
     """
 
     def __init__(self, config: RunConfig, place: Path | None = None, address: str = "") -> None:
@@ -124,7 +124,7 @@ class Nodes:
             self._own.write_last()
 
     def wait_for_ends(self) -> None:
-        """Wait until the others have written their last state, except nodes that are gone."""
+        """Wait until the others have written their last state, or one of them has failed or is gone."""
         deadline = time.monotonic() + LOST_SEC + 2
         while time.monotonic() < deadline:
             states = [peer.state() for peer in self._peers]
