@@ -57,7 +57,7 @@ def run(part: Part) -> int:
 
 
 def taken_up(part: Part) -> bool:
-    """Prepare the folder for this attempt of a scheduled run; False if the run has finished or ended before it began."""
+    """Prepare the folder for this attempt of a scheduled run; False if it finished, or was ended before it began."""
     folder, task = part.folder, part.task
     Journal(folder / run_folder.JOURNAL).close()  # completes a last line that lacks only its newline
     result = run_folder.read_result(folder)

@@ -1,4 +1,4 @@
-"""How a run ended if its nodes left no result, by the scheduler's state of its job."""
+"""The end of a run whose nodes left no result, from the scheduler's state of its job."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Signals are handled once a process, so this is known once a process, too. A lock must not be taken in a handler.
+# One state for the process, like its signal handlers. It has no lock, since a handler must not take one.
 _since = {"again": False}
 
 
 class Interrupted(KeyboardInterrupt):
-    """The launcher was told to stop (Ctrl-C, SIGTERM, a closed terminal); no library's `except Exception` stops it."""
+    """The launcher was told to stop (Ctrl-C, SIGTERM, a closed terminal). `except Exception` does not catch it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
@@ -23,8 +23,7 @@ class Interrupted(KeyboardInterrupt):
 def raise_on_signals(*more: int) -> None:
     """Raise Interrupted in the main thread at the next stop signal, or at one of `more`.
 
-    Later ones only make `hurried` true until this is called again, so that they do not cut off the cleanup, which is
-    short.
+    Later signals only make `hurried` true, until this is called again: they must not cut off the short cleanup.
     """
     _since["again"] = False
 

@@ -1,6 +1,6 @@
 """The scheduler's job of a run: `cluster.json` in its folder, written by the submitter.
 
-A run has its result a moment before its supervisor has written everything (`ended`).
+`ended` becomes true a moment after the run has its result, when its supervisor has written everything.
 """
 
 from __future__ import annotations

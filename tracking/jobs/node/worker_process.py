@@ -142,7 +142,7 @@ def started(part: Part, command: WorkerCommand, co_tenants: CoTenants | None, ou
 def loaded_with(config: RunConfig, environ: Mapping[str, str]) -> list[object]:
     """Everything that a worker's imports depend on, except its command and folder.
 
-    A fork is told its cores, its GPUs and the number of its threads.
+    A fork gets its cores, GPUs and number of threads later, so these count only if a variable of THREADING is set.
     """
     variables = sorted((name, value) for name, value in environ.items() if name not in UNREAD)
     if not any(name in environ for name in THREADING):
@@ -154,7 +154,7 @@ def loaded_with(config: RunConfig, environ: Mapping[str, str]) -> list[object]:
 def saved_once_more(process: Started, folder: Path, config: RunConfig, since: int | None) -> Iterator[None]:
     """Let the worker save before it ends, if the block is interrupted or times out.
 
-    `since`: where its part of the head node's journal begins.
+    `since`: the byte at which its part of the head node's journal begins.
     """
     try:
         yield

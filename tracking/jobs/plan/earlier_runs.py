@@ -74,11 +74,11 @@ class EarlierRun:
     seconds: float
     is_cold: bool  # it compiled at least one graph that was not cached
     samples_per_sec: float | None = None  # in the steady state; None if not measured
-    import_sec: float = 0.0  # of `seconds`, those until its worker had imported PyTorch; 0 if not measured
+    import_sec: float = 0.0  # the part of `seconds` until its worker had imported PyTorch; 0 if not measured
 
     @property
     def has_imported(self) -> bool:
-        """Whether it waited for imports, as the first run of a sweep does; those behind it are forked."""
+        """Whether it waited for imports, as the first run of a sweep does; later ones are forked."""
         return self.import_sec > FORKED_SEC
 
     @cached_property

@@ -42,7 +42,7 @@ class Job:
         self.owner = None
 
     def end_unsubmitted(self, failure: Failure) -> None:
-        """End the job's run, if it has a folder and was not submitted: only this process knows it."""
+        """End the job's run, if it has a folder and was not submitted: only this process knows about it."""
         if self.owner is not None:
             self.result = outcome.end(self.owner.folder, failure)
             self.let_go()

@@ -14,7 +14,7 @@ from conf.schema import RunConfig
 from tracking.jobs.plan.earlier_runs import EarlierRun, Place, RunRequest
 
 ONE_RUN = 0.5  # relative half-width of the range from a single run, whose spread is unknown
-MANY = 5  # from so many runs on, the range is the 10th to 90th percentile; below, minimum to maximum
+MANY = 5  # with this many runs or more, the range is the 10th to 90th percentile; with fewer, minimum to maximum
 OTHER_SETTINGS, OTHER_BATCH = "of other settings", "of another batch size"
 
 
@@ -67,8 +67,8 @@ def estimate(config: RunConfig, place: Place, runs: Sequence[EarlierRun], import
 def must_import(configs: Sequence[RunConfig]) -> list[bool]:
     """For each job of a launch, whether it waits for imports.
 
-    The first jobs of each stack do, as many as run at once, and those behind them are forked. Jobs of a cluster and of
-    several nodes all do.
+    The first jobs of each stack wait, as many as run at once. Later jobs are forked. Jobs on a cluster or on several
+    nodes all wait.
     """
     num_before, flags = Counter[str](), list[bool]()
     for config in configs:

@@ -22,7 +22,7 @@ from tracking.record import Checkpoint, checkpoints, files, journal, run_folder,
 from tracking.request import stored_config
 from tracking.store import server
 
-WAIT_SEC = 60.0  # processes that a killed launcher left end by themselves sooner
+WAIT_SEC = 60.0  # longer than the processes of a killed launcher take to end by themselves
 RETRY_SEC = 0.5
 
 

@@ -26,7 +26,7 @@ MOST_CHARS = 500  # most characters of a program's command in a table of params
 
 
 def run_name(config: RunConfig, varied: str = "", seeded: bool = True) -> str:
-    """The run's name, `vgg-digits-bf16-2gpu-seed1`, with `varied` behind it.
+    """The run's name, `vgg-digits-bf16-2gpu-seed1`, followed by `varied`.
 
     Without `seeded` the seed is left out, for a script whose seed is not known.
     """

@@ -220,7 +220,7 @@ def finish(
         log.close()
         sweep_summary.write(folder, jobs)
     finally:
-        run_folder.write_result(folder, result)  # its space is reserved, so a full disk takes it too
+        run_folder.write_result(folder, result)  # succeeds on a full disk too: its space is reserved
     return result
 
 

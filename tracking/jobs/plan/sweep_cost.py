@@ -18,7 +18,7 @@ def spent_usd(sweep: Path) -> float | None:
     Failed jobs and all attempts of resumed jobs count, since the machine is paid for then too. Runs side by side share
     the price of their node. None if no job has a price.
     """
-    alone, together = list[float](), list[tuple[float, tuple[float, float]]]()  # USD; USD an hour and when
+    alone, together = list[float](), list[tuple[float, tuple[float, float]]]()  # USD; (USD an hour, span)
     for job in files.folders(sweep, run_folder.CONFIG):
         with suppress(OSError, ValueError):  # `sync` says what is wrong with a folder
             config, (start, length) = run_folder.read_config(job), journal.span(job / run_folder.JOURNAL)

@@ -41,8 +41,9 @@ COLUMNS = (
 def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
     """The axes of the jobs, with their values in order of appearance; a group (model, ...) by its name.
 
-    An axis is a key that the command line gave, or that separates jobs which the other axes do not. Values of a recipe
-    follow from the model, so they are not axes. `warm_up` is not an axis: names and the table's status show it.
+    An axis is a key that the command line gave, or one that separates jobs with equal values of the other axes. Values
+    of a recipe follow from the model, so they are not axes. `warm_up` is not an axis: names and the table's status
+    show it.
     """
     rows = [flat(job.config) for job in jobs]
     values_of: dict[str, dict[str, None]] = {}  # by key, in order of appearance
@@ -77,9 +78,10 @@ def varied(jobs: Sequence[Job]) -> list[str]:
 
 
 def told_apart(values: Sequence[str]) -> dict[str, str]:
-    """Each value, and the words of it that other values do not share: `compile true` of a command.
+    """Each value, shortened to the words that differ between the values: `compile true` for a command.
 
-    The option before such a word stays, and of a path the file's name. Values that share no word stay as they are.
+    Words shared at the start or the end are dropped, except the option before the first differing word. A path is
+    shortened to its file's name. Values that share no word stay as they are.
     """
     rows = [value.split() for value in values]
     before = _num_alike(rows)
@@ -95,7 +97,7 @@ def told_apart(values: Sequence[str]) -> dict[str, str]:
 
 
 def _num_alike(rows: Sequence[Sequence[str]]) -> int:
-    """The number of words with which all rows begin."""
+    """The number of leading words that all rows share."""
     return sum(1 for _ in takewhile(lambda words: len(set(words)) == 1, zip(*rows, strict=False)))
 
 
@@ -171,7 +173,7 @@ def pooled(members: Sequence[Job], keys: Iterable[str]) -> dict[str, Any]:
 
 
 def run_of(job: Job) -> Run:
-    """The run that comparisons use, from the job's result; without the target, also bounds from its journal."""
+    """The job as a Run for comparisons. If it did not reach its target, with the bounds from its journal."""
     result = job.result or Result("not run")
     noted: dict[str, float] = {}
     if job.folder is not None and not result.metrics.get(quantities.TARGET_REACHED):

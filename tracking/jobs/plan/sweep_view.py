@@ -79,7 +79,7 @@ def jobs_of(sweep: str) -> str:
 
 
 def charts(params: Sequence[str], accuracies: Sequence[str]) -> dict[str, Any]:
-    """The first charts of the UI's chart view; MLflow puts one chart of each metric behind them."""
+    """The first charts of the UI's chart view; MLflow adds one chart of each metric after them."""
     time, settings = quantities.TIME_TO_ACCURACY_SEC, [key for key in params if key != "seed"]
     over_time = {"xAxisKey": "time-relative", "useGlobalXaxisKey": False, "selectedXAxisMetricKey": ""}
     curve = {"type": "LINE", "lineSmoothness": 0, "scaleType": "linear", **over_time}

@@ -21,14 +21,14 @@ FAILED, STOPPED, REPEATED = "failed", "stopped", "repeated"
 POWER = re.compile(rf"{quantities.SYSTEM}(?:[^/]+/)?gpu_\d+_power_usage_watts")
 HOST = re.compile(rf"{quantities.SYSTEM}(?:[^/]+/)?host_joules")
 JOULES_PER_KWH = 3.6e6
-MAX_GAP = 20  # median intervals between two samples of one attempt
+MAX_GAP = 20  # largest gap between two samples of one attempt, in median intervals
 
 
 @dataclass
 class Spent:
     """Time, energy and cost of `num_runs` runs. Energy and cost are None if not known for any run.
 
-    `num_unmeasured` runs, or parts of runs, are not in the energy of the others.
+    `num_unmeasured` counts the runs, or parts of runs, whose energy is not known.
     """
 
     num_runs: int = 0
@@ -107,7 +107,8 @@ def part(whole: Spent, share: float) -> Spent:
 def kwh(folder: Path, is_alone: bool = True, on_gpu: bool = False) -> float | None:
     """Energy in kWh on all nodes, from GPU power samples and host energy counters; None without samples.
 
-    A host's counter covers the whole machine, so it counts only if the run `is_alone` there. On GPUs it is not enough.
+    A host's counter covers the whole machine, so it counts only if the run `is_alone` there. A run on GPUs needs power
+    samples, too.
     """
     joules: list[float] = []
     has_power = False

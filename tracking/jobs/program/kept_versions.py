@@ -1,7 +1,7 @@
-"""Keeps what an import of PyTorch loads, since importing it only for its versions takes seconds of a program's start.
+"""Keeps the versions and libraries that an import of PyTorch finds: importing it takes seconds of a program's start.
 
-What is kept counts as long as nothing has changed that decides it: the Python and its packages, the variables and the
-list of libraries of the dynamic loader, and the loaded libraries themselves.
+The record is valid until something that decides them changes: the Python and its packages, the dynamic loader's
+variables and list of libraries, or the loaded libraries themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tracking.record import documents
 
 FOLDER = "versions"  # in the cache
 KEYS = ("torch", "cuda", "cudnn", "nccl", "libraries", "loaded")  # of a fingerprint's software
-DECIDING = ("LD_", "PYTHON", "TORCH_")  # beginnings of variables that decide what an import loads
+DECIDING = ("LD_", "PYTHON", "TORCH_")  # prefixes of variables that decide what an import loads
 LOADERS_LIST = "/etc/ld.so.cache"
 
 

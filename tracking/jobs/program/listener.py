@@ -80,8 +80,8 @@ class Listener:
         self.devices = 0  # most GPUs of the run that the program used at once
         words = (declared.patterns(), declared.samples, declared.epoch, declared.step, declared.start)
         self.words = DeclaredPatterns(*words, declared.samples_per_step)
-        self.has_reached = False  # all its targets
-        self.was_ended = False  # by us, at its targets
+        self.has_reached = False  # whether it has reached all its targets
+        self.was_ended = False  # whether the worker ended it at its targets
         self._targets = config.targets()
         self._journal = journal
         self._program_journal, self._position = program_journal, 0

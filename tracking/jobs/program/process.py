@@ -52,7 +52,7 @@ def values(config: RunConfig, run_dir: Path) -> dict[str, object]:
 
 
 def command(config: RunConfig, run_dir: Path, python: str | None = None) -> list[str]:
-    """The command to start: the program's words, behind torchrun if program.launch says so. `python` runs it."""
+    """The command to start: the program's words, under torchrun if program.launch says so. `python` runs torchrun."""
     program = words(config, run_dir)
     if config.program.launch == "none":
         return program
@@ -152,7 +152,7 @@ def end_all(patience_sec: float = KIND_SEC) -> int:
 
 
 def reap(program_pid: int) -> None:
-    """Wait for adopted children that have ended; not for the program, as `Popen` does, nor for spared ones."""
+    """Reap adopted children that have ended, except spared ones. The program is left to `Popen`."""
     for process in processes.running().values():
         if process.parent == os.getpid() and process.pid not in {program_pid, *_spared}:
             with suppress(ChildProcessError):

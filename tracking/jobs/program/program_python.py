@@ -75,7 +75,7 @@ def fingerprint(config: RunConfig, python: str | None, environ: Mapping[str, str
 
 
 def taken_on(python: Interpreter, config: RunConfig, environ: Mapping[str, str], imports: str) -> dict[str, Any]:
-    """The fingerprint, taken by a process on this Python, with the versions of "torch" or, for "", no framework's.
+    """The fingerprint, taken by a process on this Python. `imports`: "torch" adds PyTorch's versions, "" nothing.
 
     Raises ValueError and OSError if it cannot be taken.
     """

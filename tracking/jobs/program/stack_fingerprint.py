@@ -1,7 +1,7 @@
 """Takes the fingerprint of a program's Python, in a process that runs on it; if asked, with its PyTorch's versions.
 
 So the worker stays small, and nothing of ours computes on the machine when the program starts. PyTorch is imported only
-if what its last import loaded is not kept.
+if kept_versions has no valid record of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main(num_gpus: int, folder: str, tells_torch: bool) -> None:
     of_torch = kept_versions.torch_folder() if tells_torch else None
     kept = kept_versions.read(of_torch) if of_torch else {}
     if of_torch and not kept:
-        with suppress(Exception):  # It may be one that cannot be loaded.
+        with suppress(Exception):  # This PyTorch may be broken.
             torch = importlib.import_module("torch")
     facts = collector.finish(torch, range(num_gpus))
     if torch is not None and of_torch:
