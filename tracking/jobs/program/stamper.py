@@ -55,7 +55,7 @@ class Stamper:
         program.stdout.close()
 
     def pieces(self, patience_sec: float) -> Iterator[Piece]:
-        """The pieces at hand, after a wait of up to `patience_sec`; `is_open` is False at the output's end."""
+        """The available pieces, after a wait of up to `patience_sec`; `is_open` is False at the output's end."""
         if not self.is_open or not self.is_ready(patience_sec):
             return
         chunk = os.read(self._pipe, PIPE_BYTES)
@@ -92,7 +92,7 @@ def widen(pipe: int) -> None:
 
 
 def _relay_and_exit(output: int, sink: int) -> None:
-    """The body of the process, which ends with the output, with its reader and with the worker."""
+    """The body of the process. It ends as soon as the output, its reader or the worker has ended."""
     for number in process.STOPPING:
         signal.signal(number, signal.SIG_IGN)  # They are meant for the program, whose last words still have to be read.
     ctypes.CDLL(None).prctl(process.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,8 +1,8 @@
 """The worker of a program: python -m tracking.jobs.program.worker RUN_DIR [PYTHON].
 
-PYTHON is the stack's, if that is not this one.
+PYTHON is the stack's Python, if the worker runs on another one.
 
-It takes the fingerprint, starts the program, turns what it says into the run's journal, and writes the result.
+It takes the fingerprint, starts the program, turns its output into the run's journal, and writes the result.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Stopped(BaseException):
 
 
 def main(run_dir: Path, python: str | None = None) -> int:
-    """Run the program of `run_dir` to its end: 0, or 1 with its failure in result.json. Dies of a signal to stop.
+    """Run the program of `run_dir` to its end. Returns 0, or 1 with the failure in result.json.
 
-    `python` is the stack's, if that is not this one.
+    A stop signal ends the program, and then kills this process. `python` is the stack's, if this one is another.
     """
     process.adopt()
     try:
@@ -97,7 +97,7 @@ def write_fingerprint(run_dir: Path, facts: dict[str, Any]) -> None:
 
 
 def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: str | None) -> int:
-    """Start the program and hear it to its end; its exit code, below 0 a signal's number. Raises ConfigError.
+    """Start the program and listen until it ends. Returns its exit code, or -N for signal N. Raises ConfigError.
 
     In a search, a program that reaches its target is ended, which is a success.
     """
@@ -134,7 +134,7 @@ def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: 
 
 
 def hear(listener: Listener, stamper: Stamper, until: float) -> int:
-    """Pass on the output at hand until a piece came after `until` (monotonic seconds); returns later pieces' bytes."""
+    """Pass on available output, until a piece is from after `until` (monotonic seconds). Returns such pieces' bytes."""
     late = 0
     while stamper.is_open and not late and stamper.is_ready(0):
         for piece in stamper.pieces(0):

@@ -39,7 +39,7 @@ def show(
 def _price(
     jobs: Sequence[Job], estimates: Sequence[price.Estimate | None], gpus: Sequence[Any], search_jobs: SearchJobs | None
 ) -> str:  # fmt: skip
-    """The price of all jobs, of a search within its budget, or of the blocks of settings to decide among."""
+    """The price of all jobs, of a search within its budget, or of the blocks that decide between settings."""
     if search_jobs and search_jobs.left:
         return f"at most what is left of the budget: {search_jobs.left}"
     if not jobs:

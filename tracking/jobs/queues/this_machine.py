@@ -35,7 +35,7 @@ class Machine(Queue):
         self._has_several = False  # whether this launch has several jobs
 
     def check(self, configs: Sequence[RunConfig]) -> None:
-        """Cut the machine into one share a concurrent job, or for a search one a GPU. Raises ConfigError."""
+        """Cut the machine into a share for each concurrent job; for a search, one for each GPU. Raises ConfigError."""
         self._has_several = len(configs) > 1
         if self.at_once == 1:
             return
@@ -90,7 +90,7 @@ class Machine(Queue):
         return made
 
     def _forks(self, config: RunConfig) -> Forks | None:
-        """Where the job's worker is forked from; None if it starts anew, as the worker of a single job does."""
+        """The servers that fork the job's worker; None if it is a new process, as for a single job."""
         several = self._has_several or config.search.phase
         if not several or config.nodes > 1 or config.is_program() or config.stack.kind == "container":
             return None
@@ -98,7 +98,7 @@ class Machine(Queue):
         return self._fork_servers.forks
 
     def has_room(self, config: RunConfig) -> bool:
-        """Whether enough shares have no process any more: a supervisor ends a moment after its run's result."""
+        """Whether enough shares are free: each is taken until its supervisor ends, a moment after the run's result."""
         return self._free_shares(config) is not None
 
     def _is_alone(self, config: RunConfig) -> bool:
@@ -136,7 +136,7 @@ class Machine(Queue):
         for made in tickets:
             self._running[made.job_id][1].tell(signum)
         if self._fork_servers is not None:
-            self._fork_servers.end()  # now, beside the jobs: a server takes 0.1 s and more to free its memory
+            self._fork_servers.end()  # already while the jobs end: a server takes 0.1 s or more to free its memory
 
     def close(self) -> None:
         if self._waiting is not None:

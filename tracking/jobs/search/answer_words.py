@@ -28,7 +28,7 @@ ENDS = {
     "failed": "failed",
 }
 NOTHING_COMPARED = "nothing compared"
-LEAST_LUCK = 0.001  # share of the mean from which its correction is said
+LEAST_LUCK = 0.001  # smallest correction of a mean that is printed, as a share of the mean
 
 
 def begins(search: SearchConfig, objectives: Sequence[str], only_decides: bool, jobs: Sequence[Job]) -> str:
@@ -173,7 +173,7 @@ def _reached(answer: Answer, settings: Sequence[Mapping[str, Scalar]]) -> list[M
 
 
 def _compared(answer: Answer, objective: str) -> list[str]:
-    """The settings that deciding compared with the named one, if any, and those that only exploring ran."""
+    """Sentences on the settings that deciding runs compared with the named one, and on those only explored."""
     explored = answer.only_explored or {}
     ends = ", ".join(f"{num} {ENDS[end]}" for end, num in explored.items())
     if answer.why == NOTHING_COMPARED:
@@ -223,7 +223,7 @@ def timed_out(jobs: Sequence[Job], timeout_sec: float | None) -> str:
 def one_run(whole: Sequence[float], cut: Sequence[float]) -> str:
     """The time that a run took, its start included, to help choose a larger budget.
 
-    Both are in seconds: `whole` runs, else runs that a time limit `cut` off.
+    `whole` are seconds of complete runs, `cut` those of runs that a time limit cut off.
     """
     if not whole:
         return f"A run takes more than {significant(max(cut))} s, its start included." if cut else ""

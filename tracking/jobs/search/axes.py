@@ -1,4 +1,4 @@
-"""The axes of a search: read as they were typed, refused if they cannot be one, and chosen by default."""
+"""The axes of a search: reads them from arguments, refuses options that cannot be axes, and gives the defaults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NON_AXES = (
     "program.step", "program.start", "program.unit", "program.samples_per_step", "program.tokens_per_step",
     "program.metrics", *EVAL_OPTIONS, *(f"model.{option}" for option in EVAL_OPTIONS), *NOT_MEASURED,
 )  # fmt: skip
-READING_AXES = ("dataset.decode", "dataset.num_threads")  # how the same samples are read
+READING_AXES = ("dataset.decode", "dataset.num_threads")  # allowed: they change only how the same samples are read
 INTEGER_INTERVAL = re.compile(r"interval\(\s*-?\d+\s*,\s*-?\d+\s*\)")
 BATCH_FACTORS = (0.25, 0.5, 1.0, 2.0)  # default axis: factors of the model's batch size
 LR_FACTOR = 4.0  # default axis: the model's learning rate, divided and multiplied by this

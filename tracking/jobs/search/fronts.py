@@ -18,7 +18,7 @@ class Point(NamedTuple):
 
 
 def means(runs: Sequence[Point], trials: Iterable[SearchTrial]) -> list[Point]:
-    """Each setting's means over its deciding runs, else its exploring runs, which hold the luck of the search.
+    """Each setting's means over its deciding runs; without any, over its exploring runs, which luck may favour.
 
     Settings with a deciding run that missed the target are left out.
     """

@@ -1,4 +1,4 @@
-"""A trial of a search as a job: its command line, and how the search has it run."""
+"""A trial of a search as a job: its command line, its cap, its time limit, and how many jobs run beside it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def job_of_trial(
 ) -> Job:  # fmt: skip
     """The job of a trial, whose `number` counts from 1. `make` composes a config. Raises ConfigError.
 
-    `left` is what is left of the `budget`. It limits a run's time if no earlier run shows what such a run takes.
+    `left` is what is left of the `budget`. It limits a run's time if no earlier run shows how long such a run takes.
     """
     words = [*command_line(base, trial.setting), f"seed={trial.seed}"]
     job = Job(make(words), words)

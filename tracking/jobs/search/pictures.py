@@ -70,7 +70,7 @@ def _at(trial: SearchTrial) -> float | None:
 
 
 def progress(axes: Any, known: Sequence[tuple[int, SearchTrial, float]], objective: str) -> None:
-    """Draw each run's value over its number, and the best so far as steps; deciding runs are behind a line."""
+    """Draw each run's value over its number, and the best so far as steps; a line marks the first deciding run."""
     for state, mark in MARKS.items():
         points = [(number, at) for number, trial, at in known if trial.state == state]
         if points:
@@ -92,7 +92,7 @@ def progress(axes: Any, known: Sequence[tuple[int, SearchTrial, float]], objecti
 def landscape(known: Sequence[tuple[int, SearchTrial, float]], across: Axis, up: Axis, objective: str) -> Any:
     """Each setting on two axes, coloured by its value if it reached the target; grey: stopped or missed.
 
-    A panel for each number of GPUs (or what else of GROUPS is a further axis), with one scale of colours.
+    There is a panel for each number of GPUs, or each value of another axis in GROUPS. All have one scale of colours.
     """
     key = next((key for key in GROUPS if key in known[0][1].setting and key not in (across.key, up.key)), None)
     parts: dict[Any, list[tuple[int, SearchTrial, float]]] = {}
@@ -120,7 +120,7 @@ def landscape(known: Sequence[tuple[int, SearchTrial, float]], across: Axis, up:
 def _landscape(
     panel: Any, known: Sequence[tuple[int, SearchTrial, float]], across: Axis, up: Axis, reached: Sequence[float]
 ) -> Any:
-    """Draw one panel; `reached` are the values of all panels, which its colours are scaled to. Returns its colours."""
+    """Draw one panel, with colours scaled to `reached`, the values of all panels. Returns the scale of colours."""
     low, high = min(reached, default=0.0), max(reached, default=1.0)
     colours = panel.scatter([], [], c=[], cmap="viridis", vmin=low, vmax=high)
     for state, mark in MARKS.items():

@@ -61,7 +61,7 @@ class SearchJobs:
         return trials
 
     def _trials_of_jobs(self) -> list[SearchTrial]:
-        """The jobs as trials; folders are read only after a job began or ended, since callers ask all the time."""
+        """The jobs as trials. Folders are read only after a job began or ended, since this is called often."""
         results = [job.result for job in self.jobs]
         if len(results) != len(self._read[0]) or any(map(operator.is_not, results, self._read[0])):
             self._read = results, trials_of(self.jobs, self._budget)

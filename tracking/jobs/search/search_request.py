@@ -66,9 +66,9 @@ def search_of(
 
 
 def _evaluated_alike(requested: Job, axes: Sequence[Axis]) -> Job:
-    """The request with an evaluation after equally many samples in each setting. Raises ConfigError.
+    """The request, with evaluations after the same numbers of samples in each setting. Raises ConfigError.
 
-    A time to the target falls on an evaluation, so other intervals would favour the settings of smaller steps.
+    A target is reached at an evaluation, so intervals in steps would favour settings with smaller steps.
     """
     if not any(axis.key in SIZES for axis in axes):
         return requested
@@ -104,7 +104,7 @@ def _unchanged_axes(axes: Sequence[str], first: Job) -> list[str]:
 
 
 def _completed_axes(axes: Sequence[str], requested: Job) -> list[str]:
-    """The requested axes; if they name at most the number of GPUs, with the default axes of a search."""
+    """The requested axes. The default axes are added if no axes, or only those of GROUPS, are requested."""
     config, only_groups = requested.config, all(word.partition("=")[0] in GROUPS for word in axes)
     if not only_groups or config.sweep.until_decided or (axes and config.is_program()):
         return list(axes)
@@ -112,7 +112,7 @@ def _completed_axes(axes: Sequence[str], requested: Job) -> list[str]:
 
 
 def _axis(config: RunConfig, word: str, parsed: ParsedWord) -> Axis:
-    """The axis that a word names. An interval of integers is one of floats if the option's own value is a float.
+    """The axis that a word names. An interval typed in integers is one of floats if the option's own value is a float.
 
     Raises ConfigError, also for an interval of an option whose value is no number.
     """

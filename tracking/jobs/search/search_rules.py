@@ -16,7 +16,7 @@ from tracking.jobs.search import trace_file
 from tracking.record import documents, files
 from tracking.request.search_options import budget_of, objectives_of
 
-MOST_ON_CLUSTER = 8  # concurrent exploring runs on a cluster: ended runs propose each new one
+MOST_ON_CLUSTER = 8  # most concurrent exploring runs on a cluster: each proposal needs the results of ended runs
 GROUPS = ("gpus", "cpu_processes", "nodes")  # The first one that is an axis gets a best setting for each of its values.
 
 

@@ -1,4 +1,4 @@
-"""What the deciding runs of each setting were on average, beside the objective: rate, epochs, cost and energy."""
+"""Means over the deciding runs of each setting, besides the objective: rate, epochs, cost and energy."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def means_of(jobs: Sequence[Job]) -> Means:
 
 
 def times(means: Means, figure: Figure, other: Figure, name: str) -> float | None:
-    """How many times as much of `name` a setting took as the other; None if unknown, or if a run missed the target."""
+    """Ratio of two settings' means of `name`; None if a mean is unknown or a run of either missed the target."""
     own, beside = (means.get(key_of(each.setting), {}).get(name) for each in (figure, other))
     return own / beside if own and beside and not figure.num_short + other.num_short else None

@@ -46,7 +46,7 @@ def best_of(folder: Path, axes: Sequence[Axis]) -> list[dict[str, Scalar]]:
 
 
 def runs_of(folder: Path, axes: Sequence[Axis], objective: str) -> list[SearchTrial]:
-    """The ended runs of an earlier search that have a place on these axes.
+    """The ended runs of an earlier search that lie on these axes.
 
     Empty if it searched other axes or for another objective. Raises OSError, and ValueError for a malformed trace.
     """
@@ -71,7 +71,7 @@ def _run_of(row: Mapping[str, Any]) -> SearchTrial:
 
 
 def _lies_on(axis: Axis, value: Scalar) -> bool:
-    """Whether a value has a place on an axis; on an axis of numbers every number has one, also beyond its choices."""
+    """Whether a value lies on an axis. On an axis of listed numbers every number does, even one that is not listed."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number if axis.choices and axis.numeric else axis.holds(value)
 

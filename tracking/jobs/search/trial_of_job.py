@@ -54,7 +54,7 @@ def trial_of(job: Job, budget: Budget, parts_sec: Sequence[float] | None = None)
         search.setting, job.config.seed, search.phase, search.block, cap=caps[0], cost=math.fsum(costs),
         second=Second(caps[1]) if len(caps) > 1 else None,
     )  # fmt: skip
-    if result is None or not job.settled:  # An interrupted run informs about nothing, and is repeated.
+    if result is None or not job.settled:  # An interrupted run says nothing about its setting, and is repeated.
         return trial
     trial = replace(trial, alone=alone[-1] if alone[-1] != trial.cost else None, metric=_closest(job, result))
     metrics, keys = sweep_summary.run_of(job).metrics, [KEYS[objective] for objective in objectives]
@@ -78,7 +78,7 @@ def _with(trial: SearchTrial, observations: Sequence[Mapping[str, Any]]) -> Sear
 
 
 def _closest(job: Job, result: Result) -> float | None:
-    """The best value of the target's metric; of a run that did not end by itself, from its journal."""
+    """The best value of the target's metric; for a run that did not finish, from its journal."""
     name = next(iter(job.config.targets()))
     if job.finished or job.folder is None:
         return result.metrics.get(quantities.BEST + name)
@@ -93,7 +93,7 @@ def _is_counted(job: Job) -> bool:
 
 
 def _state(job: Job, result: Result) -> str:
-    """The state of a run without a value: missed (its own budget), stopped (a limit) or failed (time unknown)."""
+    """The state of a run without a value: missed (or diverged), stopped by a limit, or failed (time unknown)."""
     if result.failure is None:
         missed = result.metrics.get(quantities.TARGET_REACHED) == 0.0
         return "missed" if missed and _is_counted(job) else "failed"

@@ -1,6 +1,6 @@
 """Lists what a configuration executes, installs, reads and connects to, so that a user knows it before trusting it.
 
-Every option of conf/schema.py is in one of the two tables here, which a test holds.
+Every option of conf/schema.py is in one of the two tables here; a test checks that.
 """
 
 from __future__ import annotations

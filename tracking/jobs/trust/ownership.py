@@ -33,9 +33,9 @@ def sign(folder: Path, configs: Sequence[RunConfig], beside: Sequence[RunConfig]
 
 
 def check(folder: Path, configs: Sequence[RunConfig], option: str, trust: bool, how: str = "trust=true") -> None:
-    """Raise ConfigError unless this user signed the folder's configurations; it lists all that they would run.
+    """Raise ConfigError unless this user signed the folder's configurations. The error lists all that they would run.
 
-    With `trust`, the user allows them. `option` names the folder; `how` is the option that trusts it.
+    `trust`: the user allows them. `option` names the folder; `how` is the option that trusts it.
     """
     for config in configs:
         check_text("", dataclasses.asdict(config))

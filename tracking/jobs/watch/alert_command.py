@@ -17,7 +17,7 @@ from tracking.base import secrets
 
 POLL_SEC = 0.1
 CHUNK_BYTES = 1 << 16
-MOST_BYTES, MOST_SHOWN = 4096, 500  # of the last words on standard error: kept, and shown in characters
+MOST_BYTES, MOST_SHOWN = 4096, 500  # the end of standard error: bytes that are kept, characters that are shown
 MOST_TEXT = 4000  # characters of a text in a variable; Linux starts no program with more than 128 KiB in one
 
 

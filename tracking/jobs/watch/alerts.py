@@ -35,7 +35,7 @@ class Alerts:
         self._console = console
         self._signs: dict[int, Signs] = {}
         self._past: dict[int, list[float]] = {}  # by job; read once, since reading takes cores from measured runs
-        self._told: set[tuple[int, str]] = set()  # jobs and kinds
+        self._told: set[tuple[int, str]] = set()  # jobs and kinds of the alerts that were sent
         self._pending: list[Future[None]] = []
         self._pool: ThreadPoolExecutor | None = None
         self._stop = Event()  # set when running commands are to end

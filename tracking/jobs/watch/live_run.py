@@ -97,7 +97,7 @@ class LiveRun:
             self.step = int(values.get("step", self.step))
         elif key == "eval_accuracy":
             if typed_json.is_number(values.get("epoch_num")):
-                self.epoch = max(self.epoch, values["epoch_num"])  # A program says no more of its epochs.
+                self.epoch = max(self.epoch, values["epoch_num"])  # the only record of a program's epochs
             self.evaluated = {
                 name: value for name, value in values.get("metrics", {}).items() if typed_json.is_number(value)
             }
@@ -169,7 +169,7 @@ class LiveRun:
         return words + [warning for node in self.nodes for warning in self._of_node(node)]
 
     def silent_sec(self, node: str, now_ms: int) -> float:
-        """Seconds since a node's newest record, if these are too many for one that lives; else 0."""
+        """Seconds since a node's newest record, if a live node would have written by now; else 0."""
         sec = (now_ms - self._last_ms.get(node, self._created_ms)) / 1e3
         return sec if sec > max(SILENT_SEC, 5 * self.config.tracking.system_metrics_interval_sec) else 0.0
 

@@ -29,8 +29,8 @@ BY_WEIGHT = (
     "GPU %",
     "CPU %",
     "memory %",
-)  # most weight first
-GAP = 2  # columns between two columns of the table
+)  # most important first
+GAP = 2  # characters between two columns of the table
 
 
 def table(runs: Sequence[LiveRun], now_ms: int, width: int = 1000, height: int = 1000) -> RenderableType:
@@ -70,7 +70,7 @@ def rows_of(run: LiveRun, now_ms: int) -> list[list[str]]:
 
 
 def fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """The columns that fit: the first two at least, whose words are then broken."""
+    """The columns that fit. Two are kept at least; their words wrap if they do not fit."""
     widths = [max(len(words) for words in column) for column in zip(HEADINGS, *rows, strict=True)]
     kept: list[int] = []
     for number in map(HEADINGS.index, BY_WEIGHT):

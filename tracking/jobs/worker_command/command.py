@@ -23,7 +23,7 @@ ENVIRONMENT_VARIABLES = {"VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX", "__PYVENV_
 
 @dataclass(frozen=True)
 class WorkerCommand:
-    """A worker's command. If `contained`, it ends with its standard input; `ending` is a command that then ends it."""
+    """A worker's command. If `contained`, it ends when its standard input closes; `ending` removes its container."""
 
     argv: list[str]
     env: dict[str, str]

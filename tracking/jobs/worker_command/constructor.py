@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import ModuleSpec
 
-MOST_STEPS = 12  # from name to name, since sources may import each other in a circle
+MOST_STEPS = 12  # most steps from name to name: sources may import each other in a circle
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -32,7 +32,7 @@ class Constructor:
 
 
 class Sources:
-    """Names as the sources of modules bind them, followed through imports. None for what only importing can tell."""
+    """Finds names in the sources of modules, through their imports. None for what only importing can tell."""
 
     def __init__(self) -> None:
         self._steps = 0
@@ -43,11 +43,11 @@ class Sources:
         return self._of_expression(where, expression)
 
     def dataset(self, module: str, name: str, dataset: str) -> Constructor | None:
-        """The function that its `data` has for a dataset."""
+        """The function of a dataset in the `data` of the same workload."""
         where, expression = self._argument(module, name, "data", 1)
         if isinstance(expression, ast.Name) and (binding := self._bound(where, expression.id)):
             where, expression = binding
-        if not isinstance(expression, ast.Dict) or None in expression.keys:  # as of {**OTHERS}
+        if not isinstance(expression, ast.Dict) or None in expression.keys:  # such as {**OTHERS}
             return None
         values = [
             value
@@ -111,7 +111,7 @@ class Sources:
 
 
 def _bindings(statement: ast.stmt) -> Iterator[tuple[str, ast.AST]]:
-    """The names that a statement of a module binds; "*" for what a name cannot be read from."""
+    """The names that a statement of a module binds; "*" for a star import. Names in inner blocks have no value here."""
     if isinstance(statement, ast.Import | ast.ImportFrom):
         yield from ((alias.asname or alias.name, statement) for alias in statement.names)
     elif isinstance(statement, ast.ClassDef | Definition):

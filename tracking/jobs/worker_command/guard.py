@@ -1,8 +1,8 @@
 """The first process of a worker's container: python guard.py RUN_DIR FOLDER COMMAND...
 
-It runs COMMAND in FOLDER and ends as that does. Its standard input is a pipe whose other end the launcher holds and
-never writes to. However the launcher ends, the pipe closes, and the guard ends the container: an engine would keep it
-running. As process 1 it also passes on signals to stop, since the kernel does not deliver them to a process 1 without
+It runs COMMAND in FOLDER and returns its exit code. Its standard input is a pipe; the launcher holds the other end and
+never writes to it. However the launcher ends, the pipe closes, and the guard ends the container: an engine would keep
+it running. As process 1 it also passes on stop signals, since the kernel does not deliver them to a process 1 without
 handlers.
 
 It imports only the standard library, since nothing else in the image may work.

@@ -44,9 +44,9 @@ def check_hparams(config: RunConfig, module: str, name: str) -> None:
 
 
 def check_dataset_options(config: RunConfig, module: str, name: str, has_files_here: bool) -> None:
-    """Raise ConfigError for options that the workload's dataset does not take, and for one that it needs.
+    """Raise ConfigError for an option that the workload's dataset does not take, or for a missing one that it needs.
 
-    `has_files_here`: a path that it needs has to be on this machine.
+    `has_files_here`: a path that it needs must exist on this machine.
     """
     dataset = Sources().dataset(module, name, config.dataset.name)
     if dataset is None or dataset.open:

@@ -15,8 +15,8 @@ from tracking.measure.bottleneck.run_options import HPARAMS, RunOptions
 from tracking.measure.bottleneck.slow_rank import AGAINST_SLOW_RANK
 from tracking.measure.bottleneck.time_shares import OWN, Clock
 
-LARGE_CO_TENANT_PERCENT = 10.0  # a share of the cores from which co-tenants are named, as by the tag `neighbours`
-ALONE = "run it again on cores of its own"  # what comes before any advice after a shared machine
+LARGE_CO_TENANT_PERCENT = 10.0  # co-tenants with a larger share of the cores are named, as in the tag `neighbours`
+ALONE = "run it again on cores of its own"  # comes before other advice if the machine was shared
 NO_MEANS: Mapping[str, float] = MappingProxyType({})
 STACK_CAUSES = (
     "host",
@@ -27,7 +27,7 @@ STACK_CAUSES = (
     "latency",
     "processor",
     "unknown",
-)  # what other kernels may change
+)  # causes that the kernels of another stack may change
 DECODED_DATASETS = ("shapes", "imagenet", "coco")  # datasets decoded by `dataset.num_threads` threads
 SHORT_STEP_SEC = 0.05  # on CPUs: steps below it spend much of their time on starting each operator
 
@@ -155,7 +155,7 @@ def _narrower(options: RunOptions, otherwise: str) -> str:
 
 
 def _eighth(options: RunOptions) -> str:
-    """The advice of eight bits, where the model has layers for them."""
+    """The advice of fp8, if the model has layers for it; else ""."""
     has_layers = options.config is not None and options.config.model.fp8 and options.precision != "fp8"
     return "precision=fp8, if the network is large; or " if options.ours and has_layers else ""
 
@@ -228,7 +228,10 @@ def _another_stack(cause: str, stack: QuickerStack | None) -> str:
 
 
 def _with_slow_rank(cause: str, suggestion: str, slow_cause: str) -> str:
-    """The advice against the slow rank alone if the rank is the limit, else after that against a larger limit."""
+    """The advice against the slow rank: alone if the rank is the limit, else after that against the limit.
+
+    If both have the same cause, the advice against the limit alone.
+    """
     against = AGAINST_SLOW_RANK[slow_cause]
     if cause in ("imbalance", "unknown"):
         return against
@@ -241,7 +244,7 @@ def lines(
 ) -> dict[str, Any]:  # fmt: skip
     """The cause with `words`, `why` and `next` for a run's result; `shared_cores` if co-tenants had a large share.
 
-    `slow` is the rank that the others wait for, or {}. `neighbours` is that tag. `quicker` is a stack that trained the
+    `slow` is the rank that the others wait for, or {}. `neighbours` is the tag. `quicker` is a stack that trained the
     same faster.
     """
     evidence = why(cause, clock, means)

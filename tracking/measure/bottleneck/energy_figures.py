@@ -23,8 +23,8 @@ MIN_COVERED_SHARE = 0.9  # the share of the window that samples have to cover
 def figures(folder: Path, records: Sequence[Record], start: Record, stop: Record) -> dict[str, float]:
     """The energy metrics by MLflow key. {} for a GPU run without GPU energy, and a CPU run without host energy.
 
-    A resumed run has only its GPUs' energy, since a host's counter started anew; so has a job beside others, since the
-    counter is that of the whole host. Raises OSError, ValueError.
+    The hosts' energy is left out for a resumed run, since their counters started anew, and for a job beside others,
+    since a counter covers the whole host. Raises OSError, ValueError.
     """
     result = run_folder.read_result(folder)
     if result is None or result.failure is not None:
@@ -56,7 +56,7 @@ def _why_no_host(config: RunConfig, records: Sequence[Record]) -> str:
 
 
 def missing(folder: Path, records: Sequence[Record], metrics: Mapping[str, float], shared: bool) -> list[str]:
-    """Why a run that has `instance.carbon_g_per_kwh` has no CO2, and whose energy is in it; [] if it failed.
+    """Why a run with `instance.carbon_g_per_kwh` has no CO2, or that its energy has other processes'; [] if it failed.
 
     `shared`: co-tenants had a large share of the cores.
     """

@@ -55,8 +55,8 @@ def job_parts(sweep: Path) -> list[dict[str, float]]:
 def seconds(events: Sequence[Record], created_ms: int, ended_ms: int, finished: bool) -> dict[str, float]:
     """Seconds by part (quantities.GOODPUT_PARTS), which add up to the time from submission to the end.
 
-    `events` also hold the metrics of PHASES, in the order of the journal; other runs have no such parts. If a run did
-    not finish, all its time after the queue is lost. {} if nothing began, or the wall clock went back.
+    `events` include the metrics of PHASES if the model logs them, in the order of the journal. If a run did not finish,
+    all its time after the queue is lost. {} if nothing began, or the wall clock went back.
     """
     init = clock.first(events, "init_start")
     if init is None:
