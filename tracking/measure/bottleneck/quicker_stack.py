@@ -1,4 +1,4 @@
-"""Another software stack that trained the same faster, by the runs beside a run."""
+"""Finds another software stack that trained the same faster, among the runs beside a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIN_FACTOR = 1.05
 
 @dataclasses.dataclass(frozen=True)
 class QuickerStack:
-    """A stack, its number of runs, and the factor of its slowest one's rate over the quickest of the run's stack."""
+    """A stack and its number of runs. `factor`: its slowest run's rate over that of the run's stack's quickest run."""
 
     name: str
     num_runs: int
@@ -29,7 +29,7 @@ class QuickerStack:
 def of_run(folder: Path) -> QuickerStack | None:
     """The quickest other stack in the folder's parent, by finished runs that differ in stack and seed alone.
 
-    None without the run's own rate, and if no stack's runs are all quicker than all runs of the run's stack.
+    None without the run's own rate, or if no stack with MIN_RUNS has a factor of MIN_FACTOR.
     """
     own = _read(folder)
     if own is None:

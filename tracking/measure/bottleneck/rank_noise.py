@@ -1,8 +1,8 @@
-"""How surely one rank waits less in the exchange than the others: more than equal ranks would by noise or by drift.
+"""Tests whether one rank waits less in the exchange than the others, by more than the noise or drift of equal ranks.
 
 Two tests have to agree. The first counts the parts of the training in which a rank waits least, so a rare long delay
-is one part of many. The second compares the rank's lead with its scatter over the parts. Neighbouring parts of a drift
-are alike and tell less than independent ones, so it counts as many parts as their autocorrelation leaves.
+is one part of many. The second compares the rank's lead with its scatter over the parts. If ranks drift, neighbouring
+parts are alike and tell less than independent ones. So their autocorrelation reduces the number of parts that count.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 MAX_PARTS = 12  # of the training, in which ranks are compared; longer parts level out rare delays
 MIN_PARTS = 4  # fewer do not show whether the ranks drift
-MIN_EFFECTIVE = 5.0  # parts that count despite autocorrelation: twelve parts do not estimate a higher one
-MAX_FALSE_SHARE = 0.01  # share of runs with equal ranks that do not drift, in which the first test may name one
+MIN_EFFECTIVE = 5.0  # fewest parts that count: twelve parts cannot estimate a higher autocorrelation
+MAX_FALSE_SHARE = 0.01  # the first test's level: the share of runs with equal ranks, without drift, in which it may err
 MAX_DRIFTING_SHARE = (
     0.005  # the second test's level; by simulation, 5 % of runs err if ranks drift within a fifth of it
 )
@@ -26,12 +26,12 @@ EXCHANGE, WHOLE = "rank_exchange_ms", "rank_ms"
 
 @dataclass(frozen=True)
 class Lead:
-    """By how much a rank waits less than the others: `num_least` of `num_parts` parts, and the lead's error units."""
+    """A rank's lead: how much less it waits than the others, in parts of the training."""
 
     size: int  # the number of ranks
-    num_least: int
+    num_least: int  # the number of parts in which it waits least
     num_parts: int
-    num_effective: float
+    num_effective: float  # the number of independent parts that tell as much
     errors: float  # the mean lead over its standard error
 
     @property

@@ -52,7 +52,7 @@ def run_point(events: Sequence[Record], means: Mapping[str, float], measured: Ce
 
 
 def ceiling_share(point: RooflinePoint, measured: Ceilings | None, gpu: str, precision: str) -> dict[str, float]:
-    """The share of the measured rate of matrix products, where the data sheet's peak of the GPU is not known."""
+    """The share of the measured matrix-product rate that was reached; {} if the GPU's data-sheet peak is known."""
     ceiling = measured.rate(f"matmul/{precision}") if measured else None
     if throughput.peak_flops().get(gpu, {}).get(precision) is not None or point.flops_per_sec is None or not ceiling:
         return {}

@@ -49,8 +49,8 @@ class Findings:
 def explain(folder: Path, neighbours: str = "") -> dict[str, Any]:
     """What limited a run that has just ended, for its result; journals the figures.
 
-    `neighbours` is the value of that tag: who else computed there. {} if it fails, such as by a full disk, a clock that
-    went back or an unexpected record, since a run is complete without it.
+    `neighbours` is the value of that tag: who else computed there. {} after any error, such as a full disk, a clock
+    that went back or an unexpected record: a run is complete without it.
     """
     try:
         records = [record for record, _ in journal.read(folder / run_folder.JOURNAL)]
@@ -119,8 +119,7 @@ def examine(folder: Path, neighbours: str = "") -> Findings:
 
 
 def _newest_attempt(records: Sequence[Record]) -> Sequence[Record]:
-    """The records since the newest resume. A monotonic clock restarts with its machine, so earlier times do not
-    compare."""
+    """The records since the newest resume. Earlier times do not compare: the machine's clock may have restarted."""
     resumes = [index for index, record in enumerate(records) if record.key == attempts.RESUME]
     return records[resumes[-1] :] if resumes else records
 

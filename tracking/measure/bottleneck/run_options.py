@@ -1,4 +1,4 @@
-"""The options of a run that decide what can be advised: what it has, what it used already, and what still fits."""
+"""The options of a run that decide what to advise: those it has, those it uses already, and values that still fit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EPOCHS = "eval_at_epochs with fewer epochs"
 
 @dataclass(frozen=True)
 class RunOptions:
-    """A run's options, from its params, and from its config if that is at hand: the params do not have all options.
+    """A run's options, from its params, and from its config if available, since the params do not have all options.
 
     `memory_percent` is the highest share of a GPU's memory in use. `epoch_samples` are the training samples of an
     epoch, in the unit of the batch size. `step_sec` is the mean time of a step. `cores` are those of the head node that
@@ -40,7 +40,7 @@ class RunOptions:
 
     @property
     def ours(self) -> bool:
-        """Whether timetrial trains, not a user's script or program, which do not say if they compile."""
+        """Whether timetrial trains. A user's script or program does not say if it compiles."""
         return "compile" in self.params
 
     @property
@@ -80,7 +80,7 @@ class RunOptions:
 
     @property
     def step_key(self) -> str:
-        """The option for the samples of a step. A model whose batch is that of all devices refuses `batch_size=`."""
+        """The option for the samples of a step. A model with a global batch refuses `batch_size=`."""
         of_all = HPARAMS + MICRO_BATCH in self.params if self.config is None else self.config.model.global_batch
         return "global_batch_size" if of_all else "batch_size"
 
@@ -99,7 +99,7 @@ class RunOptions:
     def largest_held(self) -> int | None:
         """The value of `held_key` times the largest power of two that fits; None if memory or batch are not known.
 
-        It is a lower estimate: all memory counts as growing with the batch, also that of weights and optimizer.
+        The estimate is low: all memory counts as growing with the batch, even that of weights and optimizer.
         """
         if not self.held or not self.memory_percent:
             return None
@@ -141,7 +141,7 @@ class RunOptions:
 
     @property
     def fewer_evaluations(self) -> str:
-        """The option by which this run would evaluate less often, for its present interval."""
+        """The option that makes this run evaluate less often, by the kind of its present interval."""
         if self.config is None:
             by_samples = "eval_interval_samples" in self.params
             return "a larger eval_every_steps or eval_every_samples" if by_samples else EPOCHS
@@ -162,7 +162,7 @@ def of_run(
         cores = int(documents.read_json(folder / run_folder.FINGERPRINT)["host"]["usable_threads"])
     windows = [event.values for event in events if event.key == "throughput_window"]
     steps = sum(len(values.get("step_ms") or ()) for values in windows)
-    in_sentences = any(throughput.SIDE_TOKENS_KEYS[0] in values for values in windows)  # and the batch in tokens
+    in_sentences = any(throughput.SIDE_TOKENS_KEYS[0] in values for values in windows)  # The batch is in tokens.
     samples = clock.first(events, "train_samples")
     return RunOptions(
         params,

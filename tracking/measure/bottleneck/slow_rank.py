@@ -15,9 +15,9 @@ from tracking.measure.bottleneck import rank_noise
 from tracking.measure.bottleneck.rank_noise import EXCHANGE, Lead
 
 Windows = Sequence[Mapping[str, Any]]
-MIN_WAIT_SHARE = 0.05  # share of the time that the others have to wait for a rank for it to be named
-MIN_CAUSE_SHARE = 0.25  # share of that wait that a cause has to explain to be named
-MIN_BLOCKED_SHARE = 0.5  # of `blocked`, which is a remainder: the core time is not known for computing alone
+MIN_WAIT_SHARE = 0.05  # a rank is named if the others wait for it for this share of the time
+MIN_CAUSE_SHARE = 0.25  # a cause is named if it explains this share of that wait
+MIN_BLOCKED_SHARE = 0.5  # the same for `blocked`, a remainder: the core time is not known for computing alone
 HOST_PARTS = ("gc", "queued", "quota")
 SLOWER_CLOCK = 5.0  # percentage points below the other GPUs
 AGAINST_SLOW_RANK = {  # by the cause
@@ -107,7 +107,7 @@ def waited_for(all_ranks: Sequence[Rank]) -> tuple[Rank, float] | None:
 
 
 def longest_wait(all_ranks: Sequence[Rank]) -> tuple[Rank, float]:
-    """The rank that waits least, and by how many seconds less than the others; also of equal ranks."""
+    """The rank that waits least, and by how many seconds less than the others; equal ranks have one, too."""
     least = min(all_ranks, key=lambda rank: rank.exchange)
     return least, _others(all_ranks, least, "exchange") - least.exchange
 
@@ -185,10 +185,11 @@ def _cause(
 
 
 def _off_core(slow: Rank, all_ranks: Sequence[Rank], on_gpus: bool) -> dict[str, float]:
-    """Seconds by cause that the slow rank was off its core, beyond the others: `queued` for a core, or `blocked`.
+    """Seconds that the slow rank was off its core longer than the others: `queued` for a core, or `blocked`.
 
-    A rank with more work also queues longer, so the others' seconds count by its core time. Without the kernel's count
-    of the queue, all time off the core counts as queued. On a GPU, the host is off its core while it waits for the GPU.
+    A rank with more work also queues longer, so the others' queueing is scaled to its core time. Without the kernel's
+    count of the queue, all time off the core counts as queued. On a GPU, the host is off its core while it waits for
+    the GPU.
     """
     known = all(rank.core for rank in all_ranks)
     counted = any(rank.queued for rank in all_ranks)

@@ -7,7 +7,7 @@ remains:
     host     the GPU had no work: 1 - engine activity, less the waits above, in which it had none either
     dram     the time that the traffic of the GPU's memory takes at the rate of a copy
     tensor   the time that the tensor cores' work takes at the rate of a matrix product
-    fp32     for runs in fp32, the same for the fp32 cores; a script of one's own counts as one if no tensor core works
+    fp32     for runs in fp32, the same for the fp32 cores; a user's script counts as fp32 if no tensor core works
     power    clock cycles lost while power or heat kept the clock down
     kernels  kernels ran, but not on all multiprocessors: engine activity - SM activity
     latency  multiprocessors had work, beyond the time of dram, tensor and fp32: SM activity less these
@@ -68,9 +68,9 @@ def divide(
 ) -> dict[str, float]:
     """The share of each measured cause, and `unknown`.
 
-    `means` come from `activity.means` within the training. `ceilings` hold, for each of COUNTERS that counts, the
-    percentage that it reaches in a copy or a matrix product. `on_gpu`: busy cores do not show that they are the limit,
-    also if the GPU has no sample, since both work at the same time.
+    `means` come from `activity.means` within the training. `ceilings` hold the percentage that each counter reaches in
+    a copy or a matrix product; counters without one are not used. `on_gpu`: the CPU's figures are not used, even
+    without samples of the GPU. Both work at the same time, so busy cores need not be the limit.
     """
     if on_gpu:
         clock = replace(clock, update=None)

@@ -14,7 +14,7 @@ from tracking.record import documents
 PROFILE = "profile.json"
 KERNELS = "profile_kernels.csv"
 SCRATCH = ".profile-"  # prefix of the folders for traces being written; the dot keeps them from MLflow
-UNMARKED = "the trace marks no steps"  # how such a profile's note begins: its figures are of the whole trace
+UNMARKED = "the trace marks no steps"  # prefix of a note: the profile's figures are of the whole trace
 NUM_NAMED_CLASSES = 3  # classes named in `words`
 ROWS = {"kernels": ("name", "class"), "classes": ("class",), "gaps": ("phase", "host")}  # the keys of the rows
 MAX_AMOUNT = 1e15  # milliseconds or calls of a step
@@ -63,7 +63,7 @@ def trace_name(rank: int) -> str:
 
 
 def slowest(summaries: Sequence[Mapping[str, Any]]) -> int:
-    """The rank that works longest in a step; earlier ranks wait for it in a collective."""
+    """The rank that works longest in a step; the others wait for it in a collective."""
     return max(range(len(summaries)), key=lambda rank: summaries[rank]["step_ms"] - summaries[rank]["collective_ms"])
 
 

@@ -48,7 +48,7 @@ class Kernel(Span):
 
 @dataclass(frozen=True)
 class Trace:
-    """A parsed trace. `main` holds the innermost span of each moment on the training thread, `others` on each other."""
+    """A parsed trace. `main` has the training thread's innermost span of each moment; `others` have other threads'."""
 
     on_gpu: bool
     window: Span  # from the start of the first traced step to the end of the last

@@ -103,7 +103,7 @@ class Epochs:
         return None
 
     def read_edge(self, entry: Entry, time_ms: int, clock_sec: float) -> list[Record]:
-        """The record of the start or end of an epoch or an evaluation, after the window that it ends, if any."""
+        """The record of the start or end of an epoch or an evaluation. A window that it ends comes before it."""
         part, is_epoch = 1.0, entry.key in ("epoch_start", "epoch_stop")
         if is_epoch and not self._submission.benchmark.has_epochs:
             return []

@@ -18,7 +18,7 @@ from tracking.request.name_checks import is_reserved
 INTERVALS = ("init", "warmup", "epoch", "eval", "checkpoint", "run")
 EVENTS = {f"{name}_{edge}" for name in INTERVALS for edge in ("start", "stop")} - {"init_start"}
 EVENTS |= {"eval_accuracy", "throughput_window"}
-LATE_SEC = 1.0  # all processes of a machine share the monotonic clock
+LATE_SEC = 1.0  # most time that a line may be ahead: all processes of a machine share the monotonic clock
 
 
 def parse_record(line: str, time_ms: int, clock_sec: float) -> Record:

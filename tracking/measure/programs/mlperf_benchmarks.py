@@ -108,7 +108,7 @@ class Benchmark:
 def by_our_names(entry: Entry, benchmark: Benchmark, has_several_metrics: bool) -> Entry:
     """An evaluation with its metrics as a mapping by our names.
 
-    A log's only metric is the target's under any name, unless the log has `has_several_metrics` metrics.
+    The only metric of a log counts as the target's, under any name. `has_several_metrics`: the log has more than one.
     """
     names = list(benchmark.targets) or ["accuracy"]
     log_name, value = metric_of(entry), entry.value

@@ -23,7 +23,7 @@ MLL = re.compile(r":::MLL (\d+(?:\.\d+)?) ([\w.]+): *(\{.*)")
 MLP = re.compile(r":::MLP(v0\.5\.\d+) (\S+) (\d+(?:\.\d+)?) \([^)]*\) ([\w.]+)(?:: *(.*))?")
 MODEL_KEYS = ("samples_count", "step_num", "epoch_num")  # keys that identify the evaluated model
 SUBMISSION = "submission_"
-# Later names by those of v0.5.
+# From names of v0.5 to later ones.
 RENAMED = {"preproc_num_train_examples": "train_samples"}
 
 

@@ -55,7 +55,7 @@ def _stands_alone(before: str, after: str) -> bool:
 
 def parse_number(text: str, after: str = "", is_count: bool = False) -> float:
     """The number at the start of the text; `after` is the text after it. Raises ValueError."""
-    if after[:1] and after[0] in SPACES:  # `\S` ends before these
+    if after[:1] and after[0] in SPACES:  # `\S+` ends before these spaces
         text, after = text + after, ""
     if match := WORD.match(text + after):
         return float(match[0])
@@ -76,7 +76,7 @@ def parse_number(text: str, after: str = "", is_count: bool = False) -> float:
 
 
 def _digits(digits: str, is_count: bool) -> str:
-    """The digits, at most with a decimal point. Raises ValueError."""
+    """The digits without separators, with at most a decimal point. Raises ValueError."""
     plain = re.sub(rf"[_'’{SPACES}]", "", digits)
     commas, dots = plain.count(","), plain.count(".")
     if commas and dots:

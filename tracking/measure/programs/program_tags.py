@@ -1,4 +1,4 @@
-"""What a program's log says about its run beside figures, as tags of the run."""
+"""Tags of a run from its program's log: what the log says besides figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of a program: samples, as windows of throughput without evaluations; steps; the interval of evaluations."""
+"""Counts from a program's lines: samples, as windows of throughput; steps; and the interval between evaluations."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class SampleCounts:
 class StepCounts:
     """Steps of the whole training, from the steps that a program prints.
 
-    A program may count each epoch's steps anew. It does so if the step falls to the first one printed, or below it. A
-    step that falls less comes from another rank. `latest` is None before the first step.
+    A program may count each epoch's steps anew. A step at or below the first one printed shows that. Any other step
+    below the last one comes from another rank. `latest` is None before the first step.
     """
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ class Thinning:
         self.num_skipped = 0
 
     def admit(self, records: Sequence[Record]) -> list[Record]:
-        """The records to journal now, given one line's: those held back, then the line's; [] if the line is skipped."""
+        """The records to journal after a line: those held back, then the line's own; [] if the line is skipped."""
         if not records:
             return []
         first = records[0]

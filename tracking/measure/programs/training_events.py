@@ -30,8 +30,8 @@ class TrainingEvents:
     """The events of one program. Its `read_*` methods return the records of a line, `end` those of the exit.
 
     `submission` holds the facts of MLPerf's log so far. `missing_metrics` are the targets' metrics without a value yet.
-    A single accuracy without a name is the first target's metric. The clock of a program that gives values without a
-    start starts at `default_start` (wall clock in ms, monotonic seconds).
+    A single accuracy without a name is the first target's metric. If the program gives values before any start, its
+    clock starts at `default_start` (wall clock in ms, monotonic seconds).
     """
 
     def __init__(
