@@ -1,6 +1,6 @@
 """Computes a device's batch size: from that of all devices, a study, or a recipe's values for several GPUs.
 
-Refuses one that cannot be divided.
+Refuses a batch size that cannot be divided.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ KINDS: dict[str, tuple[Any, str]] = {
     "batch_size": (int, "a whole number above 0"),
     "lr": (int | float, "a number above 0"),
 }
-UNRELATED = "model.optimizer.weight_decay"  # the only option of the optimizer that gives no learning rate
+UNRELATED = "model.optimizer.weight_decay"  # the only option of the optimizer that does not affect the learning rate
 
 
 def with_batch(config: RunConfig) -> RunConfig:
@@ -52,7 +52,7 @@ def resolve_batch(config: RunConfig) -> int | None:
 def batch_of_study(config: RunConfig) -> int | None:
     """The batch size from a study's table or factor; None without these. Raises ConfigError.
 
-    It is that of a device; of a `global_batch` model, that of all devices.
+    It is for each device; for a `global_batch` model, for all devices together.
     """
     study, devices = config.study, config.world_size()
     if not study.batch_size and study.batch_factor is None:
@@ -191,7 +191,7 @@ def gives_batch_or_rate(word: str) -> bool:
 
 
 def notes_on_gpus(composed: Sequence[RunConfig], checked: Sequence[RunConfig]) -> list[str]:
-    """What to say of the rows that jobs took, once each, by their configs before and after the checks."""
+    """A note for each row of `model.by_gpus` that jobs took, from their configs before and after the checks."""
     taken: dict[str, None] = {}
     for before, after in zip(composed, checked, strict=True):
         values = {

@@ -119,7 +119,7 @@ def check_counts(config: RunConfig) -> None:
         raise ConfigError(f"seed={config.seed}: must be from 0 to {2**32 - 1}")
 
 
-# Lightning's names of precisions, and ours of the matrix products that each may lead to.
+# Lightning's precisions, each with our names for the matrix products that it may use.
 PRODUCTS = {
     "32-true": ("fp32", "tf32"),
     "bf16-mixed": ("bf16", "fp8"),
@@ -127,7 +127,7 @@ PRODUCTS = {
     "16-mixed": ("fp16",),
     "16-true": ("fp16",),
 }
-NOT_ON_CPUS = ("tf32", "fp8")  # no CPU multiplies so
+NOT_ON_CPUS = ("tf32", "fp8")  # no CPU multiplies in these
 
 
 def check_precision_name(precision: PrecisionConfig) -> None:

@@ -1,8 +1,9 @@
 """Estimates the GPU memory of a language model's training, before anything is trained.
 
 It is arithmetic on the shapes of `trainers.models.gpt`, so that a refusal takes a second. Memory is highest at one of
-four moments: in the loss, in its backward pass, in the last layer's, or in the optimizer's step. Tensors of
-different moments do not add up. Tests count the tensors that a layer keeps, and compare the peaks with measured ones.
+four moments: in the loss, in its backward pass, in the last layer's backward pass, or in the optimizer's step. Tensors
+of different moments do not add up. Tests count the tensors that a layer keeps, and compare the peaks with measured
+ones.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ SEQUENCE_LENGTH = 1024  # default of dataset.sequence_length
 
 
 class SavedValues(NamedTuple):
-    """Values that a layer keeps for a token, as multiples of its width, its shared (key and value) width and its
-    hidden units."""
+    """Values that a layer keeps for a token: multiples of its width, its key-value width and its hidden units."""
 
     width: float
     shared: float
@@ -139,7 +139,7 @@ def _estimated(
 def _activations(
     shapes: Shapes, tokens: int, checkpointing: bool, itemsize: int, saved: SavedValues
 ) -> tuple[float, float]:  # fmt: skip
-    """Bytes of activations of a layer, and of all that is kept until the loss; with `checkpointing`: layers' inputs."""
+    """Bytes of a layer's activations, and of all that are kept until the loss: with `checkpointing`, layers' inputs."""
     layer_values = (saved.width + saved.shared * shapes.shared) * shapes.width + saved.hidden * shapes.hidden_units
     kept_values = INPUTS * shapes.width if checkpointing else layer_values
     around = AROUND * shapes.width

@@ -53,9 +53,9 @@ def _explain(error: Exception) -> str:
     if isinstance(error, ConfigError):
         return f"refused: {error}"
     cause = error.__cause__ if error.__cause__ is not None else error
-    key = re.sub(r"\[\d+\]$", "", getattr(cause, "full_key", None) or "")  # of a list, for one of its values
+    key = re.sub(r"\[\d+\]$", "", getattr(cause, "full_key", None) or "")  # without the index of a list's value
     types = options()
-    if key == "target" and "of type 'dict'" in str(cause):  # as of target.top2=0.9
+    if key == "target" and "of type 'dict'" in str(cause):  # such as target.top2=0.9
         return f"refused: target: target=VALUE is the value of the YAML's target. {ON_ANOTHER_METRIC}"
     if key in types:
         reason = str(cause).splitlines()[0]
@@ -85,7 +85,7 @@ def _explain(error: Exception) -> str:
 
 
 def several_values(word: str) -> str:
-    """The message for commas without -m: a sweep, or the one list or text that the option takes."""
+    """The message for commas without -m. It suggests a sweep, or a list or text if the option takes one."""
     key, _, value = word.partition("=")
     kind = type_name(options().get(key, int))
     as_text = shlex.quote(f'{key}="{escaped(value)}"')
@@ -137,7 +137,7 @@ def escaped(value: str) -> str:
 
 
 def unknown_option(key: str, types: dict[str, Any], siblings: Sequence[str] = ()) -> str:
-    """The message for a dotted key that is not in `types`; `siblings` are the keys that there are beside it."""
+    """The message for a dotted key that is not in `types`; `siblings` are the existing keys beside it."""
     parent = key.rpartition(".")[0]
     if key.startswith("model.targets."):
         return f"{key}: is not in the YAML. Next: for a target on another metric give +{key}=VALUE"
@@ -158,7 +158,7 @@ def unknown_option(key: str, types: dict[str, Any], siblings: Sequence[str] = ()
 
 
 def near_options(key: str, types: dict[str, Any]) -> list[str]:
-    """Up to two options or groups with names like `key`; those with as many parts come alone."""
+    """Up to two options or groups with names like `key`. If some have as many parts, only those."""
     names = {*types, *groups(types)}
     for known in ([name for name in names if name.count(".") == key.count(".")], names):
         if matches := near(key, known):

@@ -15,7 +15,7 @@ from tracking.request.program_command import used_placeholders
 from tracking.request.refusal import escaped
 
 RESUMING_OPTIONS = ("checkpoint_every_", "cluster.max_requeues")  # with these, a run may continue after an interruption
-WORD_PATTERN = re.compile(r"[A-Za-z_][\w.+-]*", re.ASCII)  # needs no quotes for Hydra, except these:
+WORD_PATTERN = re.compile(r"[A-Za-z_][\w.+-]*", re.ASCII)  # needs no quotes for Hydra, except for HYDRA_KEYWORDS
 HYDRA_KEYWORDS = ("true", "false", "null", "none", "nan", "inf", "yes", "no", "on", "off")
 REQUESTS = re.compile(r"\+{0,2}search=.*|sweep\.until_decided=(?i:true|yes|on|1)")
 BUDGET_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h|gpu-hours|usd|runs)")
@@ -142,7 +142,7 @@ def check_objective(config: RunConfig) -> None:
 
 
 def check_energy_counter(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
-    """Raise ConfigError if energy is an objective and a GPU of this machine has no counter; others' are not known."""
+    """Raise ConfigError if energy is an objective and a GPU here has no counter; clusters are not checked."""
     if "energy" not in objectives_of(config.search) or config.cluster.kind != "none":
         return
     if uncounted := [gpu for gpu in config.chosen(gpus) if gpu.energy_counter is False]:

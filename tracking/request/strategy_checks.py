@@ -51,7 +51,7 @@ def check_memory(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
 def memory_words(config: RunConfig, gpus: Sequence[VisibleGpu] = ()) -> str:
     """The estimated memory as text, for the run's strategy and the other one; empty if it is not known.
 
-    With `gpus` it also says if these do not need the run's activation checkpointing.
+    With `gpus` it also says if the run fits on them without its activation checkpointing.
     """
     if not is_known(config):
         return ""

@@ -41,9 +41,8 @@ COLUMNS = (
 def grid(jobs: Sequence[Job]) -> dict[str, list[str]]:
     """The axes of the jobs, with their values in order of appearance; a group (model, ...) by its name.
 
-    An axis is a key that the command line gave, or one that separates jobs with equal values of the other axes. Values
-    of a recipe follow from the model, so they are not axes. `warm_up` is not an axis: names and the table's status
-    show it.
+    An axis is a key that the command line gave, or that separates jobs with equal other axes. Values of a recipe follow
+    from the model, so they are not axes. `warm_up` is not an axis: names and the table's status show it.
     """
     rows = [flat(job.config) for job in jobs]
     values_of: dict[str, dict[str, None]] = {}  # by key, in order of appearance
@@ -80,8 +79,7 @@ def varied(jobs: Sequence[Job]) -> list[str]:
 def told_apart(values: Sequence[str]) -> dict[str, str]:
     """Each value, shortened to the words that differ between the values: `compile true` for a command.
 
-    Words shared at the start or the end are dropped, except the option before the first differing word. A path is
-    shortened to its file's name. Values that share no word stay as they are.
+    The option before the first such word stays. A path becomes its file's name. Values that share no word stay whole.
     """
     rows = [value.split() for value in values]
     before = _num_alike(rows)

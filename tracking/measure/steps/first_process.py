@@ -1,4 +1,4 @@
-"""Says which values of a run on several processes are those of the first process alone.
+"""Finds the values of a run on several processes that describe only the first process.
 
 A module may count on each process and never add up, or log without `sync_dist`. Its value then describes one process,
 not the training, and nothing else would show that.
@@ -41,7 +41,7 @@ def exchange(
     journal: Journal | None, ranks: Ranks, place: Mapping[str, Any], first_metrics: Mapping[str, float],
     calls: Sequence[Call],
 ) -> None:  # fmt: skip
-    """Journal where the ranks ran, and the keys of values of the first one alone. A collective call.
+    """Journal where the ranks ran, and the keys whose values describe only the first one. A collective call.
 
     `first_metrics` are the first evaluation's metrics on this rank, `calls` the options of its logged values.
     """

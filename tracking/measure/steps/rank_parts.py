@@ -11,8 +11,8 @@ from tracking.measure.steps.host_watch import NAMES
 from tracking.record import node_records
 
 LATE_SHARE = 0.1  # a rank's loader is late if the rank waits for its batch for this share of the step or more
-# DDP exchanges gradients within the backward pass. Without DDP, a smaller share of the time spent waiting there means
-# that the exchange comes after the backward pass.
+# DDP exchanges gradients within the backward pass. Without DDP, a wait there below this share of the time means that
+# the exchange comes after the backward pass.
 MIN_BACKWARD_SHARE = 0.01
 PLACES = "rank_places"  # the event with the places of the ranks
 
@@ -29,8 +29,8 @@ def of_window(
 
     `times` and `waits` are seconds, shape (ranks, steps). `within` has shape (ranks, 3, steps): seconds from a step's
     last gradient to the end of its backward pass, from there to the optimizer, and from there to the step's end. `held`
-    has shape (ranks, 4), in the order of `HostWatch.seconds`. Fields that are 0 on every rank are left out, and samples
-    if all ranks have the same number.
+    has shape (ranks, 4), in the order of `HostWatch.seconds`. Fields that are 0 on every rank are left out; so are the
+    samples if all ranks have the same number.
     """
     backward, after, updates = within.sum(dim=2).unbind(dim=1)
     fields = {f"rank_{name}_ms": 1e3 * held[:, place] for place, name in enumerate(NAMES)}

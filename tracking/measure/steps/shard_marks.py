@@ -1,9 +1,9 @@
 """Marks around the exchanges of a model that PyTorch's `fully_shard` shards over all processes.
 
 Each layer gathers its weights in both passes, and reduces its gradients before any of them is ready, so the marks of
-`step_marks` see nothing. A rank waits for later ones in all of these exchanges. PyTorch has no hook around them, so its
-methods are wrapped; their names are the same from 2.6 to 2.15. On a GPU both marks are on the stream that computes,
-which then waits for the exchange's stream: what it hides behind computing does not count.
+`step_marks` see nothing. In all of these exchanges a rank waits for later ranks. PyTorch has no hook around them, so
+its methods are wrapped; their names are the same from 2.6 to 2.15. On a GPU both marks are on the computing stream,
+which waits for the exchange's stream. So the part of an exchange that overlaps computing does not count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-LISTENING: weakref.WeakSet[ShardedExchanges] = weakref.WeakSet()  # a training that fails may not call `stop`
+LISTENING: weakref.WeakSet[ShardedExchanges] = weakref.WeakSet()  # weak: a training that fails may not call `stop`
 GROUP_METHODS = ("pre_forward", "pre_backward", "post_backward")
 STATE_METHODS = ("_root_post_backward_final_callback",)  # waits for the last gradients
 
@@ -62,7 +62,7 @@ class ShardedExchanges:
 
 @functools.cache
 def _wrap_methods() -> None:
-    """Let FSDP's methods tell everyone in LISTENING. They stay so, and cost a function call without listeners."""
+    """Make FSDP's methods call all of LISTENING. They stay wrapped; without listeners that costs a function call."""
     from torch.distributed.fsdp._fully_shard import _fsdp_param_group, _fsdp_state
 
     owners: tuple[tuple[Any, tuple[str, ...]], ...] = (

@@ -57,7 +57,7 @@ class MeasuringCallback(pl.Callback):
     def gather_state(self) -> None:
         """Gather the state of all processes for the next `state_dict`. A collective call.
 
-        Call it before the rest of a checkpoint is made, which may fail on one process alone.
+        Call it before the rest of a checkpoint is made: that may fail on one process alone.
         """
         if not self._in_epoch:
             self.meter.note_logged()  # a run that resumes from here does not log it again

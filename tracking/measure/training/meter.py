@@ -42,7 +42,7 @@ class Meter:
         self.knows_samples = True  # False once a step's number of samples is unknown; no rate is logged from then on
         self.ranks = ranks
         self.is_stop_requested: Callable[[], bool] = lambda: False  # whether this process was asked to stop
-        self.should_stop = False  # whether any process was, known to all of them a window later
+        self.should_stop = False  # whether any process was asked to; all processes know it a window later
         self.ranges = Ranges()
         self._journal = journal
         self._window_steps = window_steps
@@ -70,7 +70,7 @@ class Meter:
         return self._chunk is not None
 
     def state_dict(self) -> dict[str, Any]:
-        """The state for a checkpoint: no windows, which the journal has, nor this attempt's energy. Collective."""
+        """The state for a checkpoint, without windows (the journal has them) and this attempt's energy. Collective."""
         return {
             "step": self.step,
             "samples": self.samples + self.unread(),
@@ -118,7 +118,7 @@ class Meter:
     def batch_ready(self, samples: int, tokens: tuple[int, ...] = (), now: bool = True) -> None:
         """Note that a step's batch is ready, with its real samples, and for text its tokens of source and target.
 
-        The batch is ready since `batch_fetched`, if that was called; else `now`, or since the previous step.
+        It counts as ready since `batch_fetched` if that was called, else since `now`, else since the previous step.
         """
         assert self._chunk is not None
         fetched_mark, self._fetched_mark = self._fetched_mark, None

@@ -40,7 +40,7 @@ class Ranks:
         return received[0]
 
     def gather(self, local: torch.Tensor) -> torch.Tensor:
-        """The tensors of all ranks, which have one shape: shape (ranks, *shape)."""
+        """The tensors of all ranks, which must have the same shape: shape (ranks, *shape)."""
         if self.size == 1:
             return local[None]
         received = [torch.empty_like(local) for _ in range(self.size)]

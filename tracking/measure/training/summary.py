@@ -15,7 +15,7 @@ from tracking.record import UNKNOWN_TAG, Journal, Record, attempts, evaluations,
 if TYPE_CHECKING:
     from tracking.measure.training.meter import Meter
 
-UNKNOWN_FIGURES = "unknown_figures"  # the event with the beginnings of keys that a script's loop cannot tell
+UNKNOWN_FIGURES = "unknown_figures"  # the event with prefixes of the figures that a script's loop leaves unknown
 
 
 def device_figures(config: RunConfig, meter: Meter, flops_per_sample: float | None, gpu: str) -> dict[str, float]:
@@ -88,18 +88,18 @@ def write(
 ) -> None:  # fmt: skip
     """Complete the summary with the clock's figures, journal it, and write the result.
 
-    `by_node` is the result of `steps_by_node`. `omit_prefixes`: the beginnings of keys that are unknown for this run.
+    `by_node` is the result of `steps_by_node`. `omit_prefixes` are prefixes of keys that are unknown for this run.
     """
     events = journal.events(run_dir / run_folder.JOURNAL)
     times = clock.summarize(events, config.targets())
     eval_events = [event for event in attempts.history(events) if event.key == "eval_accuracy"]
     metrics = evaluations.finite(times | best(config, eval_events) | device_metrics | cost(config, events, times))
     if omit_prefixes:
-        log.event(UNKNOWN_FIGURES, keys=list(omit_prefixes))  # The audit would compute them from the events.
-        log.tags({UNKNOWN_TAG: ",".join(omit_prefixes)})  # A report would take the last value of a curve.
+        log.event(UNKNOWN_FIGURES, keys=list(omit_prefixes))  # Else the audit computes them from the events.
+        log.tags({UNKNOWN_TAG: ",".join(omit_prefixes)})  # Else a report takes the last value of a curve.
         metrics = {key: value for key, value in metrics.items() if not key.startswith(omit_prefixes)}
     if quantities.RESUME_COUNT in metrics:
-        # A report would compare it with that of an uninterrupted run.
+        # Else a report compares it with that of an uninterrupted run.
         metrics.pop(quantities.ENERGY_TO_ACCURACY_JOULES, None)
     # MLflow draws a figure at step 0 as a bar beside other runs', and at any other step as a curve with one dot. If the
     # key already has a curve, the figure goes at the last step of all attempts, where MLflow looks for its value.

@@ -40,7 +40,7 @@ class Window:
     epoch_num: int  # from 1
     samples: int
     rank_sec: tuple[float, ...]  # each rank's seconds from the window's start to its end, by its own clock
-    rank_wait_sec: tuple[float, ...]  # each rank's seconds of these in which its device waited for the loader
+    rank_wait_sec: tuple[float, ...]  # the part of these seconds in which the rank's device waited for the loader
     step_sec: tuple[float, ...]
     wait_sec: tuple[float, ...]
     tokens: tuple[int, ...] = ()  # all ranks' tokens; for translation those of source and of target
@@ -131,7 +131,7 @@ def slowest(ranks: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def steady(windows: Sequence[Window]) -> list[Window]:
-    """The windows after the first `NUM_COLD`, in which data is first read and caches fill.
+    """The windows after the first `NUM_COLD`. In the first ones, data is first read and caches fill.
 
     If there are no others, all windows after the first step, which is a window of its own.
     """
@@ -145,7 +145,7 @@ def total_sec(windows: Sequence[Window]) -> float:
 
 
 def wait_fraction(windows: Sequence[Window]) -> float:
-    """The share of its time that a rank waited for data, of the rank with the largest."""
+    """The share of its time that a rank waited for data; the largest of all ranks."""
     waits = _rank_totals([window.rank_wait_sec for window in windows])
     seconds = _rank_totals([window.rank_sec for window in windows])
     return max(wait / elapsed for wait, elapsed in zip(waits, seconds, strict=True))

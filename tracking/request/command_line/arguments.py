@@ -35,7 +35,7 @@ def hydra_arguments(words: Sequence[str]) -> list[str]:
 
 
 def options_of(words: Sequence[str]) -> list[str]:
-    """The words that set or remove an option, as `seed=1` and `~recipe`, not those of flags, as `--config-dir a=b`."""
+    """The words that set or remove an option, such as `seed=1` and `~recipe`; flags and their values are left out."""
     return [
         word
         for before, word in zip(["", *words], words, strict=False)
@@ -80,10 +80,10 @@ def hydra_argument(argument: str) -> str:
 
 
 def check_once(words: Sequence[str], arguments: Sequence[str]) -> None:
-    """Raise ConfigError for an option that has two values. Hydra would take the last without a word.
+    """Raise ConfigError for an option that has two values. Hydra would silently take the last.
 
-    `arguments` are the words as Hydra takes them, which tells that `profile=true` and `profile.steps=5` are the same
-    option. Tables such as `program.metrics={...}` may be given twice: Hydra merges them.
+    `arguments` are the words as Hydra takes them, so `profile=true` and `profile.steps=5` are the same option. Tables
+    such as `program.metrics={...}` may be given twice: Hydra merges them.
     """
     options, given = options_of(arguments), dict[str, tuple[str, str]]()
     for word, argument in zip(words, arguments, strict=True):

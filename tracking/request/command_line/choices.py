@@ -1,4 +1,4 @@
-"""Refuses what is no choice of a config group, and a choice that belongs to another model."""
+"""Refuses unknown choices of a config group, and choices that belong to another model."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def wrong_choice(
     model = str(choices["model"])
     for group in OPTIONAL_GROUPS:
         names = chosen_names(group, choices, overrides)
-        allowed = ["none", *options(group)] if names else []  # Hydra takes as long for them as for a whole config.
+        allowed = ["none", *options(group)] if names else []  # Listing them takes as long as a whole config.
         for name in names:
             if name not in allowed:
                 return unknown_choice(group, name, allowed)

@@ -10,7 +10,7 @@ from conf.schema import ConfigError
 from tracking.request.refusal import SWEEP_FUNCTION
 
 MULTIRUN, CONFIG_DIR = {"-m", "--multirun"}, {"-cd", "--config-dir"}
-MOST_VALUES = 10_000  # of a sweep's ranges together, of each range of a search
+MOST_VALUES = 10_000  # of all ranges of a sweep together, or of each range of a search
 
 
 def check_number(num_jobs: int, words: Sequence[str]) -> None:
