@@ -1,4 +1,4 @@
-"""Checks the options of a user's script, and makes a run's config of them and the trainer's setup."""
+"""Checks the options of a user's script, and makes a run's config from them and the trainer's setup."""
 
 from __future__ import annotations
 

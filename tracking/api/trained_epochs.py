@@ -63,7 +63,7 @@ class Epochs:
         return round(trainer.current_epoch - self.epochs_before + current_fraction - self._skipped_fraction, 4)
 
     def trained_fraction(self, trainer: pl.Trainer) -> dict[str, float | None]:
-        """At the end of an epoch: the fraction that this fit has trained, or None if not known; empty if all of it."""
+        """At an epoch's end: `part`, the fraction that this fit trained, or None if not known; {} for a whole epoch."""
         progress, trained = trainer.fit_loop.epoch_loop.batch_progress, self.trained(trainer)
         if progress.is_last_batch:
             self._batches_per_epoch = progress.current.ready

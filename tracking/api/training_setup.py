@@ -21,7 +21,7 @@ LEGACY_PACKAGE, PACKAGE = "pytorch_lightning", "lightning.pytorch"
 
 
 def callback_class() -> type:
-    """A base class from each package that the script has imported: LightningCLI accepts only its own package's."""
+    """A base class derived from Callback of each imported Lightning package: LightningCLI accepts only its own."""
     names = [name for name in (LEGACY_PACKAGE, PACKAGE) if name in sys.modules] or [LEGACY_PACKAGE]
     return type("Callback", tuple(importlib.import_module(name).Callback for name in names), {})
 

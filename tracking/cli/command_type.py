@@ -38,7 +38,7 @@ def sentence_of(error: OSError) -> str:
 
 @contextmanager
 def writing(option: str, place: str) -> Iterator[None]:
-    """Turn a write error into a refusal that names the option. Read no files within: their errors would be, too."""
+    """Turn a write error into a refusal that names the option. Do not read within: a read error would look alike."""
     try:
         yield
     except OSError as error:

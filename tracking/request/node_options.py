@@ -175,7 +175,7 @@ def check_time(cluster: ClusterConfig) -> None:
 
 
 def check_single_machine(config: RunConfig, multirun: bool) -> None:
-    """Raise ConfigError for a wrong sweep.jobs_at_once, and for a sweep or resume on several machines by hand."""
+    """Raise ConfigError for a wrong sweep.jobs_at_once, or a sweep or resume on several machines without a cluster."""
     at_once = config.sweep.jobs_at_once
     if at_once < 1:
         raise ConfigError(f"sweep.jobs_at_once={at_once}: must be 1 or more")

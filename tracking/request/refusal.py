@@ -110,7 +110,7 @@ def malformed_values(override: str) -> str:
 def quoted_override(override: str) -> str:
     """What to type in a shell for a value that Hydra's grammar cannot parse; empty if quotes do not help."""
     key, _, value = override.partition("=")
-    if (metric := re.fullmatch(r"\+?program\.metrics\.(\w+/.+)", key)) and value:  # not an option: slash
+    if (metric := re.fullmatch(r"\+?program\.metrics\.(\w+/.+)", key)) and value:  # A key with a slash is no option.
         return shlex.quote(f'+program.metrics={{{metric[1]}: "{escaped(value.strip(QUOTES))}"}}')
     parts = value.split(",")
     if not re.fullmatch(r"\+{0,2}[\w.@/\-]+", key) or value[:1] in ("[", "{") or not all(parts) or value[0] in QUOTES:

@@ -1,4 +1,4 @@
-"""The process beside a user's script, which `companions` forks.
+"""The process beside a user's script, forked by companion_server.
 
 It samples the machine and mirrors the folder to MLflow. It ends the run if the script was killed. It prints `ready`
 once it watches. It holds the folder's lock, passed on by the script. `root` is the root process of the run.

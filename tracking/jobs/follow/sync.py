@@ -51,7 +51,7 @@ def sync(
 
 def with_parents(folders: Iterable[Path]) -> list[Path]:
     """The folders without duplicates, each after its parent, so that no parent is left running."""
-    ordered: dict[Path, Path] = {}  # the path as it was given, by the resolved one
+    ordered: dict[Path, Path] = {}  # given path by resolved path
     for folder in map(Path, folders):
         with suppress(OSError, ValueError):  # the outcome of the folder reports the error
             parent = run_folder.parent_of(folder)

@@ -67,7 +67,7 @@ class Waiting:
         return "compiling" if self._config.compiled() else "warming up"
 
     def words(self, now_ms: int) -> str:
-        """`40 s so far; about 60 s the first time`, or without an estimate; empty outside a start."""
+        """`40 s so far; about 60 s the first time`, the second part only with an estimate; empty outside a start."""
         sec = (now_ms - self._since_ms) / 1e3
         if not self._key or sec < SHOWN_SEC:
             return ""

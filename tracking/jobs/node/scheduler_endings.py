@@ -144,7 +144,7 @@ def unsaid(folder: Path) -> Ticket | None:
 
 
 def clusters_in(lines: Sequence[str]) -> list[str]:
-    """The clusters that options of sbatch name; one without a name is the local one."""
+    """The clusters that options of sbatch name; [""], the local one, if they name none."""
     names = re.search(r"(?:--clusters[= ]|-M ?)([\w.,-]+)", " ".join(lines))
     return names[1].split(",") if names else [""]
 

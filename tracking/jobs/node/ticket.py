@@ -52,7 +52,7 @@ def _signed(folder: Path, ticket: Ticket) -> list[str]:
 
 
 def write(folder: Path, ticket: Ticket) -> None:
-    """Raises OSError."""
+    """Write the ticket. Raises OSError."""
     documents.write_json(folder / FILE, dataclasses.asdict(ticket))
 
 

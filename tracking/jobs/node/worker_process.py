@@ -142,7 +142,8 @@ def started(part: Part, command: WorkerCommand, co_tenants: CoTenants | None, ou
 def loaded_with(config: RunConfig, environ: Mapping[str, str]) -> list[object]:
     """Everything that a worker's imports depend on, except its command and folder.
 
-    A fork gets its cores, GPUs and number of threads later, so these count only if a variable of THREADING is set.
+    A fork gets its cores, GPUs and number of threads later. Cores and threads count only if a variable of THREADING is
+    set.
     """
     variables = sorted((name, value) for name, value in environ.items() if name not in UNREAD)
     if not any(name in environ for name in THREADING):

@@ -70,7 +70,7 @@ def seen_facts(facts: dict[str, Any], paths: dict[str, str], folders: Mapping[st
         return facts
     facts_of_libraries: dict[str, Any] = {"libraries": paths, "loaded": libraries.summary(paths)}
     versions = libraries.wheel_versions(list(paths.values()))
-    # A file that PyTorch does not load in this stack has the version of its wheel, or an unknown one.
+    # A library that PyTorch does not load in this stack has the version of its wheel, or an unknown one.
     torch_paths = facts["software"].get("libraries", {})
     others = [name for name in ("cudnn", "nccl") if name in paths and paths[name] != torch_paths.get(name)]
     facts_of_libraries |= {name: versions.get(paths[name]) for name in others}

@@ -45,7 +45,7 @@ class Stopped(BaseException):
 def main(run_dir: Path, python: str | None = None) -> int:
     """Run the program of `run_dir` to its end. Returns 0, or 1 with the failure in result.json.
 
-    A stop signal ends the program, and then kills this process. `python` is the stack's, if this one is another.
+    A stop signal ends the program, and then kills this process. `python` is the stack's, if it is another one.
     """
     process.adopt()
     try:
@@ -134,7 +134,7 @@ def listen(config: schema.RunConfig, run_dir: Path, listener: Listener, python: 
 
 
 def hear(listener: Listener, stamper: Stamper, until: float) -> int:
-    """Pass on available output, until a piece is from after `until` (monotonic seconds). Returns such pieces' bytes."""
+    """Pass on available output until a piece is later than `until` (monotonic seconds). Returns later pieces' bytes."""
     late = 0
     while stamper.is_open and not late and stamper.is_ready(0):
         for piece in stamper.pieces(0):

@@ -212,7 +212,7 @@ def _between(ratio: Ratio) -> str:
 
 
 def timed_out(jobs: Sequence[Job], timeout_sec: float | None) -> str:
-    """A sentence on the runs that the user's `timeout_sec` stopped; the search's own limit is the budget."""
+    """A sentence on the runs that the user's `timeout_sec` stopped; those that the budget cut off do not count."""
     failures = [job.result.failure for job in jobs if job.result and job.config.timeout_sec == timeout_sec]
     num = sum(failure is not None and failure.kind == "timeout" for failure in failures)
     return (

@@ -191,7 +191,7 @@ class SearchJobs:
         return {"sweep": folder.name, **answer, "words": words}
 
     def new_look(self) -> dict[str, Any] | None:
-        """The result of deciding's last look, once: its number of blocks and the settings left; else None."""
+        """The newest look at the deciding runs: its number of blocks and its result. None if it was returned before."""
         blocks: dict[int, list[str]] = {}
         for trial in self.trials:
             if trial.block is not None:

@@ -48,7 +48,7 @@ def own_setting(config: RunConfig, axes: Sequence[Axis]) -> dict[str, Any]:
 
 
 def value_of(config: RunConfig, key: str) -> Any:
-    """The value of a dotted key: of a config group, its name; None if the key is missing."""
+    """The value of a dotted key; for a config group, its name. None if the key is missing."""
     batch_sizes = {"batch_size": config.device_batch_size(), "global_batch_size": config.samples_per_step()}
     value: Any = config
     for part in key.lstrip("+").split("."):

@@ -15,7 +15,7 @@ from tracking.record import documents
 
 TRACE = "search.json"
 VERSION = 1
-ENDED = ("reached", "stopped", "missed")  # states of runs that inform about their setting
+ENDED = ("reached", "stopped", "missed")  # states of runs that say something about their setting
 
 
 def write(

@@ -64,7 +64,7 @@ def _signed(folder: Path, configs: Sequence[RunConfig]) -> dict[str, Any]:
 
 
 def _configurations(configs: Sequence[RunConfig]) -> list[dict[str, Any]]:
-    """The values that differ from the defaults, so that a version with more options computes the same."""
+    """The values that differ from the defaults, so that a version with more options signs the same."""
     default = dataclasses.asdict(RunConfig())
     return [_differing(dataclasses.asdict(config), default) for config in configs]
 

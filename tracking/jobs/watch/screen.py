@@ -70,7 +70,7 @@ def rows_of(run: LiveRun, now_ms: int) -> list[list[str]]:
 
 
 def fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """The columns that fit. Two are kept at least; their words wrap if they do not fit."""
+    """The columns that fit. At least two are kept; their words wrap if they do not fit."""
     widths = [max(len(words) for words in column) for column in zip(HEADINGS, *rows, strict=True)]
     kept: list[int] = []
     for number in map(HEADINGS.index, BY_WEIGHT):

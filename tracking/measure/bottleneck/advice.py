@@ -207,7 +207,7 @@ def _more_devices(options: RunOptions) -> str:
 
 
 def _against_computing(options: RunOptions) -> str:
-    """Short steps gain most by more samples each: on CPUs, starting the operators takes the same time for any batch."""
+    """More devices or cores. First larger steps if they are short: starting operators takes as long for any batch."""
     is_short = 0 < options.step_sec < SHORT_STEP_SEC
     larger = _larger_step(options, f"since a step takes only {1e3 * options.step_sec:.2g} ms") if is_short else ""
     return "; then ".join(filter(None, (larger, f"{_more_devices(options)}, or more cores")))

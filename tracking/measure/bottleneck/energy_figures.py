@@ -56,7 +56,7 @@ def _why_no_host(config: RunConfig, records: Sequence[Record]) -> str:
 
 
 def missing(folder: Path, records: Sequence[Record], metrics: Mapping[str, float], shared: bool) -> list[str]:
-    """Why a run with `instance.carbon_g_per_kwh` has no CO2, or that its energy has other processes'; [] if it failed.
+    """What is not known, and why: a run's energy without other processes, or the CO2 it asks for; [] if it failed.
 
     `shared`: co-tenants had a large share of the cores.
     """

@@ -1,4 +1,4 @@
-"""How near a run came to the possible: for each limit, the ceiling, the share reached, and the time without the limit.
+"""How near a run came to its limits: for each, the ceiling, the share reached, and the time without the limit.
 
 That time is a lower bound, so the gain is an upper bound: once a limit is gone, what it hid takes time. Pure functions
 of measurements. Ceilings that were not measured are left out.

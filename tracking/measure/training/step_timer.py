@@ -88,7 +88,7 @@ class StepTimer:
         return [exchanges, gaps, updates]
 
     def _loss_values(self, losses: list[torch.Tensor]) -> list[float]:
-        """The losses as floats, copied on a stream of their own: on the training stream they would wait for steps."""
+        """The losses as floats, copied on a separate stream: on the training stream they wait for later steps."""
         if not self._cuda or not losses:
             return [float(loss) for loss in losses]
         with torch.cuda.stream(self._copy_stream):
