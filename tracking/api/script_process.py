@@ -61,7 +61,7 @@ class Companions:
         return self.pid == os.getpid() and self.process.poll() is None
 
     def close(self) -> None:
-        """Stop forking, at the script's end. Companions go on."""
+        """Stop forking, at the script's end. Companions keep running."""
         self.requests.close()
         if self.pid == os.getpid():
             with suppress(subprocess.TimeoutExpired):

@@ -41,7 +41,7 @@ SAVED = {
     ("llama", True, True): SavedValues(4.5, 3, 2),
 }
 INPUTS = 2  # multiples of the width that a recomputed layer keeps: the stream, and what is added to it
-AROUND = 5  # the same, of embedding and head
+AROUND = 5  # the same for embedding and head
 EAGER_LOGIT = 4 * FP32_SIZE + 1  # bytes of a logit's tensors if the loss is not compiled; a cap has one more in float32
 
 
@@ -97,7 +97,7 @@ def shapes_of(hparams: Mapping[str, Any], vocabulary: int) -> Shapes:
 def estimated_memory(config: RunConfig, strategy: str, num_gpus: int, tokens: int | None = None) -> Memory | None:
     """Bytes of a GPU at the peak of a step; None if the model's shapes are not known or an option is missing.
 
-    `tokens` are those of a GPU in a step; default: its share of the batch.
+    `tokens` is the number on each GPU in a step; default: its share of the batch.
     """
     hparams = config.model.hparams
     vocabulary: Any = hparams.get("vocabulary") or config.dataset.vocabulary

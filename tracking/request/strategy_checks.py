@@ -105,7 +105,7 @@ def _what_fits(config: RunConfig, memory: float) -> str:
 def _fewest_gpus(config: RunConfig, memory: float, tokens: int | None = None) -> int | None:
     """The fewest GPUs that a sharded training fits on, with `tokens` on each; None if it never fits.
 
-    By default the GPUs share the batch's sequences, so their number divides that of the sequences.
+    By default the GPUs share the batch's sequences, so the number of GPUs divides the number of sequences.
     """
     sequences = config.samples_per_step() // sequence_length(config)
     for number in range(2, MAX_GPUS + 1):

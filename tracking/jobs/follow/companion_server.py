@@ -1,7 +1,7 @@
 """The companions of a script's runs: python -m tracking.jobs.follow.companion_server SOCKET.
 
 This process imports once what companions need, and forks one for each run that the script requests. A script that
-fits a hundred times would otherwise wait for a hundred imports. It ends with its script; companions go on.
+fits a hundred times would otherwise wait for a hundred imports. It exits with its script; companions keep running.
 
 It starts no threads, since a fork does not copy them.
 """

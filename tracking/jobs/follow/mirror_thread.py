@@ -89,7 +89,7 @@ class MirrorThread:
                 if self.status:
                     self._pause(min(delay_sec, self._deadline - time.monotonic()))
         except Exception as error:
-            # Our bug: the training goes on, and the launcher prints why the mirror ended.
+            # Our bug: the training continues, and the launcher prints why the mirror ended.
             self.status = f"{type(error).__name__}: {error}"
 
     def _unfinished(self) -> bool:

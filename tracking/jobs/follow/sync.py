@@ -1,4 +1,4 @@
-"""Uploads what MLflow lacks of many folders, one after the other, however their runs ended."""
+"""Uploads the parts of folders that MLflow lacks, one folder after the other, however their runs ended."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sync(
     ended: bool = False,
     again: bool = False,
 ) -> list[Outcome]:
-    """Upload what MLflow lacks of each folder and its parent; a second call changes nothing more.
+    """Upload the parts of each folder and its parent that MLflow lacks. A second call changes nothing.
 
     A run that was cut off is ended first (see `repair`, also for `ended`). A running one is uploaded as far as it is.
     `again` also resends what MLflow already has. Folders of an unreachable server are not tried again.

@@ -47,7 +47,7 @@ def look_back(root: Path) -> tuple[list[Path], list[Path]]:
         except Running as error:
             if not error.certain and silent_sec(folder) > SILENT_SEC:
                 others.append(folder)
-        except Exception:  # `sync` reports a broken folder; the others go on
+        except Exception:  # `sync` reports a broken folder; it must not stop the others
             others.append(folder)
     return cut_off, others
 

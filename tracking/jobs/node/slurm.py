@@ -21,7 +21,7 @@ from tracking.record import Failure
 COMMAND_SEC = 60.0  # how long one of Slurm's commands may take; it tries to reach its controller meanwhile
 JOB_ID = re.compile(
     r"\d{1,18}(;[\w.-]{1,200})?", re.ASCII
-)  # A folder may be anybody's: an id must not be read as an option.
+)  # Anybody may have written the folder: an id must not be read as an option.
 # The states in which a job may still run, or run again.
 ACTIVE = {
     "PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD",

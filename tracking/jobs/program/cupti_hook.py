@@ -34,7 +34,7 @@ def wait(folder: Path) -> None:
         if mapped("libcuda.so"):  # Launchers and data-loading workers do not use a GPU.
             events = trace(float((folder / GO).read_text()))
             write(folder, "trace", json.dumps({"traceEvents": events}))
-    except BaseException as error:  # Any error is written down, and the program goes on.
+    except BaseException as error:  # Any error is written down, and the program keeps running.
         write(folder, "error", f"{type(error).__name__}: {error}")
 
 

@@ -114,7 +114,7 @@ def _completed_axes(axes: Sequence[str], requested: Job) -> list[str]:
 def _axis(config: RunConfig, word: str, parsed: ParsedWord) -> Axis:
     """The axis that a word names. An interval typed in integers is one of floats if the option's own value is a float.
 
-    Raises ConfigError, also for an interval of an option whose value is no number.
+    Raises ConfigError, also for an interval of an option whose value is not a number.
     """
     axis = Axis(**axis_of(word, *parsed(word)))
     own, kind = value_of(config, axis.key), refusal.options().get(axis.key)

@@ -19,7 +19,7 @@ MIN_FACTOR = 1.05
 
 @dataclasses.dataclass(frozen=True)
 class QuickerStack:
-    """A stack and its number of runs. `factor`: its slowest run's rate over that of the run's stack's quickest run."""
+    """A stack and its number of runs. `factor`: rate of its slowest run / rate of the quickest run on the own stack."""
 
     name: str
     num_runs: int

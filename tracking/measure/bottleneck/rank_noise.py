@@ -14,7 +14,7 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any
 
-MAX_PARTS = 12  # of the training, in which ranks are compared; longer parts level out rare delays
+MAX_PARTS = 12  # most parts into which a training is cut to compare ranks; longer parts level out rare delays
 MIN_PARTS = 4  # fewer do not show whether the ranks drift
 MIN_EFFECTIVE = 5.0  # fewest parts that count: twelve parts cannot estimate a higher autocorrelation
 MAX_FALSE_SHARE = 0.01  # the first test's level: the share of runs with equal ranks, without drift, in which it may err

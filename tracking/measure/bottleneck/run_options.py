@@ -69,7 +69,7 @@ class RunOptions:
         return max(1, self.number("gpus"), self.number("cpu_processes")) * max(1, self.number("nodes"))
 
     def number(self, key: str) -> int:
-        """A param as a whole number; 0 if it is missing, or no whole number."""
+        """A param as a whole number; 0 if it is missing, or not a whole number."""
         text = self.params.get(key, "")
         return int(text) if text.isdigit() else 0
 

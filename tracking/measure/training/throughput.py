@@ -3,10 +3,10 @@
 A window is a sequence of consecutive training steps within one epoch. An evaluation ends a window. The first step of a
 run, or of a resumed attempt, is a window of its own.
 
-A section is an epoch, or its part between two evaluations. Its time is that of the rank that was slowest over the whole
-section. Each rank times its windows by its own clock, without gaps, so their sum is the time from the section's common
-start until that rank was done. The sum over steps of each step's slowest rank would be too long: a rank that waits for
-a delayed one in the exchange of gradients would count the same delay again.
+A section is an epoch, or its part between two evaluations. Its time is the time of the rank that was slowest over the
+whole section. Each rank times its windows by its own clock, without gaps, so their sum is the time from the section's
+common start until that rank was done. The sum over steps of each step's slowest rank would be too long: a rank that
+waits for a delayed one in the exchange of gradients would count the same delay again.
 """
 
 from __future__ import annotations

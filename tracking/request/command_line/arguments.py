@@ -44,7 +44,7 @@ def options_of(words: Sequence[str]) -> list[str]:
 
 
 def check_form(words: Sequence[str]) -> None:
-    """Raise ConfigError for a word that is no option, and for --config-dir without a folder or with several."""
+    """Raise ConfigError for a word that is not an option, and for --config-dir without a folder or with several."""
     for word in options_of(words):
         key, equals, _ = word.lstrip("+").partition("=")
         if not key or key != "".join(key.split()) or not (equals or word.startswith("~")):
