@@ -173,7 +173,7 @@ class ScriptRun:
             self._end()
 
     def fail(self, error: BaseException) -> None:
-        """Write the failure as the result, unless there is a result. If another rank failed earlier, write that."""
+        """Write the failure as the result, unless there is a result. An earlier failure of a rank takes its place."""
         if not self.is_training_process():
             return
         with signals_held_back():  # torchrun sends SIGTERM as soon as another rank has failed.

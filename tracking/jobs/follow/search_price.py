@@ -18,7 +18,7 @@ from tracking.request.search_options import Budget, budget_of
 def check_budget(search: SearchJobs, gpus: Sequence[Any]) -> str:
     """A note if, judged by earlier runs, the budget ends before the first look; else empty.
 
-    Raises ConfigError if earlier runs of the same setting cost more than the budget.
+    Raises ConfigError if one run costs more than the budget, judged by earlier runs of the same setting.
     """
     config = search.jobs[0].config
     budget, num = budget_of(config.search), search.runs_to_first_look()

@@ -1,7 +1,7 @@
 """A node of a run: its worker from the start to the result, the other nodes, and what the scheduler reports.
 
-A node trains, samples itself into its own journal, and ends with the other nodes. Every run starts a new process of
-this, so it imports little before its worker has started.
+A node trains, samples itself into its own journal, and ends with the other nodes. Every run imports this in a new
+process, so little is imported before the worker has started.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def of_run(
         cores = int(documents.read_json(folder / run_folder.FINGERPRINT)["host"]["usable_threads"])
     windows = [event.values for event in events if event.key == "throughput_window"]
     steps = sum(len(values.get("step_ms") or ()) for values in windows)
-    in_sentences = any(throughput.SIDE_TOKENS_KEYS[0] in values for values in windows)  # The batch is in tokens.
+    in_sentences = any(throughput.SIDE_TOKENS_KEYS[0] in values for values in windows)  # but the batch is in tokens
     samples = clock.first(events, "train_samples")
     return RunOptions(
         params,

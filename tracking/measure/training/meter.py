@@ -118,7 +118,7 @@ class Meter:
     def batch_ready(self, samples: int, tokens: tuple[int, ...] = (), now: bool = True) -> None:
         """Note that a step's batch is ready, with its real samples, and for text its tokens of source and target.
 
-        It counts as ready since `batch_fetched` if that was called, else since `now`, else since the previous step.
+        It is ready since `batch_fetched`, if that was called; else now, or with now=False since the previous step.
         """
         assert self._chunk is not None
         fetched_mark, self._fetched_mark = self._fetched_mark, None
