@@ -1,4 +1,4 @@
-"""Learning rates by step, set on the host without a wait for the device."""
+"""Learning rates by step, set on the host without waiting for the device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Schedule:
     `end_learning_rate`; with neither, along a half cosine to zero. The warm-up takes `warmup_epochs` and starts at
     zero, or takes `warmup_steps` and starts above zero. Epochs may be fractions.
 
-    A step has the rate at the point `in_step` of it: 0 is its beginning. With 0.5, its middle, neither the first nor
+    A step's rate is the rate at its point `in_step`, 0 for its beginning. With 0.5, its middle, neither the first nor
     the last step has a rate of zero. Raises ConfigError, naming model.hparams, if there is no epoch, or if the warm-up
     or the decays are out of order or outside of the epochs.
     """

@@ -103,7 +103,7 @@ def scores(query: torch.Tensor, key: torch.Tensor, vector: torch.Tensor, bias: t
 def gradients(
     gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, vector: torch.Tensor, bias: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients of query, key, vector and bias from that of the scores, float32 [n, T, S].
+    """Return the gradients of query, key, vector and bias from the scores' gradient, float32 [n, T, S].
 
     All tensors are contiguous.
     """

@@ -33,7 +33,7 @@ class Spans:
 
 
 def spans(queries: torch.Tensor, keys: torch.Tensor, causal: bool = False) -> Spans:
-    """Return the spans of tokens, given the numbers of their sentences in the row, [n, T] and [n, S].
+    """Return the spans of queries and keys from each token's sentence number in its row, [n, T] and [n, S].
 
     Numbers start at 1 and rise along a row; 0 is padding, at the end. Padding neither attends nor is attended to. With
     `causal`, queries and keys are the same tokens, and a token does not attend to later ones.
@@ -47,9 +47,9 @@ def spans(queries: torch.Tensor, keys: torch.Tensor, causal: bool = False) -> Sp
 
 
 def _span(numbers: torch.Tensor, others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return, for each token, [n, L], the span of the `others`, [n, M], that have its number.
+    """Return each token's span: the `others`, [n, M], with its sentence number. `numbers` are [n, L].
 
-    Padding has an empty span: among the others its number 0 is replaced.
+    Padding has an empty span, because its number 0 is replaced among the others.
     """
     rising = torch.where(others == 0, torch.iinfo(others.dtype).max, others)
     row = (torch.arange(len(others), device=numbers.device, dtype=torch.int32) * others.shape[1])[:, None]

@@ -1,4 +1,4 @@
-"""Batch normalisation's running statistics: of the newest weights, and over several processes."""
+"""Running statistics of batch normalisation: recomputed for the current weights, averaged over processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 @torch.no_grad()
 def renew_running_statistics(net: nn.Module, batches: Iterable[torch.Tensor]) -> None:
-    """Set the running means and variances to the averages over these batches, for the present weights.
+    """Set the running means and variances to the averages over these batches, for the current weights.
 
     A moving average lags behind weights that change quickly, and after a few steps it still has its first values. The
     method is Y. Wu and J. Johnson's "precise BN" (2021, arXiv:2105.07576). `net` has to be in training mode.
@@ -29,7 +29,7 @@ def renew_running_statistics(net: nn.Module, batches: Iterable[torch.Tensor]) ->
 def average_running_statistics(net: nn.Module) -> None:
     """Average the running means and variances of batch normalisation over all processes. A collective call.
 
-    Each process has seen other samples; without this, each would evaluate another model. Once per evaluation is
+    Processes have seen different samples; without this, they would evaluate different models. Once per evaluation is
     enough. DDP's broadcast_buffers would send them at every step, and only those of rank 0.
     """
     if not (dist.is_available() and dist.is_initialized()):

@@ -81,7 +81,7 @@ def beam_search(
         if num == most:
             break
         looks = limits.device.type == "cpu" or num % STEPS_A_LOOK == 0
-        # Scores are negative, and no later penalty exceeds that of the longest hypothesis: this bounds them.
+        # An upper bound of open hypotheses: scores are negative, and the longest hypothesis has the largest divisor.
         if looks and bool((beams.ended_scores[:, 0] >= beams.scores[:, 0] / bound).all()):
             break
         stepper.reorder(rows.flatten())
@@ -92,7 +92,7 @@ def _advance(
     beams: _Beams, num: int, probabilities: torch.Tensor, looked: torch.Tensor | None, scoring: Scoring, end: int,
     source_mask: torch.Tensor | None,
 ) -> torch.Tensor:  # fmt: skip
-    """Do step `num`; return the rows with which the next one continues, int64 [n, beam]."""
+    """Do step `num`; return the rows that the next step continues, int64 [n, beam]."""
     beam, tokens = probabilities.shape[1:]
     totals = (beams.scores[:, :, None] + probabilities).flatten(1)
     scores, places = totals.topk(min(2 * beam, totals.shape[1]), dim=1)

@@ -50,7 +50,7 @@ def clip(boxes: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
 
 
 def to_image(boxes: torch.Tensor, crops: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-    """Convert boxes [n, K, 4] from pixels of the canvas to pixels of images that are not flipped.
+    """Convert boxes [n, K, 4] from canvas pixels to pixels of the unflipped images.
 
     Args:
         boxes: x0 y0 x1 y1

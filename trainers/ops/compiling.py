@@ -18,14 +18,14 @@ def compiled(
 ) -> Callable[..., Any]:
     """Compile a function for the shapes of its first call; on a GPU its kernels become one CUDA graph.
 
-    Launching the kernels one by one would take the host, which also feeds the decoder, longer than they run. With
-    `autotune` the compiler measures variants of its own kernels. This starts more slowly, and is some per cent faster
+    Launching kernels one by one would take longer than they run, since the host also feeds the decoder. With
+    `autotune` the compiler measures variants of its own kernels. The start is slower; steps are some per cent faster
     if those kernels, not matrix products, take most of the time.
 
     With `keep`, a function of this project may keep its trace for later processes.
 
-    Results are valid until the next step. PyTorch considers each call of a compiled function the start of a step, even
-    in another thread: functions that prepare batches must not be compiled.
+    Results are valid until the next step. For PyTorch each call of a compiled function starts a step, even in another
+    thread. So functions that prepare batches must not be compiled.
     """
     on_gpu = device.type == "cuda"
     uses = on_gpu and (cuda_graphs or autotune)
@@ -36,10 +36,10 @@ def compiled(
 
 
 def is_ours(function: Callable[..., Any]) -> bool:
-    """Return whether it is a function of this project without a state of its own.
+    """Return whether the function is this project's and stateless: a top-level function without a closure.
 
-    PyTorch drops guards on globals and functions from a kept trace. So the trace of a user's function, which may depend
-    on a setting, would be used although that has changed.
+    A kept trace has no guards on globals and functions. A user's function may depend on them; its trace would still be
+    used after they changed.
     """
     project = __name__.removesuffix(".ops.compiling")
     return (
@@ -51,13 +51,13 @@ def is_ours(function: Callable[..., Any]) -> bool:
     )
 
 
-# Makes a function compiled that keeps its traces, from the function and the options; None: each process traces anew.
+# Compiles a function with these options and keeps its traces for later processes; None: each process traces anew.
 keeper: Callable[[Callable[..., Any], dict[str, Any]], Callable[..., Any]] | None = None
 CAPTURES_SEC: list[float] = []  # duration of each capture of a step in this process
 
 
 def accept_gradients_of_graphs() -> None:
-    """Graphs are captured on another stream, and the nodes that accumulate gradients stay on it: do not warn."""
+    """Suppress a warning: gradients of CUDA graphs accumulate on the stream of the capture, as intended."""
     warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
     if warn is not None:  # since PyTorch 2.10
         warn(False)

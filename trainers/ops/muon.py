@@ -51,8 +51,8 @@ class MuonAdamW(torch.optim.Optimizer):
     """Muon for matrices, AdamW for the other groups. A matrix parameter is [rows, columns] or [n, rows, columns].
 
     Each process orthogonalises its share of the matrices and receives the others. Gradients must be equal on all
-    processes. Each process keeps the whole momentum, so the state of rank 0 is complete. If parameters are sharded,
-    all of them are, and each process keeps its part of the momentum. A step overwrites the gradients.
+    processes. Each process keeps the whole momentum, so the state of rank 0 is complete. Parameters are all sharded or
+    all whole; if sharded, each process keeps its part of the momentum. A step overwrites the gradients.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class _Shared:
 class _Exchanged:
     """Exchanges updates of sharded matrices: a process gathers a whole matrix, and scatters the result.
 
-    At a time it handles as many parameters of one shape as there are processes, so that few whole matrices are held.
+    Each process holds one whole matrix at a time: parameters of one shape are handled in batches of the world size.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], updates: Sequence[torch.Tensor]) -> None:

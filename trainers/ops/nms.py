@@ -2,7 +2,7 @@
 
 torchvision solves one problem a call and returns the remaining boxes, and the host has to wait for their number. Here
 the GPU solves all problems in parallel and returns a mask. A first kernel sets one bit for each pair of boxes that
-overlap too much; in a second one, one program for each problem does the greedy pass over these bits.
+overlap too much. In a second kernel, one program for each problem does the greedy pass over these bits.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def nms_of_classes(
 ) -> torch.Tensor:
     """Return which boxes are kept, bool [B, K], if only boxes of one class suppress each other.
 
-    It calls `nms_mask` with the classes, `labels` int64 [B, K], moved apart. Boxes less than a hundredth of a pixel
-    wide or high are dropped.
+    Boxes are shifted by class, `labels` int64 [B, K], so that classes do not overlap. Boxes less than a hundredth of a
+    pixel wide or high are dropped.
     """
     large = ((boxes[..., 2:] - boxes[..., :2]) >= 1e-2).all(dim=2)
     apart = labels * (boxes.amax() + 1)

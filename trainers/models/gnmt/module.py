@@ -82,10 +82,10 @@ class GnmtTranslator(Translator):
         )  # fmt: skip
 
     def configure_gradient_clipping(self, optimizer: Any, gradient_clip_val: Any = None, *_: Any, **__: Any) -> None:
-        """Clip by the norm of all gradients, without a wait for the device.
+        """Clip by the norm of all gradients, without waiting for the device.
 
-        The loss is a mean over tokens, so its gradients are those of MLPerf's mean over sentences divided by a mean
-        sentence's length.
+        The loss is a mean over tokens, MLPerf's a mean over sentences. So the gradients, and here the bound, are
+        MLPerf's divided by the mean length of a sentence.
         """
         norm = nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None])
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)

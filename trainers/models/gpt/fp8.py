@@ -35,8 +35,8 @@ def scaled_product(
 ) -> torch.Tensor:
     """Compute `product` on a GPU.
 
-    PyTorch 2.11's compiler passed a scale of 1.5b's gradients in bfloat16, which the scaled product refuses. So the
-    scales are cast here, where the compiler does not look.
+    The scaled product refuses scales in bfloat16, and PyTorch 2.11's compiler passed one (gradients of size 1.5b). So
+    the scales are cast here, in an operator that the compiler does not change.
     """
     result: torch.Tensor = torch._scaled_mm(
         a, b.t(), scale_a=of_a.float(), scale_b=of_b.float(), out_dtype=dtype, use_fast_accum=fast
@@ -52,7 +52,7 @@ def _(
 
 
 def product(left: Scaled, right: Scaled, dtype: torch.dtype, fast: bool) -> torch.Tensor:
-    """Return left @ right.t() of [m, k] and [n, k], both row-major. `fast` sums with fewer bits: only for values."""
+    """Return left @ right.t() of [m, k] and [n, k], both row-major. `fast` sums with fewer bits: not for gradients."""
     (a, of_a), (b, of_b) = left, right
     if not a.is_cuda:
         return (a.float() @ b.float().t() * (of_a * of_b)).to(dtype)

@@ -89,7 +89,7 @@ class LanguageModel(TrialModule):
         self._sums = DistributedSum()
 
     def check_batch(self, batch_size: int) -> None:
-        """Raise ConfigError for a batch size a device, in tokens, that sequences or micro-batches do not divide."""
+        """Raise ConfigError if sequences or micro-batches do not divide the batch size of a device, in tokens."""
         check_micro_batch(self.micro_batch_size, batch_size, self.length)
 
     def check_targets(self, metrics: Collection[str]) -> None:
@@ -128,7 +128,7 @@ class LanguageModel(TrialModule):
         return [self.net, *self.net.layers]
 
     def configure_gradient_clipping(self, optimizer: Any, gradient_clip_val: Any = None, *_: Any, **__: Any) -> None:
-        """Clip by the norm of all gradients, without a wait for the device. A loss scaler's stay scaled."""
+        """Clip by the norm of all gradients, without waiting for the device. Gradients keep their loss scale."""
         if self.clip_norm is not None:
             scaler = getattr(self.trainer.precision_plugin, "scaler", None)
             scale = 1.0 if scaler is None else scaler._get_scale_async()
@@ -182,7 +182,7 @@ class LanguageModel(TrialModule):
         return mean
 
     def _scaled(self, loss: torch.Tensor) -> torch.Tensor:
-        """Scale the loss as Lightning scales that of the last micro-batch, if there is a loss scaler."""
+        """Multiply by the loss scale, if there is one. Lightning does the same with the last micro-batch's loss."""
         plugin = getattr(self._trainer, "precision_plugin", None)
         scaler = getattr(plugin, "scaler", None)
         scaled: torch.Tensor = loss if scaler is None else scaler.scale(loss)

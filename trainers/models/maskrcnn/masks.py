@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 
-TINY = 1e-6  # least extent of a box, so that empty ones divide by no zero
+TINY = 1e-6  # least extent of a box, against division by zero
 CHUNK_PIXELS = 1 << 22  # pixels pasted at a time; each takes some 120 bytes
 
 
@@ -46,7 +46,7 @@ def rasterise(edges: torch.Tensor, owner: torch.Tensor, boxes: torch.Tensor, siz
 def mask_targets(
     grids: torch.Tensor, boxes: torch.Tensor, rois: torch.Tensor, instance: torch.Tensor, size: int = 28
 ) -> torch.Tensor:
-    """Return the share of each bin of every region that its instance covers: float32 [P, size, size], 0 to 1.
+    """Return how much of each bin of a region its instance covers: float32 [P, size, size], 0 to 1.
 
     grids: [I, R, R], over the instances' boxes [I, 4], from `rasterise`; outside of its box an instance covers nothing.
     rois: [P, 4], divided into size x size bins. instance: int64 [P]. R = 2 * size is fine enough for regions of any

@@ -92,8 +92,8 @@ def box_head(network: MaskRCNN, pooled: torch.Tensor) -> tuple[torch.Tensor, tor
 def mask_head(network: MaskRCNN, pooled: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
     """Return mask logits [P, 28, 28] of each region's class, int64 [P], for pooled features [P, channels, 14, 14].
 
-    The last convolution is 1x1, so a class is a product of a pixel's channels with that class's weights. The masks of
-    the other classes, which are not used, are therefore not computed.
+    The last convolution is 1x1: a class's logit is the product of a pixel's channels with the class's weights. So the
+    unused masks of other classes need not be computed.
     """
     predictor = network.roi_heads.mask_predictor
     features = predictor.relu(predictor.conv5_mask(network.roi_heads.mask_head(pooled)))

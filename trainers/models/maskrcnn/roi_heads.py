@@ -76,7 +76,7 @@ def mask_loss(logits: torch.Tensor, classes: torch.Tensor, targets: torch.Tensor
     Args:
         logits: [P, M, M], of the region's class
         classes: int64 [P], 0 for regions that are not positive and do not count
-        wanted: float32 [P, M, M], target share of the object in each pixel
+        targets: float32 [P, M, M], share of the object in each pixel
     """
     losses = F.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none").mean(dim=(1, 2))
     positive = classes > 0

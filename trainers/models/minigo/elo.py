@@ -56,7 +56,7 @@ def write_csv(history: list[Gated], path: Path) -> None:
 
 
 def plot(history: list[Gated], path: Path) -> None:
-    """Draw Elo against generation as PNG; without matplotlib, which a stack may lack, only print that."""
+    """Draw Elo against generation as PNG; without matplotlib, print that and draw nothing."""
     if importlib.util.find_spec("matplotlib") is None:
         print(f"{path.name} is not drawn: matplotlib is not installed in this stack")
         return

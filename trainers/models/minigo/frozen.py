@@ -29,10 +29,10 @@ def load_network(file: Path) -> tuple[GoNet, float]:
 
 
 def load_frozen(file: str, digest: str | int | None, sizes: Sizes) -> GoNet:
-    """Return the champion in a run's model.pt. Raises ConfigError if its sizes or its digest are others."""
+    """Return the champion in a run's model.pt. Raises ConfigError for other sizes or another digest."""
     try:
         weights = torch.load(Path(file), map_location="cpu", weights_only=True)["state_dict"]
-    except UNREADABLE as error:  # Of another file torch.load says words such as "list index out of range".
+    except UNREADABLE as error:  # For another file, torch.load may raise "list index out of range".
         why = f"cannot be read ({error.strerror})" if isinstance(error, OSError) else "is not a run's model.pt"
         raise ConfigError(
             f"model.hparams.frozen={file}: {why}. Next: give the model.pt of a run of model=minigo"

@@ -38,7 +38,7 @@ class Searcher:
 
 
 class RandomPlayer:
-    """Plays a uniformly random legal move; passes only without another one."""
+    """Plays a uniformly random legal move; passes only if no other move is legal."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules

@@ -117,8 +117,8 @@ def check_schedule(momentum: Any, decay_steps: Any) -> None:
 def checked_opponents(opponents: Sequence[str], frozen: str | None, digest: str | None) -> tuple[str, ...]:
     """Return the opponents without duplicates.
 
-    Raises ConfigError for an unknown opponent, if only one of the opponent "frozen" and its file is given, and for the
-    file's digest alone.
+    Raises ConfigError for an unknown opponent, for "frozen" without its file or the reverse, and for a digest without a
+    file.
     """
     listed = isinstance(opponents, Sequence) and not isinstance(opponents, str)
     known = listed and all(name in OPPONENTS for name in opponents)

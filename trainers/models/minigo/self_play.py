@@ -100,7 +100,7 @@ class SelfPlay:
         )
 
     def _never(self, game: torch.Tensor, generation: int) -> torch.Tensor:
-        """Return the games in which nobody resigns, which show whether resignations are right."""
+        """Return the games in which nobody resigns; they show whether resigning is right."""
         bits = random_bits(self._numbers[game], key_of(self._seed, generation, NEVER))
         return bits % PARTS < self.customs.never_resign * PARTS
 

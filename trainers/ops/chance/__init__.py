@@ -1,4 +1,4 @@
-"""Random numbers computed from their purpose: each can be drawn anywhere, without drawing the ones before it.
+"""Counter-based random numbers: each can be drawn anywhere, without drawing earlier ones.
 
 They are equal on all devices and in all processes, and drawing them does not wait for the device.
 """

@@ -1,4 +1,4 @@
-"""Random numbers computed from a counter: each can be drawn without the ones before it.
+"""Random numbers computed from a counter: each can be drawn without drawing earlier ones.
 
 They are equal on all devices, in all processes and with all versions of PyTorch. The host does not wait for the device.
 """
@@ -13,7 +13,7 @@ WORD = 2**64
 
 
 def key_of(*words: int) -> int:
-    """Return a 64-bit key of a stream of random numbers, one for each sequence of integers."""
+    """Return the 64-bit key of the random stream that these integers identify."""
     key = 0
     for word in words:
         key = (key + word + 1) * GAMMA % WORD

@@ -17,7 +17,7 @@ NOISE, MOVE = range(2)  # purposes of a number
 
 
 class Dice:
-    """Random numbers of games with these numbers, int64 [G]. `key` separates generations and matches of a run."""
+    """Random numbers of `games`, given by game number, int64 [G]. `key` separates generations and matches of a run."""
 
     def __init__(self, games: torch.Tensor, *key: int) -> None:
         self.games, self._key = games, key

@@ -67,7 +67,7 @@ def write_csv(matrix: np.ndarray, class_names: Sequence[str], path: Path) -> Non
 def plot(matrix: np.ndarray, class_names: Sequence[str], path: Path) -> None:
     """Draw the matrix as PNG: colours are shares of a label's samples, numbers are counts.
 
-    Without matplotlib, which a stack may lack, only print that.
+    In a stack without matplotlib, print that and draw nothing.
     """
     if importlib.util.find_spec("matplotlib") is None:
         print(f"{path.name} is not drawn: matplotlib is not installed in this stack")

@@ -13,7 +13,7 @@ RECENT = 8  # positions in the network's input
 class Boards(NamedTuple):
     """B games on boards of N x N points. Point (row, column) has the index row * N + column.
 
-    A chain is a maximal connected group of stones of one colour. Its name is the point played last that joined it.
+    A chain is a maximal connected group of stones of one colour. Its name is the point of the last move that joined it.
     """
 
     stones: torch.Tensor  # int8 [B, N*N]: 1 black, -1 white, 0 empty

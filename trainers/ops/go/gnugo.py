@@ -1,6 +1,6 @@
-"""GNU Go, an opponent without a neural network that anchors a network's strength; it plays off the clock.
+"""GNU Go, an opponent without a neural network: a fixed reference of strength. It plays off the clock.
 
-Each game has its process, which speaks the Go Text Protocol (https://www.lysator.liu.se/~gunnar/gtp).
+Each game has its own process, which speaks the Go Text Protocol (https://www.lysator.liu.se/~gunnar/gtp).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Process:
 
 @dataclass
 class Game:
-    """A process, and the number of moves of its game that it knows."""
+    """A process, and how many moves of its game it knows."""
 
     process: Process
     known: int = -1

@@ -36,9 +36,10 @@ def _either(first, second):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _as_set(point):  # type: ignore[no-untyped-def]
-    """Return the set of one point: its index, and 16 bits higher the complement of it. The union of sets is their OR.
+    """Return the set of one point: its index in the low 16 bits, the complement in the high 16. OR unites sets.
 
-    The low half is the OR of all indices, the high half the complement of their AND. Both agree for a single point.
+    A union has the OR of all indices in its low half, the complement of their AND in its high half. It is a single
+    point if OR and AND are equal.
     """
     return point | ((point ^ 0xFFFF) << 16)
 
@@ -189,7 +190,7 @@ def _planes(recent, to_play, out, RECENT: tl.constexpr, POINTS: tl.constexpr, BL
 
 @triton.jit
 def _area(stones, out, SIZE: tl.constexpr, LINE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Compute areas. An integer holds a column: a bit for each row that black's stones reach, LINE higher white's."""
+    """Compute areas. An integer holds a column: bit `row` if black reaches a point, bit `row + LINE` if white does."""
     game = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, LINE)
     row, across = tl.arange(0, LINE)[:, None], column[None, :]

@@ -10,8 +10,8 @@ NUM_SYMMETRIES = 8
 class Symmetries:
     """Rotates and mirrors boards of N x N points, each board of a batch by its own symmetry.
 
-    Symmetry 0 is the identity; 0 to 3 are rotations by quarter turns, 4 to 7 the same after mirroring. Symmetries keep
-    positions legal and their score.
+    Symmetry 0 is the identity; 0 to 3 are rotations by quarter turns, 4 to 7 the same after mirroring. Legality and
+    score are the same under all of them.
     """
 
     def __init__(self, size: int, device: torch.device | str = "cpu") -> None:
@@ -21,7 +21,7 @@ class Symmetries:
         source = torch.stack([points.flatten() for points in turned])
         goal = source.argsort(dim=1)
         source, goal = (torch.nn.functional.pad(points, (0, 1), value=size**2) for points in (source, goal))
-        # The inverse of a symmetry is the one whose source equals its goal.
+        # The inverse of symmetry i is the j with source[j] == goal[i].
         undoing = (source[None] == goal[:, None]).all(dim=2).int().argmax(dim=1)
         self.source, self.goal, self.undoing = source.to(device), goal.to(device), undoing.to(device)
 

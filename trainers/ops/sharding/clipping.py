@@ -13,9 +13,9 @@ EPSILON = 1e-6
 
 
 def clip(gradients: Iterable[torch.Tensor | None], most: float | torch.Tensor) -> None:
-    """Scale gradients in place to a global norm of at most `most`, without a wait for the device.
+    """Scale gradients in place to a global norm of at most `most`, without waiting for the device.
 
-    Gradients are all sharded or none is. For sharded ones the norm is that of the whole gradients: a collective call.
+    Gradients are all sharded or all whole. If sharded, this is a collective call: the norm covers the whole gradients.
     """
     present = [gradient for gradient in gradients if gradient is not None]
     parts = [sharded.local(gradient) for gradient in present]

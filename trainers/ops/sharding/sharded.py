@@ -51,7 +51,7 @@ def resharded(whole: torch.Tensor, like: Any) -> torch.Tensor:
 
 
 def whole(value: Any, kept: bool) -> Any:
-    """Return the value with every sharded tensor whole, on the host of processes with `kept`; empty on the others.
+    """Return the value with sharded tensors gathered: whole and on the host if `kept`, else empty.
 
     A collective call: all processes have the same tensors in the same order.
     """

@@ -14,7 +14,7 @@ from trainers.ops.tree_search.flat_trees import ENDED, EXPANDED, ILLEGAL, PENDIN
 
 # The next three are MLPerf v0.5's.
 C_PUCT = 1.38
-ALPHA_POINTS = 0.03 * 361  # Dirichlet noise has a concentration of .03 on 19x19, scaled by points on other boards
+ALPHA_POINTS = 0.03 * 361  # Dirichlet noise: concentration 0.03 on 19x19, times 361 / points on other boards
 NOISE_WEIGHT = 0.25
 COPIES = 1.5  # Moving a tree's nodes needs a second copy of its largest tensor.
 LEAF_NUMBERS = 100  # numbers per point in memory at once during the evaluation of a leaf
@@ -52,12 +52,12 @@ class Settings:
 
     @property
     def nodes(self) -> int:
-        """Return the nodes of a game's tree: those of a search, those kept from the previous one, and an unused one."""
+        """Return the number of nodes for a game's tree: a search's, those kept from the previous search, one unused."""
         return self.readouts + self.kept + 1
 
     @property
     def kept(self) -> int:
-        """Return the most nodes that are kept for the next move's search."""
+        """Return the largest number of nodes kept for the next move's search."""
         return self.readouts + 1
 
     def bytes_per_game(self, rules: Rules) -> int:
