@@ -38,7 +38,7 @@ def main(folder: Path) -> None:
     if num_gpus:
         add("host/to_device", partial(links.host, device, True, counters))
         add("host/from_device", partial(links.host, device, False, counters))
-    # Pairs have nvidia-smi's numbers, so that a run on some of the GPUs finds its own.
+    # Pairs are named by nvidia-smi's indices, so that a run on some of the GPUs finds its pairs.
     numbers = [gpu.index for gpu in nvml.visible_gpus()] if num_gpus > 1 else []
     for sender, receiver in permutations(range(len(numbers)), 2):
         sender_counters = gpu_counters(str(torch.cuda.get_device_properties(sender).uuid))

@@ -35,7 +35,7 @@ def peers(sender: int, receiver: int, counters: Counters | None) -> dict[str, An
 
 
 def disk(folder: Path) -> dict[str, Any]:
-    """Return the bytes/s read from a new file in `folder`, dropped from the page cache before. Raises OSError."""
+    """Return the bytes/s of reading a new file in `folder`, not from the page cache. Raises OSError."""
     rates = []
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".ceiling-") as file:
         for _ in range(DISK_BYTES // BLOCK_BYTES):

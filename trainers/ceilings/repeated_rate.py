@@ -26,7 +26,7 @@ def rate(
     """Return the rate of `work` in `unit` a second; one call does `amount` of it.
 
     The dictionary has median, lowest, highest and number of the repeats, and under `counters` the median of each
-    counter. It is the median because the first window includes some time before it.
+    counter. Medians, because the first window includes some time before it.
     """
     calls = _calls(work, device)
     rates: list[float] = []

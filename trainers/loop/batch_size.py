@@ -8,7 +8,7 @@ from trainers.workload import Data, Grouped, InTokens, Shard
 
 
 def checked_train_samples(data: Data, config: RunConfig, shard: Shard) -> int:
-    """Return the number of samples trained in an epoch. Raises ConfigError for a larger global batch.
+    """Return the number of samples trained in an epoch. Raises ConfigError if the global batch is larger.
 
     Part of such a batch would be padding, and warming up on a very large one takes minutes.
     """

@@ -1,6 +1,6 @@
-"""Starts what compiles before the data are made: helper processes, and the compiler with its own processes.
+"""Starts the compilers before the data are made: helper processes, and Inductor with its own processes.
 
-Both import for seconds, while this process waits for the data. Only a run that will compile anew, on a GPU, does so.
+Their imports take seconds, during which the data are made. Only a run that will compile anew on a GPU starts them.
 """
 
 from __future__ import annotations

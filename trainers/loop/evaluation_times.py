@@ -58,7 +58,7 @@ def plan_of(
 
 
 def follow(trainer: pl.Trainer, plan: EvaluationPlan) -> None:
-    """Make Lightning evaluate after the plan's steps; its own intervals have no first step and no last one."""
+    """Make Lightning evaluate after the plan's steps; its own intervals know no first and no last step."""
     loop = trainer.fit_loop.epoch_loop
     resumed_after: list[int] = []
 

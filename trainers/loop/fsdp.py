@@ -83,7 +83,7 @@ class Sharded(DDPStrategy):
         return state
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Map the file into memory: a process reads only its share, once it takes that."""
+        """Map the file into memory: a process then reads only its own share."""
         content: dict[str, Any] = torch.load(checkpoint_path, map_location="cpu", mmap=True, weights_only=weights_only)
         return content
 

@@ -138,7 +138,7 @@ def evaluate_test(trainer: pl.Trainer, module: TrialModule, loader: Loader) -> d
 
 @contextmanager
 def warn_on_failure(name: str) -> Iterator[None]:
-    """Log an exception of the block as a warning: the run has its result, and must not fail for want of `name`."""
+    """Log an exception of the block as a warning: a run with a result must not fail because `name` is missing."""
     try:
         yield
     except Exception as error:

@@ -50,7 +50,7 @@ class Communicator:
     """
 
     def __init__(self, shard: Shard, log: Journal | None, early: bool) -> None:
-        """With `early` it is made before this returns."""
+        """With `early`, return only once it is made."""
         self._device, self._world_size, self._log = shard.device, shard.world_size, log
         self._errors: list[Exception] = []
         self._making: threading.Thread | None = None

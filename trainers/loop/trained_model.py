@@ -1,7 +1,7 @@
 """Saves the trained model for `save_model`: the final weights, or those of the best evaluation.
 
 The file is written after the clock has stopped and the result is written, so a full disk cannot fail the run. While
-the clock runs, only an evaluation that beats all before copies the weights to the host.
+the clock runs, only a new best evaluation copies the weights to the host.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMPILED = "_orig_mod."  # torch.compile puts this in front of the names of a mo
 class BestWeights(pl.Callback):
     """Keeps the weights of the best evaluation so far on the host; checkpoints include them.
 
-    Every process has this callback, and only that of rank 0 holds weights: all processes train the same ones.
+    Every process has this callback. Only rank 0's holds weights, because all processes train the same ones.
     """
 
     def __init__(self, config: RunConfig, holds: bool) -> None:
@@ -128,5 +128,5 @@ def whole_weights(module: TrialModule, holds: bool) -> dict[str, Any]:
 
 
 def on_host(value: Any) -> Any:
-    """Return a copy of a tensor on the host, other values unchanged: torch.save would write all that a view views."""
+    """Return a copy of a tensor on the host, other values unchanged: torch.save would write a view's whole storage."""
     return value.detach().cpu().clone() if isinstance(value, torch.Tensor) else value

@@ -26,11 +26,11 @@ from trainers.loop.saving.copies import DeviceCopies, copied, on_host
 from trainers.loop.saving.whole_files import WholeFiles
 from trainers.workload import Shard
 
-SWITCH_SEC = 1e-4  # how long a thread may keep Python's interpreter while another one waits for it
+SWITCH_SEC = 1e-4  # how long a thread may keep Python's GIL while another one waits for it
 
 
 class Stopwatch:
-    """Milliseconds of the parts of something, by their names."""
+    """Measures named parts of a task, in milliseconds."""
 
     def __init__(self) -> None:
         self.parts: dict[str, float] = {}
@@ -57,7 +57,7 @@ class Job:
     own: dict[str, Any]
     late: dict[str, Callable[[], Any]] = field(default_factory=dict)
     in_background: bool = False
-    # The device makes the copies between these. Then the tensors on the device hold the state to write.
+    # The device makes the copies between these two events. After `ready` they hold the state to write.
     begins: torch.cuda.Event | None = None
     ready: torch.cuda.Event | None = None
     sec: float = 0.0
@@ -66,7 +66,7 @@ class Job:
 
 
 class Writer:
-    """Writes checkpoints, one at a time. Every process has a writer, and that of rank 0 writes the files.
+    """Writes checkpoints, one at a time. Every process has a writer; rank 0's writes the files.
 
     The constructor and `write` are collective calls. The processes' own states go to `place` in the checkpoint's
     "callbacks".
@@ -208,7 +208,7 @@ class Writer:
                 watch.ended("prune")
 
     def _gathered(self, rank_state: dict[str, Any]) -> list[Any]:
-        """Return the states of all ranks, by rank, on rank 0; elsewhere nothing."""
+        """Return the states of all ranks in order on rank 0; [] on the others."""
         if self._shard.world_size == 1:
             return [rank_state]
         states: list[Any] | None = [None] * self._shard.world_size if self._shard.rank == 0 else None
@@ -220,8 +220,8 @@ class Writer:
 def quick_switches() -> Iterator[None]:
     """Have Python switch between threads often.
 
-    The training's thread gives the interpreter away at each kernel that it launches, and would wait 5 ms to get it back
-    from a thread that pickles: some launches later the GPU has no work.
+    The training's thread releases the GIL at each kernel launch. It would wait 5 ms to get it back from a thread that
+    pickles, and after some launches the GPU would have no work.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(before, SWITCH_SEC))

@@ -103,7 +103,7 @@ class CheckpointCallback(Checkpoint):
         if room:
             buffers = {name: value for name, value in module.named_buffers() if name in weights}
             self._writer.make_room(num_bytes(buffers, ALIGNMENT) if self._shard.rank else self._copy_bytes)
-            # Its imports take longer than a step, so they belong before the clock. A failure is met at the checkpoint.
+            # Imports take longer than a step, so do them before the clock. A failure shows again at the checkpoint.
             with suppress(Exception):
                 module.trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
 

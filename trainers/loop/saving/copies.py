@@ -43,7 +43,7 @@ class DeviceCopies:
             return
         self.forget()
         block = self._allocate(size, dtype=torch.uint8, device=self._device)
-        # The system gives memory when it is first written, so write.
+        # The system provides memory only when it is written, so write it now.
         self._on_host = self._allocate(size, dtype=torch.uint8).zero_()
         on_gpu = self._device.type == "cuda"
         self._pinned = self._allocate(min(size, PIECE_BYTES), dtype=torch.uint8, pin_memory=on_gpu)
@@ -83,7 +83,7 @@ class DeviceCopies:
         return tensor.device == self._device and type(tensor) in PLAIN and tensor.numel() > 0
 
     def _placed(self, number: int, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the block's part for a tensor, which is the `number`-th: last time's, if the tensor is alike."""
+        """Return the block's part for the `number`-th tensor: the previous one, if the layout is the same."""
         first = self._used
         self._used += aligned(tensor.nbytes, ALIGNMENT)
         if number < len(self._places):
@@ -115,7 +115,7 @@ class DeviceCopies:
 
 
 def same_layout(placed: torch.Tensor, tensor: torch.Tensor) -> bool:
-    """Return whether a copy of `tensor` looks like `placed`."""
+    """Return whether a copy of `tensor` has the layout of `placed`."""
     if (placed.shape, placed.dtype) != (tensor.shape, tensor.dtype):
         return False
     return placed.stride() == tensor.stride() or placed.stride() == torch.empty_like(tensor, device="meta").stride()
@@ -135,7 +135,7 @@ def with_tensors(value: Any, change: Callable[[torch.Tensor], Any], deep: bool =
 
 
 def copied(value: Any, into: Any = None) -> Any:
-    """Return a deep copy; tensors stay on their device. It reuses the memory of an earlier copy, `into`, if alike."""
+    """Return a deep copy; tensors stay on their device. Reuses the memory of an earlier copy `into` if it fits."""
     if isinstance(value, torch.Tensor):
         reusable = isinstance(into, torch.Tensor) and (into.shape, into.dtype, into.device) == (
             value.shape, value.dtype, value.device,

@@ -12,7 +12,7 @@ from tracking.measure.training import Ranks
 from trainers.ops.sharding import sharded
 from trainers.workload import Shard
 
-LIMIT_SEC = 300.0  # ranks that gather come apart by the copy of one tensor to the host
+LIMIT_SEC = 300.0  # in a gather, ranks drift apart by one tensor's copy to the host
 
 
 class GatherFailed(RuntimeError):
@@ -20,7 +20,10 @@ class GatherFailed(RuntimeError):
 
 
 class Meeting:
-    """All ranks of a sharded `module`; other trainings do not meet. A collective call, as is `gathered`."""
+    """Lets all ranks of a sharded `module` meet; for others it does nothing.
+
+    The constructor and `gathered` are collective calls.
+    """
 
     def __init__(self, shard: Shard, module: torch.nn.Module) -> None:
         is_sharded = any(map(sharded.is_sharded, module.parameters()))

@@ -77,9 +77,9 @@ class CapturedSteps:
         module.drop_compiled = self.drop_compiled  # type: ignore[method-assign]
 
     def capture(self, batch: Batch) -> None:
-        """Capture the step of a batch like this one, which ran before. It drops the gradients, and changes no weight.
+        """Capture the step for batches of this one's shape. Drops the gradients; changes no weight.
 
-        The step runs once more before, so it changes buffers and random states.
+        The step must have run before. It runs once more here, which changes buffers and random states.
         """
         inputs = {name: value.clone() for name, value in batch.items() if isinstance(value, torch.Tensor)}
         noted = Noted({**batch, **inputs})
@@ -97,7 +97,7 @@ class CapturedSteps:
         self._captured[self._shapes_of(batch)] = Captured(replay, inputs, loss, gradients)
 
     def _rehearse(self, step: Callable[[], torch.Tensor]) -> None:
-        """Run the step on the graph's own inputs: a function that PyTorch compiles anew for them cannot be captured.
+        """Run the step on the graph's own inputs. PyTorch may compile functions for them, which a capture forbids.
 
         It runs on another stream than the capture: PyTorch may free the workspace that cuBLAS has for a stream, and the
         graph's has to lie in the graphs' memory.

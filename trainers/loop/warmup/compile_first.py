@@ -35,8 +35,8 @@ def compile_in_turn(
 ) -> None:
     """Let the first process of each node call `compile_alone` while the others wait. A collective call.
 
-    Nobody does where a step like this one was compiled before. A single process does only if it `has_helpers`, since
-    otherwise the warm-up compiles as quickly.
+    No process calls it if a step like this one was compiled before. A single process calls it only if it `has_helpers`;
+    without them the warm-up compiles as quickly.
 
     `compile_alone` must not make collective calls. No step of our own models does, but a user's may (a loss over all
     processes), and a sharded model gathers its layers: those are compiled by all processes at once. The compiling

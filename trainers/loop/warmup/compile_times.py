@@ -27,7 +27,7 @@ OF_KERNELS = (
 )
 CAPTURES = ("CUDAGraphNode.record", "CUDAGraphTreeManager.record_function")  # in PyTorch 2.15, and in 2.6
 CAPTURED_STEPS = "CapturedSteps"
-# Seconds of loading, of compiling what is kept, and of waiting for helpers that do; a count.
+# Seconds of loading and compiling kept traces and of waiting for helpers that do; the number of loaded traces.
 KEPT, NUM_LOADED = "KeptTraces", "KeptTraces.loaded"
 # Counters by cache: aot_autograd caches a graph with its two passes, Inductor the code of each pass.
 MISSES = (("aot_autograd", "autograd_cache_miss"), ("inductor", "fxgraph_cache_miss"))

@@ -25,7 +25,7 @@ def with_sources(result: bytes, modules: Iterable[str] = ()) -> bytes | None:
 
 
 def unchanged(kept: bytes | None) -> bytes | None:
-    """Return the result in what was kept, or None if a source was edited since."""
+    """Return the kept result without its digests, or None if a source was edited since."""
     sources, _, result = (kept or b"").partition(b"\n")
     with suppress(ValueError):
         if all(_digest(module) == digest for module, digest in json.loads(sources).items()):

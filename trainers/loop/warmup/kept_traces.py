@@ -1,8 +1,8 @@
 """Keeps what PyTorch traced and compiled of a function, so that a later process loads it and traces nothing.
 
-PyTorch's caches hold generated code; finding it takes the graph, which takes seconds of tracing in each process. Here
-the graph's key is what the call looks like from outside: the code, the arguments and PyTorch's settings. PyTorch's
-guards check the rest. Wherever one step fails, the function is compiled as usual.
+PyTorch's caches find generated code by the graph, so each process has to trace it, for seconds. Here the key is what
+the call looks like from outside: the code, the arguments and PyTorch's settings. PyTorch's guards check the rest. If a
+step fails, the function is compiled as usual.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Store(Protocol):
 
 
 class KeptTraces:
-    """A function, compiled for each situation in which it is called, from `store` where that has it.
+    """A function that is loaded from `store`, or else compiled and kept, for each situation in which it is called.
 
     `compiling.is_ours` tells which functions suit. Arguments are tensors, modules, plain values and lists of these; a
     call with arguments by name is compiled as usual.
@@ -118,7 +118,7 @@ class KeptTraces:
         return f"{self._function.__module__}.{self._function.__qualname__}"
 
     def _name(self, args: tuple[Any, ...]) -> str:
-        """Return a digest of all that decides the compiled code, except the code that it was compiled from."""
+        """Return a digest of all that decides the compiled code, except the function's source."""
         settings = [
             torch._inductor.config.save_config_portable(),
             torch._functorch.config.save_config_portable(),
@@ -156,7 +156,7 @@ def _flat(value: Any) -> Any:
 
 
 def _described(value: Any) -> Any:
-    """Return text on the modules of the arguments: layers, and the properties of their tensors."""
+    """Return the properties of the arguments' modules: their layers as text, settings and tensors."""
     if isinstance(value, nn.Module):
         tensors = [*value.named_parameters(), *value.named_buffers()]
         return [
@@ -210,7 +210,7 @@ def _in_one_thread(function: Callable[..., Any], *args: Any) -> Any:
 
 @contextmanager
 def only_kept() -> Iterator[None]:
-    """Have functions in the block compiled and kept, and run without their compiled code."""
+    """Within the block, compile and keep functions, but run them without their compiled code."""
     global _only_kept
     _only_kept = True
     try:
@@ -226,7 +226,7 @@ def _lacks_memory(error: Exception) -> bool:
 
 
 def forget_loaded() -> int:
-    """Have later processes make anew what this one loaded; return the number of those traces."""
+    """Delete the traces that this process loaded, so that later ones make them anew; return their number."""
     for store, name in LOADED:
         store.remove(name)
     return len(LOADED)

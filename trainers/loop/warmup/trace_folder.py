@@ -1,4 +1,4 @@
-"""Keeps traces, and what a step computes, beside PyTorch's compiled code, with which they are exported and imported."""
+"""Keeps traces and the FLOPs of steps beside PyTorch's compiled code; exports and imports of it include them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def are_kept() -> bool:
 
 
 def keep_traces(config: RunConfig) -> None:
-    """Have functions that are compiled from now on keep their traces, but for those of sharded or fp8 models.
+    """Have functions compiled from now on keep their traces, except in sharded or fp8 models.
 
-    Their parameters are PyTorch's own kinds of tensors, and no GPU has shown that a kept trace suits them.
+    The parameters of these are special kinds of tensors, for which kept traces have not been tried on a GPU.
     """
     compiling.keeper = None
     if are_kept() and not config.sharded() and config.precision.name != "fp8":

@@ -33,4 +33,4 @@ if __name__ == "__main__":
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # A full disk loses the log's end, not the run, whose result is written.
             stream.flush()
-    os._exit(exit_code)  # Python would take a second or two to take PyTorch apart, and the run would wait for it.
+    os._exit(exit_code)  # A normal exit would spend a second or two on freeing PyTorch, and the run would wait.

@@ -1,7 +1,7 @@
 """Compiles parts of a run's step beside the run's process.
 
 trainers/loop/warmup/parallel.py starts it, with the run's folder, the descriptors of two pipes, and the id of the run's
-process. It imports at once, and builds the run's module once it has a part to compile: the data may be in the making.
+process. It imports at once. It builds the run's module only for a part to compile, when the data are complete.
 """
 
 from __future__ import annotations

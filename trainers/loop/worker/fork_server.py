@@ -1,8 +1,9 @@
 """Serves a sweep: imports once, and forks a worker for each run that is requested over a socket.
 
-`python -m trainers.loop.worker --fork LISTENER LIFELINE RUN_DIR` gets two descriptors, of the socket that it listens on
-and of one whose other end its launcher holds, and the folder of the run that waits for it. The server computes nothing,
-starts no threads and never initialises CUDA, so a fork is as good as a new worker.
+The command is `python -m trainers.loop.worker --fork LISTENER LIFELINE RUN_DIR`. LISTENER is the descriptor of the
+socket that the server listens on. LIFELINE is a descriptor whose other end the launcher holds. RUN_DIR is the run that
+waits for the server. The server computes nothing, starts no threads and never initialises CUDA, so a fork is as good as
+a new worker.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ class Fork:
 
 
 def serve(listening: int, lifeline: int, first_run: Path) -> tuple[Path, Collector | None] | None:
-    """Serve requests; return the folder of the run in each fork, and None when the server ends.
+    """Serve requests. In each fork return its run's folder; in the server return None at its end.
 
-    The first run's fork gets its fingerprint's collector, whose commands have run during the imports.
+    The first run's fork also gets its fingerprint's collector, whose commands have run during the imports.
 
-    The server accepts no further run when its launcher is gone and when its sources have changed. It ends with its last
+    The server accepts no further run once its launcher is gone or its sources have changed. It ends after its last
     fork.
     """
     log = Journal(first_run / run_folder.JOURNAL)
@@ -62,10 +63,10 @@ def serve(listening: int, lifeline: int, first_run: Path) -> tuple[Path, Collect
 
 
 class Server:
-    """The server: it has imported what its forks need.
+    """The server, after the imports that its forks need.
 
-    `before` are the variables as they were then. `import_later` is called after the first fork, so
-    that the first run does not wait for it.
+    `before` are the environment variables before these imports. `import_later` is called after the first fork, so that
+    the first run does not wait for it.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class Server:
 
 
 def set_since(before: dict[str, str]) -> dict[str, str]:
-    """The variables that imports have set since then, but for those that each worker sets by itself.
+    """Return the variables that imports have set since `before`, except those that each worker sets itself.
 
     Lightning sets PYTORCH_NVML_BASED_CUDA_CHECK as it is imported. In a fork without it, torchrun's agent would call
     into CUDA, and its ranks could not use a GPU.
@@ -146,7 +147,7 @@ def set_since(before: dict[str, str]) -> dict[str, str]:
 def import_all(run_dir: Path) -> bool:
     """Import what every run needs, and return whether runs compile on GPUs.
 
-    Raises where `import_training` in a worker would start it again.
+    Raises if an import fails; a worker's `import_training` would start again instead.
 
     Each fork imports its own workload: that takes 0.1 s, and may start threads, which a fork would lack.
     """

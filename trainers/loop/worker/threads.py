@@ -1,7 +1,7 @@
 """Sets the number of threads of a process's libraries, which read it as they load.
 
-A fork of a server (fork_server.py) has libraries that loaded with the number of the server's first run. Its ranks tell
-them their own.
+In a fork of a server (fork_server.py) the libraries have loaded with the number of the server's first run. So its ranks
+set their own number in them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tracking.machine.environment import processes
 
 NUMBER, SPINNING = "OMP_NUM_THREADS", "GOMP_SPINCOUNT"
 VARIABLES = (NUMBER, SPINNING)  # that limit_threads sets
-loaded_with: dict[str, str] = {}  # the variable as the libraries of this process, or of its server, have read it
+loaded_with: dict[str, str] = {}  # the variable's value when the libraries of this process, or of its server, loaded
 # OpenBLAS under the names that NumPy's wheels and others give it.
 SET_OPENBLAS = ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_")
 
@@ -31,7 +31,7 @@ def limit_threads(config: RunConfig) -> None:
 
 
 def tell_libraries() -> None:
-    """Tell this rank's libraries its number of threads, if they have read another one.
+    """Set the number of threads in this rank's libraries, if they have loaded with another one.
 
     An agent must not: PyTorch starts threads for it, which ranks that are forked later would lack.
     """

@@ -39,10 +39,10 @@ def launch(config: RunConfig, run_dir: Path, environment: dict[str, str]) -> Non
 
 
 def agent_with(may_join: Semaphore) -> type[LocalElasticAgent]:
-    """Return torchrun's agent, which in addition lets the ranks join the process group, but none too early.
+    """Return torchrun's agent, extended: ranks join the process group only after the head node's ranks are forked.
 
-    The head node's agent holds the store through which all ranks join. A thread of it looks up the address of each that
-    joins. A rank that it forked meanwhile would find glibc's resolver locked for ever.
+    The head node's agent holds the store through which all ranks join. A thread of it looks up the address of each rank
+    that joins. A rank forked during a look-up would find glibc's resolver locked for ever.
     """
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 
@@ -58,7 +58,7 @@ def agent_with(may_join: Semaphore) -> type[LocalElasticAgent]:
 
 
 def wait_for_head(store: Any, node: int | None) -> None:
-    """Wait until the head node's agent has forked its ranks, or is gone: ranks that join then say so."""
+    """Wait until the head node's agent has forked its ranks. If it is gone, return: joining ranks report that."""
     if node == 0:
         store.set(FORKED, "")
         return
