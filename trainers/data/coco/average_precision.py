@@ -131,7 +131,7 @@ class DetectionEvaluator:
 
 
 class OverlapEvaluation(COCOeval_faster):
-    """Evaluates overlaps that were measured before, as if they were boxes', for which the library prepares nothing."""
+    """Evaluates measured overlaps. They pass as overlaps of boxes, for which the library prepares nothing."""
 
     def __init__(
         self, objects: Objects, detections: list[dict[str, Any]], overlaps: dict[tuple[int, int], np.ndarray]

@@ -1,9 +1,9 @@
 """A generated language whose entropy, and so the least loss of any model, is known exactly.
 
-The tokens before and one draw determine a token. The vocabulary is divided into `branches` ranges, whose sizes grow
-geometrically. For each token one range is drawn, all with equal probability. The range j and the last 1 + j mod `order`
-tokens then determine the token within the range. So every context has exactly `branches` equally probable successors,
-and
+A token follows from the tokens before it and one random draw. The vocabulary is divided into `branches` ranges, whose
+sizes grow geometrically. For each token one range is drawn, all with equal probability. The range j and the last
+1 + j mod `order` tokens then determine the token within the range. So every context has exactly `branches` equally
+probable successors, and
 
     entropy = ln(branches) nats a token
 

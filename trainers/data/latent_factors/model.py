@@ -18,7 +18,7 @@ SEED = 20
 
 @dataclass(frozen=True)
 class Model:
-    """A model with U users and I items, which its size determines. `rng` has drawn all fields before it."""
+    """A model with U users and I items, which its size determines. `rng` has drawn the other fields."""
 
     num_items: int
     counts: np.ndarray  # int64 [U], ratings of each user

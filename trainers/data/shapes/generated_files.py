@@ -111,7 +111,7 @@ def draw_share(kind: Kind, size: int, folder: Path, share: int, of: int) -> None
             file.write_bytes(content.getvalue())
             digest = hashlib.sha256(content.getvalue()).hexdigest()
             record = {"split": split, "index": index, "file": file.name, "sha256": digest}
-            # Outlines take a fifth of the time, and classes of whole pictures need only those that are compared.
+            # Outlines take a fifth of the time. Classification needs only those that are compared with the reference.
             outlined = kind == "detection" or (split == "val" and index < MIN_VAL)
             records.append(record | {"size": scene.owner.shape, "annotations": annotate(scene) if outlined else []})
     (folder / f"share-{share:03d}.json").write_text(json.dumps(records))

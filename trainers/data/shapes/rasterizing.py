@@ -118,7 +118,7 @@ def _alternate(sides: np.ndarray) -> bool:
     """Return whether each line, from left to right, enters and leaves the outline in turns.
 
     All lines of a row then have one sign, and can be added before the magnitude is taken. An outline that crosses
-    itself has both, as a thin one may with rounded corners.
+    itself has both signs. Rounded corners may make a thin one cross itself.
     """
     return bool((sides[::2] == sides[:1]).all() and (sides[1::2] == -sides[:1]).all())
 

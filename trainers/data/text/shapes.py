@@ -41,9 +41,9 @@ class Cell:
 def cells(source: np.ndarray, target: np.ndarray, most: int, batch_size: int, world_size: int = 1) -> list[Cell]:
     """Return up to `most` rectangles that contain all pairs, of lengths int64 [N] each, longest first.
 
-    It starts with one rectangle, and repeatedly makes the cut, by either language's length, that saves most tokens in
-    batches with room for `batch_size` on each process, until no cut saves any. A cut reduces padding of sentences, but
-    may add padding of last batches, more with more processes.
+    The search is greedy. From one rectangle on, it makes the cut, by either language's length, that saves most tokens,
+    until no cut saves any. Tokens are those of all batches with room for `batch_size` on each process. A cut reduces
+    padding of sentences, but may add padding in last batches, more with more processes.
     """
     counts = np.zeros((int(source.max()) + 1, int(target.max()) + 1), np.int64)
     np.add.at(counts, (source, target), 1)

@@ -49,8 +49,8 @@ def share_file(folder: Path, share: int) -> Path:
 def encode_share(folder: Path, share: int, of: int) -> str:
     """Write the share's tokens to its file, without a header.
 
-    Returns JSON with what is wrong with the text, or with the numbers of training and evaluation tokens, the bytes of
-    the latter's text, and the sum of the tokenizer's bytes of each.
+    Returns JSON. `error` says what is wrong with the text. Otherwise `counts` are the training and evaluation tokens,
+    and `bytes` two sizes of the evaluation's text: its own, and the sum of its tokens' bytes.
     """
     job = Job.read(folder)
     parts = shares([*job.train, *job.validation], of)

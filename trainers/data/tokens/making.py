@@ -170,7 +170,7 @@ def escaped(name: str) -> str:
 def _read(root: Path, tokenizer: Tokenizer) -> Made:
     content = json.loads((root / MANIFEST).read_text())
     train, validation = content["tokens"]
-    # A sentencepiece model that normalises text gets the bytes of all ids wrong by one factor: correct it.
+    # If a sentencepiece model normalises text, the bytes of all ids are wrong by one factor: correct it.
     of_text, of_ids = content["validation_bytes"]
     num_bytes = tokenizer.num_bytes() * (of_text / max(1, of_ids))
     record = "".join(f"{sha256}  {part}  {escaped(name)}\n" for sha256, part, name in content["sources"])
