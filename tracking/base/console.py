@@ -90,7 +90,8 @@ class SafeConsole(Console):
 class Drawing:
     """A context for drawing, which must not end a run: it prints the first exception and suppresses all.
 
-    `trouble` names what is missing then. Signals that stop the launcher are not an `Exception`, so they pass.
+    The printed line begins with `trouble`, which says what is missing. Signals that stop the launcher are not an
+    `Exception`, so they pass.
     """
 
     def __init__(self, console: Console, trouble: str) -> None:

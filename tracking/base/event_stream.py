@@ -18,7 +18,7 @@ VERSION = 1
 
 
 class EventStream:
-    """Writes the events of a launch to a file descriptor; without one, nowhere."""
+    """Writes the events of a launch to a file descriptor; without a descriptor, does nothing."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._descriptor = descriptor
@@ -40,7 +40,7 @@ class EventStream:
     def tell(self, event: str, **fields: Any) -> None:
         """Write an event. Its numbers are finite or None (else ValueError).
 
-        A reader that closes the pipe gets no more events. The training goes on.
+        If the reader closes the pipe, later events are discarded. The training continues.
         """
         if self._descriptor is None:
             return

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 PREFIX = __name__.removesuffix("tracking.base.installation")  # `timetrial.` if installed, empty in a clone
 CODE = Path(__file__).resolve().parents[2]  # has conf, tracking and trainers; a worker imports our code from here only
-# With this folder on its path, another Python finds our packages and nothing else. A clone is such a folder. An
-# installed package lies beside torch and other packages, so the wheel has a folder with a package that leads to ours.
+# A folder for another Python's path, through which it finds our packages and nothing else. A clone is such a folder.
+# An installed package lies beside torch and others, so the wheel has a folder with a package that leads to ours.
 SEARCH_FOLDER = CODE / "search_path" if PREFIX else CODE
 PROJECT = CODE / "pyproject.toml"
 BUILT_FROM = CODE / "built_from.json"  # written by the build of the wheel: the commit of its repository
@@ -52,7 +52,7 @@ def wrong_system(platform: str = sys.platform) -> str | None:
 
 
 def missing_folder() -> str | None:
-    """Why no path has a meaning, if the current folder was removed; else None."""
+    """The message that the current folder was removed; None if it exists."""
     try:
         Path.cwd()
     except FileNotFoundError:
@@ -61,7 +61,7 @@ def missing_folder() -> str | None:
 
 
 def refuse_python(error: ModuleNotFoundError, command: str) -> NoReturn:
-    """End with exit code 2 and say how to run `command` in the environment, whose packages this Python lacks."""
+    """Exit with code 2 and say how to run `command` in timetrial's environment: this Python lacks a package."""
     if f"{error.name}.".startswith(("conf.", "tracking.", "trainers.", "timetrial.")):
         raise error  # a fault of ours
     print(

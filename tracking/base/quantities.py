@@ -49,7 +49,7 @@ def _key(
     return key
 
 
-# Prefixes of families. After one follows a name given by a user, a model, a machine or a cause.
+# Prefixes of families. The rest of a key is a name from a user, a model, a machine or a cause.
 EVAL, TEST, BEST = "eval/", "test/", "eval/best_"
 SYSTEM, BOTTLENECK, UTILIZATION = "system/", "bottleneck/", "utilization/"
 CEILINGS, ROOFLINE, TRAFFIC = "ceilings/", "roofline/", "traffic/"
@@ -228,7 +228,7 @@ def unit(key: str) -> str:
 
 
 def text(key: str, value: float) -> str:
-    """One value with its unit: `12.34 s`. Without the catalogue's digits if they are for a scaled heading."""
+    """One value with its unit: `12.34 s`. Four significant digits if the catalogue's are for a scaled heading."""
     facts = quantity(key)
     return f"{facts.text(value) if facts.scale == 1 else number_text.significant(value, 4)}{unit(key)}"
 
@@ -244,7 +244,7 @@ def is_declared(key: str) -> bool:
 
 
 def better(key: str, declared: Mapping[str, str] = NO_DIRECTIONS) -> str | None:
-    """LOWER or HIGHER; None if neither is better or none is declared. `declared` has users' metric names as keys."""
+    """LOWER or HIGHER; None if neither is better or nothing is declared. `declared` maps users' metric names."""
     return declared.get(metric_name(key)) if is_declared(key) else CATALOGUE[key].better if key in CATALOGUE else None
 
 

@@ -46,7 +46,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text as `printable` gives it, in one line: a folder's name could forge a line by a line end."""
+    """The text as `printable` gives it, in one line: a line end in a folder's name could forge a line."""
     return printable(text).replace("\n", "\\n")
 
 

@@ -59,7 +59,7 @@ LOOKS = re.compile(
     re.VERBOSE,
 )  # fmt: skip
 
-# A text that holds none of these, in any case, has no match of LOOKS: to look for them is thirty times as fast.
+# A text without any of these, in either case, cannot match LOOKS. Looking for them is thirty times as fast.
 CLUES = (
     "://", "basic", "bearer", "cookie", "private", "token", "key", "secret", "password", "passwd", "passphrase",
     "credential", "auth", "signature", "webhook", "connection", "connstr", "_pass", "_pwd", "_pat", "_sas", "_sig",
@@ -68,7 +68,7 @@ CLUES = (
     "hf_", "nvapi-", "sk-", "k_live_", "k_test_", "xox", "aiza", "api_org_", "hvs.", "hvb.", "dapi", "sg.", "dp.",
     ":aa", "npm_", "pypi-", "akia", "asia", "eyj", "hooks.slack.com", "discord",
 )  # fmt: skip
-SHORT_CHARS = 2_000  # A text up to so long is searched as a whole.
+SHORT_CHARS = 2_000  # Texts up to this length are searched as a whole.
 
 
 @cache
@@ -78,7 +78,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def may_be_secret_name(name: str) -> bool:
-    """Whether a name contains such a word anywhere. The stricter rule, for what is published automatically."""
+    """Whether a name contains a secret's word anywhere. This stricter rule is for what is published automatically."""
     return is_secret_name(name) or any(word in name.upper() for word in WORDS)
 
 
@@ -93,7 +93,7 @@ def hide(text: str) -> str:
 
 
 def hide_everywhere(text: str) -> str:
-    """The same as `hide`, without searching for clues first: half a second per megabyte."""
+    """`hide` without searching for clues first: half a second per megabyte."""
     return LOOKS.sub(lambda match: f"{_kept(match)}{REDACTED}{match['after'] or ''}", text)
 
 
@@ -108,7 +108,7 @@ def _folded(text: str) -> str:
 
 
 def _parts(text: str, clues: Sequence[str]) -> Iterator[tuple[bool, str]]:
-    """Parts of the text: lines with a clue and the two non-blank lines after them (True), and the lines between."""
+    """Parts of the text: True for lines with a clue and the two non-blank lines after them, False for the rest."""
     marked, left = [], 0
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
         folded = _folded(line)

@@ -1,9 +1,12 @@
 """Removes secrets from everything that is written, printed or uploaded. All of timetrial uses this one rule.
 
-A secret is recognised by its value, if the environment or the credentials files of MLflow, AWS and netrc have it, in
-the notations of JSON, Python, YAML, URLs and HTML too. Else by its look: user and password of a URL, tokens of
-well-known forms, and values assigned to names such as *_TOKEN. Not recognised: another person's password within a
-sentence, and a secret that is a single word or number.
+Two ways to recognise a secret:
+
+* By its value, if the environment or the credentials files of MLflow, AWS and netrc have it. The notations of JSON,
+  Python, YAML, URLs and HTML count too.
+* By its look: user and password of a URL, tokens of well-known forms, values assigned to names such as *_TOKEN.
+
+Not recognised: another person's password within a sentence, and a secret that is a single word or number.
 """
 
 from __future__ import annotations

@@ -74,9 +74,9 @@ def unexplained(folder: Path, process: Ended, contained: bool = False) -> Failur
 
 
 def short_of_memory(folder: Path, failure: Failure | None) -> Failure | None:
-    """The failure as `oom` if it is a SIGKILL, for a run in which the kernel has killed a process for lack of memory.
+    """The failure of a run in which the kernel killed a process for lack of memory: a SIGKILL becomes `oom`.
 
-    Without `failure`, that in the run's result is used. Other failures are returned as they are.
+    Without `failure`, the one in the run's result is used. Any other `failure` is returned unchanged.
     """
     result = run_folder.read_result(folder)
     current = failure or (result.failure if result else None)
@@ -113,7 +113,7 @@ def recorded(folder: Path) -> Failure | None:
 
 
 def first_of_ranks(folder: Path, failure: Failure) -> Failure:
-    """The first of this failure and those in the ranks' files. The others are its consequences."""
+    """The earliest of this failure and those in the ranks' files. The later ones are its consequences."""
     return min([failure, *of_ranks(folder)], key=lambda failure: failure.time_ms)
 
 

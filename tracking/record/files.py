@@ -85,7 +85,7 @@ def replace(path: Path, name: str) -> None:
 
 @contextmanager
 def pinned(path: Path) -> Iterator[Path]:
-    """A path with the same file name by which other code reads exactly this file, even if its name is replaced."""
+    """A path for other code to read exactly this file, even if another one replaces it. The file name is the same."""
     with opened(path, "rb") as file, tempfile.TemporaryDirectory() as scratch:
         link = Path(scratch) / path.name
         link.symlink_to(f"/proc/self/fd/{file.fileno()}")

@@ -33,7 +33,7 @@ _held_locks: set[tuple[int, int]] = set()  # the locks that this process holds
 
 
 class Running(Exception):
-    """Another process runs the folder; unless `certain`, it only may. The message says what is known."""
+    """Another process runs the folder, or may run it unless `certain`. The message says what is known."""
 
     def __init__(self, message: str, certain: bool = False) -> None:
         super().__init__(message)
@@ -139,8 +139,8 @@ def hold(folder: Path, name: str = run_folder.RUN_LOCK) -> Iterator[int]:
 def hold_abandoned(folder: Path, ended: bool = False) -> Iterator[None]:
     """Own, within the block, the folder of a run whose processes are all gone. Raises Running unless that is certain.
 
-    With `ended`, the caller guarantees that they are gone if that cannot be known here. Locks of the run, its follower
-    or its sweep that are held still count.
+    With `ended`, the caller guarantees that they are gone where this machine cannot know it. A held lock of the run,
+    its follower or its sweep still raises.
     """
     path = folder / run_folder.RUN_LOCK
     if not files.exists(path) and not ended:

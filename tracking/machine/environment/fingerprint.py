@@ -73,7 +73,7 @@ class Collector:
         self._repositories = repositories.ask(repository, start) if parts is None else lambda: parts
 
     def wait(self) -> None:
-        """Wait for the commands. A fork of this process, which is not their parent, can finish then."""
+        """Wait for the commands. Then a fork of this process can finish too, although it is not their parent."""
         texts, states = {name: output() for name, output in self._outputs.items()}, self._repositories()
         self._outputs = {name: partial(texts.get, name) for name in texts}
         self._repositories = lambda: states

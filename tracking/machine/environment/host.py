@@ -164,7 +164,7 @@ def parse_git(commit: str | None, branch: str | None, diff: str | None, untracke
 
 
 def packages() -> dict[str, str]:
-    """The version of every installed Python package by name; of two installed ones, that which is imported."""
+    """The version of every installed Python package by name; if one is installed twice, that of the imported one."""
     return dict(_packages(tuple(sys.path), tuple(_changed(folder) for folder in sys.path)))
 
 

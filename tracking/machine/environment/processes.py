@@ -49,8 +49,8 @@ LONG_SHELL_SEC = 10.0
 def begun() -> float:
     """The start of this process on the monotonic clock, since the wall clock may have been set; now, if not known.
 
-    `sh -c "prepare; python launch.py"` executes Python in the shell's process, whose start is that of `prepare`. A
-    process that ran other commands for long therefore begins with Python, as far as its CPU time tells.
+    `sh -c "prepare; python launch.py"` executes Python in the shell's process, which starts with `prepare`. If such a
+    shell ran for over LONG_SHELL_SEC, Python's own start is returned, estimated from its CPU time.
     """
     with suppress(OSError, ValueError, IndexError):
         ticks = parse_stat(Path("/proc/self/stat").read_text()).started

@@ -79,7 +79,7 @@ def mount(stack: StackConfig, text: str) -> Mount:
 
 
 def ordered(mounts: Sequence[Mount]) -> list[Mount]:
-    """One mount for each target, outer ones first. The last of two wins, writable if one of them is."""
+    """One mount for each target, outer ones first. Of two for a target the last wins; it is writable if either is."""
     by_target: dict[str, Mount] = {}
     for each in mounts:
         writable = each.writable or (each.target in by_target and by_target[each.target].writable)

@@ -63,7 +63,7 @@ def add_tags(client: PatientClient, run_id: str, tags: Mapping[str, str]) -> Non
 
 
 def remove_duplicates(client: PatientClient, experiment_id: str, uid: str, run_id: str) -> None:
-    """Delete the empty runs of creations that succeeded after their timeout, when another run had been created."""
+    """Delete empty duplicates: runs whose creation succeeded after its timeout, when another run had been created."""
     for run in find_runs(client, experiment_id, uid):
         if run.info.run_id != run_id and not run.data.metrics and not run.data.params:
             with client.request() as mlflow:
