@@ -29,7 +29,7 @@ class DatasetConfig:
     sequence_length: int | None = None  # tokens of a sequence; default: 1,024
     validation_tokens: int | None = None  # number of validation tokens, from the first one; default: 10,485,760
     train_tokens: int | None = None  # tokens of an epoch of a generated language; default: 1,703,936,000
-    # number of token ids: of a generated language; of dataset=tokens, default: its tokenizer's; pieces to learn of text
+    # number of token ids of a generated language or of dataset=tokens (default: its tokenizer's); text: pieces to learn
     vocabulary: int | None = None
     order: int | None = None  # how many tokens decide which can follow in a generated language; default: 2
     branches: int | None = None  # how many tokens can follow in a generated language; default: 16

@@ -85,7 +85,7 @@ class ProgramConfig:
     tokens_per_step: int | None = None  # likewise tokens
 
     def hashed(self) -> dict[str, Any]:
-        """The options that a run's hash is made of. Unset PER_STEP is left out: hashes of older runs stay."""
+        """The options that enter a run's hash. Unset PER_STEP options are left out, so that older runs' hashes stay."""
         content = asdict(self) | {"metrics": self.patterns()}  # A direction does not change the measurement.
         return {key: value for key, value in content.items() if key not in PER_STEP or value}
 
@@ -137,7 +137,7 @@ OBJECTIVES = ("time", "cost", "energy")
 
 @dataclass
 class SearchConfig:
-    """A search of settings as requested; in one of its runs, also the trial."""
+    """The search that was requested; in one of its runs, also that run's trial."""
 
     name: str = ""  # name of the file in conf/search; empty: no search
     # what to minimise until the target is reached: time | cost (USD) | energy (joules), or two of them: time,cost

@@ -1,7 +1,7 @@
 """Every option of a run: its name, type, default and meaning.
 
-This module needs only the standard library: the launcher, where Hydra composes it, reads it, and so does the worker,
-whose environment has neither Hydra nor OmegaConf.
+This module needs only the standard library, because the worker reads it too, without Hydra and OmegaConf. In the
+launcher, Hydra composes it.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class RunConfig:
         return self.on_gpu() if self.compile is None else self.compile
 
     def profiled(self) -> bool:
-        """Whether steps of this run are traced when it has ended."""
+        """Whether steps of this run are traced after its end."""
         is_requested = self.profile.steps > 0 or self.profile.file is not None
         return is_requested and self.profile.seed in (None, self.seed) and not self.warm_up
 
