@@ -47,7 +47,7 @@ class Backend:
         return descriptor
 
     def made(self, kind: str, *attributes: tuple[int, int, Sequence[Any]]) -> ctypes.c_void_p:
-        """Make a descriptor of attributes: number, type, values."""
+        """Make a descriptor with attributes, each a number, a type and values."""
         descriptor = self.empty(kind)
         for name, type_of, values in attributes:
             array = values_of(type_of, values)
@@ -137,7 +137,7 @@ class BackwardGraph:
         return configurations
 
     def build(self, milliseconds: Callable[[Callable[[], object]], float]) -> None:
-        """Take the fastest of the plans that cuDNN ranks first. Raises RuntimeError where there is no plan."""
+        """Choose the fastest of cuDNN's highest-ranked plans. Raises RuntimeError if there is none."""
         refusal = RuntimeError("cuDNN has no plan")
         ready: list[tuple[float, Any, Any, Tensor]] = []
         for configuration in self.configurations():

@@ -84,7 +84,7 @@ def error(results: list[Tensor], expected: tuple[Tensor, ...]) -> float:
 
 
 def fused(pattern: Pattern, row: Row, operands: Operands, handle: Any, within: torch.dtype, calls: int) -> Row:
-    """Fill a row with a graph's times. Raises one of REFUSALS where cuDNN has no such graph, or it computes wrongly."""
+    """Fill a row with a graph's times. Raises one of REFUSALS if cuDNN has no such graph or it computes wrongly."""
     assert pattern.graph is not None
     graph = pattern.graph(handle, operands, within)
     graph.build(lambda call: statistics.median(milliseconds(call, FEW)))
@@ -101,7 +101,7 @@ def fused(pattern: Pattern, row: Row, operands: Operands, handle: Any, within: t
 
 
 def measured(pattern: Pattern, layer: Layer, count: int, handle: Any, batch: int, calls: int) -> Row:
-    """Times of both sides of a layer's pattern. A graph that is refused in every type leaves the refusals."""
+    """Times of both sides of a layer's pattern. If every type is refused, the row has the refusals."""
     operands = Operands(layer, batch, torch.bfloat16)
     moved = tuple(2 * values for values in pattern.moved(*layer.values(batch)))
     row = Row(str(layer), count, pattern.name, moved, layer.flop(batch), layer.normalises)

@@ -30,8 +30,8 @@ REFUSALS: tuple[type[Exception], ...] = (
 )
 if cudnn is not None:
     REFUSALS = (*REFUSALS, cudnn.cudnnGraphNotSupportedError)
-MOST_PLANS = 10  # timed of those that cuDNN ranks first
-BUILD_SEC = 2.0  # after which no further plan is built where one is ready: some are compiled
+MOST_PLANS = 10  # number of cuDNN's highest-ranked plans to time
+BUILD_SEC = 2.0  # build no further plan after this time if one is ready: some plans are compiled
 MOST_WORKSPACE = 8 << 30  # bytes
 
 
@@ -89,7 +89,7 @@ class Graph:
         self.graph.check_support()
 
     def build(self, milliseconds: Callable[[Callable[[], object]], float]) -> None:
-        """Take the fastest of the plans that cuDNN ranks first. Raises one of REFUSALS where there is no plan."""
+        """Choose the fastest of cuDNN's highest-ranked plans. Raises one of REFUSALS if there is none."""
         self.define()
         refusal: Exception = RuntimeError("cuDNN has no plan")
         ready: list[tuple[float, int, Tensor]] = []

@@ -25,9 +25,10 @@ pass_statistics, pass_normalised, pass_norm, pass_backward, pass_sums, pass_appl
 
 
 class Pattern(NamedTuple):
-    """`unfused` runs today's way, `graph` makes a graph, `rest` runs what it leaves, `expected` gives its results.
+    """A fusion. `unfused` runs today's passes, `graph` makes the fused graph, `rest` runs what the graph leaves out.
 
-    `moved` gives the unfused and the fused side's values read and written, from those of input, output and weights.
+    `expected` gives the graph's results. `moved` gives the values that the unfused and the fused side read and write,
+    from the numbers of values of input, output and weights.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Pattern(NamedTuple):
 
 
 def made(define: Callable[[Graph, Operands], None]) -> Make:
-    """Make a graph of the package's functions."""
+    """Return a function that makes a graph, which `define` fills."""
 
     def make(handle: Any, operands: Operands, within: torch.dtype) -> Graph:
         graph = Graph(handle, operands.x.dtype, within)

@@ -72,7 +72,7 @@ def heading() -> str:
 
 
 def printed(rows: list[Row]) -> None:
-    """Print totals over the network, and what each refused graph was refused for."""
+    """Print totals over the network, and why each refused graph was refused."""
     print("\n| pattern | convolutions | measured | refused | unfused ms | fused ms | saved | saved where it wins |")
     print("|---|---|---|---|---|---|---|---|")
     for pattern in dict.fromkeys(row.pattern for row in rows):

@@ -13,8 +13,8 @@ Logging and evaluation are left out. A step has 524,288 tokens over all GPUs, na
 script are timed in turns, nanoGPT by itself.
 
 With --losses, ours and the plain script train from the same weights on the same batches. Printed is the largest
-difference between their losses. Beside it stands the one between two runs of the plain script whose first weights
-differ by rounding: so much comes from bf16 alone.
+difference between their losses. Beside it is that between two runs of the plain script whose first weights differ
+by rounding: so much comes from bf16 alone.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ Draws = Callable[[np.random.Generator, int], tuple[Side, Side]]
 class Cell:
     """A row of the table. `error` is True for each trial with a wrong verdict, `power` for each with a right one.
 
-    `known`: a known error rate above the nominal one, or 0. Above both, the cell fails.
+    `known`: a known error rate above the nominal one, or 0. A cell fails if its rate is above both.
     """
 
     family: str
@@ -94,7 +94,7 @@ def as_drawn(random: np.random.Generator, first: Side, second: Side) -> tuple[Si
 
 
 def missing(share: float, where: str) -> Callable[..., tuple[Side, Side]]:
-    """A function that cuts off one side or both at the time that `share` of the first miss, or lets `share` diverge."""
+    """A function that lets `share` of the runs diverge, or ends one or both budgets where `share` of `first` miss."""
 
     def alter(random: np.random.Generator, first: Side, second: Side) -> tuple[Side, Side]:
         if where == "diverged":

@@ -144,7 +144,7 @@ def gates() -> Iterator[Cell]:
 
 
 def often() -> Iterator[Cell]:
-    """Cells of two settings that reach their target equally often by a common budget; power: in 90 and 20 %."""
+    """Cells of two settings that reach their target equally often within a common budget; power: in 90 % and 20 %."""
     for n, m in [(2, 2), (3, 3), (5, 5), (10, 10), (20, 20), (3, 20), (5, 20)]:
         for share in (0.8, 0.5, 0.2):
 

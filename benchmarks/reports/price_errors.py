@@ -2,9 +2,9 @@
 
     python -m benchmarks.reports.price_errors FOLDER --settings limit_train_batches=5 max_epochs=3
 
-Runs pairs of sweeps of one model, the second one of several kinds. Both follow each other at once, so the machine is as
-busy for both. Prints a row for each pair (time and estimate, as the launch says them), and the median of the errors.
-Pairs whose folder is there are not run again, so a later version prices the same runs.
+Runs pairs of sweeps of one model, the second one of several kinds. The second follows at once, so that the machine is
+equally busy. Prints a row for each pair (time and estimate, as the launch prints them), and the median of the errors.
+Pairs whose folder exists are not run again, so a later version prices the same runs.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def main() -> int:
 
 
 def priced(folder: Path) -> tuple[str, float | None]:
-    """What a launch says of its price, and the error in percent; None without an estimate."""
+    """What a launch prints on its price, and the error in percent; None without an estimate."""
     said = price_words.how_far_off(folder, 1)
     if not said:
         return said, None

@@ -1,4 +1,4 @@
-"""How often a slow rank is named among equal ones that scatter or drift, and how often a truly slow one, by simulation.
+"""How often a report names a slow rank, among equal ranks that scatter or drift, and with a truly slow one; simulated.
 
     python benchmarks/reports/slow_rank_rates.py > rates.md
 
@@ -37,7 +37,7 @@ Windows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Case:
-    """`share` of the run is the time of a drift or a visit; the last rank has `work` times the others' work."""
+    """`share`: length of a drift or visit, as a share of the run. `work`: the last rank's work over the others'."""
 
     kind: str
     share: float = 0.0
@@ -50,12 +50,12 @@ class Case:
 
 
 EQUAL = [Case("scatter"), Case("delays"), *(Case(kind, share) for kind in ("drift", "visits") for share in (0.1, 0.2))]
-BEYOND = [Case("drift", 0.5), Case("visits", 0.5)]  # as long as the run: no test of one run can tell them
+BEYOND = [Case("drift", 0.5), Case("visits", 0.5)]  # half as long as the run: no test of one run can tell them
 SLOW = [Case(case.kind, case.share, work) for work in (1.3, 2.0) for case in (*EQUAL[:3], EQUAL[4])]
 
 
 def work_of(random: np.random.Generator, case: Case, ranks: int, windows: int) -> np.ndarray:
-    """The work of each rank in each window, beside that of the same rank in other runs."""
+    """The work of each rank in each window, relative to the same rank's in other runs."""
     length = max(1.0, case.share * windows)
     rows = np.zeros((windows, ranks))
     if case.kind == "drift":
@@ -88,7 +88,7 @@ def windows_of(random: np.random.Generator, case: Case, ranks: int, windows: int
 
 
 def rates(case: Case, ranks: int, windows: int, runs: int) -> tuple[float, float]:
-    """Shares of runs in which a rank is named (a slow one: the right one), now and without the test of a drift."""
+    """Shares of runs in which a rank is named (if one is slow: the right one), now and without the test for drift."""
     random = np.random.default_rng([ranks, windows, len(case.words)])
     now = before = 0
     for _ in range(runs):

@@ -175,7 +175,7 @@ def _mean_missed(values: Sequence[float], true: float) -> bool:
 
 
 def gate_of(random: np.random.Generator, cell: Cell) -> Counter[str]:
-    """What a gate says of a candidate that is slower by exactly the margin; of one with misses, by none."""
+    """A gate's verdict on a candidate: slower by exactly the margin or, with misses, equal and without a margin."""
     noise = float(np.exp(random.uniform(math.log(0.005), math.log(0.05))))
     baseline, candidate = truths(random, cell, 2)
     if cell.what != EQUAL:

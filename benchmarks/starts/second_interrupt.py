@@ -1,4 +1,4 @@
-"""Time from a second Ctrl-C to the end of a launcher whose workers end only when they are killed, of two checkouts.
+"""Time from a second Ctrl-C to a launcher's exit, for two checkouts. The workers end only when they are killed.
 
     python -m benchmarks.starts.second_interrupt OTHER_CHECKOUT --rounds 5 --busy 3
 

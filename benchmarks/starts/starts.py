@@ -32,7 +32,7 @@ from tracking.base import quantities
 from tracking.base.start_parts import COMPILE_PARTS, INIT_PARTS
 from tracking.record import run_folder
 
-# The interval of evaluations is said too: a language model's own one is longer than these eight steps.
+# Sets the evaluation interval too: a language model's own is longer than these eight steps.
 SHORT = ["max_epochs=1", "limit_train_batches=8", "log_every_n_steps=4", "eval_every_steps=8", "tracking.offline=true"]
 PARTS = {part: quantities.init_part(part) for part in INIT_PARTS}
 PARTS |= {f"compile: {part}": quantities.compile_part(part) for part in COMPILE_PARTS}

@@ -1,4 +1,4 @@
-"""Advice to runs on a CPU, tested by being taken: runs that are slow on purpose, beside runs that follow it.
+"""Tests the advice to runs on a CPU by taking it: runs that are slow on purpose, beside runs that follow it.
 
     python benchmarks/steps/advice_taken.py            # some 15 minutes on two cores
     python benchmarks/steps/advice_taken.py --pairs evaluation
@@ -52,15 +52,15 @@ LARGE = (
     "dataset.size=1000000", "log_every_n_steps=10", "batch_size=525", "limit_train_batches=400",
     "model.hparams.factors=128", "model.hparams.layers=[256,64]",
 )  # fmt: skip
-CORES, BUSY = "cores", "busy programs"  # what is no option: the run's cores, and programs that compute on the first
+CORES, BUSY = "cores", "busy programs"  # not options: the run's cores, and programs on the first
 PATH = "dataset.path"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A slow run, and the same with another value of what the advice names by `words`, on so many cores.
+    """A slow run and one that takes its advice: they differ in `changed`, which the advice names by `words`.
 
-    `cause` is the limit; by default the name of the pair.
+    `cores` are those of both runs. `cause` is the limit; by default the name of the pair.
     """
 
     options: Sequence[str]
@@ -92,7 +92,7 @@ PAIRS = {
 
 @contextmanager
 def busy(number: int, core: int) -> Iterator[None]:
-    """So many programs compute on this core in the block."""
+    """Let `number` programs compute on this core in the block."""
     command = ["taskset", "-c", str(core), sys.executable, "-c", "while True: pass"]
     programs = [subprocess.Popen(command) for _ in range(number)]
     try:
@@ -104,7 +104,7 @@ def busy(number: int, core: int) -> Iterator[None]:
 
 
 def write_jpegs(folder: Path) -> None:
-    """Folders of JPEG files as ImageNet has them, with 64 to train on and 8 to evaluate."""
+    """Write folders of JPEG files in ImageNet's layout, with 64 to train on and 8 to evaluate."""
     rng = np.random.default_rng(0)
     for name, side in JPEGS.items():
         for split, number in (("train", 64), ("val", 8)):

@@ -105,7 +105,7 @@ class Training:
         net = nn.Sequential(
             nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
         )
-        self.alone = copy.deepcopy(net.to(purpose.device))  # for what takes part in no exchange
+        self.alone = copy.deepcopy(net.to(purpose.device))  # for work without gradient exchange
         self.model = sharded(net) if options.sharded else data_parallel(net, purpose.device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
         self.num_steps = 0
