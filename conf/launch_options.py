@@ -51,7 +51,7 @@ class ClusterConfig:
 class ProfileConfig:
     """The profile of a run, recorded once its clock has stopped; of a program while it trains."""
 
-    steps: int = 0  # number of traced training steps; profile=true is profile.steps=20, of a program profile.seconds
+    steps: int = 0  # number of traced training steps; profile=true is 20; a program is traced for profile.seconds
     seed: int | None = None  # trace only a sweep's runs of this seed
     trace_megabytes: float = 200.0  # largest trace of a rank, uncompressed; fewer steps are traced to stay below it
     file: str | None = None  # a program's own trace (Chrome's JSON, .gz too), as '{run_dir}/trace/**/*.json.gz'

@@ -69,7 +69,7 @@ class OptimizerConfig:
 class ModelConfig:
     name: str = REQUIRED  # name in runs and reports
     workload: str = REQUIRED  # package.module:NAME of a timetrial.Workload
-    batch_size: int = REQUIRED  # type: ignore[assignment]  # samples (of text: tokens) of a device and step; with global_batch: of all devices
+    batch_size: int = REQUIRED  # type: ignore[assignment]  # samples (text: tokens) per device and step; with global_batch, over all devices
     # metric: [lowest, highest possible value, lower | higher: which is better], or the last word alone without bounds
     metrics: dict[str, Any] = field(default_factory=dict)
     # dataset: {metric: value}; all must be reached: 0.9 or "<=3.28". Typed no deeper, since OmegaConf could not merge
@@ -135,7 +135,7 @@ class RunConfig:
     # GPUs of a node: a number, or indices [0,4]; 0 = CPU; auto = 1 if a GPU is visible and cpu_processes is 1, else 0
     gpus: Any = "auto"
     nodes: int = 1  # number of machines: a cluster's, or those on which you start launch.py (docs/cluster.md)
-    node_rank: int = 0  # this machine's number; 0 makes the run folder, in the runs_dir that all share
+    node_rank: int = 0  # this machine's number; number 0 makes the run folder, in the runs_dir that all share
     rendezvous: str | None = None  # HOST:PORT of node_rank=0, as the other machines reach it
     rendezvous_timeout_sec: float = 30.0  # how long machines wait for each other before the training
     detach: bool = False  # cluster=slurm: submit and return; `python -m tracking follow` shows the runs later
@@ -145,7 +145,7 @@ class RunConfig:
     target_set: str = ""  # file of conf/target_set: targets of MLPerf's closed division; empty: the model's
     stop_at_target: bool = True  # false: train all epochs and only record when the target was reached
     max_epochs: int | None = None  # default: the length of the model's schedule
-    batch_size: int | None = None  # samples (of text: tokens) of a device and step; default: the model's
+    batch_size: int | None = None  # samples (text: tokens) per device and step; default: the model's
     global_batch_size: int | None = None  # in place of batch_size: that of all devices together
     limit_train_batches: int | None = None  # most steps of an epoch, for a quick look
     compile: bool | None = None  # torch.compile the model; default: on GPUs only
@@ -162,12 +162,12 @@ class RunConfig:
     log_model: bool = False  # log the final weights, or those of save_model=best, as an MLflow model
     register_model: str | None = None  # name under which MLflow registers a version of that model
     price_per_hour: float | None = None  # USD for a node and hour; default: the instance's
-    price_per_gpu_hour: float | None = None  # in its place: USD for an hour of each GPU that a run uses
+    price_per_gpu_hour: float | None = None  # in place of price_per_hour: USD for an hour of each GPU in use
     timeout_sec: float | None = None  # stop the run after this long; it then counts as failed
     warm_up: bool = False  # this run only fills caches; means do not count it
     resume: str | None = None  # folder of an interrupted run: continue it from its newest checkpoint
     trust: bool = False  # resume another user's run folder or sweep, and execute what it names
-    data_dir: str = "data"  # folder that has the datasets' folders, such as imagenet and coco; dataset.path is another
+    data_dir: str = "data"  # folder of the datasets' folders, such as imagenet and coco; dataset.path overrides it
     runs_dir: str = "runs"  # folder in which run folders are made
     dry_run: bool = False  # compose, check and print the commands, without training
 

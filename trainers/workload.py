@@ -94,7 +94,7 @@ class TrialModule(pl.LightningModule):
                 )
 
     def check_batch(self, batch_size: int) -> None:
-        """Raise ConfigError for a batch size a device (option `batch_size`) that the module cannot train with."""
+        """Raise ConfigError if the module cannot train with this batch size per device (option `batch_size`)."""
 
     def check_targets(self, metrics: Collection[str]) -> None:
         """Raise ConfigError if one of these metrics, which have targets, will be missing with these data."""
@@ -179,7 +179,7 @@ def load_workload(config: RunConfig) -> Workload:
 
 
 def viewed(data: Data, module: TrialModule) -> Data:
-    """Return the data with images cut as the module wants, or unchanged if it has no wish or they have no choice."""
+    """Return the data with images cut by the module's view; unchanged without a view, or if the data take none."""
     return data.viewed(module.view) if module.view is not None and isinstance(data, Viewable) else data
 
 

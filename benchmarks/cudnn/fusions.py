@@ -56,7 +56,7 @@ TYPES = {  # of a graph's tensors, and of values within it
 }  # fmt: skip
 TOLERANCE = 0.02  # five times bf16's precision of 2^-8
 WARMUP, FEW = 3, 5  # calls
-HEAD_START = 20_000_000  # cycles in which the host launches all calls: its time is not measured
+HEAD_START = 20_000_000  # cycles that the GPU waits while the host launches all calls: the host's time is not measured
 
 
 def milliseconds(call: Callable[[], object], calls: int) -> list[float]:

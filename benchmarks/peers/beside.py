@@ -232,7 +232,7 @@ def times_as_fast(values: list[float]) -> str:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """Markdown table by model and batch: our rate, and its ratios to the first peer as it comes and at its fastest."""
+    """Markdown table by model and batch: our rate, and its ratios to the first peer, as it comes and tuned best."""
     lines = [
         "| model, batch | ours | times the peer's rate as it comes | times the peer's rate tuned |",
         "|---|---|---|---|",

@@ -57,7 +57,7 @@ class Described:
 
 
 def write_tokens(folder: Path, steps: int) -> Path:
-    """Path of a new shard in llm.c's format. Tokens follow Zipf's law; every second is known from the one before."""
+    """Path of a new shard in llm.c's format. Tokens follow Zipf's law; every second one follows from the one before."""
     rng = np.random.default_rng(1)
     number = (steps + 2) * TOKENS
     draws = (VOCABULARY ** rng.random(number, dtype=np.float32)).astype(np.int64) - 1

@@ -31,8 +31,8 @@ __all__ = ["answer", "authenticate", "identify"]
 
 # The service has its own folder for temporary files, which all its processes share.
 _wrong_passwords = Failures(Path(os.environ.get("TMPDIR", tempfile.gettempdir())) / "wrong-passwords.sqlite")
-# Attempts for a user are tried one after another. Otherwise each thread could try one before the first is counted. A
-# right password is compared slowly once a minute, and then cached.
+# The passwords sent for a user are checked one after another. Otherwise each thread could check one before the first
+# wrong one is counted. A right password takes the slow check once a minute; it is cached in between.
 _attempt_locks = [threading.Lock() for _ in range(64)]
 
 

@@ -86,7 +86,8 @@ def _refusal(scope: Message) -> Response | None:
 async def _send_refusal(response: Response, receive: Receive, send: Send) -> None:
     """Answer at once and end the connection. The body is discarded.
 
-    If the socket were closed with unread data, the proxy would lose the answer. So the proxy closes it, or a timeout.
+    Closing the socket with unread data would lose the answer in the proxy. So wait until the proxy closes it, or for
+    LINGER_SEC.
     """
     response.headers["Connection"] = "close"
     headers = [(name.lower().encode(), value.encode()) for name, value in response.headers]

@@ -126,7 +126,7 @@ class PostgreSQL:
             return subprocess.CompletedProcess(process.args, process.returncode, "", output.read())
 
     def _user(self) -> pwd.struct_passwd:
-        """The user of the server programs: this one; for root, whom PostgreSQL refuses, that of Debian's package."""
+        """The user that runs the server programs: this one. PostgreSQL refuses root; then it is Debian's package's."""
         if os.geteuid() != 0:
             return pwd.getpwuid(os.geteuid())
         try:

@@ -58,7 +58,7 @@ class ProcessGroup:
 
 
 def members(group: int, started: int) -> Iterator[int]:
-    """This user's processes in a group that began with or after its first one, since the number may be reused."""
+    """This user's processes in a group, without older ones, which had the same number before it was reused."""
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
             pid = int(path.name)

@@ -148,7 +148,7 @@ class Nginx:
         self._group = ProcessGroup(settings.home / "nginx/group.pid", settings.home / "logs/nginx.log")
 
     def running(self) -> bool:
-        """Whether its first process runs. Workers would go on without it, but with an old configuration."""
+        """Whether nginx's first process runs. Without it, workers may still run, but with an old configuration."""
         return bool(self._group.leader_pid())
 
     def start(self) -> None:

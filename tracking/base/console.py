@@ -127,7 +127,7 @@ codecs.register_error("timetrial.replace", _replaced)
 
 
 def make_console() -> Console:
-    """A console on standard output; wide in a file or a pipe, so that logs get whole lines, unless $COLUMNS is set.
+    """A console on standard output. Unless $COLUMNS is set, a file or a pipe is wide, so that logs get whole lines.
 
     Markup and emoji are off, because error messages and names contain brackets and colons.
     """

@@ -51,7 +51,7 @@ def surviving(events: Sequence[Record]) -> list[int]:
 
 
 def _superseded(events: Sequence[Record], kept: Sequence[int], resume: Record) -> int:
-    """The first kept index after the point from which an attempt continues."""
+    """The index of the first kept event that the resumed attempt supersedes."""
     epoch, step = resume.values["epoch_num"], resume.values.get("step", 0)
     if step:
         made = [i for i in kept if events[i].key == "checkpoint_stop" and events[i].values.get("step") == step]

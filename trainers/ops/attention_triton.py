@@ -101,7 +101,7 @@ def _attention_backward_queries(  # type: ignore[no-untyped-def]
     HEADS: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, DROPS: tl.constexpr,
     PRECISION: tl.constexpr, SCALE: tl.constexpr, LIMIT: tl.constexpr, KEEPS: tl.constexpr, NATURAL_SCALE: tl.constexpr,
 ):  # fmt: skip
-    """Compute the queries' gradient, and `deltas`, float32 [heads, queries]: each output times its gradient."""
+    """Compute the queries' gradient, and `deltas`, float32 [heads, queries]: sums of output times gradient."""
     head = tl.program_id(1)
     rows = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
     valid = rows < num_queries

@@ -139,7 +139,7 @@ class _Shared:
             self._sent.append((owners, *self._send([matrix for part in turned for matrix in part])))
 
     def _send(self, matrices: list[torch.Tensor]) -> tuple[torch.Tensor, Any]:
-        """Return orthogonalised matrices [n, rows, columns], and the work after which they are complete, or None."""
+        """Return orthogonalised matrices [n, rows, columns], and the work to wait for before using them, or None."""
         if self._world_size == 1:
             return orthogonal(torch.stack(matrices)), None
         most = -(-len(matrices) // self._world_size)

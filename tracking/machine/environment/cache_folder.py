@@ -78,7 +78,7 @@ def is_trusted(path: Path) -> bool:
 
 
 def distrust(path: Path, whole: bool = True) -> str:
-    """Why users other than this one and root may have written to a path in the cache, or above it; empty if none may.
+    """Why another user, except root, may have written to a path in the cache, or above it; empty if none may.
 
     `whole`: check every file in a folder, too.
     """
@@ -192,7 +192,7 @@ _scratches: list[tuple[Path, int]] = []  # with the process that made it
 
 
 def remove_scratch() -> None:
-    """Remove what this process keeps in place of a cache: at its exit, or before an exit that skips Python's own."""
+    """Remove this process's substitute for a cache. To be called before an exit that skips Python's exit handlers."""
     for folder, pid in _scratches:
         if os.getpid() == pid:  # not at the end of a forked child
             shutil.rmtree(folder, ignore_errors=True)

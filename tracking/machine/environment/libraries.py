@@ -82,7 +82,7 @@ def wheel_versions(paths: Sequence[str]) -> dict[str, str]:
 
 
 def frameworks_of(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[str, str]:
-    """The folder of packages from which one of these processes has mapped a framework's libraries, by framework."""
+    """By framework, the folder of packages (site-packages) whose libraries one of these processes has mapped."""
     folders: dict[str, str] = {}
     for pid in pids:
         with suppress(OSError):  # It has ended, or belongs to another user.

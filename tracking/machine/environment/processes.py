@@ -61,7 +61,7 @@ def begun() -> float:
 
 
 def parse_cpu_sec(text: str, cpus: Collection[int]) -> tuple[float, float]:
-    """Seconds since boot that these CPUs computed for processes, and that a hypervisor took, from /proc/stat.
+    """CPU seconds since boot that these CPUs spent on processes, and that a hypervisor took, from /proc/stat.
 
     Interrupts count in neither, since most come from the run's own files and messages.
     """

@@ -110,7 +110,7 @@ def mounted_devices(mountinfo: Path) -> dict[str, str]:
 
 
 def processor_and_cache() -> dict[str, float]:
-    """Utilisation of the busiest core since the last call, which a mean over cores hides, and the page cache."""
+    """Utilisation of the busiest core since the last call (a mean over cores hides it), and the page cache."""
     import psutil
 
     return {

@@ -103,7 +103,7 @@ def _row(metric: Metric) -> Row:
 
 
 def _has_num_rows(client: PatientClient, run_id: str, key: str, number: int) -> bool:
-    """Whether a key has exactly `number` rows: the page that begins at the last of them holds one row and is the last.
+    """Whether a key has exactly `number` rows: then the page from row `number` on has one row, and is the last page.
 
     False for an older server without pages.
     """

@@ -1,7 +1,7 @@
 """Splits work over several processes, a share for each. The result must not depend on the number of processes.
 
 The processes are started anew, because this one may be a fork or have a CUDA context, which must not be forked. Threads
-would wait for each other at the interpreter's lock, in memory allocation and in BLAS.
+would wait for each other at the GIL, in memory allocation and in BLAS.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decodes JPEG files ahead of the training, on the CPU without Python's lock, or on the GPU."""
+"""Decodes JPEG files ahead of the training, on the CPU without Python's GIL, or on the GPU."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reads and decodes JPEG files on the CPU; errors name the broken file.
 
-torchvision's operators are called directly, because they release the interpreter's lock. The public functions around
-them, which torchvision 0.29 deprecates, warn at each call.
+torchvision's operators are called directly, because they release the GIL. The public functions around them, which
+torchvision 0.29 deprecates, warn at each call.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def decode_files(
 ) -> Images:
     """Return the image in each file, as `decode_file` does, decoded by `num_threads` threads outside of Python.
 
-    Python threads would take the interpreter's lock several times a file, and the thread that launches the training's
-    kernels would wait for it as often: see docs/decisions.md.
+    Python threads would take the GIL several times a file, and the thread that launches the training's kernels would
+    wait for it as often: see docs/decisions.md.
     """
     try:
         images = _script(_decode)([os.fspath(path) for path in paths], num_threads, max_image_pixels)
@@ -121,7 +121,7 @@ def decode_files(
 @functools.cache
 def _script(function: Callable[..., Any]) -> Callable[..., Any]:
     with warnings.catch_warnings():
-        # TorchScript is deprecated, but only it runs without the interpreter's lock.
+        # TorchScript is deprecated, but only it runs without the GIL.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
         script: Callable[..., Any] = torch.jit.script(function)

@@ -137,7 +137,7 @@ class Decoder:
         _check(name, getattr(self._library, name)(*arguments))
 
     def _ask(self, name: str, *arguments: object) -> None:
-        """Make a call of microseconds that keeps the interpreter's lock: getting it back may take milliseconds."""
+        """Make a call of microseconds without releasing the GIL: getting it back may take milliseconds."""
         _check(name, getattr(self._quick, name)(*arguments))
 
 
@@ -147,7 +147,7 @@ def _check(name: str, status: int) -> None:
 
 
 def _load() -> tuple[ctypes.CDLL, ctypes.PyDLL]:
-    """Return torchvision's library, else the system's, for calls without and with the interpreter's lock."""
+    """Return torchvision's library, else the system's, for calls without and with the GIL."""
     folder = Path(torchvision.__file__).parent.parent / "torchvision.libs"
     for name in [*map(str, folder.glob("libnvjpeg.*")), "libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so"]:
         try:

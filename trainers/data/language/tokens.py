@@ -47,7 +47,7 @@ def tokens(
 
 
 def mean_bytes(evaluated: Windows, of_ids: np.ndarray) -> float:
-    """Return the mean bytes of text of a target, given those of each id. Raises ConfigError for an id without any."""
+    """Return the mean bytes of text per target; `of_ids` are those of each id. Raises ConfigError for an unknown id."""
     counts = evaluated.target_counts(len(of_ids))
     return float(counts @ of_ids) / int(counts.sum())
 

@@ -49,7 +49,7 @@ class Corpus:
 def read_corpus(
     source: Path, target: Path, vocabulary: Vocabulary, identity: list[Path], all_known: bool, limited: bool
 ) -> Corpus:
-    """Return the pairs of two files of equally many lines, where a line of one is the translation of the other's.
+    """Return the pairs of two files with equally many lines: line i of one file translates line i of the other.
 
     With `all_known`, every piece must be in the vocabulary. With `limited`, for evaluation, no line may have more than
     MOST_TOKENS; other text may have a share of up to MOST_UNKNOWN of unknown tokens. `identity` are the files of the

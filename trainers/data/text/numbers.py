@@ -66,7 +66,7 @@ def _write(size: int, folder: Path) -> None:
 
 
 def sentences(part: str, num: int) -> Iterator[tuple[str, str]]:
-    """Yield `num` pairs of English and German. Part and place determine a pair, so longer texts begin alike.
+    """Yield `num` pairs of English and German. Part and place determine a pair: longer texts begin with shorter ones.
 
     The sentences of evaluation and test are all different, and no sentence is in two parts.
     """

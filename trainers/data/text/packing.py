@@ -37,7 +37,7 @@ def row_lengths(source: np.ndarray, target: np.ndarray, room: int) -> tuple[int,
 
 
 def rows_of(source: np.ndarray, target: np.ndarray, width: tuple[int, int]) -> np.ndarray:
-    """Return the start of each row among pairs of these lengths, in order, followed by the number of pairs, int64.
+    """Return the first pair of each row, and then the number of pairs, int64, for pairs of these lengths in order.
 
     A row ends before the first pair that does not fit into it.
     """
@@ -126,7 +126,7 @@ def packed(
 def _laid_out(
     ids: np.ndarray, start: np.ndarray, pairs: np.ndarray, row: np.ndarray, number: np.ndarray, shape: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ids, places and sentence numbers, int64 of `shape`, of pairs that are the `number`-th in their rows."""
+    """Return ids, places and sentence numbers, int64 of `shape`; pair i is sentence number[i] of row[i]."""
     lengths = start[pairs + 1] - start[pairs] + 1
     before = lengths.cumsum() - lengths
     offset = before - np.repeat(before[number == 1], np.bincount(row)) if len(pairs) else before

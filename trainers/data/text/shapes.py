@@ -11,7 +11,7 @@ ROWS = 8  # A batch of more rows has a multiple of this, which tensor cores need
 
 @dataclass(frozen=True)
 class Cell:
-    """A rectangle of lengths with `pairs` pairs; the bounds are inclusive, `source` and `target` the largest."""
+    """A rectangle of lengths, bounds included, that holds `pairs` pairs. `source` and `target` are upper bounds."""
 
     least_source: int
     source: int

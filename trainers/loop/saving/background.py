@@ -57,7 +57,7 @@ class Job:
     own: dict[str, Any]
     late: dict[str, Callable[[], Any]] = field(default_factory=dict)
     in_background: bool = False
-    # The device makes the copies between these two events. After `ready` they hold the state to write.
+    # The device makes the copies between these two events. After `ready`, the job's tensors hold the state to write.
     begins: torch.cuda.Event | None = None
     ready: torch.cuda.Event | None = None
     sec: float = 0.0

@@ -149,7 +149,7 @@ class CheckpointCallback(Checkpoint):
     def _save(
         self, trainer: pl.Trainer, module: pl.LightningModule, step: int = 0, stop_requested: bool = False
     ) -> None:
-        """Save after `step` in the background; with step=0, save after an epoch before this returns.
+        """Save a checkpoint: after `step`, in the background; after an epoch (step=0), before this returns.
 
         If `stop_requested`, save before this returns and raise SavedAndEnded. A collective call.
         """

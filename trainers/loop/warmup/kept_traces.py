@@ -40,7 +40,7 @@ class Store(Protocol):
 
 
 class KeptTraces:
-    """A function that is loaded from `store`, or else compiled and kept, for each situation in which it is called.
+    """Calls a function's trace from `store`; in a situation without one, compiles the function and keeps its trace.
 
     `compiling.is_ours` tells which functions suit. Arguments are tensors, modules, plain values and lists of these; a
     call with arguments by name is compiled as usual.

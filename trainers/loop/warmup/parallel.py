@@ -79,7 +79,7 @@ def num_cores() -> float:
 
 
 class Helpers:
-    """Processes that compile parts beside this one. They import for seconds, so they may start before there are parts.
+    """Processes that compile parts beside this one. Importing takes seconds, so they may start before there are parts.
 
     They end with `end`, or with this process.
     """

@@ -60,7 +60,7 @@ def warm_up(
 
 
 def check_names(module: TrialModule, metrics: Collection[str], targets: Collection[str]) -> None:
-    """Raise ConfigError for a target whose metric the module does not return; one without metrics is not checked."""
+    """Raise ConfigError for a target whose metric is not in `metrics`. A module without metrics is not checked."""
     for name in targets:
         if metrics and name not in metrics:
             raise ConfigError(

@@ -36,7 +36,7 @@ def use_the_route() -> None:
 
 
 def compared(config: schema.RunConfig, run_dir: Path) -> dict[str, str]:
-    """On the head node, wait for all fingerprints, and journal and return the tags that name their differences."""
+    """On the head node, wait for all fingerprints; journal and return the tags that name their differences."""
     if node_records.rank():
         return {}
     others = others_fingerprints(config, run_dir)

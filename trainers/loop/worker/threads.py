@@ -22,7 +22,7 @@ SET_OPENBLAS = ("openblas_set_num_threads", "openblas_set_num_threads64_", "scip
 
 
 def limit_threads(config: RunConfig) -> None:
-    """Set the number of threads a process, and how they wait; call it before PyTorch is imported, and in a fork."""
+    """Set each process's number of threads, and how they wait. Call it before PyTorch is imported, and in a fork."""
     # torchrun limits threads too: more threads than cores slow every process down. While another process wants the
     # core, threads that spin for long are many times slower than threads that sleep.
     os.environ.setdefault(NUMBER, str(processes.threads_each(config.processes_per_node())))

@@ -69,7 +69,7 @@ def wait_for_head(store: Any, node: int | None) -> None:
 
 
 def launch_config(config: RunConfig, run_dir: Path) -> LaunchConfig:
-    """Return what `torchrun --standalone --nproc-per-node=N --max-restarts=0` sets (or --nnodes=M), but forking."""
+    """Return the settings of `torchrun --standalone --nproc-per-node=N --max-restarts=0` (or --nnodes=M), but fork."""
     from torch.distributed.launcher.api import LaunchConfig
 
     several = config.nodes > 1

@@ -16,7 +16,7 @@ CHUNK_PIXELS = 1 << 22  # pixels pasted at a time; each takes some 120 bytes
 
 
 def rasterise(edges: torch.Tensor, owner: torch.Tensor, boxes: torch.Tensor, size: int) -> torch.Tensor:
-    """Return 1 for the cells of a grid over each box whose centre is inside the outline: uint8 [I, size, size].
+    """Return a grid over each box, uint8 [I, size, size]: 1 for cells whose centre is inside the outline, else 0.
 
     edges: [E, 4] x0 y0 x1 y1, directed, in the boxes' coordinates. A point with a winding number other than zero is
     inside. owner: int64 [E], the box that an edge belongs to; edges of owner I are padding. boxes: [I, 4] x0 y0 x1 y1.
@@ -126,7 +126,7 @@ def _paste(probabilities: torch.Tensor, boxes: torch.Tensor, windows: torch.Tens
 
 
 def _numbered(counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return, for groups with counts [n] of members, each member's group and its number in it, from 0: int64."""
+    """Return the group of each member, and its number in the group from 0, int64; groups have `counts` [n] members."""
     owner = torch.repeat_interleave(counts)
     return owner, torch.arange(len(owner), device=owner.device) - (counts.cumsum(0) - counts)[owner]
 

@@ -69,7 +69,7 @@ class Arena:
         return wins_of(self.options.rules, *players, games, num_games, (self.options.seed, generation, GATE))
 
     def evaluate(self, cases: torch.Tensor, generation: int) -> torch.Tensor:
-        """Return, for each section, how many of its cases were right or won, and how many there were: float32 [2 * S].
+        """Return each section's number of cases that were right or won, and its number of cases: float32 [2 * S].
 
         `cases` are numbered over all sections.
         """

@@ -23,7 +23,7 @@ class Gated:
 
 
 def difference(wins: float, games: int) -> float:
-    """Return the Elo difference for so many wins; wins are clamped to half a game from 0 and from `games`."""
+    """Return the Elo difference for so many wins; wins are clamped to 0.5 to `games` - 0.5."""
     share = min(max(wins, 0.5), games - 0.5) / games
     return SCALE * math.log10(share / (1 - share))
 

@@ -221,7 +221,7 @@ class MiniGo(TrialModule):
         return sums.reduce()
 
     def flops_per_sample(self) -> float:
-        """Return 0: the rate of positions includes self-play, so that the training's FLOPs over it mean nothing."""
+        """Return 0: the rate of positions includes self-play, so FLOP/s of the training alone would mean nothing."""
         return 0.0
 
     def predictor(self, batch: Batch) -> tuple[nn.Module, torch.Tensor]:

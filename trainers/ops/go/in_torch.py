@@ -40,7 +40,7 @@ def legal(boards: Boards, grid: Grid) -> torch.Tensor:
 
 
 def _chains(boards: Boards, grid: Grid, colours: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return, by name of chain, whether it has a single liberty, bool [B, N*N + 1], and the sum of its keys, int64."""
+    """Return for each chain, by name, whether it has a single liberty, bool [B, N*N + 1], and its keys' sum, int64."""
     points = boards.stones.shape[1]
     beside, names = grid.neighbours[:-1], boards.chains.long()
     empty = colours == 0
