@@ -10,7 +10,7 @@ REQUIRED = "???"  # OmegaConf's mark of a value that must be given
 LANGUAGE_OPTIONS = (
     "sequence_length", "validation_tokens", "train_tokens", "vocabulary", "order", "branches", "tokenizer",
 )  # fmt: skip
-SPARE_CORES = 2  # of a process's share, for the threads that launch kernels and assemble batches
+SPARE_CORES = 2  # cores left free in a process's share, for the threads that launch kernels and assemble batches
 
 
 @dataclass
@@ -18,7 +18,7 @@ class DatasetConfig:
     name: str = REQUIRED  # a dataset in the model's targets
     path: str | None = None  # folder of the files, for datasets that are read from disk
     download: bool | None = None  # download missing files into path
-    size: int | None = None  # training samples of a generated dataset; of dataset=code: most bytes
+    size: int | None = None  # training samples of a generated dataset; dataset=code: most bytes
     num_classes: int | None = None  # classes of synthetic data; default: 1,000 as ImageNet, 80 as COCO
     num_objects: int | None = None  # most objects in an image of synthetic data; default: 96, COCO's maximum
     year: int | None = None  # 2014 or 2017, for COCO if path holds both

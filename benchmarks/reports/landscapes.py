@@ -1,7 +1,7 @@
 """Random landscapes with a known truth: 60 settings of GPUs, batch size and learning rate, or those of fewer GPUs.
 
-The epochs to the target grow with the global batch, and with the squared log-distance of the learning rate from an
-optimum that grows with the batch. An epoch's time falls with the number of GPUs, and with the batch of each.
+The epochs to the target grow with the global batch, and with the squared log-distance of the learning rate from its
+optimum. The optimum grows with the batch. An epoch's time falls with the number of GPUs, and with the batch of each.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Times are normal, with a mean of 100 and a spread of 10. Equal settings are cut 
 - each run of one setting at a random time from 80 to 130;
 - 20, 40 or 60 % of both diverge.
 
-Unequal settings: the second is later by 40, and both are cut off where 20, 40 or 60 % of the first miss, and nearly all
-of the second. A row has the largest share of its cases, in per cent.
+Unequal settings: the second is later by 40. Both are cut off where 20, 40 or 60 % of the first miss; nearly all of the
+second then miss too. A row has the largest share of its cases, in per cent.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ Each seed is a run. Printed are means over runs, with standard errors, of median
 before it, the step after one ("behind"), their difference, the training's wait (`checkpoint_start` to
 `checkpoint_stop`, "held up"), and the time until the file is complete. The first two windows are left out. A second
 table has the parts of the wait (`checkpoint_stop`) and of the writing (`checkpoint_saved`), from the journal; "device
-copy" is the time between the two ends of the copies on the GPU, idle time included. Before the tables stands a line of
-JSON for each checkpoint, since medians of the parts need not add up to the median of the wait.
+copy" is the time between the two ends of the copies on the GPU, idle time included. A line of JSON for each checkpoint
+precedes the tables, since medians of the parts need not add up to the median of the wait.
 """
 
 from __future__ import annotations

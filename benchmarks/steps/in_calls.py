@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = f"{ROOT / 'launch.py'}"
 EIGHT = list(range(8))
 STOP_SEC = 30.0  # reserved at a call's end, for launchers to stop their jobs and write their results
-GRACE_SEC = 15.0  # of these; afterwards a launcher is killed. It gives its worker five.
+GRACE_SEC = 15.0  # of these, until a launcher is killed; it gives its worker five
 
 
 class Command(NamedTuple):

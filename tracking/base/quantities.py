@@ -244,7 +244,7 @@ def is_declared(key: str) -> bool:
 
 
 def better(key: str, declared: Mapping[str, str] = NO_DIRECTIONS) -> str | None:
-    """LOWER or HIGHER; None if neither is better or nothing is declared. `declared` maps users' metric names."""
+    """LOWER or HIGHER; None if neither is better or none is declared. `declared`: directions by users' metric names."""
     return declared.get(metric_name(key)) if is_declared(key) else CATALOGUE[key].better if key in CATALOGUE else None
 
 

@@ -34,7 +34,7 @@ Scalar = str | int | float | bool | None
 # A record starts like this. Text within a JSON string cannot, since its quotes are escaped.
 RECORD_START = re.compile(r'\{"kind": "')
 
-LINK_TAG = "script.mlflow_run"  # tag with the MLflow run that a script made itself of the same training
+LINK_TAG = "script.mlflow_run"  # tag: the MLflow run that the script itself made of the same training
 NOTE_TAG = "mlflow.note.content"  # tag of a run's description, which MLflow shows
 UNKNOWN_TAG = "unknown_figures"  # tag: prefixes of keys whose figures are unknown, though the run may have their curves
 EDGE_BYTES = 262_144  # at either end of a journal, enough for its first and its last records

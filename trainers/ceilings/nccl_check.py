@@ -2,7 +2,7 @@
 
 It needs only torch, and prints one line of JSON: torch, cuda (null for a build without CUDA), gpus (the number that
 CUDA shows) and, with two or more GPUs, nccl and bus_gb_per_sec; after a failure, error. The bandwidth is nccl-tests'
-"bus bandwidth" of an all-reduce, bytes / seconds x 2 (n - 1) / n, which compares with a link's bandwidth
+"bus bandwidth" of an all-reduce, bytes / seconds x 2 (n - 1) / n, which is comparable to a link's bandwidth
 (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
 """
 

@@ -20,10 +20,10 @@ class ArtifactUploads:
         self._refused: dict[str, tuple[list[int], str]] = {}  # by file: its signature then, and the server's message
 
     def send(self, run_id: str, state: MirrorState, save: Callable[[], None]) -> list[str]:
-        """Upload the files that are not in the state; return those still missing on the server, dropped from the state.
+        """Upload files that the state lacks. Return those the server still misses, and drop them from the state.
 
-        Raises TrackingRefused with the refused files once the others are uploaded, and at once for a location that only
-        a run's folder names.
+        Raises TrackingRefused: with the refused files, after uploading the others; at once for a location that only a
+        run's folder names.
         """
         with self._client.request() as client:
             store = artifact_store(self._client.uri, client.get_run(run_id).info.artifact_uri)

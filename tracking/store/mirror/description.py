@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
 
 LAST_WORDS_CHARS = 4000
-# mllog's keys for the samples of a dataset's parts, with MLflow's context and the suffix of the dataset's name.
+# By mllog's key for the samples of a dataset's part: MLflow's context, and the suffix of the dataset's name.
 DATASET_PARTS = {"train_samples": ("training", ""), "eval_samples": ("eval", "-eval")}
 GENERATED = "generated"  # the digest of a dataset that is generated on use and so has no digest
 

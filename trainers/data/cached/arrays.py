@@ -26,9 +26,9 @@ SIZES = "sizes.json"  # size of each file; written last, so that missing or trun
 def cached_arrays(room: str, files: Sequence[Path], settings: str, version: int, make: Callable[[], Arrays]) -> Arrays:
     """Return the arrays of `make()`, from the cache's folder `room` if they are there; else make and cache them.
 
-    They are made anew if one of `files` has another size or time, if `version` of `make` or `settings` change, or if
-    the cached ones are damaged or another user could have written them. `files` may be empty. If several processes need
-    the arrays at once, one makes them and the others wait, for up to turn.WAIT_SEC. If the cache cannot be written, the
+    They are made anew if `settings` or the `version` of `make` change, if one of `files` has another size or time, or
+    if the cached arrays are damaged or could be another user's. `files` may be empty. If several processes need the
+    arrays at once, one makes them and the others wait, for up to turn.WAIT_SEC. If the cache cannot be written, the
     arrays are not cached.
     """
     stats = [file.stat() for file in files]

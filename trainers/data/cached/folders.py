@@ -22,7 +22,8 @@ def cached_folder(
     """Return the folder `name` in `path`, or in the cache without a `path`; if it is missing, `make` fills it.
 
     If several processes need it at once, one makes it and the others wait, for up to turn.WAIT_SEC. `make` gets an
-    empty folder, which is renamed once it is complete, and a descriptor that keeps the others waiting, or None.
+    empty folder, which is renamed once it is complete. It also gets a descriptor that keeps the others waiting, or
+    None.
 
     `trouble` describes damage to a complete folder, or returns an empty text. A damaged folder in the cache is made
     anew with a message, as is one that another user could have written. A folder in `path` belongs to the user and is

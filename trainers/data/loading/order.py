@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class TrainOrder:
     """One process's share of the shuffled training samples; each sample counts exactly once an epoch.
 
-    Each epoch has one permutation, the same on all processes, which is cut into global batches of
-    `batch_size * world_size`, so that global batches do not depend on the number of processes. The last one is padded
-    from the permutation's start. A real sample weighs world_size / (real samples of the global batch), padding 0. DDP
-    averages gradients over processes, so weighted sums of losses give the exact mean over the real samples.
+    Each epoch has one permutation, the same on all processes. It is cut into global batches of `batch_size *
+    world_size`, which therefore do not depend on the number of processes. The last one is padded from the permutation's
+    start. A real sample weighs world_size / (real samples of the global batch), padding 0. DDP averages gradients over
+    processes, so weighted sums of losses give the exact mean over the real samples.
     """
 
     num_samples: int

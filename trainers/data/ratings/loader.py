@@ -136,8 +136,8 @@ class EvalLoader:
 def candidates(rated: RatedItems, users: torch.Tensor, held_out: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the candidates of E users, int64 [E, NUM_CANDIDATES], and the place of the held-out item, int64 [E].
 
-    As published, 999 items are drawn with replacement from those that the user did not rate in training, which include
-    the held-out item, and the held-out item is appended. For a repeated item the first place counts.
+    As published, 999 items are drawn with replacement from those that the user did not rate in training, and the
+    held-out item is appended. The draws may include it, too. For a repeated item the first place counts.
     """
     counters = users[:, None] * (NUM_CANDIDATES - 1) + torch.arange(NUM_CANDIDATES - 1, device=users.device)
     drawn = rated.unrated(users[:, None].expand_as(counters), random_bits(counters, key_of(CANDIDATES)))

@@ -60,8 +60,8 @@ class CapturedSteps:
     ) -> None:
         """`autocast` is the context in which the loop calls `training_step`; it must not cache casts.
 
-        `scale` scales the loss of the backward pass by a tensor that exists after the first step and is updated in
-        place, as a GradScaler's: each replay reads its value.
+        `scale` multiplies the loss before the backward pass by a tensor, such as a GradScaler's. The tensor exists
+        after the first step and is updated in place, so that each replay reads its value.
         """
         self._autocast, self._scale = autocast, scale
         self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]

@@ -50,8 +50,8 @@ def parts(
 def taken_numbers(waiting: int, taken: int) -> Iterator[int]:
     """Yield the numbers of the parts that no other process takes, as long as there are any.
 
-    `waiting` and `taken` are ends of pipes: the number of each part is read from the first by one process, which then
-    writes its process id to the second.
+    `waiting` and `taken` are ends of pipes. One process reads the number of each part from `waiting`, and then writes
+    its process id to `taken`.
     """
     while (number := os.read(waiting, 1)) and number[0] != NO_MORE:
         os.write(taken, f"{os.getpid()}\n".encode())

@@ -22,8 +22,8 @@ from trainers.loop.worker.threads import limit_threads
 def main(run_dir: Path, forked_from: int | None = None, collector: fingerprint.Collector | None = None) -> int:
     """Run the training in `run_dir` and return 0, or write its failure to result.json and return 1.
 
-    `forked_from` is the process id of the server that forked this worker (fork_server.py), which may have begun the
-    run's fingerprint by `collector`.
+    `forked_from` is the process id of the server that forked this worker (fork_server.py). `collector` is given if the
+    server has begun the run's fingerprint.
 
     A process that gets a stop signal dies of it, so that its parent sees the cause: a rank dies at once, the agent
     after it has ended its ranks.

@@ -77,10 +77,14 @@ def _overlaps(
 def paste(probabilities: torch.Tensor, boxes: torch.Tensor, sizes: torch.Tensor) -> list[bytes]:
     """Paste masks into their images and return them as COCO's compressed run lengths: K strings.
 
-    A pixel belongs to the mask if its probability is above 0.5. probabilities: [K, M, M] over boxes [K, 4] x0 y0 x1 y1
-    in pixels of images of sizes int [K, 2], height and width. They are interpolated bilinearly, and towards zero at the
-    boxes' borders. The device computes only the pixels within boxes, and only strings are copied to the host, which
+    A pixel belongs to the mask if its probability is above 0.5. Probabilities are interpolated bilinearly, and towards
+    zero at the boxes' borders. The device computes only pixels within boxes. Only strings are copied to the host, which
     waits for the device a few times every CHUNK_PIXELS.
+
+    Args:
+        probabilities: [K, M, M], over the boxes
+        boxes: [K, 4], x0 y0 x1 y1 in pixels of the images
+        sizes: int [K, 2], height and width of each mask's image
     """
     with torch.autocast(probabilities.device.type, enabled=False):
         boxes, sizes = boxes.float(), sizes.to(boxes.device, torch.int64)

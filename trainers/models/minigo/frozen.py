@@ -14,7 +14,7 @@ from trainers.models.minigo.network import GoNet, Sizes
 
 CHAMPION = "champion."  # prefix of the champion's names in model.pt
 
-# What torch.load, and reading its result, raise for a file that was not written by a run.
+# Errors of torch.load, and of reading its result, for a file that no run wrote.
 UNREADABLE = (
     OSError, EOFError, LookupError, TypeError, AttributeError, RuntimeError, ValueError, struct.error,
     pickle.UnpicklingError,

@@ -1,7 +1,7 @@
 """The GPU kernels of trainers.models.ncf.fused: four kernels that store little in memory between them.
 
-The first kernel computes the forward pass and half of the backward pass. The other three sum the samples' gradients of
-the rows of the first hidden layer, of the factors, and of the second layer's weights. The first hidden layer is
+The first kernel computes the forward pass and half of the backward pass. The other three sum gradients over the
+samples: of the first hidden layer's rows, of the factors, and of the second layer's weights. The first hidden layer is
 recomputed wherever it is needed, because its rows are mostly in the GPU's cache. A program keeps its weights in shared
 memory for all its blocks.
 """
