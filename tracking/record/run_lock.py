@@ -1,9 +1,9 @@
 """Locks a run folder for as long as any process of the run lives, however the processes end.
 
 The launcher locks `.owner` in the folder that it makes. The worker and its ranks inherit the lock with the open file,
-and the kernel releases it when the last of them is gone. So a held lock means that the run goes on. A free lock means
-that it is over, but only on the machine that took the lock: file systems differ in whether they show locks of other
-machines.
+and the kernel releases it when the last of them is gone. So a held lock means that the run continues. A free lock
+means that it is over, but only on the machine that took the lock: file systems differ in whether they show locks of
+other machines.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _lock(file: IO[str], kind: int = fcntl.LOCK_EX) -> bool:
 
 
 def _why_uncertain(folder: Path, file: IO[str]) -> str:
-    """Why the run may still go on although its lock is free; empty if it cannot."""
+    """Why the run may still be running although its lock is free; empty if it cannot."""
     recorded = _read(file)
     current = _identity(file)
     if not recorded:

@@ -55,5 +55,5 @@ class WorkerLog:
 
     def _write(self, content: bytes) -> None:
         text = content.decode("utf-8", "surrogateescape")
-        with suppress(OSError):  # a full disk: the worker goes on, and the file keeps what fits
+        with suppress(OSError):  # a full disk: the worker continues, and the file keeps what fits
             self._file.write(secrets.redact(text).encode("utf-8", "surrogateescape"))

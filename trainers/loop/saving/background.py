@@ -126,7 +126,7 @@ class Writer:
                 copies = self._on_device.of(state)
             else:
                 copies = self._copies = copied(state, self._copies)
-        except Exception as error:  # The training goes on, and from now on waits while checkpoints are written.
+        except Exception as error:  # The training continues, and from now on waits while checkpoints are written.
             logging.getLogger(__name__).warning(
                 "a checkpoint could not be copied (%s: %s); training waits while it is written",
                 type(error).__name__, error,
@@ -168,7 +168,7 @@ class Writer:
             job.error = "; ".join(f"rank {rank}: {error}" for rank, error in enumerate(errors) if error)
             if not job.error:
                 self._save(job, watch)
-        except Exception as error:  # Whatever failed, the training goes on without this checkpoint.
+        except Exception as error:  # Whatever failed, the training continues without this checkpoint.
             job.error = in_words(error)
         job.sec, job.parts = time.perf_counter() - began, job.parts | watch.parts
         job.content, job.own, job.late = {}, {}, {}

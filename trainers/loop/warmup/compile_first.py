@@ -49,7 +49,7 @@ def compile_in_turn(
             compile_alone()
         return
     cached = torch.tensor(float(was_compiled(config, shard.device)))  # on the CPU: NCCL may not be connected yet
-    dist.all_reduce(cached, dist.ReduceOp.MIN)  # Nodes may have different caches, but all have to decide alike.
+    dist.all_reduce(cached, dist.ReduceOp.MIN)  # Nodes may have different caches, but all must decide alike.
     if cached:
         return
     leads = shard.rank % config.processes_per_node() == 0
