@@ -1,4 +1,4 @@
-"""How often a report names a slow rank, among equal ranks that scatter or drift, and with a truly slow one; simulated.
+"""Simulated rates at which a report names a slow rank: among equal ranks that scatter or drift, and with a slow one.
 
     python benchmarks/reports/slow_rank_rates.py > rates.md
 

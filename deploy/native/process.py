@@ -58,7 +58,7 @@ class ProcessGroup:
 
 
 def members(group: int, started: int) -> Iterator[int]:
-    """This user's processes in a group, without older ones, which had the same number before it was reused."""
+    """This user's processes in a group, except those older than its first one: the number may be reused."""
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
             pid = int(path.name)

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from tracking.base.secret_looks import is_secret_name, looking_secret
 
 MIN_CHARS = 6
-LONG = 16  # a part of a secret address with at least so many characters is itself a secret
+LONG = 16  # a part of a secret address that has this many characters or more is itself a secret
 COMMON = re.compile(r"[a-z]{1,15}|[A-Z]{1,15}|\d{1,15}")  # single words and numbers, too common to redact
 # A port is not a password. If a password has an unencoded @, both readings count.
 URL_PASSWORD = re.compile(r"://[^/\s:@]*:(?!\d{1,5}[/?#])([^\s@]+)@")

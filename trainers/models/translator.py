@@ -20,7 +20,7 @@ ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBack
 class Translator(TrialModule):
     """Evaluates a translation model by beam search.
 
-    A hypothesis has at most `extra_length` tokens more than the source. `eval_batch_size` is in tokens.
+    A hypothesis has at most `extra_length` tokens more than the source. The view uses `eval_batch_size`, in tokens.
     Raises ConfigError, naming model.hparams, for an invalid option.
     """
 

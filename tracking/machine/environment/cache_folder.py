@@ -192,7 +192,7 @@ _scratches: list[tuple[Path, int]] = []  # with the process that made it
 
 
 def remove_scratch() -> None:
-    """Remove this process's substitute for a cache. To be called before an exit that skips Python's exit handlers."""
+    """Remove this process's substitute for a cache, at exit or before an exit that skips Python's exit handlers."""
     for folder, pid in _scratches:
         if os.getpid() == pid:  # not at the end of a forked child
             shutil.rmtree(folder, ignore_errors=True)

@@ -7,7 +7,7 @@ from tracking.store.server import connection
 from tracking.store.server.permissions import ask
 from tracking.store.server.server_errors import TrackingRefused
 
-NO_MODEL = "m-timetrial-asks"  # a model that does not exist, as a server that keeps models answers
+NO_MODEL = "m-timetrial-asks"  # no model has this id; a server that keeps models says so
 REFUSALS = (403, 404, 405, 501)
 
 
