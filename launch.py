@@ -22,6 +22,7 @@ try:
     import hydra
 except ModuleNotFoundError as error:
     refuse_python(error, "launch.py")
+from hydra._internal.hydra import Hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -200,13 +201,10 @@ def visible_gpus() -> list[Any]:
 
 
 def composed(request: Request, overrides: list[str]) -> RunConfig:
-    """The config of a job from its overrides. Raises the errors of Hydra and OmegaConf."""
+    """The config of a job from its overrides. Raises ConfigError, and the errors of Hydra and OmegaConf."""
     GlobalHydra.instance().clear()
     with hydra.initialize(version_base="1.3", config_path="conf"):
-        config = OmegaConf.to_object(hydra.compose("config", [*request.search_path, *overrides]))
-    if reason := refusal.added_option(config):
-        raise ConfigError(reason)
-    return config  # type: ignore[return-value]
+        return refusal.declared(OmegaConf.to_object(hydra.compose("config", [*request.search_path, *overrides])))
 
 
 def on_real_data(request: Request) -> Request:
@@ -252,6 +250,8 @@ def prepare_hydra() -> None:
         overrides_parser.HydraOverrideVisitor = overrides_visitor.HydraOverrideVisitor  # type: ignore[attr-defined]
     # Hydra composes each job of a sweep twice: to check it and to run it. Here composing all jobs first is the check.
     Sweeper.validate_batch_is_legal = lambda self, batch: None  # type: ignore[method-assign]
+    if not arguments.may_set_hydra(sys.argv[1:]):  # Hydra would compose everything once more to look for hydra.mode.
+        Hydra.get_mode = lambda self, config_name, overrides: None  # type: ignore[method-assign]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them.
     os.environ["TIMETRIAL_LAUNCH"] = LAUNCH  # for the help in conf/config.yaml
 

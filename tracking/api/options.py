@@ -142,7 +142,7 @@ def check_names(options: TrialOptions) -> None:
     check_text("", texts)
     if options.uri is not None:
         check_uri(options.uri, "uri")
-    check_secrets("", {key: value for key, value in texts.items() if key != "uri"})
+    check_secrets({key: value for key, value in texts.items() if key != "uri"})
     for key in ("name", "dataset"):
         if key in texts:
             check_name(key, texts[key])

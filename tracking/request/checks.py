@@ -36,7 +36,7 @@ def check_run(config: RunConfig, gpus: Sequence[VisibleGpu], overrides: Sequence
     values = dataclasses.asdict(config)
     check_text("", values)
     check_numbers("", values)
-    check_secrets("", values)
+    check_secrets(values)
     check_names(config)
     config = dataclasses.replace(
         config,

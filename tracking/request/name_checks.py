@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -12,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 from conf.schema import ConfigError, RunConfig
 from tracking.base import quantities
 from tracking.base.safe_text import breaks_a_line, one_line
-from tracking.base.secrets import MIN_CHARS, REDACTED, URL_PASSWORD, is_secret_name, redact, strip_credentials
+from tracking.base.secrets import MIN_CHARS, REDACTED, URL_PASSWORD, is_secret_name, redacted, strip_credentials
 
 MAX_NAME = 40  # characters: a folder's name, of 255 bytes, has four such parts, a time, and the swept values
 NAME_PATTERN = rf"[\w+-][\w.+-]{{0,{MAX_NAME - 1}}}"
@@ -131,26 +132,34 @@ def check_numbers(key: str, value: Any) -> None:
         raise ConfigError(f"{key}={value}: too large a number. Allowed: up to {2**63 - 1}")
 
 
-def check_secrets(key: str, value: Any) -> None:
+def check_secrets(options: dict[str, Any]) -> None:
     """Raise ConfigError for a secret in an option: run folders, MLflow and the terminal show options to everybody."""
+    texts = [(key, key.rpartition(".")[2], text) for key, text in _texts("", options)]
+    assignments = [f"{name}={text}" for _, name, text in texts]
+    # All at once: the values of secrets are collected anew by each call.
+    for (key, name, text), assignment, clean in zip(texts, assignments, redacted(assignments), strict=True):
+        if key == "tracking.uri":
+            check_uri(text)
+        elif key.startswith("stack.env.") and is_secret_name(name) and len(text) >= MIN_CHARS:
+            raise ConfigError(
+                f"{key}={REDACTED}: names a secret, which run folders would keep. Next: export {name} in the"
+                " environment; the worker inherits it"
+            )
+        elif clean != assignment:
+            raise ConfigError(
+                f"{key}={REDACTED}: contains a secret (a password, a token or the value of a secret environment"
+                " variable), which run folders would keep. Next: give it in the environment, or in a file that the"
+                " program reads"
+            )
+
+
+def _texts(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    """The texts in an option, with their keys."""
     if isinstance(value, dict | list):
-        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-            check_secrets(f"{key}.{name}" if key else str(name), item)
-    if not isinstance(value, str):
-        return
-    name = key.rpartition(".")[2]
-    if key == "tracking.uri":
-        check_uri(value)
-    elif key.startswith("stack.env.") and is_secret_name(name) and len(value) >= MIN_CHARS:
-        raise ConfigError(
-            f"{key}={REDACTED}: names a secret, which run folders would keep. Next: export {name} in the environment;"
-            " the worker inherits it"
-        )
-    elif redact(f"{name}={value}") != f"{name}={value}":
-        raise ConfigError(
-            f"{key}={REDACTED}: contains a secret (a password, a token or the value of a secret environment variable),"
-            " which run folders would keep. Next: give it in the environment, or in a file that the program reads"
-        )
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _texts(f"{key}.{name}" if key else str(name), inner)
+    elif isinstance(value, str):
+        yield key, value
 
 
 def check_uri(uri: str, option: str = "tracking.uri") -> None:

@@ -180,6 +180,13 @@ def added_option(config: Any, prefix: str = "") -> str | None:
     return None
 
 
+def declared(config: Any) -> RunConfig:
+    """The config. Raises ConfigError for a key that the schema does not have."""
+    if reason := added_option(config):
+        raise ConfigError(reason)
+    return config  # type: ignore[no-any-return]
+
+
 def unknown_choice(group: str, name: str, options: Sequence[str]) -> str:
     """The message for a choice such as `model=vg` that is not among the options of its config group."""
     return f"{group}={name}: no such choice{did_you_mean(near(name, options))} Allowed: {', '.join(options)}. {HELP}"

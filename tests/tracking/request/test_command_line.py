@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.hydra import Hydra
 from hydra.errors import HydraException
 
 import launch
 from conf.schema import ConfigError
+from tests.support import commands
 from tests.support.composing import composed
+from tracking.base.event_stream import EventStream
 from tracking.request import checks, refusal
 from tracking.request.command_line import ranges
 from tracking.request.command_line.arguments import hydra_arguments
@@ -192,3 +198,40 @@ def test_a_number_that_no_run_could_have_is_refused(words: list[str], said: str)
         checks.check_run(composed(words), [])
     assert str(refused.value).startswith(said)
     checks.check_run(composed(["max_epochs=9223372036854775807"]), [])
+
+
+MODE = "# @package _global_\nhydra:\n  mode: MULTIRUN\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["option", "config-dir", "study"])
+def test_hydras_mode_is_taken_from_where_a_user_sets_it(source: str, tmp_path: Path) -> None:
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study/mine.yaml").write_text(MODE)
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe/mine.yaml").write_text(MODE)
+    words = {
+        "option": ["hydra.mode=MULTIRUN"],
+        "config-dir": ["--config-dir", str(tmp_path), "recipe=mine"],
+        "study": [f"hydra.searchpath=[file://{tmp_path}]", "+study=mine"],
+    }[source]
+    launched = commands.launch(tmp_path, *words, "gpus=0", "seed=1,2", "dry_run=true")
+    assert launched.output.count("of 2: ") == 2, launched.output
+
+
+@pytest.mark.parametrize("words", [["model=vgg", "seed=1"], ["-m", "seed=1,2"], ["+search=quickest", "seed=1"]])
+def test_a_job_is_composed_once(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["launch.py", *hydra_arguments(words)])
+    composed_for: list[object] = []
+    load = ConfigLoaderImpl.load_configuration
+
+    def noted(*args: Any, **named: Any) -> object:
+        composed_for.append(named["run_mode"])
+        return load(*args, **named)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", noted)
+    monkeypatch.setattr(Hydra, "get_mode", Hydra.get_mode)
+    launch.prepare_hydra()
+    jobs = launch.collect(EventStream()).jobs
+    assert len(jobs) == (2 if "-m" in words else 1)
+    assert len(composed_for) == len(jobs) + (words[0] == "-m"), composed_for  # A sweep has a configuration of its own.

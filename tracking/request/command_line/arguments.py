@@ -43,6 +43,11 @@ def options_of(words: Sequence[str]) -> list[str]:
     ]
 
 
+def may_set_hydra(words: Sequence[str]) -> bool:
+    """Whether options, a study or a user's own files may change Hydra's settings; those of conf/ are known."""
+    return any(word.lstrip("+").startswith(("hydra", "study=", *VALUED_FLAGS)) for word in words)
+
+
 def check_form(words: Sequence[str]) -> None:
     """Raise ConfigError for a word that is not an option, and for --config-dir without a folder or with several."""
     for word in options_of(words):
