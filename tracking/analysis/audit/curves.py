@@ -112,13 +112,14 @@ def _means_of(of_settings: Sequence[Sequence[float]]) -> dict[str, Any]:
 
 
 def _middles(evidence: Evidence, picture: Picture) -> dict[str, list[JournalFigures]]:
-    """The runs that may represent each setting: those with the median time, else the median rate (the lower of two)."""
+    """The runs that may represent each setting: those with the median time, else rate (the faster of two)."""
     workload = picture["workload"]
     middles = {}
     for setting in evidence.settings(workload):
         counting = [*evidence.counting(workload, setting).values()]
         key = TIME if any(run.value(TIME) is not None for run in counting) else RATE
-        known = sorted(value for run in counting if (value := run.value(key)) is not None)
+        values = (run.value(key) for run in counting)
+        known = sorted((value for value in values if value is not None), reverse=key == RATE)
         middle = known[(len(known) - 1) // 2] if known else None
         at_middle = [run for run in counting if _same(run.value(key), middle)]
         claimed = {line.get("run") for panel in picture["panels"] for line in panel["lines"]}

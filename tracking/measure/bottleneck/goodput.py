@@ -94,7 +94,6 @@ def _training_parts(
     begin_index = next(index for index, event in enumerate(events) if event.key in ("run_start", attempts.RESUME))
     if events[begin_index].key == attempts.RESUME:  # an attempt ended before its training began
         begin_index = max(0, begin_index - 1)
-    trained_sec, history_sec = attempts.trained_sec(events), attempts.trained_sec(history)
     return {
         "start": start_figures.get(quantities.TIME_INIT_SEC, 0.0) - compiling,
         "compile": compiling,
@@ -103,7 +102,7 @@ def _training_parts(
         TRAIN: max(0.0, training - wait_sec - sum(phases.values())),
         "evaluation": evaluation,
         "checkpoint": checkpoint,
-        "lost": trained_sec - history_sec + elapsed[-1] - elapsed[begin_index] - trained_sec,
+        "lost": elapsed[-1] - elapsed[begin_index] - attempts.trained_sec(history),
         "end": (ended_ms - stop.time_ms) / 1e3,
     }
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.studied import Writer, config
+from tests.support.studied import Writer, config, make_run, make_sweep
+from tracking.__main__ import main
 from tracking.analysis.audit import audit_folder
 from tracking.analysis.audit.journals import PREFIX, JournalFigures
 from tracking.analysis.report import page, report
@@ -180,3 +181,16 @@ def differences(root: Path) -> list[str]:
     with tempfile.TemporaryDirectory() as out:
         page.write(report.make(store, [str(root)], store.find([str(root)]), []), Path(out))
         return audit_folder(Path(out), [root]).differences
+
+
+@pytest.mark.pictures
+@pytest.mark.parametrize("num_runs", [2, 3, 4])
+def test_curves_of_runs_without_a_target_are_of_the_run_with_the_median_rate(
+    num_runs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = make_sweep(tmp_path, "sweep", "sqlite:///none.db", num_runs)
+    for seed in range(num_runs):
+        make_run(sweep, config(seed=seed, targets={}), "", step_sec=0.1 + 0.03 * seed)
+    words = ["--from-folders", "--runs-dir", str(tmp_path), "--out", str(tmp_path / "out"), "--check"]
+    assert main(["report", "sweep", *words]) == 0, capsys.readouterr().err
+    assert list(tmp_path.glob("out/report-*.png"))

@@ -29,7 +29,6 @@ class PairTest:
     better: str
     factor: float
     p: float | None
-    by_pairs: bool = False  # p is that of a rank test, since runs of `better` stopped short
     turned: PairTest | None = None
     often: str = ""
     counts: fisher_test.Table | None = None
@@ -120,7 +119,7 @@ def _where_some_stopped(sides: dict[str, Observations], better: str, worse: str)
     if not sooner.num_short and mean > 0:
         factor = max(1.0, float(numpy.mean(later.at_least(max(sooner.largest, later.largest)))) / mean)
     p = None if tail is None else min(1.0, 2 * tail)
-    return _with_shares(PairTest(better, factor, p, by_pairs=bool(sooner.num_short)), better, sooner, worse, later)
+    return _with_shares(PairTest(better, factor, p), better, sooner, worse, later)
 
 
 def sooner_p(sooner: Observations, later: Observations) -> float | None:

@@ -31,7 +31,7 @@ def within(content: Content) -> Rows:
     evidence, limits = content.evidence, content.report["within"]
     rows: Rows = {}
     if len({*limits}) < len(limits):
-        raise ValueError("a limit it is there twice")
+        raise ValueError("a limit is there twice")
     for workload in evidence.workloads():
         for limit in limits:
             number, unit = re.fullmatch(r"([\d.]+)([a-z]+)", limit).groups()  # type: ignore[union-attr]
