@@ -115,7 +115,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     environment, ends = {**os.environ, "PYTHONPATH": str(ROOT)}, {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code], env=environment, text=True, **ends) as run:  # type: ignore[call-overload]
         pids = [int(word) for word in run.stdout.readline().split()]
-        wait_for(lambda: all(map(imports_pytorch, pids)), 120)
+        wait_for(lambda: all(map(imports_pytorch, pids)))
         try:
             for place, pid in enumerate(pids):
                 run.stdin.write("x")
@@ -147,7 +147,7 @@ def test_the_run_loads_what_a_helper_compiled(tmp_path: Path, monkeypatch: pytes
 
     def evaluate() -> None:
         """The run's own part, which lasts until the helper has compiled its: training, forwards and backwards."""
-        wait_for(lambda: any(traces.glob("*.trace")), 120)
+        wait_for(lambda: any(traces.glob("*.trace")))
         with evaluating(module), torch.no_grad(), plugin.val_step_context():
             module.validation_step(batch, 0)
 
