@@ -59,7 +59,7 @@ class Trial:
         self._num_steps += 1
         if self._meter.step == 0:  # The wait for data is known only in a loop over a DataLoader.
             self._meter.times_waits = self._meter.is_batch_fetched
-        self._meter.batch_ready(num_samples, now=False)
+        self._meter.batch_ready(num_samples, ready_now=False)
         self._meter.step_done(None if detached_loss is None else detached_loss.clone(), self._num_steps)
 
     def forget_samples(self) -> None:

@@ -16,7 +16,9 @@ KINDS: dict[str, tuple[Any, str]] = {
     "batch_size": (int, "a whole number above 0"),
     "lr": (int | float, "a number above 0"),
 }
-UNRELATED = "model.optimizer.weight_decay"  # the only option of the optimizer that does not affect the learning rate
+NO_EFFECT_ON_RATE = (
+    "model.optimizer.weight_decay"  # the only option of the optimizer that does not affect the learning rate
+)
 
 
 def with_batch(config: RunConfig) -> RunConfig:
@@ -186,7 +188,7 @@ def gives_batch_or_rate(word: str) -> bool:
     key, _, value = word.lstrip("+").partition("=")
     if key == "model":  # a choice, unless it is a table of options
         return value.startswith("{")
-    of_rate = key.startswith("model.optimizer") and key != UNRELATED
+    of_rate = key.startswith("model.optimizer") and key != NO_EFFECT_ON_RATE
     return of_rate or key == "model.batch_size" or (key == "model.by_gpus" and value == "{}")
 
 

@@ -8,11 +8,11 @@ from tracking.base import quantities
 from tracking.record import NOTE_TAG, Checkpoint, Journal, Record, attempts, checkpoints, journal, run_folder
 
 
-def reopen(folder: Path, checkpoint: Checkpoint | None, unsaid: str = "unknown") -> None:
+def reopen(folder: Path, checkpoint: Checkpoint | None, kind_without_result: str = "unknown") -> None:
     """Set the earlier attempt's files aside, and journal from where the run continues.
 
-    Without a checkpoint the run begins its first epoch again. `unsaid` is the kind of failure of an attempt without
-    result. The caller holds the folder's lock.
+    Without a checkpoint the run begins its first epoch again. `kind_without_result` is the kind of failure of an
+    attempt without a result. The caller holds the folder's lock.
 
     Rows of the journal and of MLflow that are beyond the checkpoint stay: they are earlier than the `resume` event, at
     steps above its `from_step`. Raises OSError.
@@ -21,7 +21,7 @@ def reopen(folder: Path, checkpoint: Checkpoint | None, unsaid: str = "unknown")
     before = [event for event in events if event.key == attempts.RESUME]
     number = len(before) + 1
     result = run_folder.read_result(folder)
-    after = result.failure.kind if result is not None and result.failure else unsaid
+    after = result.failure.kind if result is not None and result.failure else kind_without_result
     epoch_num, step = checkpoint.place if checkpoint else (0, 0)
     within = {"step": step} if step else {}
     run_folder.reserve(folder)

@@ -115,7 +115,7 @@ def failure_of(folder: Path) -> Failure | None:
 
     Raises Running while the job may run, or if the scheduler does not answer.
     """
-    made = ticket.read(folder) or unsaid(folder)
+    made = ticket.read(folder) or issued_later(folder)
     if made is None or made.kind != "slurm":
         return None
     try:
@@ -127,7 +127,7 @@ def failure_of(folder: Path) -> Failure | None:
     return explained(folder, made.job_id, state)
 
 
-def unsaid(folder: Path) -> Ticket | None:
+def issued_later(folder: Path) -> Ticket | None:
     """Issue the ticket of a job whose submitter was killed before it did; None without a job.
 
     Raises Running if Slurm does not answer.

@@ -56,7 +56,7 @@ def trial_of(job: Job, budget: Budget, parts_sec: Sequence[float] | None = None)
     )  # fmt: skip
     if result is None or not job.settled:  # An interrupted run says nothing about its setting, and is repeated.
         return trial
-    trial = replace(trial, alone=alone[-1] if alone[-1] != trial.cost else None, metric=_closest(job, result))
+    trial = replace(trial, alone=alone[-1] if alone[-1] != trial.cost else None, metric=_best_value(job, result))
     metrics, keys = sweep_summary.run_of(job).metrics, [KEYS[objective] for objective in objectives]
     reached = job.finished and _is_counted(job) and result.metrics.get(quantities.TARGET_REACHED) == 1.0
     if reached and all(key in metrics for key in keys):
@@ -77,7 +77,7 @@ def _with(trial: SearchTrial, observations: Sequence[Mapping[str, Any]]) -> Sear
     return replace(trial, **observations[0], second=second)
 
 
-def _closest(job: Job, result: Result) -> float | None:
+def _best_value(job: Job, result: Result) -> float | None:
     """The best value of the target's metric; for a run that did not finish, from its journal."""
     name = next(iter(job.config.targets()))
     if job.finished or job.folder is None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from tracking.machine.environment import nvml, processes
 
@@ -22,6 +23,16 @@ NAMED_CORES = 0.05  # least mean use of a named process
 
 # From GPU UUIDs to the pids that compute on them, by nvidia-smi's index.
 ComputeProcesses = Callable[[Sequence[str]], Mapping[int, Sequence[int]]]
+
+
+class Moment(NamedTuple):
+    """CPU seconds at a time: of all processes, taken by the hypervisor, and of the run's; and the processes by pid."""
+
+    clock_sec: float
+    busy_sec: float
+    stolen_sec: float
+    run_sec: float
+    running: dict[int, Process]
 
 
 class CoTenants:
@@ -52,7 +63,7 @@ class CoTenants:
         self._used: dict[str, float] = {}  # CPU seconds of foreign processes, by name
         self._watched_sec = self._taken_sec = self._stolen_sec = 0.0
         self._gpus: dict[int, dict[int, str]] = {}  # names of foreign processes by pid, by the GPU's index
-        self._before: tuple[float, float, float, float, dict[int, Process]] | None = None
+        self._before: Moment | None = None
         self._already = {pid for pids in self._on_gpus().values() for pid in pids}
         with suppress(OSError, ValueError):  # Without /proc nothing will be found.
             self.sample()
@@ -73,24 +84,22 @@ class CoTenants:
         self._note_gpus(running, run_pids)
         now, (busy, stolen) = self._clock(), processes.parse_cpu_sec((self._proc / "stat").read_text(), self._cpus)
         run_sec = sum(running[pid].total_sec for pid in run_pids if pid in running)
-        before, self._before = self._before, (now, busy, stolen, run_sec, running)
-        if before is None or now <= before[0]:
+        before, self._before = self._before, Moment(now, busy, stolen, run_sec, running)
+        if before is None or now <= before.clock_sec:
             return {}
-        if self._marks and run_sec < before[3]:
+        if self._marks and run_sec < before.run_sec:
             return {}  # A container has ended. Its CPU time since the last sample would count as foreign.
-        visible = self._visible(before[4], running, run_pids)
-        others = min(len(self._cpus) * (now - before[0]), max(0.0, (busy - before[1]) - max(0.0, run_sec - before[3])))
-        taken = self._cpu_sec_taken(others, visible, now - before[0])
-        self._watched_sec += now - before[0]
+        passed = now - before.clock_sec
+        used = max(0.0, run_sec - before.run_sec)  # negative after the end of a process of the run
+        others = min(len(self._cpus) * passed, max(0.0, busy - before.busy_sec - used))
+        taken = self._cpu_sec_taken(others, self._visible(before.running, running, run_pids), passed)
+        self._watched_sec += passed
         self._taken_sec += taken
-        self._stolen_sec += stolen - before[2]
-        available = self.cores * (now - before[0])
-        used = max(0.0, run_sec - before[3])  # negative after the end of a process of the run
+        self._stolen_sec += stolen - before.stolen_sec
+        available = self.cores * passed
         shares = {"run_cpu_percentage": used / available, "neighbours_cpu_percentage": taken / available}
         percentages = {key: 100 * min(1.0, share) for key, share in shares.items()}
-        return percentages | {
-            "run_busiest_process_cores": self._busiest(before[4], running, run_pids) / (now - before[0])
-        }
+        return percentages | {"run_busiest_process_cores": self._busiest(before.running, running, run_pids) / passed}
 
     def tag(self) -> str:
         """Co-tenants above the threshold: `cpu: 93 % of 2 cores (stress); gpu 0: 1 process`; empty without any.

@@ -115,15 +115,15 @@ class Meter:
         self._chunk = Chunk(self._timer.mark())
         self.ranges.begin_epoch(self.epoch_num)
 
-    def batch_ready(self, samples: int, tokens: tuple[int, ...] = (), now: bool = True) -> None:
+    def batch_ready(self, samples: int, tokens: tuple[int, ...] = (), ready_now: bool = True) -> None:
         """Note that a step's batch is ready, with its real samples, and for text its tokens of source and target.
 
-        It is ready since `batch_fetched`, if that was called; else now, or with now=False since the previous step.
+        It is ready since `batch_fetched`, if that was called; else now, or without `ready_now` since the previous step.
         """
         assert self._chunk is not None
         fetched_mark, self._fetched_mark = self._fetched_mark, None
         before = self._chunk.done_marks[-1] if self._chunk.done_marks else self._chunk.start_mark
-        self._chunk.ready_marks.append(fetched_mark or (self._timer.mark() if now else before))
+        self._chunk.ready_marks.append(fetched_mark or (self._timer.mark() if ready_now else before))
         self.ranges.begin_step(self.step + 1)
         self._chunk.samples += samples
         if tokens:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 
 from conf.metric import HIGHER
@@ -45,10 +46,31 @@ def within(content: Content) -> Rows:
     return {name: {key: row[key] for key in row.keys() - {"priced"}} for name, row in rows.items()}
 
 
-Beside = tuple[Labels, Moments, str, int, int, float]  # setting, time, a bound's sign, in time, of n runs, devices
+@dataclass(frozen=True)
+class Measured:
+    """A setting's time with a bound's sign, how many of its `n` runs were in time, and its devices."""
+
+    setting: Labels
+    moments: Moments
+    sign: str
+    in_time: int
+    n: int
+    devices: float
+
+    @property
+    def fits(self) -> bool:
+        return self.in_time == self.n
+
+    @property
+    def mean(self) -> float:
+        return self.moments[1]
+
+    @property
+    def proof(self) -> str:
+        return _proof(self.in_time, self.n)
 
 
-def _settings_by(evidence: Evidence, workload: str, limit_sec: float) -> list[Beside]:
+def _settings_by(evidence: Evidence, workload: str, limit_sec: float) -> list[Measured]:
     measured = []
     for setting in evidence.settings(workload):
         sample = evidence.sample(workload, setting, TIME)
@@ -57,36 +79,39 @@ def _settings_by(evidence: Evidence, workload: str, limit_sec: float) -> list[Be
         n = len(known) + len(evidence.short(workload, setting))
         if moments and n and devices:
             good = len([time for time in sample.numbers if time <= limit_sec])
-            measured.append((setting, moments, "≥" if sample.num_short else "", good, n, devices))
+            measured.append(Measured(setting, moments, "≥" if sample.num_short else "", good, n, devices))
     return measured
 
 
-def _smallest(evidence: Evidence, measured: Sequence[Beside]) -> dict[str, object]:
-    whole = sorted((each for each in measured if each[3] == each[4]), key=lambda each: (each[5], each[1][1]))
-    chosen = whole[0] if whole else sorted(measured, key=lambda each: (-each[3] / each[4], each[1][1]))[0]
-    setting, moments, sign, good, n, devices = chosen
-    name = name_of(setting) if whole else f"none; nearest: {name_of(setting)}"
+def _smallest(evidence: Evidence, measured: Sequence[Measured]) -> dict[str, object]:
+    fitting = sorted((each for each in measured if each.fits), key=lambda each: (each.devices, each.mean))
+    chosen = fitting[0] if fitting else min(measured, key=lambda each: (-each.in_time / each.n, each.mean))
     return {
-        "fewest devices": name, "devices": f"{devices:g}", "time to accuracy": clock_text(moments, sign),
-        "runs in time": _proof(good, n),
-    }  # fmt: skip
+        "fewest devices": name_of(chosen.setting) if fitting else f"none; nearest: {name_of(chosen.setting)}",
+        "devices": f"{chosen.devices:g}",
+        "time to accuracy": clock_text(chosen.moments, chosen.sign),
+        "runs in time": chosen.proof,
+    }
 
 
-def _cheapest(evidence: Evidence, workload: str, measured: Sequence[Beside]) -> dict[str, object]:
-    costs = [moments_of(evidence.sample(workload, each[0], COST)) for each in measured]
+def _cheapest(evidence: Evidence, workload: str, measured: Sequence[Measured]) -> dict[str, object]:
+    costs = [moments_of(evidence.sample(workload, each.setting, COST)) for each in measured]
     order = [
-        (bool(each[2]), cost[1], each[1][1], place)
+        (bool(each.sign), cost[1], each.mean, place)
         for place, (cost, each) in enumerate(zip(costs, measured, strict=True))
-        if cost and each[3] == each[4]
+        if cost and each.fits
     ]
     if not order:
         blank = dict.fromkeys(("cheapest", "its cost (USD)", "its time to accuracy", "its runs in time"), "")
         return blank | {"priced": any(costs)}
-    setting, moments, sign, good, n, _ = measured[min(order)[3]]
+    chosen = measured[min(order)[3]]
     return {
-        "cheapest": name_of(setting), "its cost (USD)": mean_of(evidence.sample(workload, setting, COST), 1.0, COST),
-        "its time to accuracy": clock_text(moments, sign), "its runs in time": _proof(good, n), "priced": True,
-    }  # fmt: skip
+        "cheapest": name_of(chosen.setting),
+        "its cost (USD)": mean_of(evidence.sample(workload, chosen.setting, COST), 1.0, COST),
+        "its time to accuracy": clock_text(chosen.moments, chosen.sign),
+        "its runs in time": chosen.proof,
+        "priced": True,
+    }
 
 
 def _proof(good: int, n: int) -> str:
