@@ -5,7 +5,11 @@ from __future__ import annotations
 
 def significant(value: float, digits: int = 3) -> str:
     """A value with so many significant digits, and at least its whole part: `0.0123`, `12.3`, `1,576`."""
-    text = f"{value:.{digits}g}"
+    return written_out(f"{value:,.{digits}g}", value)
+
+
+def written_out(text: str, value: float) -> str:
+    """The text of a value; its whole part, if the text has an exponent and the value is large."""
     return f"{value:,.0f}" if "e+" in text and abs(value) < 1e15 else text
 
 

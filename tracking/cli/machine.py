@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracking.base import installation
+from tracking.base.number_text import significant
 from tracking.cli.command_type import SUCCESS, Answer, Command, Refused
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ def show(stored: Ceilings, path: Path | None) -> None:
     for name, row in stored.ceilings.items():
         factor, unit = SCALES[row["unit"]]
         low, median, high = (row[key] / factor for key in ("lowest", "median", "highest"))
-        table.add_row(name, f"{median:,.4g} {unit}", f"{low:,.4g} to {high:,.4g}", str(row["n"]))
+        table.add_row(
+            name, f"{significant(median, 4)} {unit}", f"{significant(low, 4)} to {significant(high, 4)}", str(row["n"])
+        )
     console = make_console()
     console.print(table)
     for name, why in stored.missing.items():

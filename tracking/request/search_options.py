@@ -10,6 +10,7 @@ from typing import Any
 
 from conf.launch_options import OBJECTIVES, SearchConfig
 from conf.schema import ConfigError, RunConfig
+from tracking.base.number_text import significant
 from tracking.request.node_options import VisibleGpu
 from tracking.request.program_command import used_placeholders
 from tracking.request.refusal import escaped
@@ -46,7 +47,7 @@ class Budget:
             return f"{amount:.0f} s" if amount < 120 else f"{amount / 60:.1f} min"
         if self.unit == "runs":
             return f"{amount:.0f} run{'' if round(amount) == 1 else 's'}"
-        return f"{amount:.3g} {self.unit}"
+        return f"{significant(amount)} {self.unit}"
 
     def option(self, amount: float) -> str:
         """An amount, rounded up, as a value of `search.budget=`."""

@@ -10,6 +10,7 @@ from conf.schema import NOT_MEASURED
 from tracking.analysis.compare.confounding import FIND_IT, has_environment
 from tracking.analysis.results import NONE, Cell, Run, Runs, Table, differing, flat, relative_change
 from tracking.base import quantities
+from tracking.base.number_text import written_out
 from tracking.record import documents as run_documents
 from tracking.record import run_folder
 from tracking.request import stored_config
@@ -116,6 +117,6 @@ def change_words(values: Sequence[Any]) -> str:
 
 def shown(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:,.6g}"
+        return written_out(f"{value:,.6g}", value)
     text = NONE if value is None else " ".join(str(value).split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -12,6 +12,7 @@ from tracking.analysis.compare.grouping import Setting
 from tracking.analysis.results import Run
 from tracking.analysis.statistics import Times, counted, share, verb
 from tracking.base import quantities
+from tracking.base.number_text import significant
 
 TIME = quantities.TIME_TO_ACCURACY_SEC
 
@@ -116,5 +117,5 @@ def described(times: Times) -> str:
     mean = estimate(times)
     if mean is None:
         return ""
-    shown = f"{mean.bound} {mean.mean:.5g}".lstrip()
-    return shown if mean.error is None else f"{shown} ± {mean.error:.2g}"
+    shown = f"{mean.bound} {significant(mean.mean, 5)}".lstrip()
+    return shown if mean.error is None else f"{shown} ± {significant(mean.error, 2)}"

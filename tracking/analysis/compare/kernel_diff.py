@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracking.analysis.results import Cell, Run, Runs, Table
+from tracking.base.number_text import significant
 from tracking.measure import kernels
 
 SHARES = {"A: share": "{:.1%}", "B: share": "{:.1%}"}
@@ -51,7 +52,7 @@ class KernelDiff:
 
     def pace(self) -> str:
         first, second = (
-            f"{'a traced step' if marked else 'the whole trace'} takes {step_ms:,.4g} ms in {run},"
+            f"{'a traced step' if marked else 'the whole trace'} takes {significant(step_ms, 4)} ms in {run},"
             f" with kernels for {busy_ms / step_ms:.0%} of it"
             for run, marked, (step_ms, busy_ms) in zip("AB", self.marked, self.steps, strict=True)
         )

@@ -9,6 +9,7 @@ from tracking.analysis.compare import Estimate, Setting, Task, estimate, estimat
 from tracking.analysis.published.studies import DELL, Reference, reference_rows
 from tracking.analysis.results import Cell, Table
 from tracking.base import quantities
+from tracking.base.number_text import significant
 
 STUDY = "dell"
 TIME = quantities.TIME_TO_ACCURACY_SEC
@@ -58,8 +59,8 @@ def _published(references: Sequence[Reference]) -> list[list[Cell]]:
         if row.batch_size is not None:
             groups.setdefault((row.hardware, row.what), {})[row.batch_size] = row.metrics[TIME]
     return [
-        [f"published: {name}".removesuffix(": "), hardware, f"{small:,}", f"{large:,}", f"{times[large] / 60:,.5g}",
-         f"{times[large] / times[small]:.3f}"]
+        [f"published: {name}".removesuffix(": "), hardware, f"{small:,}", f"{large:,}",
+         significant(times[large] / 60, 5), f"{times[large] / times[small]:.3f}"]
         for (hardware, name), times in groups.items()
         for small, large in pairwise(sorted(times))
     ]  # fmt: skip

@@ -12,6 +12,7 @@ from tracking.analysis.published.studies import Reference, known_studies, refere
 from tracking.analysis.report import Report
 from tracking.analysis.results import Cell, Table
 from tracking.base import quantities
+from tracking.base.number_text import significant
 from tracking.base.quantities import Quantity, quantity
 
 # Studies print times in minutes, and some figures without a column in a report.
@@ -105,7 +106,8 @@ def beside_table(task: Task, published: Sequence[Reference]) -> Table:
     for row in published:
         batch = None if row.batch_size is None else f"{row.batch_size:,}"
         figures: list[Cell] = [
-            f"{row.metrics[facts.key] * facts.scale:,.5g}" if facts.key in row.metrics else None for facts in shown
+            significant(row.metrics[facts.key] * facts.scale, 5) if facts.key in row.metrics else None
+            for facts in shown
         ]
         heading = ": ".join(filter(None, [row.source, row.what]))
         rows.append([heading, row.hardware, str(row.gpus or ""), row.precision, batch, None, *figures])

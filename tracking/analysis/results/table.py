@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from tracking.base.number_text import written_out
 from tracking.base.safe_text import in_markdown, visible
 
 Cell = str | float | None
@@ -48,4 +49,4 @@ class Table:
 def shown(cell: Cell, pattern: str) -> str:
     if cell is None:
         return ""
-    return cell if isinstance(cell, str) else (pattern or "{:g}").format(cell)
+    return cell if isinstance(cell, str) else written_out((pattern or "{:g}").format(cell), cell)

@@ -87,4 +87,6 @@ def slower(rate: float | None, past: Sequence[float]) -> str:
     if not rate or not past or SLOW_FACTOR * rate > (usual := statistics.median(past)):
         return ""
     runs = f"{len(past)} earlier run{'s' * (len(past) > 1)}"
-    return f"{rate:,.4g} samples/s, where {runs} of this setting on this hardware had {usual:,.4g}"
+    return (
+        f"{significant(rate, 4)} samples/s, where {runs} of this setting on this hardware had {significant(usual, 4)}"
+    )

@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tracking.base.number_text import significant
 from tracking.measure.kernels.profile import UNMARKED
 from tracking.measure.kernels.trace import DEVICE, LAUNCHES, STEP, Kernel, Span, Trace, parse
 from tracking.measure.kernels.trace_summary import Summary, summarize
@@ -80,7 +81,7 @@ def _summary_of(events: Sequence[Mapping[str, Any]]) -> tuple[Summary, list[str]
         raise ValueError("the kernels of the trace take no time")
     num_steps = _num_steps(complete)
     trace = Trace(True, window, num_steps or 1, kernels, phases=[], main=[])
-    length = f"{(window.end - window.begin) / 1e3:,.4g} ms"
+    length = f"{significant((window.end - window.begin) / 1e3, 4)} ms"
     notes = [] if num_steps else [f"{UNMARKED}: times and calls are of the whole trace, {length}"]
     notes += [f"only the first of {len(devices)} GPUs is shown"] if len(devices) > 1 else []
     if len(complete) >= XLA_EVENTS:

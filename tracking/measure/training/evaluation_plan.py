@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from conf.evaluation import Intervals
 from conf.schema import ConfigError
+from tracking.base.number_text import significant
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ def plan_evaluations(
     )  # fmt: skip
     key = f"eval_every_steps={every}"
     if intervals.every_samples is not None:
-        key = f"eval_every_samples={intervals.every_samples} ({every:,} steps of {samples_per_step:,.6g} samples)"
+        of_samples = f"{every:,} steps of {significant(samples_per_step, 6)} samples"
+        key = f"eval_every_samples={intervals.every_samples} ({of_samples})"
     cut = ", the last one cut" if plan.num_steps < num_batches * max_epochs else ""
     length = f"the training has {plan.num_steps:,} steps ({max_epochs} epochs of {num_batches:,}{cut})"
     if every is not None and every > plan.num_steps:
