@@ -66,13 +66,18 @@ class RunProgress:
         self._task = self._progress.add_task("starting", total=None, detail="", left="")
         self._phase = ""
         self._epoch = self._epochs = self._batches = 0
-        self._epoch_start = 0.0
+        self._epoch_start_sec = 0.0
         self._began = (0.0, 0)  # seconds and steps at the start of this attempt's first epoch
         self._seen: dict[str, float] = {}
         self._in_tokens = False
         self._best: dict[str, float] = {}
         self._num_evaluations = self._num_lines = 0
         self._reached = False
+        self._notes = {
+            "run_start": self._run_start, "run_stop": self._run_stop, "throughput_window": self._window,
+            "epoch_start": self._epoch_start, "epoch_stop": self._epoch_stop, "eval_accuracy": self._evaluated,
+            "profile_stop": self._profiled,
+        }  # fmt: skip
         self._drawing = Drawing(console, f"{name}: some of its progress is not shown")
 
     def start(self) -> RunProgress:
@@ -114,39 +119,38 @@ class RunProgress:
         self._phase = PHASES.get(str(record.key), self._phase)
         if self._waiting and self._waiting.part:
             self._phase = self._waiting.part
-        if record.key == "run_start":
-            self._epochs, self._batches = (int(record.values.get(key, 0)) for key in ("max_epochs", "num_batches"))
-            self._progress.update(self._task, total=self._epochs * self._batches or None)  # unknown for a program
-        if record.key == "throughput_window":
-            self._in_tokens = "tokens" in record.values and record.values["tokens"] == record.values["samples"]
-        if record.key == "throughput_window" and self._batches:
-            self._progress.update(self._task, completed=record.values["step"], left=self._left(record))
-        if record.key == "epoch_start" and "epoch_num" in record.values:
-            if not self._epoch:
-                self._began = record.clock_sec, (record.values["epoch_num"] - 1) * self._batches
-            self._epoch, self._epoch_start = record.values["epoch_num"], record.clock_sec
-        if (
-            record.key == "epoch_stop" and "samples" in record.values
-        ):  # the last window may have few steps, so its rate says little about the epoch
-            epoch_sec = record.clock_sec - self._epoch_start
-            self._seen[quantities.THROUGHPUT_SAMPLES_PER_SEC] = record.values["samples"] / epoch_sec
-        if record.key in ("checkpoint_stop", "checkpoint_saved") and "error" in record.values:
-            values = record.values
-            place = f"step {values['step']}" if "step" in values else f"epoch {values['epoch_num']}"
-            self._console.print(f"{self._name}: no checkpoint after {place}: {values['error']}", soft_wrap=True)
-        if record.key == "model_saved" and "error" in record.values:
-            self._console.print(f"{self._name}: the weights were not saved: {record.values['error']}", soft_wrap=True)
-        if record.key == "model_exported" and "error" in record.values:
-            self._console.print(f"{self._name}: no model for MLflow: {record.values['error']}", soft_wrap=True)
-        if record.key == "profile_stop":
-            self._profiled(record)
-        if record.key == "eval_accuracy":
-            self._evaluated(record)
-        if record.key == "run_stop":
-            self._progress.update(self._task, left="")
+        if note := self._notes.get(str(record.key)):
+            note(record)
+        if "error" in record.values and (missing := what_is_missing(record)):
+            self._console.print(f"{self._name}: {missing}: {record.values['error']}", soft_wrap=True)
         whole = f" of {self._epochs}" if self._epochs else ""
         position = f"epoch {self._epoch}{whole}, " if self._epoch and self._phase not in OFF_THE_CLOCK else ""
         self._progress.update(self._task, description=position + self._phase, detail=self._detail())
+
+    def _run_start(self, record: Record) -> None:
+        self._epochs, self._batches = (int(record.values.get(key, 0)) for key in ("max_epochs", "num_batches"))
+        self._progress.update(self._task, total=self._epochs * self._batches or None)  # unknown for a program
+
+    def _run_stop(self, record: Record) -> None:
+        self._progress.update(self._task, left="")
+
+    def _window(self, record: Record) -> None:
+        self._in_tokens = "tokens" in record.values and record.values["tokens"] == record.values["samples"]
+        if self._batches:
+            self._progress.update(self._task, completed=record.values["step"], left=self._left(record))
+
+    def _epoch_start(self, record: Record) -> None:
+        if "epoch_num" not in record.values:
+            return
+        if not self._epoch:
+            self._began = record.clock_sec, (record.values["epoch_num"] - 1) * self._batches
+        self._epoch, self._epoch_start_sec = record.values["epoch_num"], record.clock_sec
+
+    def _epoch_stop(self, record: Record) -> None:
+        """Show the epoch's rate: the last window may have few steps, so its own rate says little."""
+        if "samples" in record.values:
+            epoch_sec = record.clock_sec - self._epoch_start_sec
+            self._seen[quantities.THROUGHPUT_SAMPLES_PER_SEC] = record.values["samples"] / epoch_sec
 
     def _profiled(self, record: Record) -> None:
         if "error" in record.values:
@@ -206,3 +210,14 @@ class RunProgress:
         earlier = name in self._targets and best != self._seen[key] and math.isfinite(best)
         behind = f" (best {quantities.text(key, best)})" if earlier else ""
         return f"{name} {quantities.text(key, self._seen[key])}{target}{behind}"
+
+
+def what_is_missing(record: Record) -> str:
+    """What a run lacks after the error of an event; empty if the event is told otherwise."""
+    if record.key in ("checkpoint_stop", "checkpoint_saved"):
+        values = record.values
+        place = f"step {values['step']}" if "step" in values else f"epoch {values['epoch_num']}"
+        return f"no checkpoint after {place}"
+    return {"model_saved": "the weights were not saved", "model_exported": "no model for MLflow"}.get(
+        str(record.key), ""
+    )
