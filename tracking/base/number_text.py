@@ -14,8 +14,8 @@ def written_out(text: str, value: float) -> str:
 
 
 def epoch_text(number: float) -> str:
-    """A number of epochs, which a run's steps may divide: `12`, `0.308`, `1,500`."""
-    return f"{round(number, 3):,.10g}"
+    """A number of epochs, which a run's steps may divide: `12`, `0.308`, `1500`."""
+    return f"{round(number, 3):.10g}"
 
 
 def formatted(value: float, digits: str) -> str:

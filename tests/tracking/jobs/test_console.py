@@ -159,5 +159,5 @@ def test_without_a_terminal_a_thousand_evaluations_are_some_lines_and_the_target
             progress.update(evaluated(number, accuracy=0.95 if number == 1234 else 0.5))
     lines = printed.getvalue().splitlines()
     assert len(lines) < 150
-    assert [line for line in lines if "epoch 1,234 " in line]
+    assert [line for line in lines if "epoch 1234 " in line]
     assert lines[:20] == [line for line in lines if int(line.split()[2]) <= 20], "the first are whole"
