@@ -161,3 +161,13 @@ def test_without_a_terminal_a_thousand_evaluations_are_some_lines_and_the_target
     assert len(lines) < 150
     assert [line for line in lines if "epoch 1234 " in line]
     assert lines[:20] == [line for line in lines if int(line.split()[2]) <= 20], "the first are whole"
+
+
+@pytest.mark.parametrize("number", [15, 1400])
+def test_without_a_terminal_the_last_evaluation_is_a_line_once(number: int) -> None:
+    printed = io.StringIO()
+    with RunProgress(Console(file=printed, width=200), "a-run") as progress:
+        for epoch in range(1, number + 1):
+            progress.update(evaluated(epoch, accuracy=0.5))
+        progress.update(event(number, "run_stop"))
+    assert printed.getvalue().count(f"epoch {number} ") == 1

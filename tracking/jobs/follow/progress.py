@@ -73,6 +73,7 @@ class RunProgress:
         self._best: dict[str, float] = {}
         self._num_evaluations = self._num_lines = 0
         self._reached = False
+        self._left_out = ""  # the line of the newest evaluation, unless it was printed
         self._notes = {
             "run_start": self._run_start, "run_stop": self._run_stop, "throughput_window": self._window,
             "epoch_start": self._epoch_start, "epoch_stop": self._epoch_stop, "eval_accuracy": self._evaluated,
@@ -133,6 +134,12 @@ class RunProgress:
 
     def _run_stop(self, record: Record) -> None:
         self._progress.update(self._task, left="")
+        self._print_left_out()
+
+    def _print_left_out(self) -> None:
+        if self._left_out:
+            self._console.print(self._left_out, soft_wrap=True)
+        self._left_out = ""
 
     def _window(self, record: Record) -> None:
         self._in_tokens = "tokens" in record.values and record.values["tokens"] == record.values["samples"]
@@ -164,11 +171,14 @@ class RunProgress:
             if name in self._targets and math.isfinite(value):
                 better = min if is_at_most(self._targets[name]) else max
                 self._best[name] = better(value, self._best.get(name, value))
-        if not self._console.is_terminal and self._is_line(record.values["metrics"]):
-            number = record.values.get("epoch_num")
-            epoch = "evaluation:" if number is None else f"epoch {epoch_text(number)}"
-            of = f"/{self._epochs}" if self._epochs else ""
-            self._console.print(f"{self._name}: {epoch}{of} {self._detail()}", soft_wrap=True)
+        if self._console.is_terminal:
+            return
+        number = record.values.get("epoch_num")
+        epoch = "evaluation:" if number is None else f"epoch {epoch_text(number)}"
+        of = f"/{self._epochs}" if self._epochs else ""
+        self._left_out = f"{self._name}: {epoch}{of} {self._detail()}"
+        if self._is_line(record.values["metrics"]):
+            self._print_left_out()
 
     def _is_line(self, metrics: Mapping[str, float]) -> bool:
         """Whether to print this evaluation: the first EACH, then ever fewer, and the first at the target."""
