@@ -191,5 +191,5 @@ def test_cells_stay_short() -> None:
     assert flat({"a": [3, 1], "b": {"c": 2}}) == {"a": [3, 1], "b.c": 2}
     assert shown("diff\n" * 50).endswith("…")
     assert len(shown("diff\n" * 50)) == 60
-    assert shown(1234567.891) == "1.23457e+06"
+    assert shown(1234567.891) == "1,234,568"
     assert shown(None) == "(none)"
