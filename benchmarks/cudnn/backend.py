@@ -137,7 +137,7 @@ class BackwardGraph:
         return configurations
 
     def build(self, milliseconds: Callable[[Callable[[], object]], float]) -> None:
-        """Choose the fastest of cuDNN's highest-ranked plans. Raises RuntimeError if there is none."""
+        """Choose the fastest of the plans that cuDNN ranks highest. Raises RuntimeError without a plan."""
         refusal = RuntimeError("cuDNN has no plan")
         ready: list[tuple[float, Any, Any, Tensor]] = []
         for configuration in self.configurations():

@@ -89,7 +89,7 @@ class Graph:
         self.graph.check_support()
 
     def build(self, milliseconds: Callable[[Callable[[], object]], float]) -> None:
-        """Choose the fastest of cuDNN's highest-ranked plans. Raises one of REFUSALS if there is none."""
+        """Choose the fastest of the plans that cuDNN ranks highest. Raises one of REFUSALS without a plan."""
         self.define()
         refusal: Exception = RuntimeError("cuDNN has no plan")
         ready: list[tuple[float, int, Tensor]] = []

@@ -142,7 +142,7 @@ class TimeTrial(Callback):
             self._meter.open(after_evaluation=True)
         size = first_dimension(batch) if self._samples is None else self._samples(batch)
         self._meter.knows_samples = self._meter.knows_samples and size is not None
-        # Of the processes that train on the same batch, only the first counts it.
+        # If several processes train on the same batch, only the first counts it.
         counts = trainer.global_rank % processes_per_batch(trainer.strategy, trainer.world_size) == 0
         is_counted = counts and size is not None
         self._meter.batch_ready(sample_count(size, "what samples= returned for a batch") if is_counted else 0)

@@ -9,7 +9,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def written_out(text: str, value: float) -> str:
-    """The text of a value; its whole part, if the text has an exponent and the value is large."""
+    """The text of a value; if it has an exponent for a large value, the rounded value without one."""
     return f"{value:,.0f}" if "e+" in text and abs(value) < 1e15 else text
 
 

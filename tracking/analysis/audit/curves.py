@@ -217,7 +217,7 @@ def _evaluations(run: JournalFigures) -> list[tuple[float, float]]:
 
 
 def _on_the_clock(run: JournalFigures, key: str, combine: Callable[[list[float]], float]) -> float:
-    """The mean of the samples while the clock ran; if there are none, of all samples."""
+    """The mean of the samples while the clock ran, else of all samples."""
     spent = [run.journaled(key) for key in SPENT]
     end = math.inf if spent[0] is None else math.fsum(part or 0.0 for part in spent)
     points = _points(run, key, combine)

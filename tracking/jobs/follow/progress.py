@@ -24,6 +24,7 @@ PHASES = {key: words for key, (words, _) in PARTS.items()} | {
     "profile_start": "tracing kernels",
 }
 OFF_THE_CLOCK = ("testing", "tracing kernels")
+NOT_WRITTEN = {"model_saved": "the weights were not saved", "model_exported": "no model for MLflow"}
 
 
 class JobLines:
@@ -73,7 +74,7 @@ class RunProgress:
         self._best: dict[str, float] = {}
         self._num_evaluations = self._num_lines = 0
         self._reached = False
-        self._left_out = ""  # the line of the newest evaluation, unless it was printed
+        self._left_out = ""  # the newest evaluation's line if it was not printed
         self._notes = {
             "run_start": self._run_start, "run_stop": self._run_stop, "throughput_window": self._window,
             "epoch_start": self._epoch_start, "epoch_stop": self._epoch_stop, "eval_accuracy": self._evaluated,
@@ -89,6 +90,7 @@ class RunProgress:
     def close(self) -> None:
         with self._drawing:
             self._progress.stop()
+            self._print_left_out()  # however the run ended
 
     def __enter__(self) -> RunProgress:
         return self.start()
@@ -134,7 +136,6 @@ class RunProgress:
 
     def _run_stop(self, record: Record) -> None:
         self._progress.update(self._task, left="")
-        self._print_left_out()
 
     def _print_left_out(self) -> None:
         if self._left_out:
@@ -223,11 +224,9 @@ class RunProgress:
 
 
 def what_is_missing(record: Record) -> str:
-    """What a run lacks after the error of an event; empty if the event is told otherwise."""
+    """What a run lacks because of an event's error; empty for events that name their error themselves."""
     if record.key in ("checkpoint_stop", "checkpoint_saved"):
         values = record.values
         place = f"step {values['step']}" if "step" in values else f"epoch {values['epoch_num']}"
         return f"no checkpoint after {place}"
-    return {"model_saved": "the weights were not saved", "model_exported": "no model for MLflow"}.get(
-        str(record.key), ""
-    )
+    return NOT_WRITTEN.get(str(record.key), "")

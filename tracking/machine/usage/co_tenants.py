@@ -26,7 +26,7 @@ ComputeProcesses = Callable[[Sequence[str]], Mapping[int, Sequence[int]]]
 
 
 class Moment(NamedTuple):
-    """CPU seconds at a time: of all processes, taken by the hypervisor, and of the run's; and the processes by pid."""
+    """Counters at one time, in CPU seconds: busy, stolen by the hypervisor, used by the run. `running` is by pid."""
 
     clock_sec: float
     busy_sec: float

@@ -19,7 +19,7 @@ NEAR = 1e-9  # p-values and means that are closer than this may be in either ord
 
 @dataclass(frozen=True)
 class PairTest:
-    """The tests of two settings, of which `better` leads.
+    """The tests of two settings; `better` leads.
 
     `factor` is infinite if none is known. `turned` is the pair the other way round, if the two are equal. `often` is
     the setting that seems to reach the target more often; `counts` begins with it. `ways` holds `counts`, and the
