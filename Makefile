@@ -6,8 +6,6 @@
 WORKERS = 4
 LONG_TO_COMPILE = hydra, matplotlib.pyplot, mlflow.server, pytorch_lightning, scipy.stats, torchvision, torch._dynamo
 RUN = uv run --no-sync
-# Of some thousand tests with real servers and clusters, a few may fail once, and are shown with their traceback.
-ONCE_MORE = --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
 BEGAN := $(shell date +%s)
 # pip installs uv here for a user other than root.
 export PATH := $(PATH):$(HOME)/.local/bin
@@ -23,8 +21,7 @@ check:  ## all checks and tests that a change must pass, with their set-up
 		$(RUN) pytest --collect-only -q >/dev/null 2>&1 ) & $(RUN) mypy; failed=$$?; wait; exit $$failed
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict  # with --quiet it would ignore warnings
 # The tests of a file share fixtures, so they stay in one worker. Files with slow tests come first (tests/conftest.py).
-	$(RUN) pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 30 -m "not exhaustive" \
-		$(ONCE_MORE)
+	.ci/tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 30 -m "not exhaustive"
 	@echo "All passed, in $$(( ($$(date +%s) - $(BEGAN)) / 60 )) minutes with the set-up."
 
 exhaustive:  ## further cases, which `make check` leaves out because of their time

@@ -35,6 +35,7 @@ from tracking.store.mirror.mirror import Mirror
 NUM_FOLDERS = 3
 NUM_WRITERS = 2  # a folder
 MIN_FAULTS, MIN_RECORDS = 12, 1000  # before it ends, however slow the machine is
+MEAN_PAUSE_SEC = 0.1  # of a writer after every third record: a slow machine can still upload what they write
 KEYS = ("train/loss", "eval/accuracy", "system/cpu", "throughput/samples_per_sec")
 ODD = (0.0, -0.0, math.nan, math.inf, -math.inf, 5e-324, sys.float_info.max, 2.0**60)
 LEDGER = "ledger.{}"  # what a writer knows to be in the journal
@@ -81,16 +82,16 @@ def write(folder: Path, number: int, seed: int) -> None:
         rows = [[key, as_stored(value), record.time_ms, step, math.isnan(value)] for key, value in values.items()]
         os.write(ledger, (json.dumps(rows) + "\n").encode())
         chance = rng.random()
-        if chance < 0.002:
+        if chance < 0.006:
             offset_ns += rng.choice((-3600, -10, -1, 1, 60)) * 10**9
             os.write(ledger, b'"clock stepped"\n')
-        elif chance < 0.004:
+        elif chance < 0.012:
             line = (json.dumps(vars(record) | {"key": "torn"}) + "\n").encode()
             os.write(ledger, b'"record torn"\n')
             os.write(journal._descriptor, line[: rng.randint(1, len(line) - 1)])
             os.kill(os.getpid(), 9)
         elif chance < 0.3:
-            time.sleep(rng.expovariate(1 / 0.03))
+            time.sleep(rng.expovariate(1 / MEAN_PAUSE_SEC))
 
 
 def mirror(folders: list[Path]) -> None:

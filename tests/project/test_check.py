@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,48 @@ def test_uv_comes_by_pip_and_quick_installs_no_service(tmp_path: Path) -> None:
     machine.add("python3", f'echo "$*" >> {machine.calls}; {shutil.which("cp")} {tmp_path}/uv.later {tmp_path}/uv')
     calls, _ = machine.set_up("quick")
     assert calls == ["-m pip --version", "-m pip install --quiet uv", "uv sync --inexact"]
+
+
+SHAKY = """
+import pathlib, pytest
+@pytest.fixture(scope="module")
+def number():
+    made = pathlib.Path(__file__).with_suffix(".made")
+    made.write_text(made.read_text() + "x" if made.exists() else "x")
+    return len(made.read_text())
+def test_first(number):
+    assert number > FAILS
+def test_second():
+    pass
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("files", "fails", "code", "words"),
+    [
+        (3, 1, 0, "3 passed"),  # once: with a new fixture they pass
+        (1, 2, 1, "1 failed"),  # twice
+        (4, 1, 1, "4 failed, 4 passed"),  # so many files are no accident
+        (1, 0, 0, "2 passed"),
+    ],
+)
+def test_what_fails_in_few_files_runs_once_more_with_new_fixtures(
+    tmp_path: Path, files: int, fails: int, code: int, words: str
+) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci/tests", tmp_path / ".ci/tests")
+    (tmp_path / "uv").write_text(f'#!/bin/sh\nshift 2\n[ "$1" = pytest ] && set -- python -m "$@"\nshift\n'
+                                 f'exec {sys.executable} "$@"\n')  # fmt: skip
+    (tmp_path / "uv").chmod(0o755)
+    for number in range(files):
+        (tmp_path / f"test_shaky{number}.py").write_text(SHAKY.replace("FAILS", str(fails)))
+    done = subprocess.run(
+        [tmp_path / ".ci/tests", "-n", "0", "-q"],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, timeout=HANGS_SEC,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, words in done.stdout.splitlines()[-1]) == (code, True), done.stdout
 
 
 def test_ci_calls_the_command_that_the_readme_shows() -> None:

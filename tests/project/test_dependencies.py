@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import tomllib
@@ -29,7 +30,6 @@ OF_USERS = {"keras", "transformers"}  # A callback for one of them is imported b
 TOOLS = {
     "flask-wtf",
     "mypy",
-    "pytest-rerunfailures",
     "pytest-xdist",
     "ruff",
     "twine",
@@ -58,16 +58,21 @@ def declared(group: str) -> set[str]:
 
 def imported(*parts: str) -> dict[str, str]:
     """The modules of others that files in these folders import anywhere, by top-level name; a file that does."""
-    modules: dict[str, str] = {}
-    for part in parts:
-        path = ROOT / part
-        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Import):
-                    modules |= {alias.name.partition(".")[0]: str(file) for alias in node.names}
-                elif isinstance(node, ast.ImportFrom) and node.module:
-                    modules[node.module.partition(".")[0]] = str(file)
-    return {name: file for name, file in modules.items() if name not in sys.stdlib_module_names | OWN}
+    paths = [ROOT / part for part in parts]
+    files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("*.py")))]
+    return {name: str(file) for file in files for name in others_of(file)}
+
+
+@functools.cache
+def others_of(file: Path) -> frozenset[str]:
+    """The modules of others that a file imports anywhere, by top-level name."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.partition(".")[0])
+    return frozenset(names - sys.stdlib_module_names - OWN)
 
 
 def undeclared(modules: dict[str, str], names: set[str]) -> dict[str, str]:
