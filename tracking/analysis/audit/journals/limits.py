@@ -137,32 +137,46 @@ def _in_order(
     timed: Sequence[Row], events: Sequence[Row], rows: Sequence[Row], folder: Path, spans: Spans, training: float,
     total: float, phases: Mapping[str, float],
 ) -> Iterator[tuple[str, float]]:  # fmt: skip
+    """The causes with their shares, in order of deduction: what ranks waited for, then what the counters saw."""
     windows = [row["values"] for row in timed if row["key"] == "throughput_window"]
-    late = waits.sums(windows, "rank_wait_ms")
+    late, collected, updated = (waits.sums(windows, f"rank_{name}_ms") for name in ("wait", "gc", "update"))
+    data = max(0.0, max(late, default=0.0) / 1e3 / total - phases.get("selfplay", 0.0))
+    gc = max(collected, default=0.0) / 1e3 / total
     if late:
-        yield "data", max(0.0, max(late) / 1e3 / total - phases.get("selfplay", 0.0))
-    exchanged = [row["values"]["mean_ms"] for row in events if row["key"] == "gradient_exchange"]
-    exchange_waits = waits.exchanges(windows)
-    if any(exchange_waits):
-        yield "exchange", min(exchange_waits) / 1e3 / total
-    elif exchanged:
-        yield "exchange", exchanged[0] * sum(len(window.get("step_ms") or []) for window in windows) / 1e3 / total
-    collected, updated = (waits.sums(windows, f"rank_{name}_ms") for name in ("gc", "update"))
+        yield "data", data
+    yield from _exchange(windows, events, total)
     if collected:
-        yield "gc", max(collected) / 1e3 / total
-    if exchange_waits:
+        yield "gc", gc
+    if waits.exchanges(windows):
         is_named = waits.is_beyond_noise(windows) or waits.was_journaled("imbalance", rows)
         yield "imbalance", is_named * waits.waited_in_vain(windows) / 1e3 / total
     means = _means(rows, spans)
-    data = max(0.0, max(late, default=0.0) / 1e3 / total - phases.get("selfplay", 0.0))
-    waited = min(training, data + max(collected, default=0.0) / 1e3 / total)
     if "engine_activity" in means:
-        yield "host", training * (1 - means["engine_activity"] / 100) - waited
+        yield "host", training * (1 - means["engine_activity"] / 100) - min(training, data + gc)
     for name, share in phases.items():
         yield name, share * means.get("engine_activity", 100) / 100
     training = max(0.0, training - sum(phases.values()))
+    yield from _by_counters(means, _reached(rows, folder), training)
+    if not ON_GPU & means.keys():
+        yield from waits.on_cores(means, max(updated) / 1e3 / total if updated else None, training)
+
+
+def _exchange(windows: Sequence[Row], events: Sequence[Row], total: float) -> Iterator[tuple[str, float]]:
+    """The exchange of gradients: the shortest time of a rank, or the measured mean of one times the steps."""
+    exchanges = waits.exchanges(windows)
+    measured = [row["values"]["mean_ms"] for row in events if row["key"] == "gradient_exchange"]
+    if any(exchanges):
+        yield "exchange", min(exchanges) / 1e3 / total
+    elif measured:
+        steps = sum(len(window.get("step_ms") or []) for window in windows)
+        yield "exchange", measured[0] * steps / 1e3 / total
+
+
+def _by_counters(
+    means: Mapping[str, float], reached: Mapping[str, float], training: float
+) -> Iterator[tuple[str, float]]:
+    """The work of memory and cores, and what kept a GPU from more; `reached` as from `_reached`."""
     work = {"dram": "dram_bandwidth", "tensor": "tensor_activity", "fp32": "fp32_activity"}
-    reached = _reached(rows, folder)
     parts = {name: training * means[work[name]] / most for name, most in reached.items() if work[name] in means}
     yield from sorted(parts.items(), key=lambda part: -part[1])
     if "sm_clock" in means:
@@ -172,9 +186,6 @@ def _in_order(
         yield "kernels", max(0.0, training * (means["engine_activity"] - means["sm_activity"]) / 100)
     if "sm_activity" in means and parts:
         yield "latency", max(0.0, training * means["sm_activity"] / 100 - sum(parts.values()))
-    if ON_GPU & means.keys():
-        return
-    yield from waits.on_cores(means, max(updated) / 1e3 / total if updated else None, training)
 
 
 def _phases(rows: Sequence[Row], total: float) -> dict[str, float]:
