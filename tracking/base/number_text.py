@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import string
+from collections.abc import Mapping
+from typing import Any
+
 
 def significant(value: float, digits: int = 3) -> str:
     """A value with so many significant digits, and at least its whole part: `0.0123`, `12.3`, `1,576`."""
@@ -11,6 +15,17 @@ def significant(value: float, digits: int = 3) -> str:
 def written_out(text: str, value: float) -> str:
     """The text of a value; if it has an exponent for a large value, the rounded value without one."""
     return f"{value:,.0f}" if "e+" in text and abs(value) < 1e15 else text
+
+
+def filled(template: str, values: Mapping[str, Any]) -> str:
+    """The template as `str.format` fills it, but with numbers such as `{factor:.3g}` without an exponent."""
+    return _Written().vformat(template, (), values)
+
+
+class _Written(string.Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        text: str = super().format_field(value, format_spec)
+        return written_out(text, value) if format_spec.endswith("g") else text
 
 
 def epoch_text(number: float) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from tracking.analysis.audit.arithmetic import Observations, PairTest, corrected, difference_p
 from tracking.analysis.audit.evidence import UNCHECKED, Evidence, Labels, Near, That, name_of
 from tracking.base import quantities
+from tracking.base.number_text import significant
 
 TIME = quantities.TIME_TO_ACCURACY_SEC
 P_VALUES = ("p_rate", "p_evaluations")
@@ -90,9 +91,8 @@ def said_in(claimed: Mapping[str, Any] | None, better: str) -> That:
 
 def _words(claimed: Mapping[str, Any], better: str) -> str:
     sure, rate, number = _sure(claimed), claimed["rate"], claimed["evaluations"]
-    return (
-        f"{better} has {rate:.3g} times the rate ({sure[0]}) and takes {number:.3g} times the evaluations ({sure[1]})"
-    )
+    rates, evaluations = f"{significant(rate)} times the rate", f"{significant(number)} times the evaluations"
+    return f"{better} has {rates} ({sure[0]}) and takes {evaluations} ({sure[1]})"
 
 
 def _sure(claimed: Mapping[str, Any]) -> list[str]:

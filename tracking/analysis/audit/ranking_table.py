@@ -81,7 +81,12 @@ def _times(content: Content, workload: str, setting: Labels, leader: Labels) -> 
         return That(lambda text: text == "", "nothing")
     ratio = moments[1] / best_moments[1]
     off = 0.51 * 10 ** (math.floor(math.log10(ratio)) - 2) + 2 * tolerance(metric) * ratio
-    return That(lambda text: abs(float(text) - ratio) <= off and text == f"{float(text):.3g}", f"{ratio:.3g}")
+
+    def holds(text: str) -> bool:
+        value = float(text.replace(",", ""))
+        return abs(value - ratio) <= off and text == significant(value)
+
+    return That(holds, significant(ratio))
 
 
 def _place(content: Content, workload: str, setting: Labels, record: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from tracking.analysis.audit.evidence import (
     name_of,
     trees,
 )
+from tracking.base.number_text import significant
 
 MOST_PAIRS = 15  # in the table; if there are more, only those of one setting
 OWN = "yours"  # prefix of the rows of measured settings beside published ones
@@ -129,7 +130,7 @@ def pairs(content: Content, workload: str, shown: Claimed | None) -> Rows:
             continue
         names = [name_of(pair[role]) for role in ("better", "worse")]
         by_pairs = content.evidence.sample(workload, pair["better"], content.evidence.metric).num_short
-        factor = f"{pair['factor']:.3g}" if pair["factor"] is not None else "" if by_pairs else "inf"
+        factor = significant(pair["factor"]) if pair["factor"] is not None else "" if by_pairs else "inf"
         p, corrected = ("" if pair[key] is None else f"{pair[key]:.2g}" for key in ("p", "p_corrected"))
         row = {"better mean": names[0], "worse mean": names[1], "factor": factor, "p": p, "p, corrected": corrected}
         if content.evidence.metric in OF_TARGETS:

@@ -10,6 +10,7 @@ from tracking.analysis.published.studies import read
 from tracking.analysis.report import Panel, Plot, Point, beside_lines, drawn
 from tracking.analysis.results import Cell, Table
 from tracking.base import quantities
+from tracking.base.number_text import significant
 
 STUDY = "c4140"
 TIME, EPOCHS = quantities.TIME_TO_ACCURACY_SEC, quantities.EPOCHS_TO_ACCURACY
@@ -94,7 +95,7 @@ def _row(
     cells: list[Cell] = []
     for quantity in quantities:
         ours, published_value = rows.get(quantity, {}).get(nodes), theirs[quantity].get(nodes)
-        cells += [ours.text() if ours else None, None if published_value is None else f"{published_value:.3g}"]
+        cells += [ours.text() if ours else None, None if published_value is None else significant(published_value)]
     return cells
 
 

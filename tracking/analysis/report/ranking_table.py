@@ -9,6 +9,7 @@ from tracking.analysis.compare import UNTIL_CENSORED, Best, Setting, Task, estim
 from tracking.analysis.report.setting_tables import out_of_memory, shown_share
 from tracking.analysis.results import Table
 from tracking.base import quantities
+from tracking.base.number_text import significant
 from tracking.measure.bottleneck import NAMES, limit
 
 KIND = "ranking"
@@ -63,7 +64,7 @@ def _times(setting: Setting, leader: Setting, metric: str) -> str:
     own, best = estimate(setting.measured(metric)), estimate(leader.measured(metric))
     if own is None or best is None or own.mean <= 0 or best.mean <= 0 or own.bound or best.bound:
         return ""
-    return f"{own.mean / best.mean:.3g}"
+    return significant(own.mean / best.mean)
 
 
 def _place(setting: Setting, chosen: Best) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from conf.schema import RunConfig
 from tracking.analysis.search import Rules
 from tracking.analysis.statistics import counted
+from tracking.base.number_text import significant
 from tracking.jobs.follow.job_words import duration
 from tracking.jobs.plan import Job, earlier_runs, price
 from tracking.machine.environment import cpu_model
@@ -112,7 +113,7 @@ def _beside(ratio: float) -> str:
     """Estimated over actual time in words: a percentage within a factor of 2, else the factor."""
     off = round(100 * (ratio - 1))
     if not 0.5 <= ratio <= 2:
-        return f"{ratio:.3g} times as long"
+        return f"{significant(ratio)} times as long"
     return f"{abs(off)} % {'more' if off > 0 else 'less'}" if off else "the same"
 
 

@@ -13,6 +13,7 @@ from statistics import median
 
 from tracking.analysis.statistics import counted
 from tracking.base import quantities
+from tracking.base.number_text import significant
 from tracking.jobs.plan import sweep_cost
 from tracking.record import Record, attempts, documents, failures, files, journal, node_records, run_folder
 
@@ -49,7 +50,7 @@ class Spent:
     def __str__(self) -> str:
         parts = [f"{self.sec:,.0f} s"]
         without = f" (not known: {counted(self.num_unmeasured, 'run')})" if self.num_unmeasured else ""
-        parts += [] if self.kwh is None else [f"{self.kwh:.3g} kWh{without}"]
+        parts += [] if self.kwh is None else [f"{significant(self.kwh)} kWh{without}"]
         parts += [] if self.usd is None else [f"{self.usd:,.2f} USD"]
         return ", ".join(parts)
 

@@ -199,16 +199,17 @@ def _ratios(answer: Answer, objective: str, means: Means) -> list[str]:
     for group, ratio in answer.ratios.items():
         other = answer.best_by_group[group]
         times_the_cost = times(means, named, other, "cost_usd")
-        cost = f", at {times_the_cost:.3g} times the cost" if times_the_cost else ""
+        cost = f", at {significant(times_the_cost)} times the cost" if times_the_cost else ""
         sentences.append(
-            f"It is {ratio.value:.3g} times {BETTER[objective]} ({_between(ratio)}) as"
+            f"It is {significant(ratio.value)} times {BETTER[objective]} ({_between(ratio)}) as"
             f" {setting_text(other.setting)}{cost}."
         )
     return sentences
 
 
 def _between(ratio: Ratio) -> str:
-    return f"{ratio.low:.3g} to {ratio.high:.3g}" if math.isfinite(ratio.high) else f"{ratio.low:.3g} or more"
+    low = significant(ratio.low)
+    return f"{low} to {significant(ratio.high)}" if math.isfinite(ratio.high) else f"{low} or more"
 
 
 def timed_out(jobs: Sequence[Job], timeout_sec: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import count
@@ -194,3 +195,19 @@ def test_curves_of_runs_without_a_target_are_of_the_run_with_the_median_rate(
     words = ["--from-folders", "--runs-dir", str(tmp_path), "--out", str(tmp_path / "out"), "--check"]
     assert main(["report", "sweep", *words]) == 0, capsys.readouterr().err
     assert list(tmp_path.glob("out/report-*.png"))
+
+
+def test_settings_that_are_thousands_of_times_apart_have_no_number_with_an_exponent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = make_sweep(tmp_path, "sweep", "sqlite:///none.db", 6)
+    for seed in range(3):
+        for batch_size, step_sec in ((64, 0.001), (128, 9.0)):
+            asked = config(seed=seed, batch_size=batch_size, price_per_gpu_hour=2.0)
+            make_run(sweep, asked, "", step_sec=step_sec * (1 + 0.01 * seed), eval_sec=0.0)
+    words = ["--from-folders", "--runs-dir", str(tmp_path), "--out", str(tmp_path / "out"), "--check"]
+    code, told = main(["report", "sweep", *words]), capsys.readouterr()
+    assert code == 0, told.err
+    page = (tmp_path / "out/report.md").read_text()
+    assert re.search(r"\d,\d{3} times as fast", page)
+    assert not re.findall(r".*\de\+\d.*", page + told.out)

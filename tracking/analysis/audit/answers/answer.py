@@ -20,7 +20,7 @@ from tracking.analysis.audit.evidence import (
     name_of,
 )
 from tracking.base import quantities
-from tracking.base.number_text import significant
+from tracking.base.number_text import filled, significant
 
 HEADLINES = ("no run reached", "no run counts", "no direction", "only setting", "best", "best so far", "one run each",
              "one run of some", "searched", "cannot tell", "cannot tell yet")  # fmt: skip
@@ -45,8 +45,8 @@ def check(report: Record, evidence: Evidence, tally: AuditResult) -> None:
             expected[_identity(made)] = made
     compare(tally, "sentences", claimed, expected)
     for sentence in listed:
-        filled = str(sentence["template"]).format(**sentence["values"])
-        tally.note(filled == sentence["text"], f"sentences: {sentence['kind']}: its text does not have its values")
+        text = filled(str(sentence["template"]), sentence["values"])
+        tally.note(text == sentence["text"], f"sentences: {sentence['kind']}: its text does not have its values")
     _joined(report, evidence, listed, tally)
 
 
@@ -153,12 +153,12 @@ def _ahead(
     low, high = record["low"], record["high"]
     values |= {"factor": factor, "low": low, "high": high}
     least = "at least " if evidence.sample(workload, other, metric).num_short else ""
-    times = f"{least}{factor:.3g} times" if factor >= 1.005 else "about"
+    times = f"{least}{significant(factor)} times" if factor >= 1.005 else "about"
     text = f", {times} {phrases.adjective(metric)[1]} as {values['other']}{phrases.between(low, high)}"
     ratio, what = _price(evidence, workload, leader, other) if metric == TIME else (None, "")
     if ratio is None or abs(ratio * factor - 1) <= 0.01:
         return values, text
-    return values | {"ratio": Near(ratio, 1e-9)}, f"{text}, at {claimed['ratio']:.2g} times the {what}"
+    return values | {"ratio": Near(ratio, 1e-9)}, f"{text}, at {significant(claimed['ratio'], 2)} times the {what}"
 
 
 def _price(evidence: Evidence, workload: str, leader: Labels, other: Labels) -> tuple[float | None, str]:

@@ -8,6 +8,7 @@ from typing import Any
 from tracking.analysis.audit.arithmetic import text_of
 from tracking.analysis.audit.evidence import Labels, name_of
 from tracking.base import quantities
+from tracking.base.number_text import significant
 
 MOST_NAMED = 3
 TIME, THROUGHPUT, COST = (
@@ -64,7 +65,8 @@ def figure(claimed: Mapping[str, Any], bound: str, metric: str, to: str) -> str:
 def between(low: float | None, high: float | None) -> str:
     if not low and high is None:
         return ""
-    words = f"up to {high:.3g}" if not low else f"{low:.3g} or more" if high is None else f"{low:.3g} to {high:.3g}"
+    least, most = (None if bound is None else significant(bound) for bound in (low, high))
+    words = f"up to {most}" if not low else f"{least} or more" if high is None else f"{least} to {most}"
     return f" ({words} with 95 % confidence)"
 
 

@@ -157,7 +157,7 @@ def said(claimed: Mapping[str, Any], name: str) -> tuple[bool, str]:
     parts = [
         f"{significant(value['mean'], 4)} {claimed['unit']} ({interval}n = {value['n']}",
         f"{claimed['num_explored']} run", f"{claimed['num_decided']} decided: ",
-        *(f"It is {group['ratio']['value']:.3g} times " for group in claimed["groups"] if group["ratio"]),
+        *(f"It is {significant(group['ratio']['value'])} times " for group in claimed["groups"] if group["ratio"]),
     ]  # fmt: skip
     absent = [part for part in parts if part not in claimed["words"]]
     return not absent, f"{name}: its words lack {absent}"

@@ -90,7 +90,7 @@ def _ahead(chosen: Best, metric: str) -> dict[str, Any]:
     values["ahead"] += phrases.between(low, values["high"], CONFIDENCE)
     ratio, what = _price(chosen.leader, other) if metric == TIME else (None, "")
     if ratio is not None and abs(ratio * pair.factor - 1) > SAME:  # Otherwise it repeats the factor.
-        values |= {"ratio": ratio, "amount": f", at {ratio:.2g} times the {what}"}
+        values |= {"ratio": ratio, "amount": f", at {significant(ratio, 2)} times the {what}"}
     return values
 
 

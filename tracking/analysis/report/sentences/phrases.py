@@ -10,6 +10,7 @@ from tracking.analysis.compare import UNTIL_CENSORED, Setting, Task, estimate
 from tracking.analysis.report.sentences.templates import MOST_NAMED
 from tracking.analysis.statistics import counted
 from tracking.base import quantities
+from tracking.base.number_text import significant
 
 CPU = "the CPU"  # the name of gpus=0
 COUNTED = {"gpus": "GPU", "nodes": "node"}  # axes whose values count these
@@ -107,16 +108,16 @@ def _counted(number: int, noun: str) -> str:
 
 def ahead(factor: float, at_least: bool, compared: str, other: str) -> str:
     """`, 1.52 times as fast as 1 GPU`."""
-    times = f"{'at least ' * at_least}{factor:.3g} times" if factor >= 1.005 else "about"
+    times = f"{'at least ' * at_least}{significant(factor)} times" if factor >= 1.005 else "about"
     return f", {times} {compared} as {other}"
 
 
 def between(low: float | None, high: float | None, confidence: str) -> str:
     """` (1.41 to 1.63 with 95 % confidence)`; "" if any factor is possible. A bound of None is not known."""
     if low and high is not None:
-        words = f"{low:.3g} to {high:.3g}"
+        words = f"{significant(low)} to {significant(high)}"
     elif low or high is not None:
-        words = f"{low:.3g} or more" if low else f"up to {high:.3g}"
+        words = f"{significant(low)} or more" if low else f"up to {significant(high or 0.0)}"
     else:
         return ""
     return f" ({words} with {confidence} % confidence)"

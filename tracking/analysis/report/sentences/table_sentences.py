@@ -29,9 +29,9 @@ def interval(best: Best, plural: str) -> dict[str, Any]:
         return {"low": None, "high": None, "interval": ""}
     low, high = best.bounds
     if math.isfinite(high):
-        words = f"{low:.3g} to {high:.3g}" if low else f"up to {high:.3g}"
+        words = f"{significant(low)} to {significant(high)}" if low else f"up to {significant(high)}"
     else:
-        words = f"{low:.3g} or more" if low else "any"
+        words = f"{significant(low)} or more" if low else "any"
     at_once = f" for all {best.num_tested} {plural} at once" if best.num_tested > 2 else ""
     values = {"low": low, "high": high if math.isfinite(high) else None, "confidence": CONFIDENCE}
     return values | {

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tracking.base.number_text import filled
+
 MOST_NAMED = 3  # settings that a sentence names
 LEAD = "more than the noise (p = {p_corrected:.2g}, corrected for the choice among {num_stacks} stacks{paired})"
 NO_CONCLUSION = "{workload}{among}: no conclusion is possible about the best stack. The best mean is of {better}"
@@ -83,7 +85,7 @@ class Sentence:
 
     @property
     def text(self) -> str:
-        return TEMPLATES[self.kind].format(**self.values)
+        return filled(TEMPLATES[self.kind], self.values)
 
     def plain(self) -> dict[str, Any]:
         """The sentence for JSON, with its template and its text."""
