@@ -145,8 +145,11 @@ def test_a_file_that_this_user_may_not_open_is_refused_by_name() -> None:
         make_data(workload, config.dataset)
 
 
-def test_a_runs_dir_that_this_user_may_not_enter_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+@pytest.mark.parametrize("lacking", [os.R_OK, os.W_OK, os.X_OK])
+def test_a_runs_dir_that_this_user_may_not_use_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lacking: int
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path or not mode & lacking)
     with pytest.raises(ConfigError, match=f"runs_dir={tmp_path}/a: no access to {tmp_path}. Next: give a folder"):
         checks.check_run(composed([f"runs_dir={tmp_path}/a"]), [])
 

@@ -87,7 +87,7 @@ def check_runs_dir(runs_dir: str) -> None:
     try:
         nearest = next((path for path in (folder, *folder.parents) if path.exists()), folder)
         why = "" if nearest.is_dir() else f"{nearest} is not a folder"
-        if not why and not os.access(nearest, os.R_OK | os.X_OK):
+        if not why and not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
             why = f"no access to {nearest}"
     except OSError as error:  # as for a name that is too long
         why = str(error.strerror)

@@ -1,4 +1,4 @@
-"""Requests to an HTTP tracking server as MLflow sends them, with short timeouts and TLS errors in plain words.
+"""Requests to a tracking server as MLflow sends them, with short timeouts and TLS errors in plain words.
 
 MLflow's own client takes seconds to import, with the first upload, and retries for minutes. `recipients` decides which
 servers get the user's credentials.
@@ -10,6 +10,7 @@ import base64
 import configparser
 import os
 import re
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -58,6 +59,9 @@ OUTAGES = {
 }
 
 
+DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}  # if the URI names no port
+
+
 class Misconfigured(Exception):
     """No request can succeed until the user changes something; the message says what."""
 
@@ -66,6 +70,21 @@ def is_http(uri: str) -> bool:
     """Whether this module can send requests to a server; only MLflow itself can sign them by a plugin."""
     plugin = os.environ.get("MLFLOW_TRACKING_AUTH") or os.environ.get("MLFLOW_TRACKING_AWS_SIGV4")
     return urlsplit(uri).scheme in ("http", "https") and not plugin
+
+
+def reach_database(uri: str) -> None:
+    """Raise ConnectionError if a database's server cannot be reached; MLflow would try for minutes, and say nothing.
+
+    A URI without a host, such as a socket's, is not tried.
+    """
+    parts = urlsplit(uri)
+    port = DATABASE_PORTS.get(parts.scheme.split("+")[0])
+    if port is None or not parts.hostname:
+        return
+    try:
+        socket.create_connection((parts.hostname, parts.port or port), TIMEOUT_SEC).close()
+    except OSError as error:
+        raise ConnectionError(explain_outage(error)) from None
 
 
 def request(uri: str, method: str, path: str, **options: Any) -> Response:

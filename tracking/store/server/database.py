@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from tracking.machine.environment import importing_mlflow
 from tracking.record import run_lock
-from tracking.store.server import empty_database
+from tracking.store.server import connection, empty_database
 from tracking.store.server.uris import sqlite_path
 
 if TYPE_CHECKING:
@@ -35,7 +35,11 @@ SIDE_FILES = ("", "-journal", "-wal", "-shm")  # suffixes of a database and SQLi
 
 
 def open_client(uri: str) -> MlflowClient:
-    """MLflow's client, after creating a missing local SQLite database. Raises what MLflow raises."""
+    """MLflow's client, after creating a missing local SQLite database.
+
+    Raises what MLflow raises, and ConnectionError for a database's server that cannot be reached.
+    """
+    connection.reach_database(uri)
     with importing_mlflow:
         from mlflow import MlflowClient
 

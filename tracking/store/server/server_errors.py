@@ -59,7 +59,9 @@ def _may_be_database(path: Path) -> bool:
 
 
 def check_server(uri: str, experiment: str | None = None) -> None:
-    """Check within seconds that a tracking server will take a run: an HTTP server by asking it, a database by its file.
+    """Check within seconds that a tracking server will take a run.
+
+    An HTTP server is asked, a database's server is connected to, and a database's file is looked at.
 
     Raises TrackingRefused for refused credentials, an `experiment` that this user may not write to, and a path that is
     not a database; TrackingUnavailable if the server does not answer as MLflow does.
@@ -73,9 +75,10 @@ def check_server(uri: str, experiment: str | None = None) -> None:
         raise TrackingRefused(
             f"{uri}: {path} is not an SQLite database. Next: give another file, or the name of a new one"
         )
-    if not connection.is_http(uri):
-        return
     try:
+        connection.reach_database(uri)
+        if not connection.is_http(uri):
+            return
         response = connection.request(uri, "POST", "api/2.0/mlflow/experiments/search", json={"max_results": 1})
         if response.status_code in (401, 403):
             raise TrackingRefused(_refusal(uri, f"HTTP {response.status_code}"))
@@ -135,7 +138,8 @@ def as_tracking_errors(uri: str, hint: str) -> Iterator[None]:
         why = error if timed_out or status != 500 else connection.explain_outage(error)  # it did not wait `TIMEOUT_SEC`
         raise TrackingUnavailable(_message(uri, why), timed_out=timed_out) from None
     except Exception as error:  # SQLAlchemy, requests and the artifact stores' SDKs raise classes of their own
-        text = _message(uri, f"{type(error).__name__}: {error}")
+        ours = type(error) is ConnectionError  # of `connection.reach_database`, in words
+        text = _message(uri, error if ours else f"{type(error).__name__}: {error}")
         status = getattr(getattr(error, "response", None), "status_code", 0)
         if status in (401, 403):
             raise TrackingRefused(_refusal(uri, error)) from None

@@ -72,6 +72,22 @@ def test_a_uri_that_mlflow_cannot_use_is_refused_by_what_gave_it(monkeypatch: py
     assert server.option_uri(None) == "postgresql://user:password@a-database/runs"
 
 
+def test_a_databases_server_that_is_not_there_is_told_at_once() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        uri = f"postgresql://user:secret@127.0.0.1:{free.getsockname()[1]}/runs"
+        with pytest.raises(TrackingUnavailable, match=r"^postgresql://127.0.0.1:\d+/runs: nothing listens there"):
+            server.check_server(uri)
+        with (
+            pytest.raises(TrackingUnavailable, match=r"^postgresql://127.0.0.1:\d+/runs: nothing listens there"),
+            server.as_tracking_errors(uri, ""),
+        ):
+            server.open_client(uri)
+        free.listen()
+        server.check_server(uri)
+    server.check_server("postgresql:///runs?host=/var/run/postgresql")  # a socket's URI has no host to connect to
+
+
 def test_uris_are_by_default_a_database_here_and_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert server.default_uri() == f"sqlite:///{tmp_path}/mlflow.db"
