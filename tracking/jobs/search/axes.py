@@ -39,8 +39,8 @@ def axis_of(word: str, key: str, sweep: Any, choices: Sequence[Any]) -> dict[str
     refused = name == "model" or f"{name}.".startswith(tuple(f"{option}." for option in NON_AXES))
     if refused and name not in READING_AXES:
         raise ConfigError(
-            f"{word}: {key} cannot be an axis of a search. Allowed: options that change the speed of training, such as"
-            " batch_size or precision"
+            f"{word}: {key} cannot be an axis of a search, nor with sweep.until_decided=true. Allowed: options that"
+            " change the speed of training, such as batch_size or precision"
         )
     if hasattr(sweep, "end") and not choices:
         return _interval(word, key, sweep)
