@@ -29,7 +29,8 @@ def net(seed: int = 0, sizes: Sizes = SMALL) -> GoNet:
     torch.manual_seed(seed)
     made = GoNet(sizes)
     for layer in made.convolutions():  # as after a training
-        torch.nn.init.normal_(layer.normalisation.bias, std=0.1)
+        if layer.normalisation.affine:
+            torch.nn.init.normal_(layer.normalisation.bias, std=0.1)
         assert layer.normalisation.running_mean is not None
         layer.normalisation.running_mean.normal_(std=0.1)
     return made

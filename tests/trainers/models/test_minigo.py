@@ -16,8 +16,7 @@ from trainers.models.minigo import elo
 from trainers.models.minigo.arena import Arena, Place
 from trainers.models.minigo.frozen import digest_of, load_frozen
 from trainers.models.minigo.matches import OnePly, RandomPlayer, wins_of
-from trainers.models.minigo.module import training_loss
-from trainers.models.minigo.network import Sizes
+from trainers.models.minigo.network import Sizes, training_loss
 from trainers.models.minigo.positions import Positions, Window, planes_of, words_of
 from trainers.models.minigo.pro_moves import ProMoves, pro_games
 from trainers.models.minigo.self_play import Customs

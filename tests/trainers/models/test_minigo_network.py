@@ -13,17 +13,17 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.trainers.models.minigo_parts import CPU, minigo, net, played
 from trainers.data.selfplay import SelfPlayData
 from trainers.models.minigo.evaluator import Evaluator
-from trainers.models.minigo.network import GoNet, Sizes, flops
+from trainers.models.minigo.network import GoNet, Sizes, flops, training_loss
 
 
 def test_the_network_has_the_references_size_and_its_flops_are_those_that_pytorch_counts() -> None:
     sizes = Sizes()
     made = GoNet(sizes)
     # 3x3 convolutions of 17 and 9 * 2 times 32 planes to 32, two 1x1 to 2 and 1, three dense layers with biases; and of
-    # each of the 21 normalised outputs a scale and a shift
+    # each normalised output but the heads' a scale and a shift
     convolutions = 9 * 17 * 32 + 18 * 9 * 32 * 32 + 32 * 2 + 32
     dense = (2 * 81 * 82 + 82) + (81 * 64 + 64) + (64 + 1)
-    assert sum(weight.numel() for weight in made.parameters()) == convolutions + dense + 2 * (19 * 32 + 2 + 1)
+    assert sum(weight.numel() for weight in made.parameters()) == convolutions + dense + 2 * 19 * 32
     assert flops(sizes) == 27_719_624
     counter = FlopCounterMode(display=False)
     with counter:
@@ -31,6 +31,22 @@ def test_the_network_has_the_references_size_and_its_flops_are_those_that_pytorc
     assert counter.get_total_flops() == 2 * flops(sizes)
     assert outputs.logits.shape == (2, 82)
     assert outputs.values.shape == (2,)
+
+
+def test_the_policys_head_is_not_silenced_by_large_steps() -> None:
+    """A shift of its normalisation would make all its channels negative for good, and all logits equal."""
+    torch.manual_seed(0)
+    made = GoNet(Sizes(5, 16, 2, 32))
+    optimizer = torch.optim.SGD(made.parameters(), lr=1.0, momentum=0.9)
+    for _ in range(60):
+        planes = (torch.rand(128, 17, 5, 5) < 0.3).float()
+        policies = torch.nn.functional.pad(planes[:, 0].flatten(1), (0, 1), value=0.1)
+        policies /= policies.sum(dim=1, keepdim=True)
+        outcomes = (planes[:, 0].sum(dim=(1, 2)) - planes[:, 1].sum(dim=(1, 2))).sign()
+        optimizer.zero_grad()
+        training_loss(made, planes, policies, outcomes, torch.full((128,), 1 / 128)).backward()
+        optimizer.step()
+    assert made(planes).logits.std(dim=0).mean() > 0.5
 
 
 def test_flops_of_the_training_are_not_divided_by_a_time_that_holds_self_play() -> None:

@@ -19,7 +19,7 @@ from trainers.data.selfplay import PlayView, SelfPlayData
 from trainers.models.minigo import elo
 from trainers.models.minigo.arena import Arena, Place, rank, sections_of, world_size
 from trainers.models.minigo.frozen import digest_of, load_frozen
-from trainers.models.minigo.network import GoNet, Predictor, Sizes
+from trainers.models.minigo.network import GoNet, Predictor, Sizes, losses, training_loss
 from trainers.models.minigo.play_options import (
     Options,
     check_counts,
@@ -37,19 +37,9 @@ from trainers.ops.distributed_sum import DistributedSum
 from trainers.ops.go import Rules
 from trainers.workload import Batch, TrialModule, Workload
 
-RENEWAL = 201  # key of random numbers, beside the data's DRAWN
+RENEWAL, FIT = 201, 202  # keys of random numbers, beside the data's DRAWN
 RENEWAL_BATCHES = 8
 DTYPES = {"bf16": torch.bfloat16, "16": torch.float16}  # by prefix of Lightning's precision
-
-
-def training_loss(
-    net: GoNet, planes: torch.Tensor, policies: torch.Tensor, outcomes: torch.Tensor, weights: torch.Tensor
-) -> torch.Tensor:
-    """Return the weighted sum of the policy's cross entropy and the value's squared error over positions."""
-    logits, values = net(planes)
-    cross_entropy = -(policies * logits.log_softmax(dim=1)).sum(dim=1)
-    total: torch.Tensor = ((cross_entropy + (values - outcomes) ** 2) * weights).sum()
-    return total
 
 
 class MiniGo(TrialModule):
@@ -62,7 +52,7 @@ class MiniGo(TrialModule):
         self, data: SelfPlayData, learning_rate: float, weight_decay: float, generations: int,
         board: int = 9, komi: float = 7.5, filters: int = 32, blocks: int = 9, dense: int = 64,
         games: int = 2000, games_at_once: int = 2048, readouts: int = 200, leaves: int = 8, resign: float = -0.9,
-        never_resign: float = 0.05, temperature_moves: int = 6, examples: int = 100_000, window: int = 2_000_000,
+        never_resign: float = 0.05, temperature_moves: int = 7, examples: int = 100_000, window: int = 2_000_000,
         momentum: float = 0.9, decay_steps: Sequence[int] = (), gate_games: int = 100, gate: float = 0.55,
         match_readouts: int = 200, match_leaves: int = 8, match_temperature_moves: int = 2, pro_moves: bool = True,
         opponents: Sequence[str] = (), eval_games: int = 100, frozen: str | None = None,
@@ -169,6 +159,7 @@ class MiniGo(TrialModule):
         if batch_idx + 1 == self.trainer.num_training_batches:
             self._renew_statistics(len(batch["planes"]))
             average_running_statistics(self)
+            self._log_fit(len(batch["planes"]))
             self._gate()
 
     def _renew_statistics(self, number: int) -> None:
@@ -178,6 +169,16 @@ class MiniGo(TrialModule):
         """
         keys = ((self.options.seed, self.current_epoch, RENEWAL, rank(), index) for index in range(RENEWAL_BATCHES))
         renew_running_statistics(self.net, (self._window.sample(number, *key)["planes"] for key in keys))
+
+    @torch.no_grad()
+    def _log_fit(self, number: int) -> None:
+        """Log how well the network that plays fits `number` positions of the window, for policy and value apart."""
+        drawn = self._window.sample(number, self.options.seed, self.current_epoch, FIT, rank())
+        names = ("planes", "policies", "outcomes")
+        cross_entropy, squared_error = losses(self.net.eval(), *(drawn[name] for name in names))
+        self.net.train()
+        self.log("training/cross_entropy", cross_entropy.mean(), on_step=False, on_epoch=True)
+        self.log("training/squared_error", squared_error.mean(), on_step=False, on_epoch=True)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         if "planes" in batch:  # the warm-up's example

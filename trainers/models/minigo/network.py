@@ -17,7 +17,7 @@ from torch import nn
 
 PLANES = 17
 POLICY_FILTERS, VALUE_FILTERS = 2, 1
-MOMENTUM = 0.05  # of the running statistics; .95 in TensorFlow's convention
+MOMENTUM = 0.05  # of the running statistics; .95 in TensorFlow's convention, as in v0.6 (v0.5: .997)
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,16 @@ class Outputs(NamedTuple):
 
 
 class Convolution(nn.Module):
-    """A convolution without a bias, followed by batch normalisation."""
+    """A convolution without a bias, followed by batch normalisation; `affine` if that has a scale and a shift.
 
-    def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
+    A head's has none, as in the reference. Its one or two channels feed all outputs, and a shift that makes them
+    negative at every point would silence the head for good: ReLU then passes no gradient.
+    """
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, affine: bool = True) -> None:
         super().__init__()
         self.convolution = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False)
-        self.normalisation = nn.BatchNorm2d(outputs, momentum=MOMENTUM)
+        self.normalisation = nn.BatchNorm2d(outputs, momentum=MOMENTUM, affine=affine)
         nn.init.xavier_uniform_(self.convolution.weight)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -57,8 +61,9 @@ class Convolution(nn.Module):
         norm = self.normalisation
         assert norm.running_mean is not None
         assert norm.running_var is not None
-        scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
-        return self.convolution.weight * scale[:, None, None, None], norm.bias - norm.running_mean * scale
+        scale = (norm.running_var + norm.eps).rsqrt() * (norm.weight if norm.affine else 1)
+        shift = (norm.bias if norm.affine else 0) - norm.running_mean * scale
+        return self.convolution.weight * scale[:, None, None, None], shift
 
 
 class Block(nn.Module):
@@ -81,9 +86,9 @@ class GoNet(nn.Module):
         points, filters = sizes.board**2, sizes.filters
         self.stem = Convolution(PLANES, filters, 3)
         self.blocks = nn.ModuleList(Block(filters) for _ in range(sizes.blocks))
-        self.policy = Convolution(filters, POLICY_FILTERS, 1)
+        self.policy = Convolution(filters, POLICY_FILTERS, 1, affine=False)
         self.to_moves = nn.Linear(POLICY_FILTERS * points, sizes.num_moves)
-        self.value = Convolution(filters, VALUE_FILTERS, 1)
+        self.value = Convolution(filters, VALUE_FILTERS, 1, affine=False)
         self.hidden = nn.Linear(VALUE_FILTERS * points, sizes.dense)
         self.to_value = nn.Linear(sizes.dense, 1)
 
@@ -98,6 +103,23 @@ class GoNet(nn.Module):
     def convolutions(self) -> Iterator[Convolution]:
         """Yield the convolutions from the stem to the last block, then those of the policy and the value."""
         yield from (part for part in self.modules() if isinstance(part, Convolution))
+
+
+def losses(
+    net: GoNet, planes: torch.Tensor, policies: torch.Tensor, outcomes: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return each position's cross entropy of the policy and squared error of the value, float32 [B]."""
+    logits, values = net(planes)
+    return -(policies * logits.log_softmax(dim=1)).sum(dim=1), (values - outcomes) ** 2
+
+
+def training_loss(
+    net: GoNet, planes: torch.Tensor, policies: torch.Tensor, outcomes: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    """Return the weighted sum of both losses over positions."""
+    cross_entropy, squared_error = losses(net, planes, policies, outcomes)
+    total: torch.Tensor = ((cross_entropy + squared_error) * weights).sum()
+    return total
 
 
 class Predictor(nn.Module):

@@ -27,7 +27,7 @@ class Customs:
 
     resign_at: float = -0.9
     never_resign: float = 0.05
-    temperature_moves: int = 6
+    temperature_moves: int = 7
     match_temperature_moves: int = 2
 
 
