@@ -44,7 +44,7 @@ def test_a_sweep_tells_each_jobs_life(tmp_path: Path) -> None:
 
 
 def test_a_search_tells_each_job_before_it_starts_and_then_its_answer(tmp_path: Path) -> None:
-    asked = words(tmp_path, "batch_size=1,2", "model.optimizer.lr=0.01", "search.budget=8runs")
+    asked = words(tmp_path, "batch_size=1,2", "model.optimizer.lr=0.01", "search.budget=20runs")
     code, told, said = events(tmp_path, *asked, "search.objective=time,cost", "price_per_hour=36")
     assert code == 0, said
     for number, event in enumerate(told):
@@ -56,8 +56,9 @@ def test_a_search_tells_each_job_before_it_starts_and_then_its_answer(tmp_path: 
     assert {key: value for key, value in answer.items() if key not in ("event", "version", "time_ms")} == (
         trace(tmp_path)["answer"]
     )
-    [look] = [event for event in told if event["event"] == "looked"]
-    assert (look["blocks"], look["named"], answer["looks"]) == (3, answer["named"], 1)
+    looks = [event for event in told if event["event"] == "looked"]  # one or more: on a busy machine, times scatter
+    assert looks[0]["blocks"] == 3
+    assert (looks[-1]["named"], len(looks)) == (answer["named"], answer["looks"])
     known = {name for part in (SCHEMA, *SCHEMA["$defs"].values()) for name in part.get("properties", ())}
     absent = {"because", "failure", "energy"}  # of runs that fail, and of GPUs
     assert known - absent <= {name for event in told for name in fields_of(event)}

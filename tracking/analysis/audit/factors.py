@@ -28,15 +28,22 @@ class Parts:
 
 
 def parts(evidence: Evidence, workload: str, pairs: Mapping[frozenset[str], PairTest]) -> dict[frozenset[str], Parts]:
-    """The parts of each pair whose runs recorded their evaluations to the target; p-values corrected by Holm."""
+    """The parts of each pair whose runs all reached the target and recorded their evaluations to it.
+
+    Their p-values are corrected by Holm.
+    """
     if evidence.metric != TIME:
         return {}
     sides = {name_of(setting): _sides(evidence, workload, setting) for setting in evidence.settings(workload)}
-    searched = {name_of(each) for each in evidence.settings(workload) if evidence.searched(workload, each)}
+    left_out = {
+        name_of(each)
+        for each in evidence.settings(workload)
+        if evidence.searched(workload, each) or evidence.sample(workload, each, TIME).num_short
+    }
     by_pair = {}
     for names, pair in pairs.items():
         (better, evaluations), (worse, others) = sides[pair.better], sides[next(iter(names - {pair.better}))]
-        if names & searched:
+        if names & left_out:
             continue
         if better.numbers and worse.numbers and fmean(better.numbers) > 0:
             rate = fmean(worse.numbers) / fmean(better.numbers)

@@ -210,8 +210,11 @@ def factors(pairs: Sequence[Comparison], metric: str) -> list[Factors]:
 
 
 def _rate_and_evaluations(pair: Comparison) -> tuple[Factor, Factor] | None:
-    sides = [_parts(setting) for setting in (pair.better, pair.worse)]
-    if pair.searched or not all(side and fmean(side[0].reached) > 0 for side in sides):
+    settings = (pair.better, pair.worse)
+    if pair.searched or any(setting.measured(TIME).num_short for setting in settings):
+        return None  # The parts of runs that reached the target would leave out those that did not.
+    sides = [_parts(setting) for setting in settings]
+    if not all(side and fmean(side[0].reached) > 0 for side in sides):
         return None
     (better, evaluations), (worse, others) = (side for side in sides if side)
     rate = fmean(worse.reached) / fmean(better.reached)

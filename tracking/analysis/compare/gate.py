@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -119,7 +120,8 @@ def in_pairs(sides: Mapping[str, Sequence[Run]], metric: str) -> dict[str, list[
     """Both sides in order of their seeds. Raises ValueError unless both have the same seeds, each once."""
     ordered = {name: sorted(runs, key=lambda run: run.params.get("seed", "")) for name, runs in sides.items()}
     seeds = {
-        name: [run.params.get("seed", NONE) for run in runs if metric in run.metrics] for name, runs in ordered.items()
+        name: [run.params.get("seed", NONE) for run in runs if run.finished and _is_known(run, metric)]
+        for name, runs in ordered.items()
     }
     baseline, candidate = seeds.values()
     if baseline != candidate or len(set(baseline)) < len(baseline):
@@ -129,6 +131,10 @@ def in_pairs(sides: Mapping[str, Sequence[Run]], metric: str) -> dict[str, list[
             " runs, or leave --paired out"
         )
     return ordered
+
+
+def _is_known(run: Run, metric: str) -> bool:
+    return math.isfinite(run.metrics.get(metric, math.nan))
 
 
 def by_likelihood(row: tuple[str, Any]) -> int:

@@ -126,8 +126,13 @@ def by_metric(
     shown = f"{_noun(metric)} {change}, allowed {percent(margin)}"
     sure = f"at a confidence of {confidence:.3g}{shares}"
     code = compared(slow, fast, 1 + margin, confidence, paired)
-    if code == SLOWER:
-        why = f"{shown}; at least {limits[0] - 1:+z.1%} {sure}"
+    if observed and code != CANNOT_TELL and (observed.mean > 1 + margin) != (code == SLOWER):
+        # Runs without the target are compared by rank, which need not agree with their means.
+        sooner = "later" if code == SLOWER else "sooner"
+        words = f"more runs of the candidate were {sooner}, but not by their means"
+        code, why = CANNOT_TELL, f"{shown}; {words}, {sure}. Repair and repeat the runs without the target"
+    elif code == SLOWER:
+        why = f"{shown}; {_limit('at least', limits[0])} {sure}"
     elif code == CANNOT_TELL:
         names = ("baseline", "candidate") if higher else ("candidate", "baseline")
         advice = advised(slow, fast, margin, confidence, names, paired)
@@ -135,8 +140,13 @@ def by_metric(
     elif reason := why_not_passed(baseline, candidate):
         code, why = CANNOT_TELL, f"{reason}; the other runs: {shown}. Repair and repeat the former{shares}"
     else:
-        why = f"{shown}; at most {limits[1] - 1:+z.1%} {sure}"
+        why = f"{shown}; {_limit('at most', limits[1])} {sure}"
     return GateVerdict(code, metric, why, slowdown=slowdown)
+
+
+def _limit(words: str, ratio: float) -> str:
+    """`at most +1.2%`; if runs that did not reach the target leave no such limit, what was compared instead."""
+    return f"{words} {ratio - 1:+z.1%}" if 0 < ratio < math.inf else "by which runs were sooner,"
 
 
 def _noun(metric: str) -> str:
@@ -165,7 +175,16 @@ def why_not_passed(baseline: Side, candidate: Side) -> str:
     if missed * baseline_known > of_baseline * known:
         words = f"{missed} of {counted(known, 'run')} of the candidate did not reach the target"
         return f"{words}, of the baseline {of_baseline} of {baseline_known}"
+    late, baseline_late = _num_stopped_late(candidate, baseline), _num_stopped_late(baseline, candidate)
+    if late * baseline.times.n > baseline_late * candidate.times.n:
+        words = f"{late} of {counted(candidate.times.n, 'run')} of the candidate"
+        return f"{words} trained on without the target, until stopped, when the baseline's had reached it"
     return ""
+
+
+def _num_stopped_late(side: Side, other: Side) -> int:
+    """The number of a side's runs that were stopped only after all of the other's had reached the target or ended."""
+    return sum(bool(when > other.times.latest) for when in side.times.stopped)
 
 
 def shares_reached(baseline: Side, candidate: Side) -> str:

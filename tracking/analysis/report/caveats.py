@@ -43,6 +43,8 @@ def caveats(tasks: Sequence[Task], metric: str, with_missed: bool) -> list[str]:
                     f"{task.title}: {setting.name}: {counted(unknown, 'run')} without the target do not say how "
                     "long they trained: they count as 0 s where another setting is called better"
                 )
+            if words := _same_seeds(setting):
+                warnings.append(f"{task.title}: {setting.name}: {words}")
             if no_rate := sum(RATE in run.tags.get(UNKNOWN_TAG, "") for run in setting.runs):
                 warnings.append(
                     f"{task.title}: {setting.name}: {counted(no_rate, 'run')} without a rate: the script trained on"
@@ -53,6 +55,15 @@ def caveats(tasks: Sequence[Task], metric: str, with_missed: bool) -> list[str]:
     if with_missed:
         warnings.append("--with-missed: n counts runs that missed the target, too")
     return warnings
+
+
+def _same_seeds(setting: Setting) -> str:
+    """A sentence if several runs have the same seed: their spread says little of other seeds'."""
+    seeds = [run.params.get("seed") for run in setting.runs]
+    if None in seeds or len(set(seeds)) == len(seeds):
+        return ""
+    runs, of = counted(len(seeds), "run"), counted(len(set(seeds)), "seed")
+    return f"{runs} of {of}: they repeat trainings, and other seeds may differ by more than the errors say"
 
 
 def _only_explored(task: Task, setting: Setting) -> bool:

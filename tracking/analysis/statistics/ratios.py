@@ -32,8 +32,9 @@ def ratio_bounds(
 ) -> tuple[float, float] | None:
     """Lower and upper bound of the ratio of two means, each one-sided at `confidence`; for two-sided 95 % give 0.975.
 
-    Between them lie the ratios that `exceeds` and `falls_below` do not reject. A missing bound is 0 or infinity.
-    None if a side has fewer than two runs. Raises ValueError for a mean that is not positive.
+    Between them lie the ratios that `exceeds` and `falls_below` do not reject. A missing bound is 0 or infinity. A run
+    that did not reach its target may have taken any time, so a side with such a run bounds its own mean from below
+    alone. None if a side has fewer than two runs. Raises ValueError for a mean that is not positive.
     """
     if min(numerator.n, denominator.n) < 2:
         return None
@@ -51,12 +52,14 @@ def ratio_bounds(
         return falls_below(numerator, denominator, ratio, paired) or 0.0
 
     if not (numerator.interval or denominator.interval) and all(map(constant, sides)):  # p-values are 0 or 1
-        return middle if above(0.5 * middle) < 1 - confidence else 0.0, middle if below(
-            2 * middle
-        ) < 1 - confidence else math.inf
-    low = _root(above, middle, -FAR, 1 - confidence)
-    high = _root(below, middle, FAR, 1 - confidence)
-    return 0.0 if low is None else low, math.inf if high is None else high
+        low = middle if above(0.5 * middle) < 1 - confidence else None
+        high = middle if below(2 * middle) < 1 - confidence else None
+    else:
+        low, high = (_root(tested, middle, far, 1 - confidence) for tested, far in ((above, -FAR), (below, FAR)))
+    return (
+        0.0 if low is None or denominator.num_short else low,
+        math.inf if high is None or numerator.num_short else high,
+    )
 
 
 def _root(p_value: Callable[[float], float], middle: float, far: float, level: float) -> float | None:

@@ -66,6 +66,20 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for seed in (1, 2, 3):
             last = factor * (0.5 + seed / 100)
             make_run(sweep, config(seed=seed, **options), uri, losses=(2.0, 1.5, last))
+    for name in ("steady", "hanging"):
+        sweep = make_sweep(root / "runs", name, uri, 8)
+        for seed in range(1, 9):
+            asked, step_sec = config(seed=seed), (0.1 if name == "steady" else 0.06) + seed / 5000
+            if (name, seed) == ("hanging", 8):
+                make_run(sweep, asked, uri, 0.1, failure="timeout", failed_after=(0.2,) * 30)
+            else:
+                make_run(sweep, asked, uri, step_sec)
+    for name, lost in (("first-lost", 1), ("last-lost", 4)):
+        sweep = make_sweep(root / "runs", name, uri, 4)
+        for seed in range(1, 5):
+            step_sec = 0.1 + 0.02 * (seed + (name == "last-lost"))
+            ended = {"failure": "signal:9", "failed_after": (0.2,)} if seed == lost else {}
+            make_run(sweep, config(seed=seed), uri, step_sec, **ended)
     failed = make_sweep(root / "runs", "failed", uri, 1)
     make_run(failed, config(seed=9), uri, failure="nan")
     return root
@@ -170,6 +184,23 @@ def test_runs_that_failed_or_missed_keep_it_from_passing(gate: Gate) -> None:
     assert "note: candidate: 1 of 3 runs did not reach the target, and counts against it" in words
     assert "reached the target: baseline 3 of 3, candidate 2 of 3" in words
     assert gate("oom", "base")[0] == 0
+
+
+def test_a_run_that_was_stopped_late_keeps_it_from_passing(gate: Gate) -> None:
+    """It had trained seven times as long as any run of the baseline; the other seven runs are faster."""
+    code, words = gate("steady", "hanging", "--metric", "time/to_accuracy_sec")
+    assert code == 2, words
+    assert "more runs of the candidate were sooner, but not by their means" in words
+    assert "inf" not in words
+    code, words = gate("hanging", "steady", "--metric", "time/to_accuracy_sec")
+    assert code == 2, words
+    assert "more runs of the candidate were later, but not by their means" in words
+
+
+def test_a_seed_that_failed_is_no_pair(gate: Gate) -> None:
+    code, words = gate("first-lost", "last-lost", "--metric", "throughput/samples_per_sec", "--paired")
+    assert code == 2, words
+    assert "of the same seeds, each once (baseline: 2, 3, 4; candidate: 1, 2, 3)" in words
 
 
 def test_what_else_differs_is_told(gate: Gate) -> None:

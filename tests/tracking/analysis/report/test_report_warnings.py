@@ -43,6 +43,13 @@ def test_what_differs_beside_the_axis_is_named(make: Callable[..., Report]) -> N
         assert f" {key} " not in warnings
 
 
+def test_runs_of_one_seed_are_named_since_they_say_little_of_others(make: Callable[..., Report]) -> None:
+    again = repeated(config={"gpus": 1}, steps=(0.1, 0.11, 0.12)) + repeated(config={"gpus": 1}, steps=(0.1,))
+    once = repeated(config={"gpus": 2}, steps=(0.1, 0.11))
+    (words,) = [words for words in make([*again, *once], by=["gpus"]).warnings if "seed" in words]
+    assert "gpus=1: 4 runs of 3 seeds: they repeat trainings" in words
+
+
 def test_cores_near_the_gpus_follow_from_their_number(make: Callable[..., Report]) -> None:
     runs = repeated(config={"gpus": 1}, steps=(0.1, 0.11), tags={"env.affinity": "1"})
     runs += repeated(config={"gpus": 2}, steps=(0.1, 0.11), tags={"env.affinity": "1+1"})

@@ -37,6 +37,31 @@ def test_bounds_where_there_is_little_to_go_by() -> None:
         ratio_bounds(Times([1.0, -2.0]), Times([2.0, 3.0]))
 
 
+def test_a_run_without_the_target_may_have_taken_any_time() -> None:
+    """Its setting's mean has no upper bound, however the ranks lie."""
+    early, late = Times([10 + 0.1 * number for number in range(8)]), [10.2 + 0.1 * number for number in range(7)]
+    for short in (Times(late, missed=[100.0]), Times(late, stopped=[100.0]), Times(late, num_diverged=1)):
+        above, below = ratio_bounds(short, early, 0.975), ratio_bounds(early, short, 0.975)
+        assert above is not None
+        assert below is not None
+        assert above[1] == math.inf
+        assert below[0] == 0.0
+        assert statistics.fmean(short.at_least(100.0)) / statistics.fmean(early.reached) > above[0]
+
+
+@pytest.mark.slow
+def test_bounds_with_missed_targets_hold_the_true_ratio() -> None:
+    """One run in ten takes 100 s and is given up at 50: the ratio of means is 1.9."""
+    random, outside = np.random.default_rng(3), 0
+    for _ in range(100):
+        steady, some = list(random.normal(10, 0.3, 12)), [*random.normal(10, 0.3, 12)]
+        number = int(random.binomial(12, 0.1))
+        bounds = ratio_bounds(Times(some[number:], missed=[50.0] * number), Times(steady), 0.975)
+        assert bounds is not None
+        outside += number > 0 and not bounds[0] <= 1.9 <= bounds[1]
+    assert outside <= 5
+
+
 @pytest.mark.slow
 def test_the_bounds_hold_the_true_ratio_as_often_as_they_say() -> None:
     random = np.random.default_rng(2)

@@ -24,8 +24,9 @@ def level(num_tested: int) -> float:
 def factor_bounds(way: str, better: Observations, worse: Observations, at: float) -> tuple[float, float] | None:
     """The bounds of the factor by which one setting is better than another, each at the one-sided level `at`.
 
-    Between them lie the factors that the tests do not reject. `way` is LOWER or HIGHER: which mean is better. None if
-    a side has one run, or a mean is not above 0.
+    Between them lie the factors that the tests do not reject. A side with a run that never reached its target has a
+    mean without an upper bound. `way` is LOWER or HIGHER: which mean is better. None if a side has one run, or a mean
+    is not above 0.
     """
     top, bottom = (better, worse) if way == HIGHER else (worse, better)
     largest = max(top.largest, bottom.largest)
@@ -35,7 +36,7 @@ def factor_bounds(way: str, better: Observations, worse: Observations, at: float
     middle = means[0] / means[1]
     low = _turn(lambda factor: sooner_p(bottom.scaled(factor), top) or 0.0, middle, -FAR, at)
     high = _turn(lambda factor: sooner_p(top, bottom.scaled(factor)) or 0.0, middle, FAR, at)
-    return low or 0.0, math.inf if high is None else high
+    return 0.0 if bottom.num_short else low or 0.0, math.inf if high is None or top.num_short else high
 
 
 def _turn(p_value: Callable[[float], float], middle: float, far: float, at: float) -> float | None:
