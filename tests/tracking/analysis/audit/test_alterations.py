@@ -292,8 +292,19 @@ def test_a_picture_without_data_is_named(root: Path, folder: Path, tmp_path: Pat
     assert words == "report-1-other.json: a picture of this name cannot be recomputed"
 
 
-def test_every_number_of_the_parts_of_times_in_words_is_seen(root: Path, folder: Path) -> None:
-    content = read(folder)
+def test_every_number_of_the_parts_of_times_is_seen_also_in_words(tmp_path: Path) -> None:
+    """Of settings whose runs all reached the target: others have no parts."""
+    sweep, root = make_sweep(tmp_path / "runs", SWEEP, "sqlite:///none.db", 4), tmp_path
+    for gpus, seed, step_sec in ((1, 1, 0.10), (1, 2, 0.12), (2, 1, 0.05), (2, 2, 0.06)):
+        make_run(sweep, config(gpus=gpus, seed=seed), "sqlite:///none.db", step_sec)
+    store = FolderRuns([root / "runs"])
+    page.write(report.make(store, [SWEEP], store.find([SWEEP]), ["gpus"]), root / "report")
+    content = read(root / "report")
+    assert audit(content, [root / "runs"]).differences == []
+    for key in ("rate", "evaluations", "p_rate"):
+        other = json.loads(json.dumps(content))
+        other["comparisons"][0]["parts"][key] *= 1.01
+        assert audit(other, [root / "runs"]).differences, key
     (table,) = (number for number, table in enumerate(content["tables"]) if table["kind"] == "pairs")
     (said,) = (sentence["text"].strip("; ") for sentence in content["sentences"] if sentence["kind"] == "factors")
     (column,) = (n for n, name in enumerate(content["tables"][table]["columns"]) if name == "so")
