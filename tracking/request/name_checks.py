@@ -88,7 +88,7 @@ def check_runs_dir(runs_dir: str) -> None:
         nearest = next((path for path in (folder, *folder.parents) if path.exists()), folder)
         why = "" if nearest.is_dir() else f"{nearest} is not a folder"
         if not why and not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
-            why = f"no access to {nearest}"
+            why = f"no access to {nearest}, or its file system is read-only"
     except OSError as error:  # as for a name that is too long
         why = str(error.strerror)
     if why:
@@ -176,6 +176,10 @@ def check_uri(uri: str, option: str = "tracking.uri") -> None:
             f"{option}={public_uri}: not a tracking server (MLflow no longer keeps runs in plain folders). Allowed:"
             " sqlite:///FILE, http(s)://HOST:PORT or a database's address"
         )
+    try:
+        urlsplit(uri).port  # noqa: B018  its property raises
+    except ValueError as error:
+        raise ConfigError(f"{option}={public_uri}: {error}. Next: give a port from 1 to 65535") from None
     if folder := database_folder(uri):
         raise ConfigError(
             f"{option}={public_uri}: {folder} is a folder. Next: give the database's file, as in {public_uri}/mlflow.db"

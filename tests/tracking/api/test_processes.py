@@ -134,7 +134,9 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_folder_that_is_read_only_is_refused_before_the_training(read_only: Path) -> None:
-    with pytest.raises(ConfigError, match=r"runs_dir=.*no access to .*read-only. Next: give a folder that you can"):
+    with pytest.raises(
+        ConfigError, match=r"runs_dir=.*no access to .*its file system is read-only. Next: give a folder"
+    ):
         own_script.trainer(trial(read_only), max_epochs=1).fit(own_script.Line(), *own_script.loaders())
     with (
         pytest.raises(ConfigError, match="no access to"),

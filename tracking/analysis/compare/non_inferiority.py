@@ -128,8 +128,8 @@ def by_metric(
     code = compared(slow, fast, 1 + margin, confidence, paired)
     if observed and code != CANNOT_TELL and (observed.mean > 1 + margin) != (code == SLOWER):
         # Runs without the target are compared by rank, which need not agree with their means.
-        sooner = "later" if code == SLOWER else "sooner"
-        words = f"more runs of the candidate were {sooner}, but not by their means"
+        said = "slower" if code == SLOWER else "not slower"
+        words = f"most pairs of runs say that the candidate is {said}, and the means say otherwise"
         code, why = CANNOT_TELL, f"{shown}; {words}, {sure}. Repair and repeat the runs without the target"
     elif code == SLOWER:
         why = f"{shown}; {_limit('at least', limits[0])} {sure}"
@@ -146,7 +146,7 @@ def by_metric(
 
 def _limit(words: str, ratio: float) -> str:
     """`at most +1.2%`; if runs that did not reach the target leave no such limit, what was compared instead."""
-    return f"{words} {ratio - 1:+z.1%}" if 0 < ratio < math.inf else "by which runs were sooner,"
+    return f"{words} {ratio - 1:+z.1%}" if 0 < ratio < math.inf else "judged by which runs were sooner,"
 
 
 def _noun(metric: str) -> str:
@@ -178,12 +178,12 @@ def why_not_passed(baseline: Side, candidate: Side) -> str:
     late, baseline_late = _num_stopped_late(candidate, baseline), _num_stopped_late(baseline, candidate)
     if late * baseline.times.n > baseline_late * candidate.times.n:
         words = f"{late} of {counted(candidate.times.n, 'run')} of the candidate"
-        return f"{words} trained on without the target, until stopped, when the baseline's had reached it"
+        return f"{words} had not reached the target when stopped, later than any run of the baseline"
     return ""
 
 
 def _num_stopped_late(side: Side, other: Side) -> int:
-    """The number of a side's runs that were stopped only after all of the other's had reached the target or ended."""
+    """The number of a side's runs that were stopped without the target, later than any time of the other side."""
     return sum(bool(when > other.times.latest) for when in side.times.stopped)
 
 

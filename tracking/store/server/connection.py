@@ -83,7 +83,7 @@ def reach_database(uri: str) -> None:
         return
     try:
         socket.create_connection((parts.hostname, parts.port or port), TIMEOUT_SEC).close()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a port that is none
         raise ConnectionError(explain_outage(error)) from None
 
 

@@ -65,6 +65,9 @@ def test_links_lead_to_routes_that_this_mlflow_has() -> None:
 def test_a_uri_that_mlflow_cannot_use_is_refused_by_what_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"^--uri=mlruns: not a tracking server .* Allowed: sqlite:///FILE"):
         server.option_uri("mlruns")
+    for uri in ("http://host:99999", "postgresql://host:port/runs"):
+        with pytest.raises(ConfigError, match=rf"^--uri={uri}: Port .* Next: give a port from 1 to 65535"):
+            server.option_uri(uri)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "mlruns")
     with pytest.raises(ConfigError, match=r"^MLFLOW_TRACKING_URI=mlruns: not a tracking server"):
         server.option_uri(None)
