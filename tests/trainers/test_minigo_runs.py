@@ -155,6 +155,10 @@ def test_the_definitions_defaults_are_mlperfs() -> None:
     assert config.dataset.name == "selfplay"
     assert config.targets() == {"pro_moves": 0.4}
     assert config.model.hparams["pro_moves"] is True
+    reference = composed(["model=minigo", "recipe=minigo_reference"])
+    assert reference.targets() == config.targets()
+    names = ("games", "readouts", "examples", "window", "gate")
+    assert [reference.model.hparams[name] for name in names] == [2000, 200, 100_000, 2_000_000, 0.55]
     assert composed(["model=minigo", "recipe=minigo_cpu"]).targets() == {"wins_random": 0.9, "wins_one_ply": 0.9}
     frozen = composed(["model=minigo", "recipe=minigo_frozen", "model.hparams.frozen=m"])
     assert frozen.targets() == {"wins_frozen": 0.5}
