@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tracking.analysis.audit import comparisons
@@ -66,7 +66,8 @@ def _best(
         ),
         "num_tested": num_tested,
         **_lead(verdicts, leader, [name for name in measured if name != leader], samples, num_tested, claimed),
-        **_runner_up(verdicts, leader, samples, num_tested, claimed, bool(len(race) > 1), about["among"] is not None),
+        **_runner_up(verdicts, leader, samples, claimed, about["among"] is not None),
+        **_undecided(verdicts, leader, race, samples, num_tested, claimed, about["among"] is not None),
     }  # fmt: skip
 
 
@@ -105,30 +106,46 @@ def _lead(
 
 
 def _runner_up(
-    verdicts: Verdicts, leader: str, samples: Mapping[str, Observations], num_tested: int, claimed: Mapping[str, Any],
-    is_tied: bool, of_stacks: bool,
-) -> dict[str, Any]:  # fmt: skip
-    """The runner-up: the factor, what the lead saves, and how many runs would tell."""
-    settings, near = verdicts.settings, tolerance(verdicts.evidence.metric)
-    pairs = {both: pair for both, pair in verdicts.pairs.items() if leader in both and both <= samples.keys()}
-    if not pairs:
-        return {"next": None, "factor": None, "saved_usd": None, "runs_that_would_tell": None}
-    order = {both: (pair.better == leader, pair.factor, -(pair.p or 0.0)) for both, pair in pairs.items()}
-    least = min(order.values())
-    nearest = [both for both, place in order.items() if place[0] == least[0] and _close(place[1:], least[1:], near)]
-    names = {both: next(iter(both - {leader})) for both in nearest}
-    other = _chosen(claimed.get("next"), list(names.values()))
-    pair = pairs[frozenset((leader, other))]
-    sides = (pair.better, verdicts.worse(frozenset((leader, other))))
-    needed = None
-    if of_stacks and is_tied and pair.p is not None:
-        needed = would_tell(samples[sides[0]], samples[sides[1]], level(num_tested))
+    verdicts: Verdicts, leader: str, samples: Mapping[str, Observations], claimed: Mapping[str, Any], of_stacks: bool
+) -> dict[str, Any]:
+    """The runner-up: the factor, and what the lead saves."""
+    near = tolerance(verdicts.evidence.metric)
+    names = _nearest(verdicts, leader, samples.keys())
+    if not names:
+        return {"next": None, "factor": None, "saved_usd": None}
+    other = _chosen(claimed.get("next"), names)
+    pair = verdicts.pairs[frozenset((leader, other))]
     return {
-        "next": _one_of(list(names.values()), settings),
+        "next": _one_of(names, verdicts.settings),
         "factor": Near(None if math.isinf(pair.factor) else pair.factor, max(near, 1e-6)),
         "saved_usd": _saved(verdicts, leader, other) if of_stacks else None,
-        "runs_that_would_tell": comparisons.runs(needed, near),
     }
+
+
+def _undecided(
+    verdicts: Verdicts, leader: str, race: list[str], samples: Mapping[str, Observations], num_tested: int,
+    claimed: Mapping[str, Any], of_stacks: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """The closest other candidate, and for stacks how many runs would tell it from the leader."""
+    names = _nearest(verdicts, leader, race)
+    if not names:
+        return {"undecided": None, "runs_that_would_tell": None}
+    both = frozenset((leader, _chosen(claimed.get("undecided"), names)))
+    pair, needed = verdicts.pairs[both], None
+    if of_stacks and pair.p is not None:
+        needed = would_tell(samples[pair.better], samples[verdicts.worse(both)], level(num_tested))
+    runs = comparisons.runs(needed, tolerance(verdicts.evidence.metric))
+    return {"undecided": _one_of(names, verdicts.settings), "runs_that_would_tell": runs}
+
+
+def _nearest(verdicts: Verdicts, leader: str, among: Iterable[str]) -> list[str]:
+    """The settings `among` that the leader loses to, else leads least; several if they are as close."""
+    listed, near = {*among}, tolerance(verdicts.evidence.metric)
+    pairs = {both: pair for both, pair in verdicts.pairs.items() if leader in both and both <= {leader, *listed}}
+    order = {both: (pair.better == leader, pair.factor, -(pair.p or 0.0)) for both, pair in pairs.items()}
+    least = min(order.values(), default=(False, 0.0, 0.0))
+    close = [both for both, place in order.items() if place[0] == least[0] and _close(place[1:], least[1:], near)]
+    return [next(iter(both - {leader})) for both in close]
 
 
 def _close(place: tuple[float, float], least: tuple[float, float], near: float) -> bool:

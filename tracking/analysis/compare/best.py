@@ -35,6 +35,8 @@ class Best:
 
     - `num_tested`: the number of settings with two runs or more.
     - `next`: the leader's pair with the runner-up; None for a single setting.
+    - `undecided`: the leader's closest pair with another candidate; None without another one. It may differ from
+      `next`: a closer setting whose runs spread less may be told apart already.
     - `p`: the largest corrected p-value of the leader against another setting; None if a pair cannot be tested.
     - `bounds`: of the leader's factor over the best of the others; None if a setting has one run, if a search decided
       with its runs, or if a mean is not above 0.
@@ -45,6 +47,7 @@ class Best:
     candidates: Sequence[Setting]
     num_tested: int
     next: Comparison | None
+    undecided: Comparison | None
     p: float | None
     bounds: tuple[float, float] | None
     paired: bool = False  # whether the leader's runs are paired with those of each other setting
@@ -85,11 +88,19 @@ def best_of(settings: Sequence[Setting], pairs: Sequence[Comparison], key: str) 
     tested = [p for p in p_values if p is not None]
     return Best(
         with_value, leader, may_be_best, num_tested,
-        min(pairs_of_leader, key=lambda pair: _distance(pair, leader), default=None),
+        _closest(pairs_of_leader, leader, with_value),
+        _closest(pairs_of_leader, leader, may_be_best),
         corrected(max(tested), num_tested) if tested and len(tested) == len(pairs_of_leader) else None,
         _bounds(leader, pairs_of_leader, key, one_sided_level(num_tested)),
         bool(pairs_of_leader) and all(pair.paired for pair in pairs_of_leader),
     )  # fmt: skip
+
+
+def _closest(pairs: Sequence[Comparison], leader: Setting, among: Sequence[Setting]) -> Comparison | None:
+    """The leader's closest pair with one of the settings `among`; None without any."""
+    names = {setting.name for setting in among}
+    listed = [pair for pair in pairs if pair.other_than(leader).name in names]
+    return min(listed, key=lambda pair: _distance(pair, leader), default=None)
 
 
 def _distance(pair: Comparison, leader: Setting) -> tuple[bool, float, float]:
@@ -100,7 +111,7 @@ def _distance(pair: Comparison, leader: Setting) -> tuple[bool, float, float]:
 def _bounds(leader: Setting, pairs: Sequence[Comparison], key: str, level: float) -> tuple[float, float] | None:
     if any(pair.searched for pair in pairs):
         return None
-    others = [pair.worse if pair.better.name == leader.name else pair.better for pair in pairs]
+    others = [pair.other_than(leader) for pair in pairs]
     factors = [factor_bounds(leader, other, key, level) for other in others]
     known = [bounds for bounds in factors if bounds is not None]
     return lead_bounds(known) if known and len(known) == len(factors) else None
@@ -132,8 +143,8 @@ class BestStack:
     """The best of two or more stacks, in settings that agree on all other axes; `among` holds those axes' values.
 
     Each kind of GPU has its own best stack. `saved_usd` is the runner-up's mean cost to accuracy minus the leader's;
-    None without prices. `needed` is the number of runs that would separate the leader from the runner-up, if they are
-    not separated yet.
+    None without prices. `needed` is the number of runs that would tell the leader from the other setting of
+    `best.undecided`.
     """
 
     among: Mapping[str, str]
@@ -148,7 +159,7 @@ class BestStack:
 
     @property
     def runner_up(self) -> Setting:
-        return self.next.worse if self.next.better.name == self.best.leader.name else self.next.better
+        return self.next.other_than(self.best.leader)
 
 
 def best_stacks(task: Task, metric: str, pairs: Sequence[Comparison]) -> list[BestStack]:
@@ -167,7 +178,7 @@ def best_stacks(task: Task, metric: str, pairs: Sequence[Comparison]) -> list[Be
 
 
 def _described(among: Mapping[str, str], best: Best, metric: str) -> BestStack:
-    needed = runs_that_would_tell(best.next, metric, best.level) if best.next and best.tied else None
+    needed = runs_that_would_tell(best.undecided, metric, best.level) if best.undecided else None
     stack = BestStack(among, best, None, needed)
     costs = [estimate(setting.measured(COST)) for setting in (stack.runner_up, best.leader)]
     saved = difference(*costs) if costs[0] and costs[1] else None  # type: ignore[arg-type]

@@ -55,6 +55,10 @@ class Comparison:
     won: float | None = None
     paired: bool = False
 
+    def other_than(self, setting: Setting) -> Setting:
+        """The pair's other setting."""
+        return self.worse if self.better.name == setting.name else self.better
+
     @property
     def searched(self) -> bool:
         return self.better.searched or self.worse.searched

@@ -27,7 +27,8 @@ def verdict(task: str, metric: str, stack: BestStack) -> list[Sentence]:
     if best.p is None:
         few = [_own_name(setting, stack) for setting in best.settings if setting.measured(metric).n < 2]
         return [Sentence("stack of one run", task, values | {"few": " and of ".join(few)})]
-    without = math.isinf(factor) or stack.next.better is not best.leader
+    next_is_told_apart = best.undecided is not None and best.undecided is not stack.next  # Its factor is no noise.
+    without = math.isinf(factor) or stack.next.better is not best.leader or next_is_told_apart
     ending = " without a factor" if without else ""
     if not without:
         values |= {"factor": factor, **sentences.interval(best, "stacks")}
@@ -52,9 +53,9 @@ def _own_name(setting: Setting, stack: BestStack) -> str:
     return _renamed(setting, stack).name
 
 
-def _names(stack: BestStack) -> dict[str, Any]:
-    """The best and the next, by their own axes; and `pair`, the names of the whole settings."""
-    sides: Sequence[Setting] = (stack.best.leader, stack.runner_up)
+def _names(stack: BestStack, other: Setting | None = None) -> dict[str, Any]:
+    """The best and `other` (default: the next), by their own axes; and `pair`, the names of the whole settings."""
+    sides: Sequence[Setting] = (stack.best.leader, other or stack.runner_up)
     better, worse = (_own_name(setting, stack) for setting in sides)
     return {"better": better, "worse": worse, "pair": [setting.name for setting in sides]}
 
@@ -81,9 +82,11 @@ def _usd(setting: Setting) -> str:
 
 
 def _what_decides(task: str, metric: str, stack: BestStack) -> Sentence:
-    names = _names(stack)
+    pair = stack.best.undecided
+    assert pair is not None
+    names = _names(stack, pair.other_than(stack.best.leader))
     if stack.needed is not None:
-        values = sentences.runs_needed(metric, stack.next, stack.needed)
+        values = sentences.runs_needed(metric, pair, stack.needed)
         return Sentence("runs that would decide", task, names | values | {"power": POWER})
-    missed = any(setting.measured(metric).num_short for setting in (stack.best.leader, stack.runner_up))
+    missed = any(setting.measured(metric).num_short for setting in (pair.better, pair.worse))
     return Sentence("decides when", task, names | {"why": OF_MISSES if missed else OF_EQUALS})

@@ -23,9 +23,6 @@ class Verdict:
     def plain(self) -> dict[str, Any]:
         best, following = self.best, self.best.next
         low, high = best.bounds or (None, None)
-        other = None
-        if following is not None:
-            other = following.worse if following.better.name == best.leader.name else following.better
         saved = self.stack.saved_usd if self.stack else None
         return {
             "workload": self.task,
@@ -36,11 +33,17 @@ class Verdict:
             "p_corrected": best.p,
             "low": low,
             "high": None if high is None or math.isinf(high) else high,
-            "next": None if other is None else dict(other.labels),
+            "next": _other(best, following),
+            "undecided": _other(best, best.undecided),
             "factor": None if following is None or math.isinf(following.factor) else following.factor,
             "saved_usd": saved and {"mean": saved.mean, "standard_error": saved.error, "bound": saved.bound},
             "runs_that_would_tell": needed(self.stack.needed if self.stack else None),
         }
+
+
+def _other(best: Best, pair: Comparison | None) -> dict[str, str] | None:
+    """The labels of the other setting of a leader's pair; None without a pair."""
+    return None if pair is None else dict(pair.other_than(best.leader).labels)
 
 
 def comparison(task: str, metric: str, pair: Comparison, num_tests: int) -> dict[str, Any]:

@@ -197,15 +197,15 @@ def _undecided(
         return kind, values, f"One run {subject} is too few to tell{advice}."
     named = phrases.listed([*map(phrases.called, others)], "or")
     text, tied = f"That cannot be told apart from {named}", {"tied": [*map(name_of, others)]}
-    following = record["next"]
-    if others == [following] and by_kind["best so far"]["factor"] is not None:
+    closest = record["undecided"]
+    if others == [record["next"]] and by_kind["best so far"]["factor"] is not None:
         text = "These runs cannot tell the two apart"
     [sides] = [
         (pair["better"], pair["worse"])
         for pair in report["comparisons"]
         if pair["workload"] == workload
         and leader in (pair["better"], pair["worse"])
-        and following in (pair["better"], pair["worse"])
+        and closest in (pair["better"], pair["worse"])
     ]
     better, worse = (evidence.sample(workload, side, metric) for side in sides)
     needed = would_tell(better, worse, level(record["num_tested"]))
@@ -213,7 +213,7 @@ def _undecided(
     values, words = _further(evidence, workload, sizes, by_kind.get("cannot tell yet", {}))
     if not words:
         return "cannot tell", tied, f"{text}."
-    it = f" it from {phrases.called(following)}" if len(others) > 1 else ""
+    it = f" it from {phrases.called(closest)}" if len(others) > 1 else ""
     would = f"would tell{it} in 80 % of cases, if the lead is as large as it looks."
     return "cannot tell yet", tied | values, f"{text}; {words} {would}"
 

@@ -79,7 +79,7 @@ def _ahead(chosen: Best, metric: str) -> dict[str, Any]:
     """The leader's factor over the next setting, with its interval, and the ratio of their costs."""
     pair = chosen.next
     assert pair is not None
-    other = pair.worse if pair.better.name == chosen.leader.name else pair.better
+    other = pair.other_than(chosen.leader)
     values: dict[str, Any] = {"other": phrases.name(other), "factor": None, "ahead": "", "ratio": None, "amount": ""}
     if not _is_ahead(chosen):
         return values
@@ -129,11 +129,11 @@ def _undecided(task: Task, metric: str, chosen: Best) -> Sentence:
         if len(few) == len(settings):
             return Sentence("one run each", task.title, numbers)
         return Sentence("one run of some", task.title, numbers | {"few": phrases.names(few)})
-    pair = chosen.next
+    pair = chosen.undecided
     assert pair is not None
-    other = pair.worse if pair.better.name == chosen.leader.name else pair.better
+    other = pair.other_than(chosen.leader)
     apart = f"That cannot be told apart from {phrases.names(chosen.tied, 'or')}"
-    if [setting.name for setting in chosen.tied] == [other.name] and _is_ahead(chosen):
+    if len(chosen.tied) == 1 and pair is chosen.next and _is_ahead(chosen):
         apart = "These runs cannot tell the two apart"
     named = {"tied": [setting.name for setting in chosen.tied], "apart": apart}
     needed = runs_that_would_tell(pair, metric, chosen.level)
