@@ -112,12 +112,13 @@ def _runner_up(
     near = tolerance(verdicts.evidence.metric)
     names = _nearest(verdicts, leader, samples.keys())
     if not names:
-        return {"next": None, "factor": None, "saved_usd": None}
+        return {"next": None, "factor": None, "factor_bound": "", "saved_usd": None}
     other = _chosen(claimed.get("next"), names)
     pair = verdicts.pairs[frozenset((leader, other))]
     return {
         "next": _one_of(names, verdicts.settings),
         "factor": Near(None if math.isinf(pair.factor) else pair.factor, max(near, 1e-6)),
+        "factor_bound": comparisons.sign_of(pair, samples[verdicts.worse(frozenset((leader, other)))]),
         "saved_usd": _saved(verdicts, leader, other) if of_stacks else None,
     }
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracking.analysis.audit import factors
-from tracking.analysis.audit.arithmetic import PairTest, Wanted, tolerance, would_tell
-from tracking.analysis.audit.evidence import UNCHECKED, AuditResult, Evidence, Labels, Near, That, compare, name_of
+from tracking.analysis.audit.arithmetic import Observations, PairTest, Wanted, tolerance, would_tell
+from tracking.analysis.audit.evidence import AuditResult, Evidence, Labels, Near, That, compare, name_of
 
 COUNTS = ("reached", "n", "other_reached", "m", "horizon")
 
@@ -78,14 +78,26 @@ def _record(verdicts: Verdicts, names: frozenset[str]) -> dict[str, Any]:
         "better": dict(settings[sides[0]]),
         "worse": dict(settings[sides[1]]),
         "factor": Near(None if math.isinf(pair.factor) else pair.factor, max(near, 1e-6)),
+        "factor_bound": sign_of(pair, worse),
         "paired": pair.paired,
         "p": p_value(pair.p, near),
         "p_corrected": p_value(pair.corrected, near),
         "told_apart": pair.told_apart,
         "reaches_more_often": _often(pair, settings),
         "runs_that_would_tell": runs(needed, near),
-        "so": UNCHECKED,
+        "so": _said(sign_of(pair, worse)),
     }
+
+
+def sign_of(pair: PairTest, worse: Observations) -> str:
+    """The sign of a factor that is only a lower bound: runs of the worse setting did not reach the target."""
+    return "≥" if worse.num_short and math.isfinite(pair.factor) else ""
+
+
+def _said(sign: str) -> That:
+    """Accepts words that say `at least` before a factor if it is a lower bound, and only then."""
+    of = "by a factor of"
+    return That(lambda text: of not in text or (f"{of} at least " in text) is bool(sign), f"words with {sign or '='}")
 
 
 def p_value(value: float | None, near: float) -> Near:

@@ -16,6 +16,7 @@ from tracking.analysis.audit.evidence import (
     Content,
     Evidence,
     Rows,
+    That,
     facts_of,
     mean_of,
     name_of,
@@ -131,17 +132,23 @@ def pairs(content: Content, workload: str, shown: Claimed | None) -> Rows:
         names = [name_of(pair[role]) for role in ("better", "worse")]
         by_pairs = content.evidence.sample(workload, pair["better"], content.evidence.metric).num_short
         factor = significant(pair["factor"]) if pair["factor"] is not None else "" if by_pairs else "inf"
+        factor = f"{pair['factor_bound']} {factor}".lstrip()
         p, corrected = ("" if pair[key] is None else f"{pair[key]:.2g}" for key in ("p", "p_corrected"))
         row = {"better mean": names[0], "worse mean": names[1], "factor": factor, "p": p, "p, corrected": corrected}
         if content.evidence.metric in OF_TARGETS:
             shares = [content.evidence.ends(workload, pair[role]) for role in ("better", "worse")]
             row["reached"] = " against ".join(shares)
-        rows[" ".join(names)] = {**row, "so": factors.said_in(pair["parts"], names[0])}
+        rows[" ".join(names)] = {**row, "so": _so(pair, factors.said_in(pair["parts"], names[0]))}
     if len(rows) <= MOST_PAIRS or shown is None or not shown.rows:
         return rows
     sides = [{row["better mean"], row["worse mean"]} for row in shown.rows.values()]
     leaders = set.intersection(*sides)
     return {key: row for key, row in rows.items() if leaders & {row["better mean"], row["worse mean"]}}
+
+
+def _so(pair: Mapping[str, Any], parts: That) -> That:
+    """Accepts the pair's verdict, followed by words with these parts."""
+    return That(lambda text: text.startswith(pair["so"]) and parts.holds(text), str(parts))
 
 
 def excluded(content: Content, _: str, shown: Claimed | None) -> Rows:
@@ -190,6 +197,7 @@ def stacks(content: Content, title: str) -> Rows:
         shown[role] = {"": role, "stack": name_of(setting), "n": str(len(sample)), key: mean_of(sample, 1.0, key)}
         shown[role] |= {"reached": evidence.ends(record["workload"], setting)} if reached else {}
     lead = "" if record["factor"] is None else f"{100 * (record['factor'] - 1):.1f} %"
+    lead = f"{record['factor_bound']} {lead}".lstrip()
     shown["lead"] = {"": "lead", "stack": lead, "n": "", key: UNCHECKED, **({"reached": ""} if reached else {})}
     return shown
 

@@ -38,8 +38,9 @@ TIME = quantities.TIME_TO_ACCURACY_SEC
 class Comparison:
     """Two settings by one metric. `better` leads: by its mean, if every run has a value.
 
-    - `factor`: how many times better the mean of `better` is, at least 1. It is a lower bound if runs of `worse` did
-      not reach the target. It is infinite (not known) if runs of `better` did not, or if a mean is not above 0.
+    - `factor`: how many times better the mean of `better` is, at least 1. It is infinite (not known) if runs of
+      `better` did not reach the target, or if a mean is not above 0.
+    - `at_least`: the factor is a lower bound, since runs of `worse` did not reach the target.
     - `won`: if runs of `better` did not reach the target, the share of pairs of runs that `better` wins.
     - `p`: two-sided; None if a side has one run, or if a search decided with runs of a side (`searched`).
     - `often`: whether one setting reaches the target more often.
@@ -54,6 +55,7 @@ class Comparison:
     often: Often | None = None  # its first side is `better`
     won: float | None = None
     paired: bool = False
+    at_least: bool = False
 
     def other_than(self, setting: Setting) -> Setting:
         """The pair's other setting."""
@@ -120,7 +122,8 @@ def _tested(first: Setting, second: Setting, key: str) -> Comparison:
     elif fmean(sooner.reached) > 0:
         factor = max(1.0, fmean(later.at_least(max(sooner.latest, later.latest))) / fmean(sooner.reached))
     p = None if p is None else min(1.0, 2 * p)
-    return Comparison(better, worse, factor, p, often=often(sooner, later), won=won)
+    at_least = math.isfinite(factor)  # Then the runs without the target are all of `later`.
+    return Comparison(better, worse, factor, p, often=often(sooner, later), won=won, at_least=at_least)
 
 
 def _by_means(first: Setting, second: Setting, values: Times, others: Times, higher: bool) -> Comparison:

@@ -9,13 +9,15 @@ from tracking.analysis.compare import ALPHA, UNTIL_CENSORED, Comparison, Task, b
 from tracking.analysis.report import sentences
 from tracking.analysis.report.sentences import Sentence
 from tracking.analysis.report.setting_tables import REACHED, shown_share
-from tracking.analysis.results import Table
+from tracking.analysis.results import Cell, Table
 from tracking.analysis.statistics import POWER, counted
+from tracking.base.number_text import significant
 
 MOST_PAIRS = 15  # shown; every pair is in the CSV and JSON
 SHARES_TOO = "How often settings reach the target is compared by Fisher's exact test, corrected alike. "
 BY_SEED = " Paired by seed: of the differences between runs of the same seed."
 RATE_TOO = " A time is evaluations x the time of one: both are tested, each with Holm's correction over the pairs."
+AT_LEAST = " ≥: at least, since runs of the worse setting did not reach the target."
 WOULD_TELL = (
     f" Runs that would tell: a difference as large as this one, in {POWER:.0%} of cases; in brackets, where the spread "
     "is as large as these runs allow."
@@ -48,6 +50,7 @@ def comparison_table(task: Task, metric: str, pairs: Sequence[Comparison]) -> tu
     shares = ["reached"] if metric in UNTIL_CENSORED else []
     columns = {"better mean": "", "worse mean": "", **dict.fromkeys(shares, "")}
     columns |= {"factor": "{:.3g}", "p": "{:.2g}", "p, corrected": "{:.2g}", "so": ""}
+    note += AT_LEAST if any(pair.at_least for pair in shown) else ""
     note += WOULD_TELL if repeats else ""
     table = Table(f"{task.title}: which differ", columns, rows, note, "pairs", task.title)
     return table, [*said[0], *said[1], *parts.values(), *repeats]
@@ -62,5 +65,6 @@ def _row(
     repeats = [sentences.runs_that_would_tell(task.title, metric, pair, needed)] if needed else []
     so = "".join(sentence.text for sentence in (*words, parts, *repeats) if sentence)
     shares = [f"{shown_share(pair.better)} against {shown_share(pair.worse)}"] if metric in UNTIL_CENSORED else []
-    factor = None if pair.won is not None else pair.factor
+    factor: Cell = None if pair.won is not None else pair.factor
+    factor = f"≥ {significant(pair.factor)}" if pair.at_least else factor
     return [pair.better.name, pair.worse.name, *shares, factor, pair.p, pair.adjusted, so], repeats

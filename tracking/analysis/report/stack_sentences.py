@@ -19,7 +19,7 @@ OF_EQUALS = "the means are equal, or nobody makes so many"
 
 def verdict(task: str, metric: str, stack: BestStack) -> list[Sentence]:
     """The sentences on the best stack and what it saves; without a best one, how many runs would decide."""
-    best, factor = stack.best, stack.next.factor
+    best = stack.best
     values: dict[str, Any] = {"workload": task, "among": among(stack.among), **_names(stack)}
     if best.searched:
         searched = sentences.names_of([_renamed(setting, stack) for setting in best.searched])
@@ -28,10 +28,10 @@ def verdict(task: str, metric: str, stack: BestStack) -> list[Sentence]:
         few = [_own_name(setting, stack) for setting in best.settings if setting.measured(metric).n < 2]
         return [Sentence("stack of one run", task, values | {"few": " and of ".join(few)})]
     next_is_told_apart = best.undecided is not None and best.undecided is not stack.next  # Its factor is no noise.
-    without = math.isinf(factor) or stack.next.better is not best.leader or next_is_told_apart
+    without = math.isinf(stack.next.factor) or stack.next.better is not best.leader or next_is_told_apart
     ending = " without a factor" if without else ""
     if not without:
-        values |= {"factor": factor, **sentences.interval(best, "stacks")}
+        values |= {**sentences.factor(stack.next), **sentences.interval(best, "stacks")}
     if not best.tied:
         return [Sentence(f"best stack{ending}", task, values), *_worth(task, stack)]
     tied = sentences.names_of([_renamed(setting, stack) for setting in best.tied])

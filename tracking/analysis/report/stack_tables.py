@@ -30,6 +30,7 @@ def _best_and_next(task: Task, metric: str, stack: BestStack, lead: Sentence, no
         cells = [role, setting.name, mean.text() if mean else "", f"{setting.measured(metric).n}"]
         rows.append([*cells, *(shown_share(setting) for _ in shares)])
     ahead = f"{100 * (stack.next.factor - 1):.1f} %" if math.isfinite(stack.next.factor) else ""
+    ahead = f"≥ {ahead}" if stack.next.at_least else ahead
     rows.append(["lead", ahead, lead.text, "", *("" for _ in shares)])
     columns = dict.fromkeys(["", "stack", metric, "n", *shares], "")
     title = f"{task.title}{stack_sentences.among(stack.among)}: best stack"

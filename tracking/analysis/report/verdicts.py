@@ -36,6 +36,7 @@ class Verdict:
             "next": _other(best, following),
             "undecided": _other(best, best.undecided),
             "factor": None if following is None or math.isinf(following.factor) else following.factor,
+            "factor_bound": "≥" if following is not None and following.at_least else "",
             "saved_usd": saved and {"mean": saved.mean, "standard_error": saved.error, "bound": saved.bound},
             "runs_that_would_tell": needed(self.stack.needed if self.stack else None),
         }
@@ -55,6 +56,7 @@ def comparison(task: str, metric: str, pair: Comparison, num_tests: int) -> dict
         "better": dict(pair.better.labels),
         "worse": dict(pair.worse.labels),
         "factor": None if math.isinf(pair.factor) else pair.factor,
+        "factor_bound": "≥" if pair.at_least else "",
         "paired": pair.paired,
         "p": pair.p,
         "p_corrected": pair.adjusted,

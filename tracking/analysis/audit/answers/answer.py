@@ -153,7 +153,7 @@ def _ahead(
     low, high = record["low"], record["high"]
     values |= {"factor": factor, "low": low, "high": high}
     least = "at least " if evidence.sample(workload, other, metric).num_short else ""
-    times = f"{least}{significant(factor)} times" if factor >= 1.005 else "about"
+    times = f"{least}{significant(factor)} times" if factor >= 1.005 else least.strip() or "about"
     text = f", {times} {phrases.adjective(metric)[1]} as {values['other']}{phrases.between(low, high)}"
     ratio, what = _price(evidence, workload, leader, other) if metric == TIME else (None, "")
     if ratio is None or abs(ratio * factor - 1) <= 0.01:

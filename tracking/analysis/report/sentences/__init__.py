@@ -9,6 +9,7 @@ from tracking.analysis.report.sentences.answer import answer, spent
 from tracking.analysis.report.sentences.beside_answer import beside, goodput
 from tracking.analysis.report.sentences.table_sentences import (
     excluded,
+    factor,
     factors,
     interval,
     lead,
@@ -21,6 +22,6 @@ from tracking.analysis.report.sentences.table_sentences import (
 from tracking.analysis.report.sentences.templates import ANSWER, Sentence
 
 __all__ = [
-    "ANSWER", "Sentence", "answer", "beside", "excluded", "factors", "goodput", "interval", "lead", "more_often",
-    "names_of", "runs_needed", "runs_that_would_tell", "spent", "verdict",
+    "ANSWER", "Sentence", "answer", "beside", "excluded", "factor", "factors", "goodput", "interval", "lead",
+    "more_often", "names_of", "runs_needed", "runs_that_would_tell", "spent", "verdict",
 ]  # fmt: skip

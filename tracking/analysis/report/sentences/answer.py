@@ -85,8 +85,7 @@ def _ahead(chosen: Best, metric: str) -> dict[str, Any]:
         return values
     low, high = chosen.bounds or (None, None)
     values |= {"factor": pair.factor, "low": low, "high": None if high is None or math.isinf(high) else high}
-    at_least = bool(other.measured(metric).num_short)
-    values["ahead"] = phrases.ahead(pair.factor, at_least, phrases.of_metric(metric)[1], values["other"])
+    values["ahead"] = phrases.ahead(pair.factor, pair.at_least, phrases.of_metric(metric)[1], values["other"])
     values["ahead"] += phrases.between(low, values["high"], CONFIDENCE)
     ratio, what = _price(chosen.leader, other) if metric == TIME else (None, "")
     if ratio is not None and abs(ratio * pair.factor - 1) > SAME:  # Otherwise it repeats the factor.

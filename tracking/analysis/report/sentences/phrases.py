@@ -107,8 +107,9 @@ def _counted(number: int, noun: str) -> str:
 
 
 def ahead(factor: float, at_least: bool, compared: str, other: str) -> str:
-    """`, 1.52 times as fast as 1 GPU`."""
-    times = f"{'at least ' * at_least}{significant(factor)} times" if factor >= 1.005 else "about"
+    """`, 1.52 times as fast as 1 GPU`, `, at least as fast as 1 GPU`."""
+    about = "at least" if at_least else "about"
+    times = f"{'at least ' * at_least}{significant(factor)} times" if factor >= 1.005 else about
     return f", {times} {compared} as {other}"
 
 

@@ -40,6 +40,11 @@ def interval(best: Best, plural: str) -> dict[str, Any]:
     }
 
 
+def factor(pair: Comparison) -> dict[str, Any]:
+    """The pair's factor, and `at least ` before it if it is a lower bound."""
+    return {"factor": pair.factor, "at_least": "at least " if pair.at_least else ""}
+
+
 def verdict(task: str, metric: str, pair: Comparison) -> Sentence:
     """Whether two settings can be told apart, and if so by what factor."""
     values: dict[str, Any] = {"better": pair.better.name, "worse": pair.worse.name}
@@ -54,7 +59,7 @@ def verdict(task: str, metric: str, pair: Comparison) -> Sentence:
     if pair.told_apart and math.isinf(pair.factor):  # Means are 0 or less.
         return Sentence("told apart without a factor", task, values)
     if pair.told_apart:
-        return Sentence("told apart", task, values | {"factor": pair.factor})
+        return Sentence("told apart", task, values | factor(pair))
     return Sentence("not told apart", task, values)
 
 

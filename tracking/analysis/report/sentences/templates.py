@@ -40,7 +40,7 @@ ANSWER = {
 TEMPLATES = ANSWER | {
     # Not called goodput: a sweep's goodput, on its last lines, covers all its jobs.
     "goodput": "{percent} % of the time from submission to the end was training (mean of the runs of {setting}).",
-    "told apart": "{better} is better by a factor of {factor:.3g}{paired}",
+    "told apart": "{better} is better by a factor of {at_least}{factor:.3g}{paired}",
     "told apart without a factor": "{better} is better{paired}",
     "told apart by pairs": "{better} is better: its run is the sooner one in {won:.0%} of pairs",
     "not told apart": "cannot be told apart{paired}",
@@ -56,10 +56,10 @@ TEMPLATES = ANSWER | {
     "lead of a search": "not tested: runs of a search",
     "lead of one run": "not more than the noise (one run a side)",
     "best stack": "{workload}{among}: the best stack is {better}, ahead of the next, {worse}, by a factor of "
-    "{factor:.3g}{interval}.",
+    "{at_least}{factor:.3g}{interval}.",
     "best stack without a factor": "{workload}{among}: the best stack is {better}, ahead of the next, {worse}.",
     "no best stack": NO_CONCLUSION + ", which cannot be told apart from {named}. Its factor over {worse} is "
-    "{factor:.3g}{interval}, which may be noise.",
+    "{at_least}{factor:.3g}{interval}, which may be noise.",
     "no best stack without a factor": NO_CONCLUSION + ", which cannot be told apart from {named}.",
     "stack of one run": NO_CONCLUSION + ", but there is one run of {few}: repeat it with other seeds.",
     "stack of a search": NO_CONCLUSION + ", but a search looked at runs of {named} as it went: its answer is in its "

@@ -1,0 +1,97 @@
+"""A factor over a setting with runs that missed the target is a lower bound, in all words and tables."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.few_runs import repeated, written
+from tracking.analysis.audit import audit, audit_folder
+from tracking.analysis.report import page
+from tracking.analysis.report.report import Report
+from tracking.analysis.results import Table
+
+STEPS = tuple(0.05 + place / 1000 for place in range(6))  # seconds
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Report]:
+    return functools.partial(written, tmp_path / "runs")
+
+
+def runs_of(key: str, quick: Any, slow: Any, missed: int = 2) -> list[dict[str, Any]]:
+    """Six quick runs that all reach the target, and six slow ones of which the last `missed` do not."""
+    options = [{"config": {key: each}} if key == "gpus" else {"tags": {key: each}} for each in (quick, slow)]
+    late = repeated(steps=[6 * step for step in STEPS], **options[1])
+    for run in late[6 - missed :]:
+        run["accuracies"] = (0.1, 0.2, 0.3)
+    return repeated(steps=STEPS, **options[0]) + late
+
+
+def table(made: Report, kind: str) -> Table:
+    [only] = [each for each in made.tables if each.kind == kind]
+    return only
+
+
+def test_a_factor_over_misses_is_at_least_that_in_the_table_the_words_and_the_json(
+    make: Callable[..., Report], tmp_path: Path
+) -> None:
+    made = make(runs_of("gpus", 1, 2))
+    [pair] = made.plain()["comparisons"]
+    said = r"gpus=1 is better by a factor of at least (\S+)"
+    [factor] = re.fullmatch(said, pair["so"]).groups()  # type: ignore[union-attr]
+    assert pair["factor_bound"] == made.plain()["best"][0]["factor_bound"] == "≥"
+    assert table(made, "pairs").text()[0][3] == f"≥ {factor}"
+    assert "≥: at least" in table(made, "pairs").note
+    assert f"at least {factor} times as fast as 2 GPUs" in made.answer
+    page.write(made, tmp_path / "report")
+    for name in ("report.md", "report.html"):
+        assert f"by a factor of at least {factor}" in (tmp_path / "report" / name).read_text()
+    assert audit_folder(tmp_path / "report", [tmp_path / "runs"]).differences == []
+
+
+def test_without_misses_a_factor_is_exact(make: Callable[..., Report], tmp_path: Path) -> None:
+    made = make(runs_of("gpus", 1, 2, missed=0))
+    [pair] = made.plain()["comparisons"]
+    assert re.fullmatch(r"gpus=1 is better by a factor of \d\S+", pair["so"])
+    assert pair["factor_bound"] == ""
+    assert "≥" not in table(made, "pairs").text()[0][3] + table(made, "pairs").note
+    assert audit(json.loads(json.dumps(made.plain())), [tmp_path / "runs"]).differences == []
+
+
+def test_so_it_is_of_stacks(make: Callable[..., Report], tmp_path: Path) -> None:
+    made = make(runs_of("env.driver", "590.2", "580.1"), by=["driver"])
+    stacks = table(made, "stacks")
+    assert re.search(r"ahead of the next, driver=580.1, by a factor of at least [\d.]+ \(", stacks.note)
+    assert re.fullmatch(r"≥ [\d.]+ %", str(stacks.rows[2][1]))
+    assert audit(json.loads(json.dumps(made.plain())), [tmp_path / "runs"]).differences == []
+
+
+def test_a_tie_over_misses_is_at_least_as_fast(make: Callable[..., Report], tmp_path: Path) -> None:
+    """One of two runs has missed by the time of the others, so the factor is 1 or more."""
+    late = repeated(config={"gpus": 2}, steps=(0.05, 0.05))
+    late[1]["accuracies"] = (0.1, 0.2, 0.3)
+    made = make(repeated(config={"gpus": 1}, steps=(0.05, 0.05)) + late)
+    assert ", at least as fast as 2 GPUs" in made.answer
+    assert audit(json.loads(json.dumps(made.plain())), [tmp_path / "runs"]).differences == []
+
+
+@pytest.mark.parametrize("place", ["bound of a pair", "bound of the best", "words", "≥ ", "at least "])
+def test_a_bound_that_is_shown_as_an_exact_factor_is_found(
+    make: Callable[..., Report], tmp_path: Path, place: str
+) -> None:
+    document = json.loads(json.dumps(make(runs_of("gpus", 1, 2)).plain()))
+    [row] = [row for each in document["tables"] if each["kind"] == "pairs" for row in each["rows"]]
+    if place.startswith("bound"):
+        document["comparisons" if "pair" in place else "best"][0]["factor_bound"] = ""
+    elif place == "words":
+        document["comparisons"][0]["so"] = document["comparisons"][0]["so"].replace("at least ", "")
+    else:
+        row[:] = [cell.replace(place, "") for cell in row]
+    assert audit(document, [tmp_path / "runs"]).differences
