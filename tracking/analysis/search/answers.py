@@ -39,7 +39,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as fast the named setting is as another one, with its interval."""
+    """How many times as fast the named setting is as another one, with its interval.
+
+    `value` is a lower bound if runs of the other one did not reach the target, and an upper bound if own runs did not.
+    """
 
     value: float
     low: float
@@ -216,7 +219,10 @@ def _tolerance(blocks: Blocks, named: Key, standing: Standing) -> float:
 def _ratios(
     rules: Rules, standing: Standing, named: Key, best: Mapping[Scalar | None, Key]
 ) -> dict[Scalar | None, Ratio]:
-    """The ratio of the named setting to the best of each other group; the intervals hold at once, and at all looks."""
+    """The ratio of the named setting to the best of each other group; the intervals hold at once, and at all looks.
+
+    If runs of both settings did not reach the target, both means are only bounds, and there is no ratio.
+    """
     blocks, own = standing.blocks, rules.group_of(dict(named))
     others = {group: key for group, key in best.items() if group != own}
     ratios = {}
@@ -224,7 +230,7 @@ def _ratios(
         sooner, later = blocks.times(named), blocks.times(key)
         paired = blocks.whole(named) and blocks.whole(key)
         bounds = ratio_bounds(later, sooner, 1 - standing.level / 2 / len(others), paired)
-        if bounds is not None:
+        if bounds is not None and not (sooner.num_short and later.num_short):
             latest = max(sooner.latest, later.latest)
             ratios[group] = Ratio(fmean(later.at_least(latest)) / fmean(sooner.at_least(latest)), *bounds)
     return ratios

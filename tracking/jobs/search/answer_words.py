@@ -192,24 +192,30 @@ def _compared(answer: Answer, objective: str) -> list[str]:
 
 
 def _ratios(answer: Answer, objective: str, means: Means) -> list[str]:
-    """`It is 2.6 times as fast (2.3 to 2.9) as gpus=1 batch_size=8, at 1.5 times the cost.`"""
+    """`It is 2.6 times as fast (2.3 to 2.9) as gpus=1 batch_size=8, at 1.5 times the cost.`
+
+    The ratio is a bound if runs of one setting did not reach the target.
+    """
     if answer.named is None or answer.best_by_group is None or not answer.ratios:
         return []
     [named], sentences = [figure for figure in answer.figures if figure.setting == answer.named], list[str]()
     for group, ratio in answer.ratios.items():
         other = answer.best_by_group[group]
+        bound = "at least " if other.num_short else "at most " if named.num_short else ""
         times_the_cost = times(means, named, other, "cost_usd")
         cost = f", at {significant(times_the_cost)} times the cost" if times_the_cost else ""
         sentences.append(
-            f"It is {significant(ratio.value)} times {BETTER[objective]} ({_between(ratio)}) as"
+            f"It is {bound}{significant(ratio.value)} times {BETTER[objective]} ({_between(ratio)}) as"
             f" {setting_text(other.setting)}{cost}."
         )
     return sentences
 
 
 def _between(ratio: Ratio) -> str:
-    low = significant(ratio.low)
-    return f"{low} to {significant(ratio.high)}" if math.isfinite(ratio.high) else f"{low} or more"
+    low, high = significant(ratio.low), significant(ratio.high)
+    if not math.isfinite(ratio.high):
+        return f"{low} or more"
+    return f"{low} to {high}" if ratio.low else f"up to {high}"
 
 
 def timed_out(jobs: Sequence[Job], timeout_sec: float | None) -> str:

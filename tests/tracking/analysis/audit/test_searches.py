@@ -134,6 +134,14 @@ def test_a_folder_that_a_killed_launcher_left_without_a_config_is_no_run_of_the_
     assert audit(plain(tmp_path / "root"), [tmp_path / "root"]).differences == []
 
 
+def test_a_ratio_to_a_setting_with_misses_is_at_least_that_also_by_the_check(roots: dict[str, Path]) -> None:
+    content = plain(roots["misses"])
+    words = content["searched"][0]["words"]
+    assert "It is at least " in words
+    content["searched"][0]["words"] = words.replace("It is at least ", "It is ")
+    assert any("its words lack" in sentence for sentence in audit(content, [roots["misses"]]).differences)
+
+
 def test_an_answer_of_an_earlier_version_is_passed_over_and_a_shortened_one_is_not(
     roots: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,31 @@ def test_finalists_that_never_reach_the_target_are_told_beside_the_one_that_does
     console = Console(width=200, record=True)
     made.show(console)
     assert "only it reached the target" in console.export_text()
+
+
+@pytest.mark.parametrize(
+    ("short", "words"),
+    [
+        ((), r"It is [\d.]+ times as fast \([\d.]+ to [\d.]+\) as gpus=1"),
+        ((1,), r"It is at least [\d.]+ times as fast \([\d.]+ or more\) as gpus=1"),
+        ((1, 2), ""),
+    ],
+)
+def test_a_ratio_to_a_setting_with_runs_without_the_target_is_a_bound(short: tuple[int, ...], words: str) -> None:
+    """If runs of both sides are without it, nothing is known of the ratio."""
+    base = make([])
+    base.sweep.until_decided = True
+    made = search_of(Job(base, ["model=m"]), [], None, ["gpus=1,2"], parsed, make, 0)
+    assert made
+    while jobs := made.next_jobs():
+        for job in jobs:
+            job.result = result(job)
+            if job.config.seed % 3 == 0 and job.config.gpus in short:
+                job.result = ENDS["without the target"]
+    assert {figure.num_short > 0 for figure in made.answer().figures if figure.setting["gpus"] in short} <= {True}
+    assert re.search(words or "gpus=", made.words()), made.words()
+    assert bool(made.answer().ratios) is bool(words)
+    assert (" times as fast" in made.words()) is bool(words)
 
 
 def test_an_answer_counts_the_settings_that_were_compared_and_those_only_explored() -> None:

@@ -114,7 +114,7 @@ def _beside(
     bounds = factor_bounds(LOWER, first, second, level)
     largest = max(first.largest, second.largest)
     ratio = None
-    if bounds is not None:
+    if bounds is not None and not (first.num_short and second.num_short):
         value = fmean(second.at_least(largest)) / fmean(first.at_least(largest))
         ratio = {"value": Near(value, 1e-9), "low": _finite(bounds[0]), "high": _finite(bounds[1])}
     times = {}
@@ -148,6 +148,11 @@ def front(trials: Sequence[Trial], drawn: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def _bound(own: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """The words before a ratio that is only a bound, since runs of one setting did not reach the target."""
+    return "at least " if other["num_short"] else "at most " if own["num_short"] else ""
+
+
 def said(claimed: Mapping[str, Any], name: str) -> tuple[bool, str]:
     """Whether the words have the figure and the counts of the answer; and the sentence to note if they do not."""
     value = claimed["value"]
@@ -157,7 +162,8 @@ def said(claimed: Mapping[str, Any], name: str) -> tuple[bool, str]:
     parts = [
         f"{significant(value['mean'], 4)} {claimed['unit']} ({interval}n = {value['n']}",
         f"{claimed['num_explored']} run", f"{claimed['num_decided']} decided: ",
-        *(f"It is {significant(group['ratio']['value'])} times " for group in claimed["groups"] if group["ratio"]),
+        *(f"It is {_bound(value, group['best'])}{significant(group['ratio']['value'])} times "
+          for group in claimed["groups"] if group["ratio"]),
     ]  # fmt: skip
     absent = [part for part in parts if part not in claimed["words"]]
     return not absent, f"{name}: its words lack {absent}"
