@@ -81,15 +81,16 @@ def estimate(times: Times, scale: float = 1.0) -> Estimate | None:
 def ratio(top: Estimate, bottom: Estimate) -> Estimate | None:
     """The ratio of two means, with its standard error by first-order propagation if both have one.
 
-    None if a mean is 0, or if both are bounds, since two bounds give no ratio.
+    None if a mean is not above 0: of two negative means the worse one has the larger ratio. None if both are bounds,
+    since two bounds give no ratio.
     """
-    if not bottom.mean or not top.mean or (top.bound and bottom.bound):
+    if min(top.mean, bottom.mean) <= 0 or (top.bound and bottom.bound):
         return None
     bound = top.bound or {"≥": "≤"}.get(bottom.bound, "")
     value = top.mean / bottom.mean
     error = None
     if top.error is not None and bottom.error is not None:
-        error = abs(value) * math.hypot(top.error / top.mean, bottom.error / bottom.mean)
+        error = value * math.hypot(top.error / top.mean, bottom.error / bottom.mean)
     return Estimate(value, error, min(top.n, bottom.n), bound=bound)
 
 
@@ -126,15 +127,21 @@ def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estim
 def gain(setting: Setting, base: Setting, key: str) -> Estimate | None:
     """How many times better a setting is than the base by this metric. The base is 1 by definition, without an error.
 
-    None if the metric's direction or a mean is not known.
+    None if the metric's direction or a mean is not known, or a mean is not above 0 (`has_ratio`).
     """
     direction = setting.better(key)
     mean, base_mean = estimate(setting.measured(key)), estimate(base.measured(key))
-    if mean is None or base_mean is None or direction is None:
+    if mean is None or base_mean is None or direction is None or not has_ratio(setting, base, key):
         return None
     if setting is base:
         return Estimate(1.0, None, mean.n)
     return ratio(mean, base_mean) if direction == HIGHER else ratio(base_mean, mean)
+
+
+def has_ratio(setting: Setting, base: Setting, key: str) -> bool:
+    """Whether the known means of two settings are above 0. Log-likelihoods are not, nor is a loss of 0."""
+    means = [estimate(side.measured(key)) for side in (setting, base)]
+    return all(mean.mean > 0 for mean in means if mean)
 
 
 def main_metric(tasks: Sequence[Task]) -> str:

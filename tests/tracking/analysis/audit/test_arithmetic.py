@@ -79,6 +79,12 @@ def test_a_metric_without_a_direction_has_no_speed_up() -> None:
     assert ratio("time/train_sec", own, base, 1.0, same=False) is not None
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_means_that_are_not_above_0_have_no_speed_up(same: bool) -> None:
+    for numbers in ([-2.0, -2.2], [0.0, 0.0]):
+        assert ratio("time/train_sec", Observations(numbers), Observations(numbers), 1.0, same) is None
+
+
 @pytest.mark.parametrize(
     ("text", "agrees"),
     [

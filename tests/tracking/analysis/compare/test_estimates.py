@@ -26,3 +26,10 @@ def setting(gpus: str, value: float) -> Setting:
 def test_a_speed_up_needs_a_direction(key: str, factor: float | None) -> None:
     both = speed_up(setting("2", 1.0), setting("1", 2.0), key)
     assert (both[0].mean if both else None) == factor
+
+
+@pytest.mark.parametrize("values", [(-1.0, -2.0), (-1.0, 2.0), (1.0, 0.0)])
+def test_a_speed_up_needs_means_above_0(values: tuple[float, float]) -> None:
+    own, base = (setting(gpus, value) for gpus, value in zip(("2", "1"), values, strict=True))
+    assert speed_up(own, base, "throughput/samples_per_sec") is None
+    assert (speed_up(base, base, "throughput/samples_per_sec") is None) is (values[1] <= 0)

@@ -93,14 +93,16 @@ def ratio(key: str, own: Observations, base: Observations, growth: float, same: 
     """The speed-up over the base, divided by `growth`; and the sign of a bound.
 
     `growth` is 1, or for an efficiency the growth of the devices. Relative variances of two independent means add.
-    `same`: the setting is the base itself, with a ratio of 1. None if a mean or the direction is not known, or if both
-    means are only lower bounds.
+    `same`: the setting is the base itself, with a ratio of 1. None if a mean or the direction is not known, if a mean
+    is not above 0, or if both means are only lower bounds.
     """
     direction = quantities.better(key)
     own_moments, others = moments_of(own), moments_of(base)
     if own_moments is None or others is None or direction is None:
         return None
     (n, top, top_error, _), (m, bottom, bottom_error, _) = own_moments, others
+    if min(top, bottom) <= 0:
+        return None
     if same:
         return (n, 1.0, None, None), ""
     if own.num_short and base.num_short:

@@ -147,7 +147,7 @@ def over(content: Content) -> Rows:
         for setting in settings:
             same = [other for other in named if _beside(other, long) == _beside(setting, long)]
             held = same[0] if same else named[0] if len(named) == 1 else None
-            score = gain_of(evidence, workload, setting, held, evidence.metric) if held else ""
+            score = _score(evidence, workload, setting, held) if held else ""
             row = {"workload": workload, "setting": name_of(setting), "base": name_of(held) if held else "none"}
             rows[f"{workload} {name_of(setting)}"] = row | {"score": score}
     return rows
@@ -162,23 +162,31 @@ def _beside(setting: Labels, base: Mapping[str, str]) -> dict[str, str]:
 
 
 def gain_of(evidence: Evidence, workload: str, setting: Labels, base: Labels, key: str) -> That | str:
-    """Accepts, as printed, how many times better a setting is than the base by a metric; "" if it is not known."""
+    """Accepts, as printed, how many times better a setting is than the base; "" if it is not known or has no ratio."""
     direction, own, other = (
         evidence.better(workload, key),
         *(evidence.sample(workload, each, key) for each in (setting, base)),
     )
     top, bottom = moments_of(own), moments_of(other)
-    if direction is None or top is None or bottom is None:
+    if direction is None or top is None or bottom is None or min(top[1], bottom[1]) <= 0:
         return ""
     if setting == base:
         return text_of(1.0, None, None)
-    if not (top[1] and bottom[1]) or (own.num_short and other.num_short):
+    if own.num_short and other.num_short:
         return ""
     factor = top[1] / bottom[1] if direction == HIGHER else bottom[1] / top[1]
     error = None
     if top[2] is not None and bottom[2] is not None:
-        error = abs(factor) * math.sqrt((top[2] / top[1]) ** 2 + (bottom[2] / bottom[1]) ** 2)
+        error = factor * math.sqrt((top[2] / top[1]) ** 2 + (bottom[2] / bottom[1]) ** 2)
     return _printed(factor, error, _sign(own, other, direction == HIGHER), tolerance(key))
+
+
+def _score(evidence: Evidence, workload: str, setting: Labels, base: Labels) -> That | str:
+    """What `gain_of` accepts for the report's metric, or why no ratio says which setting is better."""
+    moments = [moments_of(evidence.sample(workload, each, evidence.metric)) for each in (setting, base)]
+    if any(each and each[1] <= 0 for each in moments):
+        return "none: a ratio needs means above 0"
+    return gain_of(evidence, workload, setting, base, evidence.metric)
 
 
 def _sign(own: Observations, other: Observations, higher: bool) -> str:
@@ -224,5 +232,5 @@ def _of_nodes(evidence: Evidence, workload: str, group: Mapping[int, Labels], co
     scale = facts.scale if facts.heading else 1.0
     cells: Rows = {f"{facts.heading or evidence.metric} on {name}": mean_of(sample, scale, evidence.metric)}
     apart = setting is not None and count != fewest
-    gain = gain_of(evidence, workload, setting, group[fewest], evidence.metric) if setting and apart else ""
+    gain = _score(evidence, workload, setting, group[fewest]) if setting and apart else ""
     return cells | ({f"gain on {name}": gain} if gained else {})

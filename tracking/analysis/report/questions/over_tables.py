@@ -11,6 +11,7 @@ from tracking.analysis.results import Cell, Table
 from tracking.base import quantities
 
 NO_BASE = "none"
+NO_RATIO = "none: a ratio needs means above 0"
 OVER_NOTE = (
     "By {metric}; ±: standard error. The base is the setting that is otherwise the same, else the only one of these"
     " values."
@@ -28,8 +29,8 @@ def over_table(tasks: Sequence[Task], metric: str, base: Base) -> Table:
     for task in tasks:
         for setting in task.settings:
             held = over.base_for(setting, task.settings, base)
-            score = estimates.gain(setting, held, metric) if held else None
-            rows.append([task.title, setting.name, held.name if held else NO_BASE, score.text() if score else ""])
+            score = _score(setting, held, metric) if held else ""
+            rows.append([task.title, setting.name, held.name if held else NO_BASE, score])
     title = f"Score over {', '.join(f'{key}={value}' for key, value in base.items())}"
     columns = dict.fromkeys(["workload", "setting", "base", "score"], "")
     return Table(title, columns, rows, OVER_NOTE.format(metric=metric), "over")
@@ -70,5 +71,12 @@ def _mean(setting: Setting | None, metric: str) -> str:
 
 
 def _gain(setting: Setting | None, fewest: Setting, metric: str) -> str:
-    gain = estimates.gain(setting, fewest, metric) if setting and setting is not fewest else None
+    return _score(setting, fewest, metric) if setting and setting is not fewest else ""
+
+
+def _score(setting: Setting, base: Setting, metric: str) -> str:
+    """How many times better a setting is than its base, or why no ratio says it; "" if something is not known."""
+    if not estimates.has_ratio(setting, base, metric):
+        return NO_RATIO
+    gain = estimates.gain(setting, base, metric)
     return gain.text() if gain else ""
