@@ -15,7 +15,7 @@ from tests.support.composing import ROOT, composed, jobs, study
 from tracking.__main__ import main
 from tracking.jobs.plan.job import Job
 from tracking.jobs.plan.ordering import with_warm_ups
-from tracking.jobs.plan.sweep_cost import job_usd
+from tracking.jobs.plan.sweep_cost import usd_by_job
 from tracking.record import run_folder
 from tracking.request import checks
 
@@ -65,15 +65,15 @@ def test_a_study_trains_its_jobs_and_costs_what_they_took(trained: Launched, cut
     results = [json.loads((folder / "result.json").read_text()) for folder in trained.folders]
     assert {result["status"] for result in results} == {"finished"}
     assert all(result["metrics"]["target_reached"] for result in results)  # Otherwise there are no times to compare.
-    costs = [job_usd(folder) for folder in trained.folders]
+    costs = usd_by_job(trained.folders[0].parent)
     if name == "fashion_mnist":
-        total = sum(cost or 0.0 for cost in costs)
+        total = sum(costs.values())
         assert f"cost of the sweep: {total:,.2f} USD" in trained.output
         summary = json.loads((trained.folders[0].parent / "result.json").read_text())
         assert summary["metrics"]["cost/sweep_usd"] == pytest.approx(total)
         assert total > 0
     else:
-        assert costs == [None] * len(costs)
+        assert not costs
         assert "cost of the sweep" not in trained.output
 
 
@@ -122,11 +122,9 @@ def test_a_job_without_a_result_costs_what_it_took_until_its_last_words(trained:
     if study_of(trained) != "fashion_mnist":
         return  # the others have no price
     folder = trained.folders[0]
-    before, journal = job_usd(folder), folder / "journal.jsonl"
+    before, journal = usd_by_job(folder.parent)[folder], folder / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[: len(lines) // 2]))
-    after = job_usd(folder)
+    after = usd_by_job(folder.parent)[folder]
     journal.write_bytes(b"".join(lines))
-    assert before is not None
-    assert after is not None
     assert 0 < after < before

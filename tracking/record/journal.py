@@ -153,20 +153,38 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
             offset += len(line)
 
 
+def append_at_end(path: Path, values: Mapping[str, float]) -> None:
+    """Append metrics dated to the last record: a dead run may be ended days later, on another machine.
+
+    Without a record there is no date, and nothing is appended. Raises OSError.
+    """
+    last = None
+    for record, _ in read(path):
+        last = record
+    if last is not None:
+        log = Journal(path)
+        log.append(Record("metrics", last.time_ms, last.clock_sec, values=dict(values)))
+        log.close()
+
+
 MAX_RECORDS_BEFORE_START = 16  # most records before a run's start
+CLOCKS_AGREE_SEC = 1.0  # largest difference between the clocks of one machine that needs no reason
 
 
 def span(path: Path) -> tuple[float, float]:
     """When a run started (wall clock), and the time from there to its last record, both in seconds; 0 without records.
 
-    Records before the start may come from another machine, and precede a wait in a queue. Reads only both ends of the
-    file. A missing file gives 0. Raises OSError.
+    Records before the start may come from another machine, and precede a wait in a queue. A run that was resumed on
+    another machine, or after a reboot, is timed by the wall clock. Reads only both ends of the file, unless the clocks
+    disagree. A missing file gives 0. Raises OSError.
     """
     if not files.exists(path):
         return 0.0, 0.0
     records: list[Record] = []
+    is_resumed = False
     for record, end in read(path):
-        starts = record.kind == "event" and record.key == "init_start" and len(records) <= MAX_RECORDS_BEFORE_START
+        is_resumed |= record.key == "resume"
+        starts = record.key == "init_start" and len(records) <= MAX_RECORDS_BEFORE_START and not is_resumed
         records = [record] if starts else [*records, record]
         if end > EDGE_BYTES:
             records += [record for record, _ in read(path, max(end, path.lstat().st_size - EDGE_BYTES))]
@@ -174,7 +192,11 @@ def span(path: Path) -> tuple[float, float]:
     if not records:
         return 0.0, 0.0
     first, last = (pick(records, key=lambda record: record.clock_sec) for pick in (min, max))
-    return first.time_ms / 1e3, last.clock_sec - first.clock_sec
+    sec = last.clock_sec - first.clock_sec
+    start, end = (pick(record.time_ms for record in records) / 1e3 for pick in (min, max))
+    if abs(sec - (end - start)) > CLOCKS_AGREE_SEC and any(event.key == "resume" for event in events(path)):
+        return start, end - start
+    return first.time_ms / 1e3, sec
 
 
 def span_sec(path: Path) -> float:

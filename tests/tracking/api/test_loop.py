@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from tracking.analysis.report import report
 from tracking.analysis.results.folder_runs import FolderRuns
 from tracking.api import Trial
 from tracking.api.script_process import THIS_PROCESS
+from tracking.jobs.watch.signs import Signs
 from tracking.lightning import time_trial
 from tracking.measure.training import clock
 from tracking.record import documents, journal, run_folder
@@ -89,6 +91,16 @@ def test_a_loss_is_noted_as_it_was_also_where_later_steps_write_to_it(tmp_path: 
         trial.evaluate({"accuracy": 0.95}, epoch=1)
     rows = [record.values for record, _ in journal.read(only_run(tmp_path) / run_folder.JOURNAL)]
     assert [row["train/loss"] for row in rows if "train/loss" in row] == [0, 2, 5.5]  # the first step is by itself
+
+
+def test_a_loss_that_is_no_number_is_noted_and_seen_to_diverge(tmp_path: Path) -> None:
+    with time_trial(runs_dir=str(tmp_path), offline=True, device="cpu", log_every_n_steps=1) as trial:
+        for loss in (0.3, math.nan):
+            trial.step(8, torch.tensor(loss))
+    signs = Signs()
+    for record, _ in journal.read(only_run(tmp_path) / run_folder.JOURNAL):
+        signs.see(record)
+    assert signs.diverged() == "train/loss is nan"
 
 
 @pytest.mark.parametrize(

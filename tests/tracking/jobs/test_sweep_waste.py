@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import quick_launch, studied
 from tests.support.commands import HANGS_SEC
-from tracking.jobs.plan import sweep_waste
+from tracking.jobs.plan import sweep_cost, sweep_waste
 from tracking.record import attempts, documents, journal, node_records, run_folder
 
 
@@ -36,7 +36,7 @@ def test_each_kind_has_its_runs_time_energy_and_dollars(tmp_path: Path) -> None:
     assert spent["all"].sec == pytest.approx(
         sum(journal.span_sec(path / run_folder.JOURNAL) for path in sweep.iterdir() if path.is_dir())
     )
-    assert spent["all"].usd == pytest.approx(spent["all"].sec * 0.01)
+    assert spent["all"].usd == pytest.approx(sweep_cost.spent_usd(sweep))  # All share their node.
     assert documents.read_json(sweep / sweep_waste.NAME)["stopped"]["num_runs"] == 1
     said = sweep_waste.words(spent)
     assert said.startswith("spent in vain: 1 stopped (")

@@ -12,7 +12,7 @@ from tracking.base import quantities
 from tracking.jobs.node.signals import Interrupted
 from tracking.measure.bottleneck import account
 from tracking.measure.training import clock
-from tracking.record import Failure, Journal, Result, failures, journal, run_folder
+from tracking.record import Failure, Result, failures, journal, run_folder
 
 GIVEN_UP = ("nan", *failures.STOP_CAUSES)  # failures that make a run censored: it had not reached its target by then
 
@@ -28,7 +28,9 @@ def end(
     known = {name: value for name, value in measured.items() if value}
     written = run_folder.read_result(folder)
     stays = written is not None and (failure is None or written.status == "finished")
-    spent = account(folder, finished=stays and written is not None and written.status == "finished")
+    failed = written.failure if written is not None and stays else failure
+    is_finished = stays and written is not None and written.status == "finished"
+    spent = account(folder, is_finished, failed.time_ms if failed else 0)
     known |= {"goodput": spent} if spent else {}
     if written is not None and stays:
         if written.failure and (with_words := failures.with_last_words(folder, written.failure)) != written.failure:
@@ -75,9 +77,7 @@ def record_given_up(folder: Path, config: RunConfig, failure: Failure | None) ->
     price = config.instance.price_per_hour
     hours = censored[quantities.TIME_CENSORED_SEC] / 3600
     usd = {} if price is None else {quantities.COST_USD: price * config.nodes * hours}
-    log = Journal(folder / run_folder.JOURNAL)
-    log.metrics(censored | usd)
-    log.close()
+    journal.append_at_end(folder / run_folder.JOURNAL, censored | usd)
 
 
 def is_recorded(folder: Path) -> bool:

@@ -13,31 +13,29 @@ from tracking.record import files, journal, run_folder
 
 
 def spent_usd(sweep: Path) -> float | None:
-    """A sweep's cost in USD: price an hour x nodes x time from first to last record of every job's journal.
+    """A sweep's cost in USD: the sum over its jobs. None if no job has a price."""
+    spent = usd_by_job(sweep)
+    return math.fsum(spent.values()) if spent else None
+
+
+def usd_by_job(sweep: Path) -> dict[Path, float]:
+    """USD of each job with a price, by folder: price an hour x nodes x time from first to last record of its journal.
 
     Failed jobs and all attempts of resumed jobs count, since the machine is paid for then too. Runs side by side share
-    the price of their node. None if no job has a price.
+    the price of their node.
     """
-    alone, together = list[float](), list[tuple[float, tuple[float, float]]]()  # USD; (USD an hour, span)
+    alone, together = dict[Path, float](), dict[Path, tuple[float, tuple[float, float]]]()  # USD; (USD an hour, span)
     for job in files.folders(sweep, run_folder.CONFIG):
         with suppress(OSError, ValueError):  # `sync` says what is wrong with a folder
             config, (start, length) = run_folder.read_config(job), journal.span(job / run_folder.JOURNAL)
             price = config.instance.price_per_hour
             if price is not None and shares_node(config):
-                together.append((price * config.nodes, (start, start + length)))
+                together[job] = (price * config.nodes, (start, start + length))
             elif price is not None:
-                alone.append(length / 3600 * price * config.nodes)
-    parts = parts_of_time([when for _, when in together])
-    shared = [part / 3600 * price for part, (price, _) in zip(parts, together, strict=True)]
-    return math.fsum([*alone, *shared]) if alone or shared else None
-
-
-def job_usd(folder: Path) -> float | None:
-    """The cost of a run in USD; None without a price."""
-    config = run_folder.read_config(folder)
-    if config.instance.price_per_hour is None:
-        return None
-    return journal.span_sec(folder / run_folder.JOURNAL) / 3600 * config.instance.price_per_hour * config.nodes
+                alone[job] = length / 3600 * price * config.nodes
+    parts = parts_of_time([when for _, when in together.values()])
+    shared = {job: part / 3600 * price for part, (job, (price, _)) in zip(parts, together.items(), strict=True)}
+    return alone | shared
 
 
 def shares_node(config: RunConfig) -> bool:

@@ -79,11 +79,12 @@ def by_kind(sweep: Path) -> dict[str, Spent]:
     """
     spent = {kind: Spent() for kind in ("all", FAILED, STOPPED, REPEATED)}
     later: set[str] = set()
+    usd_by_job = sweep_cost.usd_by_job(sweep)
     for folder in reversed(files.folders(sweep, run_folder.CONFIG)):
         with suppress(OSError, ValueError):  # `sync` says what is wrong with a folder
             config, result = run_folder.read_config(folder), run_folder.read_result(folder)
             config_hash, is_alone = config.config_hash(), config.sweep.jobs_at_once == 1
-            sec, usd = journal.span_sec(folder / run_folder.JOURNAL), sweep_cost.job_usd(folder)
+            sec, usd = journal.span_sec(folder / run_folder.JOURNAL), usd_by_job.get(folder)
             energy = kwh(folder, is_alone, config.on_gpu())
             run = Spent(1, sec, energy, usd, int(energy is None))
             spent["all"].add(run)

@@ -14,27 +14,29 @@ from typing import Any
 from tracking.base import quantities
 from tracking.base.start_parts import INIT_PARTS
 from tracking.measure.training import clock, spans, start_times
-from tracking.record import Journal, Record, attempts, files, journal, run_folder
+from tracking.record import Record, attempts, files, journal, run_folder
 
 TRAIN = "train"  # the part that is goodput
 PHASES = {"selfplay": "selfplay/sec", "gate": "gate/sec"}  # parts that a model logs once an epoch, and their metrics
 
 
-def account(folder: Path, finished: bool) -> dict[str, Any]:
+def account(folder: Path, finished: bool, failed_ms: int = 0) -> dict[str, Any]:
     """A run's time from submission to end by part, for its result; journals the shares.
 
-    Keys: `seconds` and `shares` by part, and `start` with the seconds of its own parts. {} if it is not known.
+    Keys: `seconds` and `shares` by part, and `start` with the seconds of its own parts. {} if it is not known. A run
+    that failed at `failed_ms` before it started was in the queue until then.
     """
     try:
         records = [record for record, _ in journal.read(folder / run_folder.JOURNAL)]
         events = [record for record in records if record.kind == "event" or _is_phase(record)]
         created_ms = run_folder.read_info(folder).created_ms
         parts = seconds(events, created_ms, records[-1].time_ms if records else 0, finished)
+        if clock.first(events, "init_start") is None and failed_ms > created_ms:
+            parts = {"queue": (failed_ms - created_ms) / 1e3}
         part_shares = {name: round(share, 4) for name, share in shares(parts).items()}
-        if part_shares:
-            log = Journal(folder / run_folder.JOURNAL)
-            log.metrics({quantities.goodput(name): share for name, share in part_shares.items()})
-            log.close()
+        journaled = {quantities.goodput(name): share for name, share in part_shares.items()}
+        if journaled and not (records and records[-1].values == journaled):
+            journal.append_at_end(folder / run_folder.JOURNAL, journaled)
     except Exception as error:  # the run keeps its result in any case
         logging.getLogger(__name__).warning("no goodput for this run: %s: %s", type(error).__name__, error)
         return {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -237,7 +236,8 @@ class Meter:
             self._num_to_skip -= 1
         else:
             self.windows.append(window)
-        self._log(window, float(losses.mean()), self._logged.of_window(chunk.logged) if self._logged else {})
+        loss = float(losses.mean()) if chunk.losses else None
+        self._log(window, loss, self._logged.of_window(chunk.logged) if self._logged else {})
 
     def _check_losses(self, losses: torch.Tensor, before: int) -> None:
         if torch.isfinite(losses).all():
@@ -248,11 +248,11 @@ class Meter:
             f"the loss is {float(losses[rank, first])} at step {before + first + 1} (rank {rank}). {self._advice}"
         )
 
-    def _log(self, window: throughput.Window, loss: float, logged: dict[str, float]) -> None:
+    def _log(self, window: throughput.Window, loss: float | None, logged: dict[str, float]) -> None:
         if self._journal is None:
             return
         self.event("throughput_window", **throughput.event_values(window))
-        logged |= {quantities.TRAIN_LOSS: loss} if math.isfinite(loss) else {}
+        logged |= {} if loss is None else {quantities.TRAIN_LOSS: loss}
         knows_samples = self.knows_samples and window.samples
         logged |= {quantities.THROUGHPUT_SAMPLES_PER_SEC: window.samples_per_sec} if knows_samples else {}
         logged |= throughput.token_rates([window])

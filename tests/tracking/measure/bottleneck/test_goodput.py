@@ -120,6 +120,25 @@ def test_nothing_that_a_failed_run_did_counts() -> None:
     assert goodput.seconds([], 0, 1, finished=False) == {}
 
 
+def test_a_run_that_never_started_was_in_the_queue_until_it_failed(tmp_path: Path) -> None:
+    documents.write_json(tmp_path / run_folder.RUN, RunInfo("run", "experiment", "uri", created_ms=1_000_000))
+    spent = account(tmp_path, finished=False, failed_ms=37_000_000)
+    assert spent["seconds"] == {"queue": 36_000.0}
+    assert account(tmp_path, finished=False) == {}
+
+
+def test_a_run_that_is_ended_again_has_its_shares_once(tmp_path: Path) -> None:
+    documents.write_json(tmp_path / run_folder.RUN, RunInfo("run", "experiment", "uri", created_ms=1_000_000))
+    log = Journal(tmp_path / run_folder.JOURNAL)
+    for record in RUN:
+        log.append(record)
+    log.close()
+    assert account(tmp_path, finished=True) == account(tmp_path, finished=True) != {}
+    records = [record for record, _ in journal.read(tmp_path / run_folder.JOURNAL)]
+    assert [record.kind for record in records].count("metrics") == 1
+    assert (records[-1].time_ms, records[-1].clock_sec) == (RUN[-1].time_ms, RUN[-1].clock_sec)
+
+
 def test_a_sweep_adds_up_the_seconds_of_its_jobs_and_failed_ones_too() -> None:
     together = goodput.sum_over_runs([SPENT, {"queue": 10.0, "lost": 23.0}])
     assert together["lost"] == 23
