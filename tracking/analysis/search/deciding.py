@@ -53,11 +53,12 @@ class Deciding:
 
     @cached_property
     def runs(self) -> dict[Key, dict[int, SearchTrial]]:
-        """The ended deciding runs by setting and block."""
+        """The ended deciding runs by block, for each finalist and each other setting with a deciding run."""
         runs: dict[Key, dict[int, SearchTrial]] = {key_of(setting): {} for setting in self.finalists}
         for trial in of_phase(self.trials, DECIDE):
+            own = runs.setdefault(trial.key, {})
             if trial.state != "running" and trial.block is not None:
-                runs.setdefault(trial.key, {})[trial.block] = trial
+                own[trial.block] = trial
         return runs
 
     def blocks(self, num: int) -> Blocks:

@@ -181,6 +181,20 @@ def test_a_search_by_time_and_cost_says_both_wherever_it_says_one(tmp_path: Path
     assert best_of_first_axes(tmp_path) == [2, 1]
 
 
+def test_the_state_is_written_while_a_finalist_of_one_objective_alone_is_running(tmp_path: Path) -> None:
+    made, num_written = by_time_and_cost(), 0
+    while jobs := made.next_jobs():
+        if jobs[0].config.search.phase == "decide":
+            made.write(tmp_path)
+            answer = json.loads((tmp_path / "search.json").read_text())["answer"]
+            for part in (answer, answer["second"]):
+                assert jobs[0].config.search.setting in [figure["setting"] for figure in part["figures"]]
+            num_written += 1
+        for job in jobs:
+            job.result = paid(job)
+    assert num_written
+
+
 def test_a_finalist_of_one_objective_alone_has_its_row_and_empty_cells() -> None:
     ours, both, theirs = {"gpus": 1}, {"gpus": 2}, {"gpus": 4}
     first = Answer(True, "decided", both, figures=(Figure(both, 2, 3.0), Figure(ours, 0, None)))
