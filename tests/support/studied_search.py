@@ -19,11 +19,12 @@ AXES = (Axis("gpus", (1, 2)), Axis("batch_size", (16, 32, 64)))
 
 
 def write_search(
-    root: Path, objective: str = "time", budget: str = "2h", misses: bool = False, noise: float = 0.03, ends: str = ""
-) -> SearchJobs:
+    root: Path, objective: str = "time", budget: str = "2h", misses: bool = False, noise: float = 0.03, ends: str = "",
+    only_explored: bool = False,
+) -> SearchJobs:  # fmt: skip
     """A search in root/SWEEP. Its first run is lost and made again. With `misses`, some runs miss the target.
 
-    `ends` is the kind of failure that ends every run before its target.
+    `ends` is the kind of failure that ends every run before its target. With `only_explored`, deciding runs miss it.
     """
     sweep = make_sweep(root, SWEEP, URI, 0)
     asked = SearchConfig("quickest", objective, budget, axes=["gpus=1,2", "batch_size=16,32,64"])
@@ -38,7 +39,8 @@ def write_search(
     now, failure = START_MS, "signal:9"
     while jobs := made.next_jobs():
         for job in jobs:
-            job.folder = _run(sweep, job.config, now, ends or failure, misses, noise, ends == "")
+            reaches = not ends and not (only_explored and job.config.search.phase == "decide")
+            job.folder = _run(sweep, job.config, now, ends or failure, misses, noise, reaches)
             job.result = run_folder.read_result(job.folder)
             now, failure = now + 120_000, ""
     made.write(sweep, made.words())

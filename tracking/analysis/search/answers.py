@@ -55,7 +55,7 @@ class Answer:
 
     - `decided`: whether deciding compared finalists, and ended by its own rules.
     - `why`: what ended it: "decided", "not told apart", "nothing compared" (one finalist), "budget spent", "running",
-      "all missed", "all failed" or "no runs".
+      "all missed", "all failed", "no runs" or "missed in deciding" (only exploring runs reached the target).
     - `named`: None before the first look.
     - `compared`: the other settings whose deciding runs were compared with those of the named one.
     - `num_left_out`: the number of finalists that the budget was too small to compare.
@@ -159,7 +159,7 @@ def _why(trials: Sequence[SearchTrial], standing: Standing, named: Key | None, r
         return "nothing compared"
     if standing.ended and named:
         return "decided" if len(standing.candidates) == 1 else "not told apart"
-    return "all missed" if standing.ended else "budget spent"
+    return "missed in deciding" if standing.ended else "budget spent"
 
 
 def _only_explored(exploring: Sequence[SearchTrial], decided: Collection[Key]) -> dict[str, int]:
@@ -173,8 +173,8 @@ def _only_explored(exploring: Sequence[SearchTrial], decided: Collection[Key]) -
 
 
 def _leading(rules: Rules, trials: Sequence[SearchTrial]) -> Mapping[str, Scalar] | None:
-    settings = [setting for group in rules.groups for setting in explored(rules, trials, group) if setting.known]
-    best = min(settings, key=lambda setting: setting.expected, default=None)
+    settings = [setting for group in rules.groups for setting in explored(rules, trials, group) if setting.reached]
+    best = min(settings, key=lambda setting: (setting.num_missed, setting.expected), default=None)
     if best is not None:
         return best.trials[0].setting
     decided = [trial for trial in of_phase(trials, DECIDE) if trial.value is not None]

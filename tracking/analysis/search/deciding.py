@@ -72,7 +72,7 @@ class Deciding:
         rules = self.rules
         blocks, num_looks, spent_now = self.blocks(rules.looks[-1]), 0, rules.alpha
         for look, level in zip(rules.looks, levels(rules.looks, rules.alpha), strict=True):
-            if not all(set(range(look)) <= self.runs[key].keys() for key in members):
+            if not members or not all(set(range(look)) <= self.runs[key].keys() for key in members):
                 break
             blocks, num_looks, spent_now = self.blocks(look), num_looks + 1, level
             whole = Blocks({key: blocks.runs[key] for key in members}, look)

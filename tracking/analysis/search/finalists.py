@@ -26,13 +26,25 @@ def finalists(rules: Rules, trials: Sequence[SearchTrial]) -> list[Mapping[str, 
     """
     if not rules.explore:
         return [dict(setting) for setting in {key_of(setting): setting for setting in rules.finalists}.values()]
-    groups = [[setting for setting in explored(rules, trials, group) if setting.usable] for group in rules.groups]
+    groups = [_usable(explored(rules, trials, group)) for group in rules.groups]
     judged = _judged(rules, trials, [setting for group in groups for setting in group])
     ranked = sorted((setting for group in groups for setting in group), key=lambda setting: judged[setting.key][0])
     chosen = [setting for setting in ranked if judged[setting.key][1]][: rules.max_finalists]
     bests = [min(group, key=lambda setting: judged[setting.key][0]) for group in groups if group]
     of_groups = [setting for setting in ranked if setting in bests and setting not in chosen]
     return [setting.trials[0].setting for setting in [*chosen, *of_groups]]
+
+
+def _usable(settings: Sequence[Explored]) -> list[Explored]:
+    """The settings of a group without a miss; without any, those with the fewest misses that also reached the target.
+
+    A setting that misses now and then may still be the best, and only deciding counts its misses.
+    """
+    if usable := [setting for setting in settings if setting.usable]:
+        return usable
+    reached = [setting for setting in settings if setting.reached]
+    fewest = min((setting.num_missed for setting in reached), default=0)
+    return [setting for setting in reached if setting.num_missed == fewest]
 
 
 def _judged(rules: Rules, trials: Sequence[SearchTrial], settings: Sequence[Explored]) -> dict[Key, tuple[float, bool]]:

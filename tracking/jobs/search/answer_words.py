@@ -28,6 +28,7 @@ ENDS = {
     "failed": "failed",
 }
 NOTHING_COMPARED = "nothing compared"
+REACH_MORE = "Give more epochs (max_epochs), a lower target, or other axes."
 LEAST_LUCK = 0.001  # smallest correction of a mean that is printed, as a share of the mean
 
 
@@ -137,7 +138,10 @@ def _verdict(answer: Answer, objective: str) -> list[str]:
     best = answer.best_value_if_all_missed
     came = "" if best is None else f" The best value was {significant(best, 4)}."
     if answer.why == "all missed":
-        return [f"No setting reached the target.{came} Give more epochs (max_epochs), a lower target, or other axes."]
+        return [f"No setting reached the target.{came} {REACH_MORE}"]
+    if answer.why == "missed in deciding" and answer.leading is not None:
+        leading = setting_text(answer.leading)
+        return [f"Not decided: {leading} reached the target before, but no finalist did in deciding. {REACH_MORE}"]
     if answer.named is None:
         if answer.leading is None:
             return [f"Not decided: no run reached the target within the budget.{came} Give a larger search.budget."]

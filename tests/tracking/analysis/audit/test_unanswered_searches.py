@@ -47,6 +47,19 @@ def test_a_search_in_which_no_run_finished_is_reported_with_its_answer(
     assert main(["audit", str(out), "--runs-dir", str(tmp_path / "runs")]) == 1
 
 
+def test_a_search_whose_deciding_runs_all_missed_says_so_and_passes_its_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_search(tmp_path / "runs", only_explored=True)
+    asked = ["report", str(tmp_path / "runs" / SWEEP), "--from-folders", "--out", str(tmp_path / "made"), "--check"]
+    assert main([*asked, "--json"]) == 0, capsys.readouterr().out
+    [answer] = json.loads(capsys.readouterr().out)["search"]
+    assert answer["words"].startswith("Not decided: gpus=2 batch_size=")
+    assert " reached the target before, but no finalist did in deciding. Give more epochs" in answer["words"]
+    strict().validate({"event": "answer", "version": 1, "time_ms": 1, **answer})
+    assert (answer["why"], answer["looks"]) == ("missed in deciding", 3)
+
+
 @pytest.mark.parametrize("content", ['{"answer": {', "[]"])
 def test_a_damaged_trace_of_a_search_is_named_where_its_answer_would_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str

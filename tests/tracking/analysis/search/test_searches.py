@@ -192,8 +192,42 @@ def test_settings_that_all_miss_are_said_with_the_best_value() -> None:
     trials = searched(RULES, missed)
     outcome = answer(RULES, trials)
     assert outcome.why == "all missed"
+    assert outcome.looks == 0, "nothing was compared"
     assert outcome.named is None
     assert outcome.best_value_if_all_missed == max(trial.metric or 0 for trial in trials)
+
+
+def test_settings_that_each_missed_once_in_exploring_are_decided_among() -> None:
+    """Those with the fewest misses; one that never reached the target is not among them."""
+    axis, ends = (
+        Axis("batch_size", (8, 16, 32, 64)),
+        {8: (10.0, None), 16: (12.0, None), 32: (9.0, None, None), 64: (None,)},
+    )
+    trials = [
+        SearchTrial({"batch_size": batch}, seed, "explore", state="reached", value=value, cost=value)
+        if value
+        else SearchTrial({"batch_size": batch}, seed, "explore", state="missed", censored_at=30.0, cost=30.0)
+        for batch, values in ends.items()
+        for seed, value in enumerate(values)
+    ]
+    rules = Rules((axis,))
+    outcome = answer(rules, trials)
+    assert (outcome.looks, outcome.why, outcome.leading) == (0, "budget spent", {"batch_size": 8})
+    while new := next_deciding(rules, trials):
+        trials += [ended(trial, float(trial.setting["batch_size"]) + trial.seed / 100) for trial in new]
+    outcome = answer(rules, trials)
+    assert {trial.setting["batch_size"] for trial in trials if trial.phase == "decide"} == {8, 16}
+    assert (outcome.why, outcome.named) == ("decided", {"batch_size": 8})
+
+
+def test_a_search_whose_deciding_runs_all_miss_does_not_say_that_no_run_reached_the_target() -> None:
+    def end(trial: SearchTrial) -> SearchTrial:
+        missed = replace(trial, state="missed", censored_at=500.0, cost=510.0)
+        return missed if trial.phase == "decide" else ended(trial, true_time(trial.setting))
+
+    outcome = answer(RULES, searched(RULES, end))
+    assert (outcome.why, outcome.looks, outcome.named) == ("missed in deciding", 3, None)
+    assert outcome.leading is not None
 
 
 def test_deciding_alone_tells_settings_of_a_sweep_apart() -> None:

@@ -108,7 +108,7 @@ def _outcome(
     elif standing.ended and best:
         why = "decided" if len(standing.candidates) == 1 else "not told apart"
     elif standing.ended:
-        why = "all missed"
+        why = "missed in deciding"
     return {
         "decided": standing.ended and bool(rivals),
         "why": why,

@@ -102,7 +102,7 @@ def standing_of(runs: Runs, finalists: Sequence[str], groups: Mapping[str, objec
     candidates, members, num_looks, level = [*finalists], [*finalists], 0, error
     last = Look.of(runs, [*runs], LOOKS[-1])
     for before, num in zip((0, *LOOKS), LOOKS, strict=False):
-        if not all({*range(num)} <= runs.get(name, {}).keys() for name in members):
+        if not members or not all({*range(num)} <= runs.get(name, {}).keys() for name in members):
             break
         last, num_looks, level = Look.of(runs, [*runs], num), num_looks + 1, error * (num - before) / LOOKS[-1]
         candidates = Look.of(runs, members, num).left(candidates, level)

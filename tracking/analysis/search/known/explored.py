@@ -31,9 +31,14 @@ class Explored:
         return [trial.value for trial in self.trials if trial.value is not None]
 
     @property
+    def num_missed(self) -> int:
+        """The runs that missed the target or failed; a run that was stopped at its cap is none of these."""
+        return sum(trial.state not in ("reached", "stopped") for trial in self.trials)
+
+    @property
     def usable(self) -> bool:
         """Whether every run reached the target or was stopped at its cap."""
-        return all(trial.state in ("reached", "stopped") for trial in self.trials)
+        return not self.num_missed
 
     @property
     def known(self) -> bool:
