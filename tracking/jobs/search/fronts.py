@@ -20,16 +20,16 @@ class Point(NamedTuple):
 def means(runs: Sequence[Point], trials: Iterable[SearchTrial]) -> list[Point]:
     """Each setting's means over its deciding runs; without any, over its exploring runs, which luck may favour.
 
-    Settings with a deciding run that missed the target are left out.
+    Settings with a deciding run that ended without the target are left out, since their means leave it out.
     """
-    missed = {trial.key for trial in trials if trial.phase == DECIDE and trial.state == "missed"}
+    short = {trial.key for trial in trials if trial.phase == DECIDE and trial.state in ("stopped", "missed", "failed")}
     settings: dict[Key, list[Point]] = {}
     for run in runs:
         settings.setdefault(run.trial.key, []).append(run)
     chosen = []
     for key, points in settings.items():
         counted = [run for run in points if run.trial.phase == DECIDE] or points
-        if key not in missed:
+        if key not in short:
             chosen.append(
                 Point(counted[0].trial, fmean(run.first for run in counted), fmean(run.second for run in counted))
             )

@@ -80,6 +80,19 @@ def test_the_front_holds_what_no_other_setting_beats_in_time_and_cost() -> None:
     assert [trial.setting["gpus"] for trial, _, _ in fronts.front_of(means)] == [4, 2]  # A lone run of 1 may be lucky.
 
 
+@pytest.mark.parametrize("state", ["missed", "stopped", "failed"])
+def test_a_setting_with_a_deciding_run_without_the_target_is_not_on_the_front(state: str) -> None:
+    fast, slow = {"gpus": 4}, {"gpus": 1}
+    runs = [
+        fronts.Point(SearchTrial(slow, 3, "decide"), 20.0, 2.0),
+        fronts.Point(SearchTrial(fast, 3, "decide"), 5.0, 1.0),
+    ]
+    begun = [SearchTrial(fast, 4, "decide", 1)]
+    assert [point.trial.setting for point in fronts.front_of(fronts.means(runs, begun))] == [fast]
+    trials = [SearchTrial(fast, 4, "decide", 1, state=state), SearchTrial(slow, 1, "explore", state=state)]
+    assert [point.trial.setting for point in fronts.front_of(fronts.means(runs, trials))] == [slow]
+
+
 @pytest.mark.parametrize(
     ("objective", "cap", "value"), [("time", 30.0, 12.0), ("cost", 0.3, 0.12), ("energy", None, None)]
 )

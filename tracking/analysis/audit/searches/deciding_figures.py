@@ -128,11 +128,11 @@ def _beside(
 def front(trials: Sequence[Trial], drawn: Sequence[str]) -> dict[str, Any]:
     """The settings that no other one beats in both objectives, by their deciding runs; without any, by all runs."""
     keys = [KEYS[objective] for objective in drawn]
-    missed = {trial.name for trial in trials if not trial.explores and trial.state == "missed"}
+    short = {trial.name for trial in trials if not trial.explores and trial.state in ("stopped", "missed", "failed")}
     with_both = [
         (trial, values)
         for trial in trials
-        if trial.run.ended and trial.run.hit_row is not None and trial.name not in missed
+        if trial.run.ended and trial.run.hit_row is not None and trial.name not in short
         and None not in (values := [trial.run.value(key) for key in keys])
     ]  # fmt: skip
     chosen = [each for each in with_both if not each[0].explores] or with_both
