@@ -148,7 +148,7 @@ def _seed(rules: Rules, trials: Sequence[SearchTrial], block: int) -> int:
     On the same machine a seed may bring the same luck again, and both chose the finalists.
     """
     used = [trial.seed for trial in [*of_phase(trials, EXPLORE), *rules.earlier]]
-    return max([rules.explore_seed, *used]) + 1 + block
+    return max([rules.explore_seed, rules.earlier_seed, *used]) + 1 + block
 
 
 def best_of_groups(rules: Rules, blocks: Blocks, members: Sequence[Key]) -> dict[Scalar | None, Key]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from conf import metric
 from conf.schema import ConfigError, RunConfig
@@ -20,13 +20,21 @@ MOST_ON_CLUSTER = 8  # most concurrent exploring runs on a cluster: each proposa
 GROUPS = ("gpus", "cpu_processes", "nodes")  # The first one that is an axis gets a best setting for each of its values.
 
 
+class EarlierSearch(NamedTuple):
+    """What `search.from` names: its best settings, its runs if they can be compared, and its highest seed."""
+
+    best: list[dict[str, Scalar]]
+    runs: tuple[SearchTrial, ...]
+    highest_seed: int
+
+
 def rules_of(config: RunConfig, axes: Sequence[Axis], num_gpus: int) -> Rules:
     """The rules of the search that the user asked for. `num_gpus` are visible on this machine."""
     keys, budget = [axis.key for axis in axes], budget_of(config.search)
     here = config.cluster.kind == "none"
     at_once = config.sweep.jobs_at_once if here else min(config.cluster.jobs_at_once, MOST_ON_CLUSTER)
     decides = config.sweep.until_decided
-    best_before, earlier = earlier_search(config, axes)
+    earlier = earlier_search(config, axes)
     settings = product(*(axis.choices for axis in axes)) if decides else ()
     return Rules(
         tuple(axes), group=next((key for key in GROUPS if key in keys), GROUPS[0]),
@@ -35,7 +43,8 @@ def rules_of(config: RunConfig, axes: Sequence[Axis], num_gpus: int) -> Rules:
         gpus_each=config.num_gpus(), apart=config.cluster.kind == "slurm" and config.cluster.exclusive,
         max_finalists=config.search.max_finalists,
         num_objectives=len(objectives_of(config.search)),
-        starts=tuple(filter(None, [*best_before, own_setting(config, axes)])), earlier=earlier,
+        starts=tuple(filter(None, [*earlier.best, own_setting(config, axes)])),
+        earlier=earlier.runs, earlier_seed=earlier.highest_seed,
         explore=not decides, finalists=tuple(dict(zip(keys, values, strict=True)) for values in settings),
         higher=config.directions().get(next(iter(config.targets()), ""), metric.HIGHER) == metric.HIGHER,
     )  # fmt: skip
@@ -64,14 +73,11 @@ def _trained(folder: Path) -> tuple[str, str] | None:
     return None
 
 
-def earlier_search(config: RunConfig, axes: Sequence[Axis]) -> tuple[list[dict[str, Scalar]], tuple[SearchTrial, ...]]:
-    """The best settings and the runs of the search that `search.from` names; both are empty without it.
-
-    Raises ConfigError.
-    """
+def earlier_search(config: RunConfig, axes: Sequence[Axis]) -> EarlierSearch:
+    """The search that `search.from` names; empty without it. Raises ConfigError."""
     name, objective = config.search.source, config.search.objective
     if name is None:
-        return [], ()
+        return EarlierSearch([], (), 0)
     folder = Path(config.runs_dir) / name
     asked = config.model.name, config.dataset.name
     if (trained := _trained(folder)) not in (None, asked):
@@ -81,7 +87,7 @@ def earlier_search(config: RunConfig, axes: Sequence[Axis]) -> tuple[list[dict[s
         )
     try:
         runs = trace_file.runs_of(folder, axes, objective) if len(objectives_of(config.search)) == 1 else []
-        return trace_file.best_of(folder, axes), tuple(runs)
+        return EarlierSearch(trace_file.best_of(folder, axes), tuple(runs), trace_file.highest_seed(folder))
     except (OSError, ValueError) as error:
         root = Path(config.runs_dir)
         names = [path.name for path in files.folders(root, trace_file.TRACE)] if root.is_dir() else []

@@ -62,6 +62,17 @@ def runs_of(folder: Path, axes: Sequence[Axis], objective: str) -> list[SearchTr
     )
 
 
+def highest_seed(folder: Path) -> int:
+    """The highest seed of an earlier search, whatever its axes; 0 without a trial.
+
+    Raises OSError, and ValueError for a malformed trace.
+    """
+    try:
+        return max((int(row["seed"]) for row in documents.read_json(folder / TRACE)["trials"]), default=0)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder / TRACE} is not a search's trace ({error!r})") from error
+
+
 def _run_of(row: Mapping[str, Any]) -> SearchTrial:
     value, bound = (None if row.get(key) is None else float(row[key]) for key in ("value", "censored_at"))
     return SearchTrial(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from conf.schema import ConfigError
 from tests.tracking.jobs.search.made_searches import AXES, BEST, make, run, search
-from tracking.analysis.search import Axis
+from tracking.analysis.search import Axis, SearchTrial
+from tracking.analysis.search.deciding import next_deciding
 from tracking.jobs.plan import Job
 from tracking.jobs.search import SearchJobs, trace_file
+from tracking.jobs.search.search_rules import rules_of
 
 
 def test_a_search_from_an_earlier_one_begins_with_its_best_settings_and_measures_them_anew(tmp_path: Path) -> None:
@@ -49,6 +52,22 @@ def test_the_runs_of_an_earlier_search_over_the_same_axes_end_exploring_early(tm
     named = made.answer().named
     assert named is not None
     assert {key: named[key] for key in BEST} == BEST
+
+
+@pytest.mark.parametrize(("axes", "objective"), [(AXES[:2], "time"), (AXES, "cost"), (AXES, "time,cost")])
+def test_deciding_uses_no_seed_of_an_earlier_search_over_other_axes_or_for_another_objective(
+    tmp_path: Path, axes: tuple[Axis, ...], objective: str
+) -> None:
+    earlier = search()
+    used = {job.config.seed for job in run(earlier)}
+    earlier.write(tmp_path)
+    base = Job(make([]), ["model=m"])
+    base.config.runs_dir, base.config.search.source = str(tmp_path.parent), tmp_path.name
+    base.config.search.objective = objective
+    rules = rules_of(base.config, axes, 0)
+    explored = SearchTrial({"gpus": 1, "batch_size": 8}, 1, "explore", state="reached", value=10.0)
+    decided = next_deciding(replace(rules, axes=AXES[:2], num_objectives=1), [explored])
+    assert {trial.seed for trial in decided} == {max(used) + 1}
 
 
 @pytest.mark.parametrize(

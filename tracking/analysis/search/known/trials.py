@@ -171,6 +171,7 @@ class Rules:
     - `explore`: False decides among `finalists` only.
     - `starts`: settings to explore first; one without the group's key is tried for each group.
     - `earlier`: the runs of an earlier search over the same axes, which order exploring and may end it.
+    - `earlier_seed`: the highest seed of the earlier search, which may have had other axes.
     - `higher`: whether a higher `metric` is better.
     - `at_once`: the largest number of exploring runs at a time.
     - `num_gpus`: the GPUs that runs at a time share, `gpus_each` per run or as its setting says; 0: not shared.
@@ -196,6 +197,7 @@ class Rules:
     finalists: tuple[Mapping[str, Scalar], ...] = ()
     starts: tuple[Mapping[str, Scalar], ...] = ()
     earlier: tuple[SearchTrial, ...] = ()
+    earlier_seed: int = 0
     higher: bool = True
 
     @cached_property
