@@ -44,8 +44,7 @@ def search_of(
             _refuse_plain_sweep(requested.config)
             return None
         words = _unchanged_axes(axes, first)
-        requested = _as_it_began(requested, first)
-        check_unchanged(first, make)
+        requested = _as_it_began(requested, first, check_unchanged(first, make).timeout_sec)
     elif is_search(requested.config):
         words = _completed_axes(axes, requested)
     else:
@@ -123,12 +122,13 @@ def _axis(config: RunConfig, word: str, parsed: ParsedWord) -> Axis:
     return dataclasses.replace(axis, integer=False) if isinstance(own, float) else axis
 
 
-def check_unchanged(first: Job, make: Callable[[list[str]], RunConfig]) -> None:
-    """Raise ConfigError if the words of a search's first job no longer give its configuration.
+def check_unchanged(first: Job, make: Callable[[list[str]], RunConfig]) -> RunConfig:
+    """The configuration that the words of a search's first job give. Raises ConfigError if it is no longer the job's.
 
-    That configuration is signed, and the words of new jobs begin with those of the first job.
+    The job's configuration is signed, and the words of new jobs begin with those of the first job.
     """
-    again, began = dataclasses.asdict(make(first.overrides)), dataclasses.asdict(first.config)
+    composed = make(first.overrides)
+    again, began = dataclasses.asdict(composed), dataclasses.asdict(first.config)
     for content in (again, began):
         remove_newer(content)
     keys = [key for key in {**again, **began} if key not in OF_A_LAUNCH]
@@ -138,6 +138,7 @@ def check_unchanged(first: Job, make: Callable[[list[str]], RunConfig]) -> None:
             f"sweep.resume: {' '.join(first.overrides)} gives another {differing[0]} than the search began with: its"
             " words, a YAML or the machine have changed. Next: put that back, or begin a new search"
         )
+    return composed
 
 
 def check_several(name: str, words: Sequence[str], axes: Sequence[Axis], overrides: Sequence[str] = ()) -> None:
@@ -175,8 +176,11 @@ def check_few(words: Sequence[str], axes: Sequence[Axis]) -> None:
         )
 
 
-def _as_it_began(requested: Job, first: Job) -> Job:
-    """The request that the search began with; GIVEN_ANEW options of this launch replace its own."""
+def _as_it_began(requested: Job, first: Job, timeout_sec: float | None) -> Job:
+    """The request that the search began with; GIVEN_ANEW options of this launch replace its own.
+
+    `timeout_sec` is the limit that its words gave: the first job's own may be what the budget left it.
+    """
     words = first.overrides[: len(first.overrides) - len(first.config.search.setting) - 1]
     search = dataclasses.replace(first.config.search, setting={}, phase="", block=None, cap_sec=None, trial=0)
     others = [
@@ -189,5 +193,7 @@ def _as_it_began(requested: Job, first: Job) -> Job:
     words = [word for word in words if word.partition("=")[0] not in keys] + changed
     if "search.budget" in keys:
         search.budget = requested.config.search.budget
+    if "timeout_sec" in keys:
+        timeout_sec = requested.config.timeout_sec
     requested.config.sweep.jobs_at_once = first.config.sweep.jobs_at_once  # the queue is made for it
-    return Job(dataclasses.replace(first.config, search=search), words)
+    return Job(dataclasses.replace(first.config, search=search, timeout_sec=timeout_sec), words)

@@ -83,6 +83,35 @@ def test_a_resumed_search_keeps_its_axes_and_may_have_another_budget() -> None:
         search_of(Job(asked, ["sweep.resume=ID"]), begun.jobs, None, ["batch_size=4,16"], parsed, make, 0)
 
 
+@pytest.mark.parametrize("given", [None, 60.0])
+def test_a_run_that_the_budget_cut_off_is_not_said_to_be_stopped_by_timeout_sec(given: float | None) -> None:
+    """The first run may take the whole budget, of 60 s; a resume takes the user's own limit from the words."""
+
+    def budgeted(words: list[str]) -> RunConfig:
+        config = make([word for word in words if not word.startswith("timeout_sec=")])
+        config.search.budget = "60s"
+        limits = [float(word.partition("=")[2]) for word in words if word.startswith("timeout_sec=")]
+        config.timeout_sec = limits[-1] if limits else None
+        return config
+
+    words = ["model=m", "search=quickest", *([f"timeout_sec={given:g}"] if given else [])]
+    begun = search_of(Job(budgeted(words), words), [], None, ["batch_size=4,8"], parsed, budgeted, 0)
+    assert begun
+    [job] = begun.next_jobs()
+    assert job.config.timeout_sec == 60.0
+    job.result = Result("failed", metrics={"time/censored_sec": 55.0}, failure=Failure("timeout", "late"))
+
+    def resumed(more: list[str]) -> str:
+        asked = budgeted(told := ["sweep.resume=ID", "search.budget=30min", *more])
+        asked.search, asked.sweep.resume = SearchConfig(budget="30min"), "ID"
+        goes_on = search_of(Job(asked, told), begun.jobs, None, [], parsed, budgeted, 0)
+        assert goes_on
+        return goes_on.words()
+
+    assert ("timeout_sec=60 stopped 1 run" in resumed([])) is (given is not None)
+    assert "timeout_sec" not in resumed(["timeout_sec=120"])
+
+
 def test_a_resumed_search_has_its_new_runs_where_it_is_told_now() -> None:
     words = ["model=m", "search=quickest", "tracking.offline=false", "search.budget=30runs"]
     begun = search_of(Job(make([]), words), [], None, ["batch_size=4,8"], parsed, make, 0)
