@@ -74,8 +74,9 @@ def sooner(first: Side, second: Side, level: float) -> Rows:
         wider = variances[0], np.maximum(*variances)
         of_bounds = below(values, bounds, wider, level / CUT_OFF) & (0.5 ** (first.n + second.n) < level)
         verdicts = np.where(other_short, of_bounds, verdicts)
-    if short.any():
-        verdicts[short] = by_ranks(Side(first.times[short], first.end), Side(second.times[short], second.end), level)
+    ranked = short | ~np.isfinite(second.times).any(axis=1)
+    if ranked.any():
+        verdicts[ranked] = by_ranks(Side(first.times[ranked], first.end), Side(second.times[ranked], second.end), level)
     return verdicts
 
 

@@ -51,9 +51,9 @@ def ratio_bounds(
     def below(ratio: float) -> float:
         return falls_below(numerator, denominator, ratio, paired) or 0.0
 
-    if not (numerator.interval or denominator.interval) and all(map(constant, sides)):  # p-values are 0 or 1
-        low = middle if above(0.5 * middle) < 1 - confidence else None
-        high = middle if below(2 * middle) < 1 - confidence else None
+    if not (numerator.interval or denominator.interval) and all(map(constant, sides)):  # p-values jump at the middle
+        low = middle if above(0.5 * middle) < 1 - confidence < above(2 * middle) else None
+        high = middle if below(2 * middle) < 1 - confidence < below(0.5 * middle) else None
     else:
         low, high = (_root(tested, middle, far, 1 - confidence) for tested, far in ((above, -FAR), (below, FAR)))
     return (

@@ -42,16 +42,19 @@ def p_sooner(sooner: Times, later: Times, paired: bool = False) -> float | None:
     - Only runs of `later` did not: `CUT_OFF` times the p-value of the t-test against lower bounds of their times
       (`Times.at_least`). The variance of these bounds is at least that of `sooner`, since cutting off shrinks it. The
       p-value is at least 0.5^(n + m), the probability that a coin separates the runs like this.
-    - Runs of `sooner` did not: the rank test (`rank_p`).
+    - All runs of `later` diverged: the rank test (`rank_p`). Nothing but the last run of `sooner` bounds their times.
+    - Runs of `sooner` did not: the rank test.
 
-    The last two leave out runs of `later` that were stopped before the last run of `sooner` reached the target. These
-    were still training, so leaving them out never makes `later` look later. If fewer than two are left, p is 1.
+    Runs of `later` that were stopped before the last run of `sooner` reached the target are left out. These were still
+    training, so leaving them out never makes `later` look later. If fewer than two are left, p is 1.
     """
     if min(sooner.n, later.n) < 2:
         return None
     intervals = sooner.interval, later.interval
     if not sooner.num_short + later.num_short:
         return (paired_t_test if paired else t_test)(sooner.reached, later.reached, "less", intervals)
+    if later.num_diverged == later.n:
+        return rank_p(sooner, later)
     later = without_early_stops(later, max(sooner.reached, default=0.0))
     if later.n < 2:
         return 1.0

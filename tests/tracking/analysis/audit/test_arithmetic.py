@@ -55,6 +55,15 @@ def test_p_values_counts_and_bounds_are_the_same(seed: int) -> None:
     assert bounds == pytest.approx(expected_bounds, rel=1e-6)
 
 
+@pytest.mark.parametrize("reached", [[10.0] * 5, [10.0, 10.4, 9.7, 10.1, 11.0]])
+def test_p_values_and_bounds_beside_a_side_that_diverged_in_all_runs_are_the_same(reached: list[float]) -> None:
+    first, second = Times(reached), Times([], num_diverged=5)
+    own, other = Observations(reached), Observations([], never=5)
+    assert sooner_p(own, other) == pytest.approx(p_sooner(first, second)) == pytest.approx(1 / 64)
+    assert sooner_p(other, own) == p_sooner(second, first) == 1.0
+    assert factor_bounds(TIME, own, other, 0.025) == ratio_bounds(second, first, 0.975) == (0.0, math.inf)
+
+
 @pytest.mark.parametrize("seed", range(0, 60, 3))
 def test_the_runs_that_would_tell_are_the_same(seed: int) -> None:
     (first, own), (second, other) = samples(seed)

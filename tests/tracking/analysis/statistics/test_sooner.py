@@ -79,6 +79,29 @@ def test_an_early_stop_says_nothing_of_the_setting_that_is_later() -> None:
     assert (p_sooner(Times(fast[:4], stopped=[1.0]), Times(slow)) or 0) > 0.025
 
 
+@pytest.mark.parametrize(("n", "p"), [(2, 1 / 6), (3, 1 / 16), (5, 1 / 64), (8, 1 / 512)])
+def test_against_runs_that_all_diverged_the_spread_of_the_others_does_not_count(n: int, p: float) -> None:
+    for spread in (0.0, 0.01, 1.0):
+        reached = [10 + spread * place for place in range(n)]
+        assert p_sooner(Times(reached), Times([], num_diverged=n)) == pytest.approx(p)
+        assert p_sooner(Times([], num_diverged=n), Times(reached)) == 1.0
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 20), (3, 3), (5, 5), (8, 8), (20, 3)])
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.8, 0.95])
+def test_settings_that_diverge_equally_often_are_told_apart_no_more_often_than_promised(
+    n: int, m: int, share: float
+) -> None:
+    random, trials, errors = np.random.default_rng(2), 400, 0
+    for _ in range(trials):
+        sides = []
+        for size in (n, m):
+            reached = random.normal(100, 10, size)[random.random(size) > share]
+            sides.append(Times(list(reached), num_diverged=size - len(reached)))
+        errors += min(p_sooner(*sides) or 0, p_sooner(*sides[::-1]) or 0) < 0.025
+    assert errors / trials < 0.05 + 2 * (0.05 * 0.95 / trials) ** 0.5
+
+
 def test_times_that_were_cut_off_need_three_times_the_evidence() -> None:
     """As the spread is as large on both sides, the t-test of what the times are at least is that of whole times."""
     first, second = [50.0, 60.0, 70.0, 80.0], [90.0, 110.0, 130.0, 150.0]

@@ -128,6 +128,8 @@ def sooner_p(sooner: Observations, later: Observations) -> float | None:
         return None
     if not sooner.num_short + later.num_short:
         return _p_of_means(sooner, later)
+    if later.never == len(later):
+        return p_by_ranks(sooner, later)
     at_risk = later.stopped_behind(max(sooner.numbers, default=0.0))
     if len(at_risk) < 2:
         return 1.0
