@@ -61,7 +61,10 @@ def search_of(
         check_several(search_name(requested.config), words, searched, requested.overrides)
         requested = _evaluated_alike(requested, searched)
     refused = trace_file.refused(folder, searched) if folder else ()
-    return SearchJobs(requested, searched, make, resumed, refused, num_gpus)
+    search = SearchJobs(requested, searched, make, resumed, refused, num_gpus)
+    if not resumed:
+        search.block()  # Raises before any run for a setting that cannot be run.
+    return search
 
 
 def _evaluated_alike(requested: Job, axes: Sequence[Axis]) -> Job:

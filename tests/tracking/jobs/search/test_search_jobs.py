@@ -98,6 +98,22 @@ def test_a_search_without_two_settings_to_compare_is_refused(given: list[str], a
         search_of(Job(make(given), given), [], None, axes, parsed_once, make, 0)
 
 
+def test_a_setting_to_decide_among_that_cannot_be_run_is_refused_before_any_run() -> None:
+    """Each of its values can, beside the defaults of the others."""
+
+    def until_decided(words: list[str]) -> RunConfig:
+        config = make(words)
+        config.search.name, config.sweep.until_decided = "", True
+        return config
+
+    base = Job(until_decided([]), ["model=m"])
+    with pytest.raises(ConfigError, match="batch_size=4: too small for two"):
+        search_of(base, [], None, ["gpus=1,2", "batch_size=4,8"], parsed, until_decided, 0)
+    made = search_of(base, [], None, ["gpus=1,2", "batch_size=8,16"], parsed, until_decided, 0)
+    assert made
+    assert len(made.block()) == len(made.corners()) == 4
+
+
 def test_without_optuna_a_search_is_refused_and_a_sweep_until_decided_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     base = make([])
