@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from conf.launch_options import SearchConfig
-from conf.schema import RunConfig
+from conf.schema import ConfigError, RunConfig
 from tests.support.studied import START_MS, SWEEP, config, make_run, make_sweep
 from tracking.analysis.search import Axis
 from tracking.jobs.plan import Job
@@ -20,19 +20,24 @@ AXES = (Axis("gpus", (1, 2)), Axis("batch_size", (16, 32, 64)))
 
 def write_search(
     root: Path, objective: str = "time", budget: str = "2h", misses: bool = False, noise: float = 0.03, ends: str = "",
-    only_explored: bool = False,
+    only_explored: bool = False, refuses: bool = False,
 ) -> SearchJobs:  # fmt: skip
     """A search in root/SWEEP. Its first run is lost and made again. With `misses`, some runs miss the target.
 
     `ends` is the kind of failure that ends every run before its target. With `only_explored`, deciding runs miss it.
+    With `refuses`, a finalist can no longer be run once its first look is over.
     """
     sweep = make_sweep(root, SWEEP, URI, 0)
     asked = SearchConfig("quickest", objective, budget, axes=["gpus=1,2", "batch_size=16,32,64"])
 
     def make(words: list[str]) -> RunConfig:
         given = {key: int(value) for key, value in (word.split("=") for word in words)}
+        looked = refuses and made and any(job.config.search.block == 3 for job in made.jobs)
+        if looked and (given.get("gpus"), given.get("batch_size")) == (1, 32):
+            raise ConfigError("gpus=1: the GPU is in use")
         return config(**given, price=36.0 * given.get("gpus", 1))
 
+    made: SearchJobs | None = None
     base = Job(make([]), [])
     base.config.search = asked
     made = SearchJobs(base, AXES, make)

@@ -11,7 +11,6 @@ from statistics import fmean
 from tracking.analysis.search.blocks import Blocks
 from tracking.analysis.search.costs import grid_cost, spent
 from tracking.analysis.search.deciding import Deciding, Standing, best_of_groups, by_objective
-from tracking.analysis.search.finalists import finalists
 from tracking.analysis.search.known.explored import explored
 from tracking.analysis.search.known.trials import DECIDE, EXPLORE, Key, Rules, Scalar, SearchTrial, key_of, of_phase
 from tracking.analysis.statistics import floored_variance, ratio_bounds
@@ -110,7 +109,7 @@ def answer(rules: Rules, trials: Sequence[SearchTrial]) -> Answer:
 
 def _answer(deciding: Deciding) -> Answer:
     rules, trials, standing = deciding.rules, deciding.trials, deciding.standing
-    decided = of_phase(trials, DECIDE)
+    decided = deciding.started
     settings = {key_of(setting): setting for setting in [*deciding.finalists, *(trial.setting for trial in decided)]}
     named = _named(standing) if standing.num_looks else None
     rivals = [key for key in map(key_of, deciding.finalists) if named and key != named]
@@ -124,7 +123,7 @@ def _answer(deciding: Deciding) -> Answer:
         named=settings[named] if named else None,
         alike=tuple(settings[key] for key in standing.candidates if key != named) if named else (),
         compared=tuple(settings[key] for key in rivals),
-        num_left_out=len(finalists(rules, trials)) - len(deciding.finalists),
+        num_left_out=len(deciding.runnable) - len(deciding.finalists),
         only_explored=_only_explored(exploring, settings),
         leading=settings[named] if named else _leading(rules, trials),
         tolerance=_tolerance(whole, named, standing) if named and rivals else None,

@@ -49,17 +49,31 @@ class Deciding:
     @cached_property
     def finalists(self) -> list[Mapping[str, Scalar]]:
         """The settings to decide among, most promising first."""
-        return [setting for setting in finalists(self.rules, self.trials) if key_of(setting) in self.chosen]
+        return [setting for setting in self.runnable if key_of(setting) in self.chosen]
+
+    @cached_property
+    def runnable(self) -> list[Mapping[str, Scalar]]:
+        """The finalists that can be run, also those that the budget leaves out.
+
+        A finalist can turn out not to run: it gives the same config as another one, or a resume finds another machine.
+        """
+        refused = {trial.key for trial in of_phase(self.trials, DECIDE) if trial.refused}
+        return [setting for setting in finalists(self.rules, self.trials) if key_of(setting) not in refused]
 
     @cached_property
     def runs(self) -> dict[Key, dict[int, SearchTrial]]:
         """The ended deciding runs by block, for each finalist and each other setting with a deciding run."""
         runs: dict[Key, dict[int, SearchTrial]] = {key_of(setting): {} for setting in self.finalists}
-        for trial in of_phase(self.trials, DECIDE):
+        for trial in self.started:
             own = runs.setdefault(trial.key, {})
             if trial.state != "running" and trial.block is not None:
                 own[trial.block] = trial
         return runs
+
+    @property
+    def started(self) -> list[SearchTrial]:
+        """The deciding runs, without those that were refused before their start."""
+        return [trial for trial in of_phase(self.trials, DECIDE) if not trial.refused]
 
     def blocks(self, num: int) -> Blocks:
         return Blocks(

@@ -22,7 +22,8 @@ def means(runs: Sequence[Point], trials: Iterable[SearchTrial]) -> list[Point]:
 
     Settings with a deciding run that ended without the target are left out, since their means leave it out.
     """
-    short = {trial.key for trial in trials if trial.phase == DECIDE and trial.state in ("stopped", "missed", "failed")}
+    decided = [trial for trial in trials if trial.phase == DECIDE and not trial.refused]
+    short = {trial.key for trial in decided if trial.state in ("stopped", "missed", "failed")}
     settings: dict[Key, list[Point]] = {}
     for run in runs:
         settings.setdefault(run.trial.key, []).append(run)

@@ -60,6 +60,19 @@ def test_a_search_whose_deciding_runs_all_missed_says_so_and_passes_its_check(
     assert (answer["why"], answer["looks"]) == ("missed in deciding", 3)
 
 
+def test_a_search_that_goes_on_without_a_finalist_passes_its_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It can no longer be run, and its runs before that are in no comparison."""
+    write_search(tmp_path / "runs", refuses=True)
+    asked = ["report", str(tmp_path / "runs" / SWEEP), "--from-folders", "--out", str(tmp_path / "made"), "--check"]
+    assert main([*asked, "--json"]) == 0, capsys.readouterr().out
+    [answer] = json.loads(capsys.readouterr().out)["search"]
+    assert (answer["named"], answer["compared"]) == ({"gpus": 2, "batch_size": 32}, [])
+    [refused] = [figure for figure in answer["figures"] if figure["setting"] != answer["named"]]
+    assert (answer["why"], answer["looks"], refused["num_short"]) == ("nothing compared", 1, 0)
+
+
 @pytest.mark.parametrize("content", ['{"answer": {', "[]"])
 def test_a_damaged_trace_of_a_search_is_named_where_its_answer_would_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str

@@ -246,6 +246,29 @@ def test_deciding_alone_tells_settings_of_a_sweep_apart() -> None:
     assert len(trials) == 6
 
 
+@pytest.mark.parametrize("since", [0, 4])
+def test_a_finalist_that_cannot_be_run_is_no_finalist_and_what_was_not_run_is_not_counted(since: int) -> None:
+    """It is refused in its first block, or on another machine after a resume."""
+    settings: tuple[Setting, ...] = ({"precision": "fp32"}, {"precision": "tf32"}, {"precision": "fp8"})
+    rules = Rules((Axis("precision", ("fp32", "tf32", "fp8")),), explore=False, finalists=settings)
+
+    def end(trial: SearchTrial) -> SearchTrial:
+        if trial.setting["precision"] == "fp8" and (trial.block or 0) >= since:
+            return replace(trial, state="failed", refused=True)
+        return ended(trial, 10 + 0.1 * ((trial.seed * (1 + (trial.setting["precision"] == "tf32"))) % 3))
+
+    trials = searched(rules, end)
+    outcome = answer(rules, trials)
+    assert sum(trial.refused for trial in trials) == 1
+    assert outcome.num_decided == len(trials) - 1
+    assert outcome.num_left_out == 0
+    assert {"precision": "fp8"} not in (outcome.named, *outcome.alike, *outcome.compared)
+    assert [figure.num_short for figure in outcome.figures] == [0] * (3 if since else 2)
+    told = [replace(trial, block=None) if trial.refused else trial for trial in trials]  # as search.json holds it
+    assert propose(rules, told) == []
+    assert answer(rules, told) == outcome
+
+
 def test_the_best_of_a_group_stays_the_one_that_was_kept_for_it() -> None:
     """It was the better one when its group was left with one; what its later runs take makes no other one better."""
     settings: tuple[Setting, ...] = (

@@ -8,7 +8,7 @@ from typing import Any
 from tracking.analysis.audit.evidence import UNCHECKED, AuditResult, Evidence, Near, That, by_identity, compare
 from tracking.analysis.audit.journals import JournalFigures
 from tracking.analysis.audit.searches import deciding_figures
-from tracking.analysis.audit.searches.standing import ERROR, LOOKS, Look, Standing, standing_of
+from tracking.analysis.audit.searches.standing import ERROR, LOOKS, Look, Standing, refused_of, standing_of
 from tracking.analysis.audit.searches.trials import Trial, asked_of, named, spent, trials_of, unit_of
 
 ENDS = ("reached", "stopped", "missed", "failed")  # of a run, best first
@@ -82,6 +82,9 @@ def _due(
     both = "," in str(asked["objective"])  # A finalist of one objective runs for both.
     finalists = [named(claimed["named"]), *rivals] if both and claimed["named"] else [*runs]
     standing, whole = standing_of(runs, finalists, groups, error), Look.of(runs, [*runs], LOOKS[-1])
+    if claimed["named"] and (refused := refused_of(standing, runs, [named(claimed["named"]), *rivals])):
+        finalists = [name for name in finalists if name not in refused]
+        standing = standing_of(runs, finalists, groups, error)
     return {
         **{key: UNCHECKED for key in NOT_AGAIN if key in claimed},  # older answers lack some
         **_outcome(standing, settings, finalists, trials),

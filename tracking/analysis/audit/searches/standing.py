@@ -113,6 +113,17 @@ def standing_of(runs: Runs, finalists: Sequence[str], groups: Mapping[str, objec
     return Standing(candidates, members, num_looks, last, level)
 
 
+def refused_of(standing: Standing, runs: Runs, compared: Sequence[str]) -> list[str]:
+    """The members that lack runs of the next look, and that the answer neither names nor compares.
+
+    A search goes on without a setting that can no longer be run, and no run folder holds a run that was refused.
+    """
+    if standing.ended:
+        return []
+    needed = {*range(LOOKS[standing.num_looks])}
+    return [name for name in standing.members if name not in compared and not needed <= runs[name].keys()]
+
+
 def best_of_groups(look: Look, members: Sequence[str], groups: Mapping[str, object]) -> dict[object, str]:
     """The best of each group among the settings with a run that reached the target."""
     best: dict[object, str] = {}
