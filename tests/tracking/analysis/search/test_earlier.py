@@ -91,6 +91,13 @@ def test_it_goes_on_from_its_trials_as_it_would_have(earlier: tuple[SearchTrial,
         assert propose(rules, trials[:place]) == [told]
 
 
+def test_an_earlier_search_in_which_every_run_diverged_tells_nothing() -> None:
+    diverged = SearchTrial({"gpus": 1, "batch_size": 8, "lr": 0.008}, 1, EXPLORE, state="missed")
+    rules = Rules(AXES, earlier=(diverged,))
+    assert agreed_shape(rules, []) is None
+    assert propose(rules, []) == propose(Rules(AXES), [])
+
+
 def line(times: dict[float, float], bounds: dict[float, float] | None = None) -> tuple[Point, ...]:
     """Settings along one axis by the logarithms of their times; of some only a bound is known."""
     seen = [Point((place,), log, 1e-4, True) for place, log in times.items()]

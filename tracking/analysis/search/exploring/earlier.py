@@ -29,8 +29,12 @@ Setting = Mapping[str, Scalar]
 
 
 def agreed_shape(rules: Rules, trials: Sequence[SearchTrial]) -> Shape | None:
-    """The shape of the earlier search and these exploring runs; None without an earlier search, or if they disagree."""
-    if not rules.earlier:
+    """The shape of the earlier search and these exploring runs.
+
+    None without an earlier search, if none of its runs has a time or a bound, or if these runs disagree with it.
+    """
+    earlier_points = _earlier_points(rules)
+    if not earlier_points:
         return None
     exploring = of_phase(trials, EXPLORE)
     own = [
@@ -38,7 +42,7 @@ def agreed_shape(rules: Rules, trials: Sequence[SearchTrial]) -> Shape | None:
         for value in rules.groups
         for point in _points(rules, [trial for trial in exploring if rules.group_of(trial.setting) == value], exploring)
     ]
-    shape = shape_of(_earlier_points(rules), tuple(own))
+    shape = shape_of(earlier_points, tuple(own))
     return shape if shape.doubt < MOST_DOUBT else None
 
 
