@@ -69,6 +69,8 @@ def test_of_many_numbers_the_ends_are_checked_before_a_search() -> None:
         ("search.budget=", "search.budget=: has no value. Next: give one"),
         ("batch_size=", "not an axis of a search"),
         ("gpus=[0,1],[2,3]", "not an axis of a search"),
+        ("gpus=auto,1", "auto is not a whole number.* Allowed as an axis: whole numbers. Next: .* gpus=1,2"),
+        ("gpus=1,2.0", "2.0 is not a whole number"),
         ("seed=1,2", "seed cannot be an axis of a search"),
         ("model=ssd,vgg", "model cannot be an axis of a search"),
         ("search.budget=1h,2h", "search.budget cannot be an axis"),
@@ -99,7 +101,7 @@ def test_every_option_is_an_axis_or_is_refused_as_one() -> None:
     accepted = set()
     for key in refusal.options():
         with contextlib.suppress(ConfigError):
-            axis_of(f"{key}=a,b", key, None, ["a", "b"])
+            axis_of(f"{key}=1,2", key, None, [1, 2])
             accepted.add(key)
     assert accepted == AXES
 

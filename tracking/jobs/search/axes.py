@@ -47,6 +47,11 @@ def axis_of(word: str, key: str, sweep: Any, choices: Sequence[Any]) -> dict[str
     values = list(dict.fromkeys(map(_plain, choices)))
     if not values or any(not isinstance(value, str | int | float | bool) or value == "" for value in values):
         raise ConfigError(f"{word}: not an axis of a search. Allowed: {key}=8,16,32 or '{key}=interval(8,32)'")
+    if key == "gpus" and (other := next((value for value in values if type(value) is not int), None)) is not None:
+        raise ConfigError(
+            f"{word}: {other} is not a whole number. Allowed as an axis: whole numbers. Next: give the numbers of GPUs"
+            " to compare, as in gpus=1,2"
+        )
     return {"key": key, "choices": tuple(values)}
 
 
