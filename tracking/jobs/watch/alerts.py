@@ -73,7 +73,7 @@ class Alerts:
         alert = jobs[0].config.alert if jobs else AlertConfig()
         if alert.command is None:
             return
-        rows = [{"name": job.name, "outcome": sweep_summary.outcome(job)} for job in jobs]
+        rows = [{"name": job.name, "outcome": outcome_of(job)} for job in jobs]
         num_finished = sum(job.finished for job in jobs)
         words = f"sweep {folder.name}: {num_finished} of {len(jobs)} jobs finished"
         self._tell(alert, "sweep_ended", words, {"name": folder.name, "folder": str(folder), "jobs": rows})
@@ -125,3 +125,8 @@ class Alerts:
             if not self._failed:
                 self._failed = True
                 self._console.print(f"note: alert.command: {error}", soft_wrap=True)
+
+
+def outcome_of(job: Job) -> str:
+    """A job's outcome in a line; `not run` for one that an interruption left without a result."""
+    return sweep_summary.outcome(job) if job.result else sweep_summary.status(job)

@@ -157,6 +157,20 @@ def test_who_interrupts_the_wait_for_a_command_does_not_wait_for_its_limit(
 
 
 @pytest.mark.slow
+def test_the_end_of_an_interrupted_sweep_names_the_jobs_that_did_not_run(tmp_path: Path) -> None:
+    """They have no result."""
+    finished, not_run = job(tmp_path, keeping(tmp_path)), job(tmp_path, "true")
+    assert finished.folder is not None
+    finished.result = run_folder.read_result(finished.folder)
+    alerts = Alerts(make_console())
+    alerts.sweep_ended([finished, not_run], tmp_path)
+    alerts.close()
+    (alert,) = told(tmp_path)
+    assert alert["stdin"]["text"].endswith("1 of 2 jobs finished")
+    assert alert["stdin"]["jobs"][1]["outcome"] == "not run"
+
+
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_or_rises_is_told_of_once(tmp_path: Path) -> None:
     for losses in ([1.0, float("nan"), float("nan")], [1.0, 0.5, 2.1, 2.2, 2.3, 2.4, 2.5, 2.6]):
         diverging, alerts = job(tmp_path, keeping(tmp_path)), Alerts(make_console())
