@@ -157,10 +157,11 @@ class Following:
                 self._queue.cancel(tickets, error.signum)
             self.follow([])
 
-    def close(self) -> None:
+    def close(self, interrupted: bool = False) -> None:
+        """End the drawing, and wait for commands of alerts; kill these if `interrupted`."""
         for followed in self._jobs:
             followed.progress.close()
-        self._alerts.close()
+        self._alerts.close(interrupted)
 
     def _followed(self, job: Job, job_ticket: Ticket, began: float, journal_bytes: int) -> Followed:
         alone = self._num_jobs == 1 or (self._queue.at_once == 1 and not self._queue.outlives)
@@ -174,8 +175,7 @@ class Following:
         """Read each running job's folder, and at times ask the queue. `expecting`: more jobs will be submitted."""
         for followed in self.running:
             self._read(followed, expecting)
-        waited = time.monotonic() - self._asked_at
-        if self.running and waited >= self._queue.poll_sec:
+        if self.running and time.monotonic() - self._asked_at >= self._queue.poll_sec:
             self._ask_queue()
 
     def _read(self, followed: Followed, expecting: bool) -> None:

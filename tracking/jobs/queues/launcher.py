@@ -219,7 +219,7 @@ class Launcher:
                 raise self._detached(folder, search)
             following.follow(todo, (lambda: job_events.next_of(self._events, search, folder)) if search else None)
         except Interrupted as error:
-            following.close()  # The progress display must not cover the question.
+            following.close(interrupted=True)  # The progress display must not cover the question.
             if self._queue.outlives and not wants_cancel(error):
                 following.detach(todo)
                 raise self._detached(folder, search) from error

@@ -12,6 +12,7 @@ from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH
 from tracking.base.safe_text import path_to_type
 from tracking.jobs.follow import price_words, result_table, search_price
+from tracking.jobs.node import signals
 from tracking.jobs.plan import Job, sweep, sweep_cost, sweep_report, sweep_summary, sweep_waste
 from tracking.jobs.search import SearchJobs
 from tracking.jobs.watch import Alerts
@@ -48,6 +49,7 @@ def finish(console: Console, events: EventStream, jobs: Sequence[Job], folder: P
     with Drawing(console, "what was spent in vain is not known"):
         if words := sweep_waste.words(sweep_waste.write(folder)):
             console.print(words, soft_wrap=True)
+    signals.raise_on_signals()  # Ctrl-C ends the alert's command, also after one that stopped the sweep.
     alerts = Alerts(console)
     alerts.sweep_ended(jobs, folder)
     alerts.close()

@@ -24,6 +24,7 @@ from tracking.jobs.watch.signs import Signs, past_rates, slower
 from tracking.record import Record, failures, headline
 
 AT_ONCE = 4  # concurrent commands; further ones wait
+KILLED_SEC = 2.0  # upper limit for killed commands to end
 VERSION = 1
 ON_PURPOSE = ("search", *failures.INTERRUPTED)
 
@@ -52,7 +53,7 @@ class Alerts:
         if record.kind == "metrics" and (words := signs.diverged()):
             self._of_job(job, "diverged", words)
         if record.key == "throughput_window" and signs.is_time_to_compare() and job.folder is not None:
-            self._start(self._compare, job, job.folder, signs.rate)
+            self._start(self._compare, job, job.folder, signs.rate, self._stop)
 
     def ended(self, job: Job) -> None:
         """Send an alert if a job failed; one that was stopped on purpose did not fail."""
@@ -78,23 +79,31 @@ class Alerts:
         words = f"sweep {folder.name}: {num_finished} of {len(jobs)} jobs finished"
         self._tell(alert, "sweep_ended", words, {"name": folder.name, "folder": str(folder), "jobs": rows})
 
-    def close(self) -> None:
-        """Wait for running commands; each ends by its time limit, and all end when this is interrupted."""
+    def close(self, interrupted: bool = False) -> None:
+        """Wait for running commands, each of which ends by its time limit. Later alerts are sent, too.
+
+        An interruption of the wait kills the commands, and so does `interrupted`; those that wait are not started.
+        """
         try:
-            wait(self._pending)
+            while not interrupted and not all(future.done() for future in self._pending):
+                wait(self._pending)  # A comparison may start a command meanwhile.
         except BaseException:
-            self._stop.set()
+            interrupted = True
             raise
         finally:
-            self._pending.clear()
+            if interrupted:
+                self._stop.set()
+                self._stop = Event()
             if self._pool is not None:
-                self._pool.shutdown(cancel_futures=True)
+                self._pool.shutdown(wait=False, cancel_futures=True)
+                wait([future for future in self._pending if not future.cancelled()], KILLED_SEC)
                 self._pool = None
+            self._pending.clear()
 
-    def _compare(self, job: Job, folder: Path, rate: float | None) -> None:
+    def _compare(self, job: Job, folder: Path, rate: float | None, stop: Event) -> None:
         if id(job) not in self._past:
             self._past[id(job)] = past_rates(folder, job.config)
-        if words := slower(rate, self._past[id(job)]):
+        if not stop.is_set() and (words := slower(rate, self._past[id(job)])):
             self._of_job(job, "slow", words)
 
     def _of_job(self, job: Job, kind: str, words: str) -> None:

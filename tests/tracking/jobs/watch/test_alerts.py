@@ -135,28 +135,6 @@ def test_a_child_that_outlives_a_command_does_not_hold_it_up(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_who_interrupts_the_wait_for_a_command_does_not_wait_for_its_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(futures: object) -> None:
-        while not (tmp_path / "runs/begun").exists() and time.monotonic() - began < 30:
-            time.sleep(0.01)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("tracking.jobs.watch.alerts.wait", interrupted)
-    (tmp_path / "hangs.py").write_text("import os, time\nos.mkdir('runs/begun')\ntime.sleep(600)")
-    monkeypatch.chdir(tmp_path)
-    hanging = job(tmp_path, f"{sys.executable} hangs.py", timeout_sec=600)
-    hanging.result = Result("failed", failure=Failure("oom", "out of memory"))
-    alerts, began = Alerts(make_console()), time.monotonic()
-    alerts.ended(hanging)
-    with pytest.raises(KeyboardInterrupt):
-        alerts.close()
-    assert time.monotonic() - began < 30
-    assert "when the launcher was stopped, and was killed" in capsys.readouterr().out
-
-
-@pytest.mark.slow
 def test_the_end_of_an_interrupted_sweep_names_the_jobs_that_did_not_run(tmp_path: Path) -> None:
     """They have no result."""
     finished, not_run = job(tmp_path, keeping(tmp_path)), job(tmp_path, "true")
