@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from tracking.jobs.follow.job_words import job_line
 from tracking.jobs.follow.progress import RunProgress
+from tracking.record import Checkpoint, attempts
 from tracking.record.journal import Record
 
 
@@ -42,11 +44,11 @@ def test_where_a_sample_is_a_token_the_rate_is_in_tokens(tokens: int, rate: str)
     assert shown(START, metrics, window, evaluated).endswith(f"1,200 {rate}/s  loss 2.5")
 
 
-def shown(*records: Record, terminal: bool = False, **targets: float) -> str:
+def shown(*records: Record, terminal: bool = False, checkpoint: Checkpoint | None = None, **targets: float) -> str:
     """What stands on the screen after these records."""
     printed = io.StringIO()
     console = Console(file=printed, width=140, force_terminal=terminal, color_system=None)
-    with RunProgress(console, "a-run", targets) as progress:
+    with RunProgress(console, "a-run", targets, None, checkpoint) as progress:
         for record in records:
             progress.update(record)
         progress._progress.refresh()
@@ -88,6 +90,26 @@ def test_elsewhere_an_evaluation_is_a_line_with_the_target_and_the_best() -> Non
 def test_a_resumed_run_is_timed_from_where_it_went_on() -> None:
     line = shown(START, *epoch(3, 0.9), terminal=True)
     assert "0:10 left at most" in line
+
+
+WITHIN_EPOCH_1 = (
+    event(100, "run_start", max_epochs=4, num_batches=10), event(100, "epoch_start", epoch_num=1),
+    event(101, "throughput_window", step=9),
+)  # fmt: skip
+
+
+def test_a_run_that_goes_on_within_an_epoch_is_timed_from_its_step(tmp_path: Path) -> None:
+    """Whether the records begin before the resume, as for a follower, or after it."""
+    resume = event(90, attempts.RESUME, epoch_num=0, step=8, from_step=8, checkpoint="", after="signal:9")
+    assert "0:31 left at most" in shown(START, *epoch(1, 0.9), resume, *WITHIN_EPOCH_1, terminal=True)
+    checkpoint = Checkpoint(tmp_path / "epoch0-step8.ckpt", 0, 8)
+    assert "0:31 left at most" in shown(*WITHIN_EPOCH_1, terminal=True, checkpoint=checkpoint)
+
+
+def test_a_resume_shows_no_time_left_until_there_is_a_pace() -> None:
+    resume = event(90, attempts.RESUME, epoch_num=1, from_step=10, checkpoint="", after="signal:9")
+    line = shown(START, *epoch(1, 0.9), *epoch(2, 0.9), resume, WITHIN_EPOCH_1[0], terminal=True)
+    assert "left at most" not in line
 
 
 def test_a_job_that_ended_is_a_line_with_what_is_left() -> None:

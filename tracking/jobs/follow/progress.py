@@ -12,8 +12,9 @@ from tracking.base import quantities
 from tracking.base.console import Drawing
 from tracking.base.number_text import epoch_text
 from tracking.jobs.follow.job_words import duration, remark
+from tracking.jobs.follow.schedule import Schedule
 from tracking.jobs.follow.waiting import PARTS, Waiting
-from tracking.record import Record, attempts, run_folder
+from tracking.record import Checkpoint, Record, attempts, run_folder
 
 EACH = 20  # after each EACH lines, half as many evaluations are printed
 PHASES = {key: words for key, (words, _) in PARTS.items()} | {
@@ -52,11 +53,15 @@ class JobLines:
 
 
 class RunProgress:
-    """A progress bar over the steps of a run; without a terminal, one line for an evaluation."""
+    """A progress bar over the steps of a run; without a terminal, one line for an evaluation.
+
+    `checkpoint` is the one that the run continues from if its records begin after that.
+    """
 
     def __init__(
-        self, console: Console, name: str, targets: Mapping[str, Target] | None = None, waiting: Waiting | None = None
-    ) -> None:
+        self, console: Console, name: str, targets: Mapping[str, Target] | None = None, waiting: Waiting | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:  # fmt: skip
         from tracking.jobs.follow.progress_bar import progress_bar  # Here: the run has begun by now.
 
         self._console = console
@@ -66,9 +71,9 @@ class RunProgress:
         self._progress = progress_bar(console, waiting)
         self._task = self._progress.add_task("starting", total=None, detail="", left="")
         self._phase = ""
-        self._epoch = self._epochs = self._batches = 0
+        self._schedule = Schedule(checkpoint.step if checkpoint else 0)
+        self._epoch = 0
         self._epoch_start_sec = 0.0
-        self._began = (0.0, 0)  # seconds and steps at the start of this attempt's first epoch
         self._seen: dict[str, float] = {}
         self._in_tokens = False
         self._best: dict[str, float] = {}
@@ -76,9 +81,9 @@ class RunProgress:
         self._reached = False
         self._left_out = ""  # the newest evaluation's line if it was not printed
         self._notes = {
-            "run_start": self._run_start, "run_stop": self._run_stop, "throughput_window": self._window,
-            "epoch_start": self._epoch_start, "epoch_stop": self._epoch_stop, "eval_accuracy": self._evaluated,
-            "profile_stop": self._profiled,
+            attempts.RESUME: self._resumed, "run_start": self._run_start, "run_stop": self._run_stop,
+            "throughput_window": self._window, "epoch_start": self._epoch_start, "epoch_stop": self._epoch_stop,
+            "eval_accuracy": self._evaluated, "profile_stop": self._profiled,
         }  # fmt: skip
         self._drawing = Drawing(console, f"{name}: some of its progress is not shown")
 
@@ -122,17 +127,21 @@ class RunProgress:
         self._phase = PHASES.get(str(record.key), self._phase)
         if self._waiting and self._waiting.part:
             self._phase = self._waiting.part
+        self._schedule.see(record)
         if note := self._notes.get(str(record.key)):
             note(record)
         if "error" in record.values and (missing := what_is_missing(record)):
             self._console.print(f"{self._name}: {missing}: {record.values['error']}", soft_wrap=True)
-        whole = f" of {self._epochs}" if self._epochs else ""
+        whole = f" of {self._schedule.epochs}" if self._schedule.epochs else ""
         position = f"epoch {self._epoch}{whole}, " if self._epoch and self._phase not in OFF_THE_CLOCK else ""
         self._progress.update(self._task, description=position + self._phase, detail=self._detail())
 
+    def _resumed(self, record: Record) -> None:
+        self._progress.update(self._task, completed=self._schedule.step, left="")
+
     def _run_start(self, record: Record) -> None:
-        self._epochs, self._batches = (int(record.values.get(key, 0)) for key in ("max_epochs", "num_batches"))
-        self._progress.update(self._task, total=self._epochs * self._batches or None)  # unknown for a program
+        total = self._schedule.num_steps or None  # unknown for a program
+        self._progress.update(self._task, total=total, completed=self._schedule.step)
 
     def _run_stop(self, record: Record) -> None:
         self._progress.update(self._task, left="")
@@ -144,14 +153,12 @@ class RunProgress:
 
     def _window(self, record: Record) -> None:
         self._in_tokens = "tokens" in record.values and record.values["tokens"] == record.values["samples"]
-        if self._batches:
-            self._progress.update(self._task, completed=record.values["step"], left=self._left(record))
+        if self._schedule.batches:
+            self._progress.update(self._task, completed=self._schedule.step, left=self._left(record))
 
     def _epoch_start(self, record: Record) -> None:
         if "epoch_num" not in record.values:
             return
-        if not self._epoch:
-            self._began = record.clock_sec, (record.values["epoch_num"] - 1) * self._batches
         self._epoch, self._epoch_start_sec = record.values["epoch_num"], record.clock_sec
 
     def _epoch_stop(self, record: Record) -> None:
@@ -176,7 +183,7 @@ class RunProgress:
             return
         number = record.values.get("epoch_num")
         epoch = "evaluation:" if number is None else f"epoch {epoch_text(number)}"
-        of = f"/{self._epochs}" if self._epochs else ""
+        of = f"/{self._schedule.epochs}" if self._schedule.epochs else ""
         self._left_out = f"{self._name}: {epoch}{of} {self._detail()}"
         if self._is_line(record.values["metrics"]):
             self._print_left_out()
@@ -192,11 +199,8 @@ class RunProgress:
         return False
 
     def _left(self, record: Record) -> str:
-        """Time for the rest of the schedule at the pace so far; the target may be reached earlier."""
-        began_sec, began_step = self._began
-        step = record.values["step"]
-        sec_per_step = (record.clock_sec - began_sec) / max(1, step - began_step)
-        return f"{duration(sec_per_step * (self._epochs * self._batches - step))} left at most"
+        left_sec = self._schedule.left_sec(record.clock_sec)
+        return "" if left_sec is None else f"{duration(left_sec)} left at most"
 
     def _detail(self) -> str:
         evaluated = [key for key in self._seen if key.startswith(quantities.EVAL)]

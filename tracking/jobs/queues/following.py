@@ -168,7 +168,7 @@ class Following:
         waiting = Waiting(job.config)
         if not alone:
             return Followed(job, job_ticket, JobLines(self._console, job.name, waiting), began, journal_bytes)
-        progress = RunProgress(self._console, job.name, job.config.targets(), waiting).start()
+        progress = RunProgress(self._console, job.name, job.config.targets(), waiting, job.checkpoint).start()
         return Followed(job, job_ticket, progress, began, journal_bytes)
 
     def _read_all(self, expecting: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from conf.target import text
 from tracking.base import quantities
 from tracking.base.number_text import significant
-from tracking.jobs.follow import PHASES, job_words
+from tracking.jobs.follow import PHASES, Schedule, job_words
 from tracking.jobs.watch.signs import Signs, past_rates, slower
 from tracking.record import Record, Result, attempts, files, journal, node_records, run_folder, typed_json
 
@@ -26,15 +26,16 @@ SYSTEM = re.compile(rf"{quantities.SYSTEM}(?:([\w-]+)/)?([\w-]+)")
 
 @dataclass
 class LiveRun:
-    """The state of one run, updated by `read`. `nodes` has each machine's newest sample, the head node's under ""."""
+    """The state of one run, updated by `read`.
+
+    `nodes` has the newest sample of each machine of the present attempt, the head node's under "".
+    """
 
     folder: Path
     name: str = ""
     phase: str = "not started"
     epoch: float = 0
-    epochs: int = 0
-    step: int = 0
-    num_steps: int = 0  # of the whole schedule; 0 if not known
+    schedule: Schedule = field(default_factory=Schedule)
     result: Result | None = None
     nodes: dict[str, dict[str, float]] = field(default_factory=dict)
     evaluated: dict[str, float] = field(default_factory=dict)
@@ -46,11 +47,10 @@ class LiveRun:
         self.config = run_folder.read_config(self.folder)
         self.name = self.name or self.folder.name
         self._offsets: dict[str, int] = {}
-        self._began: tuple[float, int] | None = None  # seconds and steps at the start of this attempt's first epoch
         self._now_sec = 0.0
-        self._batches = 0
         self._created_ms = run_folder.read_info(self.folder).created_ms
-        self._last_ms: dict[str, int] = {}  # the time of each node's newest record
+        self._resumed_ms = 0  # when the present attempt began; 0 for the first
+        self._last_ms: dict[str, int] = {}  # the time of each node's newest record in the present attempt
         self._past: list[float] | None = None
 
     def read(self) -> None:
@@ -64,6 +64,8 @@ class LiveRun:
             self.result = run_folder.read_result(self.folder)
 
     def _see(self, record: Record, node: str) -> None:
+        if node != HEAD and record.time_ms < self._resumed_ms:
+            return  # A later attempt may have other nodes.
         self._last_ms[node] = max(self._last_ms.get(node, 0), record.time_ms)
         if record.kind == "metrics":
             self._sampled(record.values)
@@ -73,7 +75,7 @@ class LiveRun:
         if words := job_words.remark(record):
             self.remarks.append(words)
         if record.kind == "event":
-            self._happened(str(record.key), record.values, record.clock_sec)
+            self._happened(record, str(record.key), record.values)
 
     def _sampled(self, values: Mapping[str, float]) -> None:
         samples: dict[str, dict[str, float]] = {}
@@ -82,19 +84,14 @@ class LiveRun:
                 samples.setdefault(match[1] or HEAD, {})[match[2]] = value
         self.nodes |= samples
 
-    def _happened(self, key: str, values: Mapping[str, Any], clock_sec: float) -> None:
+    def _happened(self, event: Record, key: str, values: Mapping[str, Any]) -> None:
         self.phase = PHASES.get(key, self.phase)
-        self._now_sec = clock_sec
+        self._now_sec = event.clock_sec
+        self.schedule.see(event)
         if key == attempts.RESUME:
-            self._began = None
-        elif key == "run_start":
-            self.epochs, self._batches = (int(values.get(name) or 0) for name in ("max_epochs", "num_batches"))
-            self.num_steps = self.epochs * self._batches
+            self._resumed(event.time_ms)
         elif key == "epoch_start" and typed_json.is_number(values.get("epoch_num")):
             self.epoch = values["epoch_num"]
-            self._began = self._began or (clock_sec, int((self.epoch - 1) * self._batches))
-        elif key == "throughput_window":
-            self.step = int(values.get("step", self.step))
         elif key == "eval_accuracy":
             if typed_json.is_number(values.get("epoch_num")):
                 self.epoch = max(self.epoch, values["epoch_num"])  # the only record of a program's epochs
@@ -103,6 +100,13 @@ class LiveRun:
             }
         elif key in ("checkpoint_stop", "checkpoint_saved") and "error" in values:
             self.remarks.append(f"no checkpoint: {values['error']}")
+
+    def _resumed(self, time_ms: int) -> None:
+        """Forget the machines of the earlier attempt; those that go on are known from their next records."""
+        self._resumed_ms = time_ms
+        self._last_ms = {node: last_ms for node, last_ms in self._last_ms.items() if last_ms >= time_ms}
+        self._last_ms[HEAD] = time_ms  # The wall clock may have been set back meanwhile.
+        self.nodes = {node: usage for node, usage in self.nodes.items() if node != HEAD and node in self._last_ms}
 
     @property
     def has_ended(self) -> bool:
@@ -125,10 +129,8 @@ class LiveRun:
     @property
     def left(self) -> str:
         """The time left in the schedule at the pace so far; the target may be reached earlier."""
-        if self.has_ended or not self.num_steps or self._began is None or self.step <= self._began[1]:
-            return ""
-        sec_per_step = (self._now_sec - self._began[0]) / (self.step - self._began[1])
-        return job_words.duration(sec_per_step * max(0, self.num_steps - self.step))
+        left_sec = None if self.has_ended else self.schedule.left_sec(self._now_sec)
+        return "" if left_sec is None else job_words.duration(left_sec)
 
     @property
     def loss(self) -> float | None:

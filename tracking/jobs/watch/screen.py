@@ -81,7 +81,7 @@ def fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
 
 def cells(run: LiveRun, now_ms: int) -> list[str]:
     rate = run.signs.last_rate
-    of = f" of {run.epochs}" if run.epochs else ""
+    of = f" of {run.schedule.epochs}" if run.schedule.epochs else ""
     epoch = f"{epoch_text(run.epoch)}{of}" if run.epoch else ""
     return [
         run.name, run.state, epoch, "" if rate is None else f"{rate:,.0f}",
