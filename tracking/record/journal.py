@@ -193,9 +193,10 @@ def span(path: Path) -> tuple[float, float]:
         return 0.0, 0.0
     first, last = (pick(records, key=lambda record: record.clock_sec) for pick in (min, max))
     sec = last.clock_sec - first.clock_sec
-    start, end = (pick(record.time_ms for record in records) / 1e3 for pick in (min, max))
-    if abs(sec - (end - start)) > CLOCKS_AGREE_SEC and any(event.key == "resume" for event in events(path)):
-        return start, end - start
+    times = [record.time_ms / 1e3 for record in records]
+    wall_sec = max(times) - min(times)
+    if abs(sec - wall_sec) > CLOCKS_AGREE_SEC and any(event.key == "resume" for event in events(path)):
+        return min(times), wall_sec
     return first.time_ms / 1e3, sec
 
 
