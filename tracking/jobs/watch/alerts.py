@@ -2,26 +2,27 @@
 
 The command gets the alert as JSON on its standard input, and a short form in variables; docs/alerts.md lists both.
 Both are without secrets. The command runs beside the launcher's work for at most `alert.timeout_sec`. Its first failure
-is printed, further ones are not.
+is printed, further ones are not. Files in the folder mark the alerts that were sent (see sent_alerts).
 """
 
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from typing import Any
 
 from rich.console import Console
 
 from conf.launch_options import AlertConfig
-from tracking.base import secrets
+from tracking.base import quantities, secrets
 from tracking.jobs.plan import Job, sweep_summary
-from tracking.jobs.watch import alert_command
+from tracking.jobs.watch import alert_command, sent_alerts
 from tracking.jobs.watch.signs import Signs, past_rates, slower
-from tracking.record import Record, failures, headline
+from tracking.record import Record, attempts, failures, headline
 
 AT_ONCE = 4  # concurrent commands; further ones wait
 KILLED_SEC = 2.0  # upper limit for killed commands to end
@@ -36,7 +37,10 @@ class Alerts:
         self._console = console
         self._signs: dict[int, Signs] = {}
         self._past: dict[int, list[float]] = {}  # by job; read once, since reading takes cores from measured runs
+        self._num_resumes: Counter[int] = Counter()  # by job, in the records that were seen
+        self._raised: set[tuple[int, str, int]] = set()  # jobs, kinds and numbers of resumes of the alerts so far
         self._told: set[tuple[int, str]] = set()  # jobs and kinds of the alerts that were sent
+        self._starting = Lock()  # A comparison starts an alert from a thread of the pool.
         self._pending: list[Future[None]] = []
         self._pool: ThreadPoolExecutor | None = None
         self._stop = Event()  # set when running commands are to end
@@ -48,12 +52,14 @@ class Alerts:
             self._guarded(self._see, job, record)
 
     def _see(self, job: Job, record: Record) -> None:
+        self._num_resumes[id(job)] += record.key == attempts.RESUME
         signs = self._signs.setdefault(id(job), Signs())
         signs.see(record)
-        if record.kind == "metrics" and (words := signs.diverged()):
-            self._of_job(job, "diverged", words)
+        # Samples of the machine say nothing about a loss, which may be that of an earlier attempt.
+        if record.kind == "metrics" and quantities.TRAIN_LOSS in record.values and (words := signs.diverged()):
+            self._of_job(job, "diverged", words, record.time_ms)
         if record.key == "throughput_window" and signs.is_time_to_compare() and job.folder is not None:
-            self._start(self._compare, job, job.folder, signs.rate, self._stop)
+            self._start(self._compare, job, job.folder, signs.rate, record.time_ms, self._stop)
 
     def ended(self, job: Job) -> None:
         """Send an alert if a job failed; one that was stopped on purpose did not fail."""
@@ -64,8 +70,8 @@ class Alerts:
         if job.config.alert.command is None or failure is None or failure.kind in ON_PURPOSE:
             return
         if failure.kind == "nan":
-            self._of_job(job, "diverged", failure.message)
-        self._of_job(job, "failed", f"{failure.kind}: {failure.message}")
+            self._of_job(job, "diverged", failure.message, failure.time_ms)
+        self._of_job(job, "failed", f"{failure.kind}: {failure.message}", failure.time_ms)
 
     def sweep_ended(self, jobs: Sequence[Job], folder: Path) -> None:
         self._guarded(self._sweep_ended, jobs, folder)
@@ -77,7 +83,9 @@ class Alerts:
         rows = [{"name": job.name, "outcome": outcome_of(job)} for job in jobs]
         num_finished = sum(job.finished for job in jobs)
         words = f"sweep {folder.name}: {num_finished} of {len(jobs)} jobs finished"
-        self._tell(alert, "sweep_ended", words, {"name": folder.name, "folder": str(folder), "jobs": rows})
+        facts = {"name": folder.name, "folder": str(folder), "jobs": rows}
+        if sent_alerts.is_new_of_sweep(folder, "sweep_ended", jobs):
+            self._start(self._run, alert, "sweep_ended", words, facts, self._stop)
 
     def close(self, interrupted: bool = False) -> None:
         """Wait for running commands, each of which ends by its time limit. Later alerts are sent, too.
@@ -100,32 +108,42 @@ class Alerts:
                 self._pool = None
             self._pending.clear()
 
-    def _compare(self, job: Job, folder: Path, rate: float | None, stop: Event) -> None:
+    def _compare(self, job: Job, folder: Path, rate: float | None, time_ms: int, stop: Event) -> None:
         if id(job) not in self._past:
             self._past[id(job)] = past_rates(folder, job.config)
         if not stop.is_set() and (words := slower(rate, self._past[id(job)])):
-            self._of_job(job, "slow", words)
+            self._of_job(job, "slow", words, time_ms)
 
-    def _of_job(self, job: Job, kind: str, words: str) -> None:
-        """Send an alert about a job, at most once for each kind."""
-        if (id(job), kind) in self._told:
+    def _of_job(self, job: Job, kind: str, words: str, time_ms: int) -> None:
+        """Send an alert about the attempt of a job at `time_ms`, unless it was sent before."""
+        raised = id(job), kind, self._num_resumes[id(job)]
+        if raised in self._raised:
             return
-        self._told.add((id(job), kind))
+        self._raised.add(raised)
         facts: dict[str, Any] = {"name": job.name, "folder": str(job.folder or "")}
         if job.result is not None:
             facts |= {"status": job.result.status, "headline": headline(job.result)}
             facts |= {"failure": job.result.failure.kind} if job.result.failure else {}
-        self._tell(job.config.alert, kind, f"{job.name}: {words}", facts)
+        self._start(self._run_of_job, job, kind, f"{job.name}: {words}", facts, time_ms, self._stop)
 
-    def _tell(self, alert: AlertConfig, kind: str, words: str, facts: Mapping[str, Any]) -> None:
+    def _run_of_job(self, job: Job, kind: str, words: str, facts: Mapping[str, Any], time_ms: int, stop: Event) -> None:
+        if stop.is_set():
+            return
+        is_new = job.folder is None or sent_alerts.is_new_of_run(job.folder, kind, time_ms)
+        if is_new and (id(job), kind) not in self._told:
+            self._told.add((id(job), kind))
+            self._run(job.config.alert, kind, words, facts, stop)
+
+    def _run(self, alert: AlertConfig, kind: str, words: str, facts: Mapping[str, Any], stop: Event) -> None:
         assert alert.command is not None
         content = secrets.redacted({"alert": kind, "version": VERSION, "text": words, **facts})
-        self._start(alert_command.run, shlex.split(alert.command), content, alert.timeout_sec, self._stop)
+        alert_command.run(shlex.split(alert.command), content, alert.timeout_sec, stop)
 
     def _start(self, work: Any, *arguments: Any) -> None:
-        self._pool = self._pool or ThreadPoolExecutor(AT_ONCE, "alert")
-        self._pending = [future for future in self._pending if not future.done()]
-        self._pending.append(self._pool.submit(self._guarded, work, *arguments))
+        with self._starting:
+            self._pool = self._pool or ThreadPoolExecutor(AT_ONCE, "alert")
+            self._pending = [future for future in self._pending if not future.done()]
+            self._pending.append(self._pool.submit(self._guarded, work, *arguments))
 
     def _guarded(self, work: Any, *arguments: Any) -> None:
         try:
