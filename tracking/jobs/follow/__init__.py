@@ -8,7 +8,6 @@ from __future__ import annotations
 from tracking.jobs.follow import job_words, price_words, result_table, search_price, sync, unfinished
 from tracking.jobs.follow.mirror_thread import MirrorThread
 from tracking.jobs.follow.progress import PHASES, JobLines, RunProgress
-from tracking.jobs.follow.schedule import Schedule
 from tracking.jobs.follow.sync import Outcome
 from tracking.jobs.follow.uploads import Uploads, tracking_command
 from tracking.jobs.follow.waiting import Waiting
@@ -19,7 +18,6 @@ __all__ = [
     "MirrorThread",
     "Outcome",
     "RunProgress",
-    "Schedule",
     "Uploads",
     "Waiting",
     "job_words",

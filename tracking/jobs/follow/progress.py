@@ -12,7 +12,6 @@ from tracking.base import quantities
 from tracking.base.console import Drawing
 from tracking.base.number_text import epoch_text
 from tracking.jobs.follow.job_words import duration, remark
-from tracking.jobs.follow.schedule import Schedule
 from tracking.jobs.follow.waiting import PARTS, Waiting
 from tracking.record import Checkpoint, Record, attempts, run_folder
 
@@ -71,7 +70,7 @@ class RunProgress:
         self._progress = progress_bar(console, waiting)
         self._task = self._progress.add_task("starting", total=None, detail="", left="")
         self._phase = ""
-        self._schedule = Schedule(checkpoint.step if checkpoint else 0)
+        self._schedule = attempts.Schedule(checkpoint.step if checkpoint else 0)
         self._epoch = 0
         self._epoch_start_sec = 0.0
         self._seen: dict[str, float] = {}

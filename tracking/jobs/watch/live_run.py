@@ -13,7 +13,7 @@ from typing import Any
 from conf.target import text
 from tracking.base import quantities
 from tracking.base.number_text import significant
-from tracking.jobs.follow import PHASES, Schedule, job_words
+from tracking.jobs.follow import PHASES, job_words
 from tracking.jobs.watch.signs import Signs, past_rates, slower
 from tracking.record import Record, Result, attempts, files, journal, node_records, run_folder, typed_json
 
@@ -35,7 +35,7 @@ class LiveRun:
     name: str = ""
     phase: str = "not started"
     epoch: float = 0
-    schedule: Schedule = field(default_factory=Schedule)
+    schedule: attempts.Schedule = field(default_factory=attempts.Schedule)
     result: Result | None = None
     nodes: dict[str, dict[str, float]] = field(default_factory=dict)
     evaluated: dict[str, float] = field(default_factory=dict)
