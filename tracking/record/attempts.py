@@ -166,9 +166,8 @@ class Schedule:
         elif event.key == "run_start":
             self.epochs, self.batches = (int(values.get(name) or 0) for name in ("max_epochs", "num_batches"))
         elif event.key == "epoch_start" and self._began is None and typed_json.is_number(values.get("epoch_num")):
-            self.step = max(
-                int((values["epoch_num"] - 1) * self.batches), self.step
-            )  # It may continue within an epoch.
+            first_step = int((values["epoch_num"] - 1) * self.batches)
+            self.step = max(first_step, self.step)  # It may continue within an epoch.
             self._began = event.clock_sec, self.step
         elif event.key == "throughput_window":
             self.step = int(values.get("step", self.step))

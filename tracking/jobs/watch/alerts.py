@@ -88,9 +88,9 @@ class Alerts:
             self._start(self._run, alert, "sweep_ended", words, facts, self._stop)
 
     def close(self, interrupted: bool = False) -> None:
-        """Wait for running commands, each of which ends by its time limit. Later alerts are sent, too.
+        """Wait until the running commands have ended; each has a time limit. Later alerts are sent, too.
 
-        An interruption of the wait kills the commands, and so does `interrupted`; those that wait are not started.
+        If `interrupted`, or if the wait is interrupted, running commands are killed and waiting ones do not start.
         """
         try:
             while not interrupted and not all(future.done() for future in self._pending):

@@ -26,7 +26,7 @@ def make(tmp_path: Path) -> Callable[..., Report]:
 
 
 def runs_of(key: str, quick: Any, slow: Any, missed: int = 2) -> list[dict[str, Any]]:
-    """Six quick runs that all reach the target, and six slow ones of which the last `missed` do not."""
+    """Six quick runs reach the target. Of six slow runs the last `missed` do not."""
     options = [{"config": {key: each}} if key == "gpus" else {"tags": {key: each}} for each in (quick, slow)]
     late = repeated(steps=[6 * step for step in STEPS], **options[1])
     for run in late[6 - missed :]:

@@ -16,7 +16,7 @@ NONE = "none: a ratio needs means above 0"
 
 
 def report_on(root: Path, by_gpus: dict[int, float]) -> Report:
-    """The report over one GPU of settings that end with these values, of which the higher one is better."""
+    """The report over one GPU of settings that end with these values. Higher is better."""
     metrics = {"accuracy": [0.0, 1.0], "loss": "higher"}
     runs = [
         run | {"losses": (value - 2, value - 1, value + number / 100)}

@@ -32,7 +32,7 @@ class Explored:
 
     @property
     def num_missed(self) -> int:
-        """The runs that missed the target or failed; a run that was stopped at its cap is none of these."""
+        """The number of runs that missed the target or failed, without those stopped at their cap."""
         return sum(trial.state not in ("reached", "stopped") for trial in self.trials)
 
     @property
