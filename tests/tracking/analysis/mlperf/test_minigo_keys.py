@@ -13,7 +13,7 @@ EXACTLY_ONCE = {"train_batch_size", "lr_boundaries", "lr_rates", "min_selfplay_g
 
 
 def keys(*overrides: str) -> Mapping[str, Any]:
-    config = composed(["model=minigo", "gpus=0", *overrides])
+    config = composed(["model=minigo", "recipe=minigo_reference", "gpus=0", *overrides])
     benchmark = benchmark_of(config)
     assert benchmark is not None
     assert benchmark.name == "minigo"
