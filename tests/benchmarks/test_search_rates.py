@@ -38,6 +38,7 @@ def test_a_grid_without_noise_names_the_best() -> None:
     assert by_grid(landscape(0.0, lumps=False, misses=False, seed=4)).regret == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_tables_have_a_row_for_each_cell_and_way_and_a_search_that_is_stored_is_not_made_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path

@@ -197,6 +197,7 @@ print("acc 0.75")
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.service
 def test_what_runs_in_a_container_can_write_where_it_has_to_and_nowhere_that_is_executed(
     image: str, tmp_path: Path
@@ -295,6 +296,7 @@ def is_over(folder: Path) -> bool:
         return False
 
 
+@pytest.mark.exhaustive
 @pytest.mark.service
 def test_a_launcher_that_is_killed_leaves_no_container(begin: Begin, tmp_path: Path) -> None:
     """Not even one that trains: nothing but the end of its standard input tells it."""

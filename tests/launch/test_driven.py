@@ -43,6 +43,7 @@ def test_a_sweep_tells_each_jobs_life(tmp_path: Path) -> None:
     assert "sweep folder:" in said  # for people, as ever
 
 
+@pytest.mark.exhaustive
 def test_a_search_tells_each_job_before_it_starts_and_then_its_answer(tmp_path: Path) -> None:
     asked = words(tmp_path, "batch_size=1,2", "model.optimizer.lr=0.01", "search.budget=20runs")
     code, told, said = events(tmp_path, *asked, "search.objective=time,cost", "price_per_hour=36")
@@ -72,6 +73,7 @@ def test_a_refusal_is_an_event_too(tmp_path: Path) -> None:
     assert told[0].keys() == {"event", "version", "time_ms", "because"}
 
 
+@pytest.mark.exhaustive
 def test_the_last_event_has_the_exit_code_of_hydras_own_words(tmp_path: Path) -> None:
     for word, expected in (("--help", 0), ("--no-such-flag", 2)):
         code, told, _ = events(tmp_path, word)

@@ -122,6 +122,7 @@ def test_a_script_of_the_package_lightning_takes_the_callback(tmp_path: Path) ->
     assert sum(windows) == 24
 
 
+@pytest.mark.exhaustive
 @needs("jax")
 def test_a_program_of_jax(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(JAX)

@@ -22,6 +22,7 @@ def collected(hidden: str, *paths: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_gpu_tests_are_collected_where_packages_of_tests_are_missing() -> None:
     tests = sorted((ROOT / "tests").rglob("test_*.py"))
@@ -39,6 +40,7 @@ def test_a_module_that_a_run_needs_is_missed_with_an_error() -> None:
     assert "No module named 'PIL'" in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_packages_of_tests_alone_are_known_as_such() -> None:
     """Packages of the group `dev` that runs do not need may be missing. Test files that import them are skipped."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

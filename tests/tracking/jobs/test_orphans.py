@@ -60,6 +60,7 @@ def test_every_folder_is_ended_and_nothing_half_written_stays(moment: str, name:
     assert {path.parent for path in tmp_path.rglob(".owner")} == set(there)
 
 
+@pytest.mark.exhaustive
 def test_a_sweep_whose_launcher_was_killed_goes_on_when_its_jobs_have_ended(tmp_path: Path) -> None:
     """A process of the first job stays for as long as this test holds its lock, and is waited for."""
     die(tmp_path, "SIGKILL", "started", *SHARED)

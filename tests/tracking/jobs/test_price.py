@@ -377,6 +377,7 @@ def test_the_span_of_a_run_begins_at_its_start(tmp_path: Path) -> None:
     assert journal.span_sec(tmp_path / "journal.jsonl") == 15.0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_launch_after_another_has_a_price_and_says_how_far_off_it_was(tmp_path: Path) -> None:
     asked = that_ends(tmp_path, "price_per_hour=36")

@@ -224,6 +224,7 @@ def test_synthetic_samples_are_counted(size: int, batch_size: int, samples: list
     assert len(loader) == len(samples)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_kernel_draws_the_same_groups() -> None:
     from tests.trainers import neumf, triton_on_cpu

@@ -108,6 +108,7 @@ def test_a_worker_of_a_python_that_keeps_no_bytecode_keeps_it_in_the_cache(tmp_p
     assert "PYTHONPYCACHEPREFIX" not in of_a_program
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_worker_keeps_its_bytecode_in_the_cache(tmp_path: Path, no_bytecode: Path) -> None:
     config = RunConfig(gpus=0, model=ModelConfig("none", "no_such_module:WORKLOAD", 1))

@@ -22,6 +22,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.exhaustive
 def test_no_row_is_lost_altered_or_there_twice(
     server: MlflowServer, proxy: FaultyProxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

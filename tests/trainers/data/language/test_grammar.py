@@ -87,6 +87,7 @@ def test_what_is_generated_stays_the_same() -> None:
     ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow  # in a process that interprets Triton
 def test_the_kernel_of_a_gpu_makes_the_same_sequences() -> None:
     language, places, num_tokens, key = triton_on_cpu.language()

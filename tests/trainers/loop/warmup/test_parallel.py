@@ -98,6 +98,7 @@ def test_a_process_that_was_forked_while_the_data_were_made_holds_nothing_up(tmp
     assert done == [1, 2]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_helpers_that_wait_for_their_parts_end_with_the_run(tmp_path: Path) -> None:
     """Those of one that ends, and those of one whose process is killed."""

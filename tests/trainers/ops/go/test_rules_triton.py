@@ -15,6 +15,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an N
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @needs_triton
 def test_the_kernels_are_pytorchs_operators_by_the_interpreter() -> None:
