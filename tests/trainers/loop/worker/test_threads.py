@@ -42,7 +42,6 @@ for number in (1, 2):
 """
 
 
-@pytest.mark.exhaustive
 def test_a_fork_has_as_many_threads_as_a_process_that_loaded_with_its_number() -> None:
     pytest.importorskip("threadpoolctl")
     environ = environment()
