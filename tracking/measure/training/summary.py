@@ -38,12 +38,17 @@ def device_figures(config: RunConfig, meter: Meter, flops_per_sample: float | No
 
 
 def cost(config: RunConfig, events: Sequence[Record], times: dict[str, float]) -> dict[str, float]:
-    """Instance price x nodes x time in the timed windows of all attempts; {} without a price."""
+    """Instance price x nodes x time in the timed windows of all attempts; {} without a price.
+
+    The clock ends with `run_stop`. What is journaled later, such as a checkpoint that was still being written, is not
+    in it.
+    """
     price = config.instance.price_per_hour
-    if price is None or clock.first(events, "run_stop") is None:
+    stops = [index for index, event in enumerate(events) if event.key == "run_stop"]
+    if price is None or not stops:
         return {}
     usd_per_sec = price * config.nodes / 3600
-    costs = {quantities.COST_USD: usd_per_sec * attempts.trained_sec(events)}
+    costs = {quantities.COST_USD: usd_per_sec * attempts.trained_sec(events[: stops[-1] + 1])}
     if quantities.TIME_TO_ACCURACY_SEC in times:
         costs[quantities.COST_TO_ACCURACY_USD] = usd_per_sec * times[quantities.TIME_TO_ACCURACY_SEC]
     return costs
