@@ -175,15 +175,17 @@ def _of_accounting(job_ids: Sequence[str], cluster: str = "") -> dict[str, JobSt
 
 
 def job_of(script: Path, clusters: Sequence[str] = ("",)) -> str | None:
-    """The id of this user's job that was submitted with this script, while Slurm knows it. Raises Away."""
+    """The id of this user's last job that was submitted with this script, while Slurm knows it. Raises Away."""
     for cluster in clusters:
         try:
             printed = run(of_cluster("squeue", cluster, "--me", "--noheader", "--states=all", "--format=%i|%o"))
         except ConfigError as error:
             raise Away(str(error)) from None
-        ids = [line.partition("|")[0] for line in printed.splitlines() if line.partition("|")[2] == str(script)]
+        rows = [line.partition("|") for line in printed.splitlines()]
+        ids = [job_id for job_id, _, command in rows if command == str(script) and JOB_ID.fullmatch(job_id)]
         if ids:
-            return f"{ids[-1]};{cluster}" if cluster else ids[-1]
+            last = max(ids, key=int)
+            return f"{last};{cluster}" if cluster else last
     return None
 
 

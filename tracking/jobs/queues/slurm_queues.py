@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from conf.schema import ConfigError, RunConfig
-from tracking.jobs.node import JobState, Ticket, slurm, ticket, worker_process
+from tracking.jobs.node import JobState, Ticket, scheduler_endings, slurm, ticket, worker_process
 from tracking.jobs.queues import batch_script
 from tracking.jobs.queues.queue import Queue
-from tracking.record import documents, run_lock
+from tracking.record import documents, files, run_lock
 
 SETTLING_SEC = 10.0  # of a shared file system
 
@@ -44,10 +44,20 @@ class BatchQueue(Queue):
     def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, started: float, after: str = "") -> Ticket:
         folder = owner.folder
         script = folder / ticket.SCRIPT
-        documents.write_text(script, batch_script.text(config, folder, name))
-        options = [f"--dependency=afterany:{slurm.number(after)}"] if after else []
-        job_id = slurm.submit(script, options, mirrors=config.cluster.mirror == "node")
+        job_id = self._submitted_before(folder, config)
+        if job_id is None:
+            documents.write_text(script, batch_script.text(config, folder, name))
+            options = [f"--dependency=afterany:{slurm.number(after)}"] if after else []
+            job_id = slurm.submit(script, options, mirrors=config.cluster.mirror == "node")
         return ticket.issue(folder, Ticket("slurm", job_id, config.cluster.max_requeues))
+
+    def _submitted_before(self, folder: Path, config: RunConfig) -> str | None:
+        """The job that Slurm has of a submission whose answer was lost; None without one. Raises Away."""
+        script = folder / ticket.SCRIPT
+        if not files.exists(script):
+            return None
+        job_id = slurm.job_of(script, scheduler_endings.clusters_in(config.cluster.lines))
+        return job_id if job_id != scheduler_endings.job_of(folder) else None  # that of the attempt before
 
     def states(self, tickets: Sequence[Ticket]) -> dict[str, JobState]:
         return slurm.states([made.job_id for made in tickets])
