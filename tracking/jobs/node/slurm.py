@@ -39,8 +39,18 @@ KINDS = {
 LOST = {"PREEMPTED", "NODE_FAIL"}  # endings that the run did not cause
 
 
+# Faults that pass: Slurm does not answer now, or the user has as many jobs in the queue as the site allows. Slurm says
+# "job submit limit" of limits of a job's size and time too, and newer versions name the limit before that.
+PASSING = re.compile(
+    r"Unable to contact slurm controller|onnection|imed out|try again|emporarily|Zero Bytes were transmitted"
+    r"|standby mode|I/O error writing script|uthentication|[Mm]unge|(Assoc|QOS)\w*SubmitJob"
+    r"|\A(?!.*\b(Assoc|QOS)[A-Z]).*job submit limit",
+    re.DOTALL,
+)
+
+
 class Away(Exception):
-    """Slurm does not answer now, so the state of its jobs is unknown."""
+    """Slurm does not answer or takes no jobs now; it will later."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +103,7 @@ def check_commands() -> None:
 def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
     """Run one of Slurm's commands and return its output. Ctrl-C does not interrupt it.
 
-    Raises ConfigError if Slurm refuses, Away if it does not answer.
+    Raises ConfigError if Slurm refuses, Away for a fault that passes.
     """
     try:
         ended = subprocess.run(
@@ -105,7 +115,7 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
     if ended.returncode == 0:
         return ended.stdout
     words = ended.stderr.strip() or ended.stdout.strip()
-    if any(sign in words for sign in ("Unable to contact slurm controller", "onnection", "imed out", "try again")):
+    if PASSING.search(words):
         raise Away(words)
     raise ConfigError(words.removeprefix("sbatch: error: "))
 
@@ -190,9 +200,15 @@ def job_of(script: Path, clusters: Sequence[str] = ("",)) -> str | None:
 
 
 def cancel(job_ids: Sequence[str]) -> None:
-    """Cancel these jobs. Raises Away, and ConfigError if Slurm refuses."""
+    """Cancel these jobs. Once every cluster was asked, raises Away, and ConfigError if one refuses."""
+    failure: Away | ConfigError | None = None
     for cluster, ids in by_cluster(job_ids).items():
-        run(of_cluster("scancel", cluster, *map(number, ids)))
+        try:
+            run(of_cluster("scancel", cluster, *map(number, ids)))
+        except (Away, ConfigError) as error:
+            failure = error
+    if failure:
+        raise failure
 
 
 def requeue(job_id: str) -> None:
@@ -219,5 +235,5 @@ def node_address(node: str) -> str:
 
 
 def test(options: Sequence[str]) -> None:
-    """Raise ConfigError if Slurm would refuse a job with these options, Away if it does not answer."""
+    """Raise ConfigError if Slurm would refuse a job with these options, Away for a fault that passes."""
     run(["sbatch", "--test-only", *options, "--wrap=true"], environment())

@@ -6,13 +6,20 @@ import signal
 import sys
 from pathlib import Path
 
+from tracking.base.installation import LAUNCH
 from tracking.base.safe_text import path_to_type
 from tracking.jobs.follow import tracking_command
 from tracking.jobs.node import Interrupted, signals
+from tracking.jobs.plan import Job
+from tracking.record import run_folder
 
 
 class Detached(Exception):
-    """The launcher has detached; its jobs keep running."""
+    """The launcher has left its jobs, which keep running. `code` is its exit code."""
+
+    def __init__(self, code: int = 0) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 def wants_cancel(error: Interrupted) -> bool:
@@ -28,3 +35,14 @@ def wants_cancel(error: Interrupted) -> bool:
 
 def follow_command(folder: Path) -> str:
     return f"{tracking_command()} follow {path_to_type(folder)}"
+
+
+def not_submitted(job: Job, reason: str) -> str:
+    """The message of a launcher that cannot leave, since Slurm does not take this job now."""
+    parent = run_folder.parent_of(job.folder) if job.folder else None
+    if parent is None:
+        return f"Slurm does not take {job.name} now: {reason}. Next: give the command again once it does"
+    return (
+        f"Slurm does not take {job.name} now: {reason}. It and the jobs after it are not submitted. Next: once Slurm"
+        f" takes them, continue with {LAUNCH} sweep.resume={parent.name}"
+    )

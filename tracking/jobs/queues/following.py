@@ -10,11 +10,11 @@ from rich.console import Console
 
 from conf.schema import ConfigError
 from tracking.base.event_stream import EventStream
-from tracking.jobs.follow import JobLines, RunProgress, Uploads, Waiting
-from tracking.jobs.node import Ticket, outcome, scheduler_endings, signals, slurm, ticket
+from tracking.jobs.follow import Uploads
+from tracking.jobs.node import Ticket, scheduler_endings, signals, slurm, ticket
 from tracking.jobs.plan import Job
-from tracking.jobs.queues import job_events, this_machine, unmet_nodes
-from tracking.jobs.queues.followed_job import Followed
+from tracking.jobs.queues import detaching, job_events, unmet_nodes
+from tracking.jobs.queues.followed_job import Followed, progress_of
 from tracking.jobs.queues.job_messages import JobMessages
 from tracking.jobs.queues.queue import Queue
 from tracking.jobs.watch import Alerts
@@ -42,7 +42,10 @@ class Following:
         self._started = started
         self._jobs: list[Followed] = []
         self._num_tried = 0
+        self._refused = ""  # why the queue did not take the last job
+        self._submit_at = float("-inf")  # monotonic seconds, when the queue is asked again to take it
         self._stopped_by: signals.Interrupted | None = None
+        self._cancel_failed = ""  # why the queue did not take the request to cancel the jobs
         self._messages = JobMessages(console, num_jobs, 0 if queue.outlives else queue.at_once)
         self._asked_at = float("-inf")
         self._alerts = Alerts(console)
@@ -58,7 +61,7 @@ class Following:
     def submit(self, job: Job, after: str = "") -> bool:
         """Submit a job, which starts once the job with id `after` has ended.
 
-        Returns False if the queue does not answer now. A refusal becomes the job's result.
+        Returns False if the queue does not take it now. A refusal becomes the job's result.
         """
         if job.owner is None:
             self._messages.begins(job)
@@ -75,7 +78,8 @@ class Following:
                 self._jobs.append(self._followed(job, job_ticket, began, journal_bytes))
                 job.let_go()
         except slurm.Away as error:
-            self._messages.trouble(f"Slurm does not answer: {error}; trying again")
+            self._messages.trouble("submit", f"Slurm does not take {job.name} now: {error}; trying again")
+            self._refused, self._submit_at = str(error), time.monotonic() + self._queue.poll_sec
             return False
         except ConfigError as error:
             if job.owner is None:  # another process took its folder meanwhile
@@ -85,6 +89,7 @@ class Following:
         except OSError as error:  # the disk is full: it may have room again for the next job
             self._refuse(job, failures.of_launcher(error))
             return True
+        self._messages.trouble("submit")
         self._messages.submitted(job, job_ticket)
         job_events.started(self._events, job)
         return True
@@ -114,7 +119,8 @@ class Following:
                 time.sleep(POLL_SEC if self._queue.outlives else self._queue.poll_sec)
 
     def _has_room(self, job: Job) -> bool:
-        return len(self.running) < self._queue.at_once and self._queue.has_room(job.config)
+        waits = len(self.running) >= self._queue.at_once or time.monotonic() < self._submit_at
+        return not waits and self._queue.has_room(job.config)
 
     def detach(self, todo: Sequence[Job]) -> None:
         """Submit the remaining jobs. Without a follower, each waits for the one `at_once` places before it."""
@@ -125,37 +131,39 @@ class Following:
                 continue
             predecessor = self._jobs[-at_once].ticket.job_id if len(self.running) >= at_once else ""
             if not self.submit(job, predecessor):
-                raise ConfigError(
-                    f"Slurm does not answer: {job.name} and the jobs after it are not submitted. Next: check Slurm with"
-                    " sinfo, then continue the sweep with sweep.resume=ID"
-                )
+                raise ConfigError(detaching.not_submitted(job, self._refused))
 
     def cancel(self, error: signals.Interrupted) -> None:
-        """Cancel queued and running jobs, and wait for their ends; a further signal ends them without grace."""
-        tickets = []
+        """Cancel queued and running jobs, and wait for their ends; a further signal ends them without grace.
+
+        Jobs that outlive this process are then left, and are `running` still.
+        """
         for followed in self.running:
-            try:
-                if followed.ticket.kind != this_machine.KIND:
-                    ticket.check_own(followed.folder, followed.ticket)
-                tickets.append(followed.ticket)
-            except ConfigError as refusal:  # The job keeps running without this follower.
-                followed.job.result = Result("failed", failure=Failure("error", str(refusal)))
+            if refusal := followed.not_ours():  # The job keeps running without this follower.
+                followed.job.result = Result("failed", failure=Failure("error", refusal))
                 self._console.print(f"note: {refusal}", soft_wrap=True)
         self._stopped_by = error
-        with suppress(slurm.Away, ConfigError):
-            self._queue.cancel(tickets, error.signum)
+        self._ask_to_cancel()
         self._asked_at = float("-inf")
-        try:
-            if not (is_hurried := signals.hurried()):
+        with suppress(signals.Interrupted):
+            if not signals.hurried():
                 signals.raise_on_signals()
                 self.follow([])
-        except signals.Interrupted:
-            is_hurried = True
         signals.ignore_further()
-        if is_hurried:
-            with suppress(slurm.Away, ConfigError):
-                self._queue.cancel(tickets, error.signum)
-            self.follow([])
+        if self.running:
+            self._ask_to_cancel()
+            if not self._queue.outlives:
+                self.follow([])
+
+    def _ask_to_cancel(self) -> None:
+        """Ask the queue to cancel the running jobs; if that fails, it is asked again with each query."""
+        assert self._stopped_by
+        self._cancel_failed = ""
+        try:
+            self._queue.cancel([followed.ticket for followed in self.running], self._stopped_by.signum)
+        except (slurm.Away, ConfigError) as error:
+            self._cancel_failed = f"the jobs could not be cancelled: {error}; trying again"
+        self._messages.trouble("cancel", self._cancel_failed)
 
     def close(self, interrupted: bool = False) -> None:
         """End the drawing, and wait for commands of alerts; kill these if `interrupted`."""
@@ -165,11 +173,7 @@ class Following:
 
     def _followed(self, job: Job, job_ticket: Ticket, began: float, journal_bytes: int) -> Followed:
         alone = self._num_jobs == 1 or (self._queue.at_once == 1 and not self._queue.outlives)
-        waiting = Waiting(job.config)
-        if not alone:
-            return Followed(job, job_ticket, JobLines(self._console, job.name, waiting), began, journal_bytes)
-        progress = RunProgress(self._console, job.name, job.config.targets(), waiting, job.checkpoint).start()
-        return Followed(job, job_ticket, progress, began, journal_bytes)
+        return Followed(job, job_ticket, progress_of(job, self._console, alone), began, journal_bytes)
 
     def _read_all(self, expecting: bool) -> None:
         """Read each running job's folder, and at times ask the queue. `expecting`: more jobs will be submitted."""
@@ -215,11 +219,11 @@ class Following:
         try:
             states = self._queue.states([followed.ticket for followed in running])
         except slurm.Away as error:
-            self._messages.trouble(f"Slurm does not answer: {error}; trying again, and jobs keep running meanwhile")
+            self._messages.trouble("ask", f"Slurm does not answer: {error}; asking again, and jobs run on meanwhile")
             return
         finally:
             self._asked_at = time.monotonic()
-        self._messages.trouble("")
+        self._messages.trouble("ask")
         for followed in running:
             state = states.get(followed.ticket.job_id)
             if state is not None and state.active:
@@ -232,13 +236,9 @@ class Following:
                 continue
             has_settled = time.monotonic() - followed.gone_at > self._queue.settling_sec
             if has_settled or followed.read_result():
-                self._conclude(followed, self._result_of_gone(followed, state))
-
-    def _result_of_gone(self, followed: Followed, state: slurm.JobState | None) -> Result:
-        """The result of a job that left its queue: the one it wrote, else one made from the queue's last state."""
-        if self._stopped_by and not self._queue.outlives and followed.read_result() is None:
-            return outcome.stopped(followed.folder, self._stopped_by)
-        return scheduler_endings.end(followed.folder, followed.job.config, followed.ticket.job_id, state)
+                self._conclude(followed, followed.result_of_gone(state, self._stopped_by, self._queue.outlives))
+        if self._cancel_failed and self.running:
+            self._ask_to_cancel()
 
     def _conclude(self, followed: Followed, result: Result) -> None:
         """Give a job its result, and report it to the console, the events, the alerts and the mirror."""

@@ -34,7 +34,7 @@ class JobMessages:
         self._num_begun = self._num_ended = 0
         self._took_sec: list[float] = []
         self._states: dict[str, str] = {}  # the state last printed, by the job's name
-        self._trouble = ""
+        self._trouble: dict[str, str] = {}
 
     def begins(self, job: Job) -> None:
         """Print that a job is about to be submitted, in a sweep on this machine."""
@@ -75,11 +75,11 @@ class JobMessages:
             left = max(0, self._num_jobs - self._num_ended)
             self._print(job_words.job_line(job.name, sweep_summary.outcome(job), left, mean_sec))
 
-    def trouble(self, words: str) -> None:
-        """Print the queue's trouble once; `words` is empty while the queue answers."""
-        if words and words != self._trouble:
+    def trouble(self, doing: str, words: str = "") -> None:
+        """Print the queue's trouble in doing something once; `words` is empty when that works again."""
+        if words and words != self._trouble.get(doing):
             self._print(f"note: {words}")
-        self._trouble = words
+        self._trouble[doing] = words
 
     def _print(self, words: str) -> None:
         self._console.print(words, soft_wrap=True)

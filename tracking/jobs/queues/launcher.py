@@ -136,8 +136,8 @@ class Launcher:
             self._uploads.start(folder)
             try:
                 self._run_jobs(jobs, folder, search)
-            except Detached:
-                return 0
+            except Detached as left:
+                return left.code
             self._finish_sweep(jobs, folder, search)
         return exit_code(jobs)
 
@@ -170,8 +170,8 @@ class Launcher:
                 self._schedule([job], folder)
         except run_lock.Running as error:
             raise ConfigError(f"{folder}: has a follower already ({error}). Next: watch it there") from error
-        except Detached:
-            return 0
+        except Detached as left:
+            return left.code
         except Interrupted as error:
             job.end_unsubmitted(failure := outcome.stopped_by(error))
             job.result = job.result or Result("killed", failure=failure)
@@ -223,21 +223,25 @@ class Launcher:
             if self._queue.outlives and not wants_cancel(error):
                 following.detach(todo)
                 raise self._detached(folder, search) from error
-            self._say(f"stopped by {error}" + (": the jobs are cancelled" if self._on_cluster else ""))
+            self._say(f"stopped by {error}" + (": cancelling the jobs" if self._on_cluster else ""))
             for job in all_jobs:
                 job.end_unsubmitted(outcome.stopped_by(error))
             following.cancel(error)
+            if left := [followed.ticket.job_id for followed in following.running]:
+                self._say(f"stopped again before these jobs had ended: {', '.join(left)}")
+                raise self._detached(folder, search, code=1) from error
             raise
         finally:
             following.close()
             for job in all_jobs:
                 job.end_unsubmitted(Failure("error", "its launcher ended before it was submitted"))
 
-    def _detached(self, folder: Path, search: SearchJobs | None) -> Detached:
+    def _detached(self, folder: Path, search: SearchJobs | None, code: int = 0) -> Detached:
         # A follower makes no new runs of a search.
         again = f"{LAUNCH} sweep.resume={folder.name}" if search else follow_command(folder)
-        self._say(f"detached; the jobs keep running. {'Go on searching' if search else 'Follow them'} with: {again}")
-        return Detached()
+        left = "the jobs may still run" if code else "the jobs keep running"
+        self._say(f"detached; {left}. {'Go on searching' if search else 'Follow them'} with: {again}")
+        return Detached(code)
 
     def _owned_folder(self, job: Job, root: Path, parent: Path | None) -> run_lock.Owner:
         """Make or take the job's folder, and lock it for the job. Raises ConfigError if its stack cannot run here."""

@@ -38,7 +38,8 @@ class BatchQueue(Queue):
                 ) from None
             except slurm.Away as error:
                 raise ConfigError(
-                    f"cluster=slurm: Slurm does not answer: {error}. Next: check it with sinfo, and try again"
+                    f"cluster=slurm: Slurm takes no jobs now: {error}. Next: check it with sinfo and squeue --me, and"
+                    " try again"
                 ) from None
 
     def submit(self, owner: run_lock.Owner, config: RunConfig, name: str, started: float, after: str = "") -> Ticket:
