@@ -17,12 +17,12 @@ from conf.launch_options import ClusterConfig
 from conf.schema import ConfigError, RunConfig
 from tests.support.studied import config, make_run
 from tracking.jobs.node import JobState, Ticket, signals, slurm, ticket
-from tracking.jobs.plan import Job
+from tracking.jobs.plan import Job, own_folder
 from tracking.jobs.queues import following
 from tracking.jobs.queues.following import Following
 from tracking.jobs.queues.queue import Queue
 from tracking.jobs.queues.slurm_queues import BatchQueue
-from tracking.record import run_folder, run_lock
+from tracking.record import Checkpoint, run_folder, run_lock
 
 ASKED = config(gpus=0, cluster=ClusterConfig(kind="slurm"))
 
@@ -201,3 +201,12 @@ def test_a_cluster_that_does_not_answer_leaves_no_job_of_another_uncancelled(mon
     with pytest.raises(slurm.Away):
         slurm.cancel(["1;a", "2;b", "3"])
     assert asked == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("kind", ["none", "slurm"])
+def test_a_run_that_goes_on_elsewhere_is_no_longer_slurms(fake: FakeSlurm, folder: Path, kind: str) -> None:
+    submit(folder)
+    checkpoint = Checkpoint(folder / "checkpoints/epoch=0001.ckpt", 1)
+    job = Job(config(gpus=0, cluster=ClusterConfig(kind=kind)), [], checkpoint=checkpoint)
+    own_folder(job, folder.parent, None, "", lambda _: None).release()
+    assert {(folder / name).exists() for name in (ticket.FILE, ticket.SCRIPT)} == {kind == "slurm"}

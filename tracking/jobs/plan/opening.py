@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from conf.schema import ConfigError
-from tracking.jobs.node import reopen
+from tracking.jobs.node import reopen, ticket
 from tracking.jobs.plan import run_setup
 from tracking.jobs.plan.job import Job
 from tracking.jobs.plan.repair import repair
@@ -18,14 +18,14 @@ def own_folder(
 ) -> run_lock.Owner:  # fmt: skip
     """Lock of a job's folder: a new folder, or its checkpoint's folder reopened. Raises OSError, ConfigError."""
     if job.checkpoint is not None:
-        return _reopened(job.checkpoint, say)
+        return _reopened(job.checkpoint, job.config.cluster.kind == "slurm", say)
     owner = run_setup.make_folder(job.name, root, sweep)
     with run_setup.removed_unless_whole(owner):
         run_setup.prepare(owner.folder, job.name, job.config, job.overrides, uri, sweep)
     return owner
 
 
-def _reopened(checkpoint: Checkpoint, say: Callable[[str], None]) -> run_lock.Owner:
+def _reopened(checkpoint: Checkpoint, on_slurm: bool, say: Callable[[str], None]) -> run_lock.Owner:
     folder = checkpoint.folder
     try:
         repair(folder)  # writes the result of the attempt that was cut off
@@ -34,6 +34,9 @@ def _reopened(checkpoint: Checkpoint, say: Callable[[str], None]) -> run_lock.Ow
         raise ConfigError(f"{folder}: {error}. Next: wait for its end") from error
     damaged = [other.path.name for other in checkpoints.in_folder(folder) if other.place > checkpoint.place]
     reopen(folder, checkpoint)
+    if not on_slurm:  # Slurm no longer has the run: its states and its ends are not this attempt's.
+        for name in (ticket.FILE, ticket.SCRIPT):
+            (folder / name).unlink(missing_ok=True)
     note = f" ({', '.join(damaged)}: damaged)" if damaged else ""
     say(f"{folder.name}: continues after {checkpoint.words}{note}")
     return owner
