@@ -17,7 +17,7 @@ from tracking.jobs.follow.sync import sync
 from tracking.jobs.node import scheduler_endings, slurm, ticket
 from tracking.jobs.node.ticket import Ticket
 from tracking.jobs.queues.slurm_queues import BatchQueue
-from tracking.record import Failure, run_folder
+from tracking.record import Failure, Running, run_folder
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
@@ -34,7 +34,7 @@ def script(folder: Path) -> Path:
     return path
 
 
-def test_a_forgotten_job_is_ended_by_sacct_and_without_it_nobody_knows(
+def test_a_forgotten_job_is_ended_by_sacct_and_waits_while_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if reason := slurm_cluster.missing() or slurm_accounting.missing():
@@ -76,9 +76,11 @@ def test_a_forgotten_job_is_ended_by_sacct_and_without_it_nobody_knows(
             wait_for(lambda: not slurm.states([there])[there].active)
             assert cluster.accounting
             cluster.accounting.stop_slurmdbd()
-            assert slurm.states([failed]) == {}
+            with pytest.raises(slurm.Away):
+                slurm.states([failed])
             monkeypatch.setattr(scheduler_endings, "_answers", scheduler_endings.Answers())
-            assert "without accounting" in failure_of(folders[1]).message
+            with pytest.raises(Running, match="Slurm does not answer"):
+                failure_of(folders[1])
             cluster.accounting.start_slurmdbd()  # else the controller waits for it when it stops
     except (Unavailable, subprocess.CalledProcessError) as error:
         pytest.skip(f"no accounting runs here: {error}")

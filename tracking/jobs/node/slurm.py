@@ -171,13 +171,17 @@ def _of_queue(job_ids: Sequence[str], cluster: str = "") -> dict[str, JobState]:
 
 
 def _of_accounting(job_ids: Sequence[str], cluster: str = "") -> dict[str, JobState]:
-    """slurmdbd's states of jobs that have left the queue; empty without accounting."""
+    """slurmdbd's states of jobs that have left the queue; empty without accounting. Raises Away."""
+    if not shutil.which("sacct"):
+        return {}
     options = ["--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State,NodeList"]
     options.append(f"--jobs={','.join(map(number, job_ids))}")
     try:
         printed = run(of_cluster("sacct", cluster, *options))
-    except (ConfigError, Away):
-        return {}
+    except ConfigError as error:
+        if "accounting storage is disabled" in str(error):
+            return {}
+        raise Away(str(error)) from None
     rows = {row[0]: row for line in printed.splitlines() if len(row := line.split("|", 2)) == 3}
     known = {job_id: rows[number(job_id)] for job_id in job_ids if number(job_id) in rows}
     # A job that was cancelled is CANCELLED by UID.

@@ -12,7 +12,7 @@ from tracking.jobs.node import scheduler_endings, slurm, ticket
 from tracking.jobs.node.ticket import Ticket
 from tracking.record import Running, run_folder
 
-pytestmark = pytest.mark.slow  # it starts a stand-in for squeue
+pytestmark = pytest.mark.slow  # it starts stand-ins for squeue and sacct
 
 
 @pytest.fixture
@@ -28,9 +28,17 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     command.parent.mkdir()
     command.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/asked\nprintf '1|RUNNING||a\\n2|PENDING|Priority|\\n'\n")
     command.chmod(0o755)
+    sacct(tmp_path, "Slurm accounting storage is disabled")
     monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(scheduler_endings, "_answers", scheduler_endings.Answers())
     return folders
+
+
+def sacct(tmp_path: Path, words: str) -> None:
+    """Make a sacct that fails with these words."""
+    command = tmp_path / "bin/sacct"
+    command.write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 1\n")
+    command.chmod(0o755)
 
 
 def test_runs_that_lie_together_cost_one_question(runs: list[Path], tmp_path: Path) -> None:
@@ -52,6 +60,15 @@ def test_a_controller_that_is_away_is_not_asked_again_for_each_run(runs: list[Pa
         with pytest.raises(Running, match="Slurm does not answer"):
             scheduler_endings.failure_of(folder)
     assert (tmp_path / "asked").read_text().count("asked") == 1
+
+
+@pytest.mark.parametrize("words", ["Problem talking to the database: Connection refused", "Access denied"])
+def test_no_ending_is_made_up_while_the_accounting_does_not_answer(
+    runs: list[Path], tmp_path: Path, words: str
+) -> None:
+    sacct(tmp_path, words)
+    with pytest.raises(Running, match=words):
+        scheduler_endings.failure_of(runs[2])
 
 
 @pytest.mark.parametrize(
