@@ -236,6 +236,8 @@ def pull_file(stack: StackConfig, its_engine: Engine, file: Path) -> subprocess.
     try:
         private_folder(file.parent.name)
         with FileLock(f"{file}.lock"):  # Two sweeps fetch it once.
+            if file.exists():
+                return subprocess.CompletedProcess([], 0, "", "")
             half.unlink(missing_ok=True)
             try:
                 process = ask(stack, its_engine.pull(stack.container.image or "", str(half)), None)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import filelock
 import pytest
 
 from conf.launch_options import ContainerConfig
@@ -59,6 +62,22 @@ def test_an_image_that_was_cut_off_is_never_used_and_the_next_try_begins_anew(pr
     assert Path(image.run).is_relative_to(tmp_path / "cache")
     assert (program / "asked").read_text().splitlines() == ["docker://example.org/trainer:1"] * 2
     assert container_images.find(stack("docker://example.org/trainer:2")) is None
+
+
+def test_an_image_that_another_sweep_fetched_meanwhile_is_not_fetched_again(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = stack("docker://example.org/trainer:1")
+
+    @contextmanager
+    def lock(_: str) -> Iterator[None]:
+        """Comes once the other sweep has the image."""
+        container_images.file_of(asked).write_bytes(CONTENT)
+        yield
+
+    monkeypatch.setattr(filelock, "FileLock", lock)
+    assert container_images.pull(asked) == container_images.find(asked)
+    assert not (program / "asked").exists()
 
 
 def test_a_file_that_was_changed_has_another_digest(program: Path, tmp_path: Path) -> None:
