@@ -18,6 +18,7 @@ from tracking.record import Failure, documents, run_folder
 
 BEAT_SEC = 0.5
 LOST_SEC = 10.0  # a launcher whose file has not changed for this long is gone
+GAP_SEC = 1.0  # a longer time between two readings was lost here: to a suspended job, or a silent file server
 
 
 @dataclass
@@ -86,7 +87,7 @@ class Peer:
         self._path = path
         self._first = ("", 0) if fresh else None  # the first heartbeat, perhaps an earlier launcher's
         self._latest: NodeState | None = None
-        self._changed = time.monotonic()
+        self._changed = self._read_at = time.monotonic()
         self.apart_sec = 0.0  # seconds that its clock is ahead of this machine's, including the delay of its file
 
     def state(self) -> NodeState | None:
@@ -95,6 +96,8 @@ class Peer:
             state = NodeState(**documents.read_json(self._path))
         except (OSError, ValueError, TypeError):
             return self._latest
+        finally:
+            self._leave_out_gap()
         heartbeat = (state.token, state.beat)
         if self._first is None:
             self._first = heartbeat
@@ -102,6 +105,13 @@ class Peer:
             self._latest, self._changed = state, time.monotonic()
             self.apart_sec = (state.time_ms - run_folder.now_ms()) / 1e3
         return self._latest
+
+    def _leave_out_gap(self) -> None:
+        """Count no silence for a time in which this process did not read: the node may have written then."""
+        now = time.monotonic()
+        gap_sec = now - self._read_at
+        self._changed += gap_sec if gap_sec > GAP_SEC else 0.0
+        self._read_at = now
 
     def trouble(self) -> Failure | None:
         """Why the run cannot continue with this node; None if it can."""
