@@ -7,7 +7,6 @@ or many.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tracking.base.secrets import strip_credentials
-from tracking.record import NOTE_TAG, Result, documents, files, journal, node_records, run_folder
+from tracking.record import NOTE_TAG, Result, documents, files, journal, node_records, run_folder, run_lock
 from tracking.store.mirror import claim, description, mlflow_run, row_uploads, server_check, state
 from tracking.store.mirror.artifact_uploads import ArtifactUploads
 from tracking.store.mirror.log_batches import log_batches
@@ -25,6 +24,7 @@ from tracking.store.mirror.state import STATUS, MirrorState
 from tracking.store.server import ENVIRONMENT, PatientClient, TrackingRefused, TrackingUnavailable, absolute_uri
 
 LOCK = ".mirror.lock"
+LOCKED_SEC = 300.0  # how long a mirror waits for another one of its folder
 
 
 class Mirror:
@@ -66,7 +66,7 @@ class Mirror:
     def step(self) -> int:
         """Ship new records; return the number of rows: metric values, params and tags.
 
-        Raises TrackingUnavailable, TrackingRefused, and OSError if mirror.json cannot be written.
+        Raises TrackingUnavailable, TrackingRefused, OSError if mirror.json cannot be written or another mirror is busy.
         """
         with self._locked():
             return self._ship()
@@ -239,11 +239,13 @@ class Mirror:
         with mirror._locked():
             return {"mlflow.parentRunId": mirror._ensure_run()}
 
-    @contextmanager
+    @contextmanager  # The kernel releases the lock of a mirror that dies.
     def _locked(self) -> Iterator[None]:
-        # flock, since the kernel releases it when a mirror dies; a lock that outlives its mirror would block the next.
-        with files.opened(self.folder / LOCK, "a+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            owner = run_lock.take(self.folder, LOCK, patience_sec=LOCKED_SEC)
+        except run_lock.Running as error:
+            raise TimeoutError(f"{self.folder}: is being uploaded ({error}). Next: wait for it, or stop it") from None
+        with owner:
             self.state = self._load()  # another mirror may have continued
             try:
                 yield
