@@ -157,7 +157,7 @@ def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
     configs = search.corners() if search else [job.config for job in jobs if not job.finished]
     for job_config in configs:
         check_workload(job_config)
-    verdicts = judge_all(configs, gpus) if config.cluster.kind == "none" else []
+    verdicts = judge_all(configs, gpus) if config.cluster.kind == "none" else {}
     new_search = None if resumed_sweep else search
     first_jobs = new_search.next_jobs() if new_search else jobs  # The sweep's folder is made with them.
     if new_search and (note := search_price.check_budget(new_search, gpus)):

@@ -54,7 +54,7 @@ def preview(job: Job, refused: RefusedStacks) -> str:
     new = Path(job.config.runs_dir).resolve() / job.name
     if job.config.cluster.kind != "none":
         return batch_script.text(job.config, new, job.name)
-    if why := refused.why.get(job.config.stack.name):
+    if why := refused.why(job.config):
         return f"  refused: {why}"
     if ready(job.config.stack):
         return f"  {worker_command(job.config, job.checkpoint.folder if job.checkpoint else new)}"

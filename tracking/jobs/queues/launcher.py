@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from tracking.jobs.queues.detaching import Detached, follow_command, wants_cance
 from tracking.jobs.queues.following import Following
 from tracking.jobs.queues.queue_kinds import queue_of
 from tracking.jobs.search import SearchJobs
-from tracking.machine.stacks import RefusedStacks, Verdict, verdict_table
+from tracking.machine.stacks import Judged, RefusedStacks, Verdict, by_name, verdict_table
 from tracking.record import Failure, Result, run_folder, run_lock
 
 
@@ -55,7 +55,7 @@ class Launcher:
     def __exit__(self, *error: object) -> None:
         self._queue.close()
 
-    def check_jobs(self, configs: Sequence[RunConfig], verdicts: Sequence[Verdict]) -> None:
+    def check_jobs(self, configs: Sequence[RunConfig], verdicts: Mapping[Judged, Verdict]) -> None:
         """Raise ConfigError if a job cannot run and the sweep does not skip such jobs.
 
         On a cluster, each node checks the stack itself.
@@ -80,10 +80,10 @@ class Launcher:
         self._refused.make(here, self._say)
         self._started += time.monotonic() - began
 
-    def dry_run(self, jobs: Sequence[Job], verdicts: Sequence[Verdict], search: SearchJobs | None) -> int:
+    def dry_run(self, jobs: Sequence[Job], verdicts: Mapping[Judged, Verdict], search: SearchJobs | None) -> int:
         """Print what would be run. Raises ConfigError as `check_jobs` does."""
         if verdicts:
-            self._console.print(verdict_table(verdicts))
+            self._console.print(verdict_table(by_name(verdicts.values())))
         self.check_jobs([job.config for job in jobs], verdicts)
         dry_run.show(jobs, self._refused, self._gpus, self._console, search)
         self._uploads.say_server(self._log_model, self._register)

@@ -8,7 +8,17 @@
 from __future__ import annotations
 
 from tracking.machine.stacks import container, container_images, uv_environment
-from tracking.machine.stacks.check import check_verdicts, image_of, judge_all, make_all, python_of, ready, summary
+from tracking.machine.stacks.check import (
+    Judged,
+    by_name,
+    check_verdicts,
+    image_of,
+    judge_all,
+    make_all,
+    python_of,
+    ready,
+    summary,
+)
 from tracking.machine.stacks.declaration import declared
 from tracking.machine.stacks.engines import Mount
 from tracking.machine.stacks.expectation import check_promise
@@ -20,9 +30,11 @@ from tracking.machine.stacks.verdict import Verdict, judge, verdict_table
 __all__ = [
     "MIN_DRIVER",
     "Interpreter",
+    "Judged",
     "Mount",
     "RefusedStacks",
     "Verdict",
+    "by_name",
     "check_promise",
     "check_verdicts",
     "container",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 
@@ -18,15 +19,38 @@ from tracking.machine.stacks.verdict import Verdict, judge
 FOR_TRAINING: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
-def judge_all(configs: Sequence[RunConfig], gpus: Sequence[nvml.Gpu]) -> list[Verdict]:
-    """A verdict for each stack of the jobs, in their order."""
-    verdicts: dict[str, Verdict] = {}
+# What a verdict depends on: a stack's content, and the names and compute capabilities of the chosen GPUs.
+Judged = tuple[str, frozenset[tuple[str, float | None]]]
+
+
+def content(stack: StackConfig) -> str:
+    """What decides whether a stack can be made and run; its variables and expected versions do not."""
+    return repr(replace(stack, env={}, expect={}))
+
+
+def judged_by(config: RunConfig, gpus: Sequence[nvml.Gpu]) -> Judged:
+    """The key of a job's verdict. `gpus` are the visible ones."""
+    return content(config.stack), frozenset((gpu.name, gpu.compute_capability) for gpu in config.chosen(gpus))
+
+
+def judge_all(configs: Sequence[RunConfig], gpus: Sequence[nvml.Gpu]) -> dict[Judged, Verdict]:
+    """The verdicts of all jobs, in their order. Raises ConfigError for two declarations with one name."""
+    verdicts: dict[Judged, Verdict] = {}
     needed = interpreter.needs(configs)
     for config in configs:
-        name = config.stack.name
-        if name not in verdicts:
-            verdicts[name] = judge(config.stack, config.chosen(gpus), needed=needed[name])
-    return list(verdicts.values())
+        key = judged_by(config, gpus)
+        if key not in verdicts:
+            verdicts[key] = judge(config.stack, config.chosen(gpus), needed=needed[config.stack.name])
+    return verdicts
+
+
+def by_name(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """One verdict for each name: the first with an error, else the first."""
+    rows: dict[str, Verdict] = {}
+    for verdict in verdicts:
+        if verdict.stack not in rows or (verdict.error and not rows[verdict.stack].error):
+            rows[verdict.stack] = verdict
+    return list(rows.values())
 
 
 def check_verdicts(verdicts: Sequence[Verdict]) -> None:
@@ -50,14 +74,14 @@ def make_all(
 
     `needed` has, by stack, the packages that its Python must have; default: those of a training.
     """
-    by_name = {stack.name: stack for stack in stacks}
-    for stack in by_name.values():
+    distinct = {content(stack): stack for stack in stacks}.values()
+    for stack in distinct:
         if ready(stack):
             continue
         try:
             make(stack, say, needed.get(stack.name, NEEDED))
         except ConfigError as error:
-            fine = [name for name, other in by_name.items() if ready(other)]
+            fine = [other.name for other in distinct if ready(other)]
             raise ConfigError(f"{error}{runnable(fine)}") from error
 
 

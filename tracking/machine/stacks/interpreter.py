@@ -84,11 +84,28 @@ def needed_by(config: RunConfig) -> tuple[str, ...]:
     return ("torch",) if config.program.launch == "torchrun" else ()
 
 
+def made_of(stack: StackConfig) -> dict[str, Any]:
+    """The options that decide which packages or image a stack has, by key."""
+    keys = ("kind", "python", "torch", "requirements", "overrides", "index", "exclude_newer")
+    container = {f"stack.container.{key}": getattr(stack.container, key) for key in ("engine", "image")}
+    return {f"stack.{key}": getattr(stack, key) for key in keys} | container
+
+
 def needs(configs: Iterable[RunConfig]) -> dict[str, tuple[str, ...]]:
-    """The packages that these runs need in each stack's Python, by stack."""
+    """The packages that these runs need in each stack's Python, by stack.
+
+    Raises ConfigError if two stacks have one name: their runs would look alike in reports.
+    """
     by_stack: dict[str, tuple[str, ...]] = {}
+    made: dict[str, dict[str, Any]] = {}
     for config in configs:
-        name = config.stack.name
+        name, parts = config.stack.name, made_of(config.stack)
+        if differing := [key for key in parts if parts[key] != made.setdefault(name, parts)[key]]:
+            key = differing[0]
+            raise ConfigError(
+                f"{key}={parts[key]}: another job has {key}={made[name][key]}, and both have stack.name={name}. Next:"
+                f" give each its own name, as in conf/stack, or run them as two sweeps"
+            )
         by_stack[name] = max(by_stack.get(name, ()), needed_by(config), key=len)
     return by_stack
 

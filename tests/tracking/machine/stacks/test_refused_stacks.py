@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tracking.jobs.node import outcome
 from tracking.jobs.plan import run_setup
 from tracking.machine.environment import nvml
 from tracking.machine.environment.nvml import Gpu
-from tracking.machine.stacks import RefusedStacks, Verdict, judge
+from tracking.machine.stacks import RefusedStacks, by_name, judge_all, make_all, uv_environment, verdict
 from tracking.record import Failure
 
 OLD, NEW = StackConfig("old", "uv", torch="2.6.0"), StackConfig("new", "uv", torch="2.15.0")
@@ -26,6 +27,9 @@ GPU = Gpu(0, H100, "GPU-1", 80 * 2**30, 9.0)
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TIMETRIAL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(nvml, "driver_version", lambda: "535.9")
+    monkeypatch.setattr(uv_environment, "resolve", lambda stack: None)
+    monkeypatch.setattr(uv_environment, "to_fetch", lambda stack: "")
+    monkeypatch.setattr(verdict, "check_room", lambda *room: None)
 
 
 def asked(stack: StackConfig, run_others: bool = True) -> RunConfig:
@@ -36,7 +40,7 @@ def asked(stack: StackConfig, run_others: bool = True) -> RunConfig:
 
 def refused(*stacks: StackConfig, run_others: bool = True) -> RefusedStacks:
     made = RefusedStacks(asked(stacks[0], run_others), [GPU])
-    made.judged([judge(stack, [GPU], resolve=False) for stack in stacks])
+    made.judged(judge_all([asked(stack) for stack in stacks], [GPU]))
     return made
 
 
@@ -45,18 +49,63 @@ def test_it_refuses_the_launch_unless_the_others_are_asked_for_and_there_are_oth
         refused(OLD, NEW, run_others=False)
     with pytest.raises(ConfigError, match="stack=new"):
         refused(NEW)
-    assert list(refused(OLD, NEW).why) == ["new"]
+    made = refused(OLD, NEW)
+    assert not made.why(asked(OLD))
+    assert "stack=new" in made.why(asked(NEW))
 
 
 def test_what_cannot_be_made_is_refused_like_what_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # there is no uv
-    made, said = RefusedStacks(asked(OLD), [GPU]), []
-    made.judged([Verdict("old", "", ""), Verdict("native", "", "")])
+    made, said = RefusedStacks(asked(OLD), [GPU]), list[str]()  # as on a cluster, without verdicts
     made.make([asked(OLD), asked(StackConfig("native"))], said.append)
-    assert "pip install uv" in made.why["old"]
+    assert "pip install uv" in made.why(asked(OLD))
     assert "stack old cannot run here, and its jobs fail (sweep.run_others=true)" in said[-1]
     with pytest.raises(ConfigError, match="pip install uv"):
         refused(OLD).make([asked(OLD)], said.append)
+
+
+V100 = Gpu(1, "Tesla V100", "GPU-2", 32 * 2**30, 7.0)
+WITHOUT_V100 = StackConfig("new", "uv", torch="2.11.0")
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize(("driver", "gpus"), [("580.1", [[0], [1]]), ("535.1", [0, 1])])
+def test_each_job_has_the_verdict_of_its_own_gpus_whatever_their_order(
+    monkeypatch: pytest.MonkeyPatch, order: tuple[int, int], driver: str, gpus: list[Any]
+) -> None:
+    monkeypatch.setattr(nvml, "driver_version", lambda: driver)
+    jobs = [replace(asked(WITHOUT_V100), gpus=chosen) for chosen in gpus]
+    runs, cannot = (jobs[0], jobs[1])
+    made, said = RefusedStacks(jobs[0], [GPU, V100]), list[str]()
+    verdicts = judge_all([jobs[index] for index in order], [GPU, V100])
+    (row,) = by_name(verdicts.values())
+    assert row.error
+    made.judged(verdicts)
+    assert (made.why(runs), made.why(cannot)) == ("", row.error)
+    monkeypatch.setattr("tracking.machine.stacks.refused_stacks.make_all", lambda *stacks: None)
+    made.make(jobs, said.append)
+    assert said == [
+        "stack new cannot run on some of the chosen GPUs, and those jobs fail (sweep.run_others=true): " + row.error
+    ]
+
+
+def test_a_job_that_a_search_adds_is_judged_too() -> None:
+    assert "needs driver 580" in refused(OLD).why(asked(NEW))
+
+
+def test_two_stacks_of_one_name_are_refused_but_not_two_variables() -> None:
+    jobs = [asked(replace(OLD, torch=torch)) for torch in ("2.6.0", "2.9.1")]
+    with pytest.raises(ConfigError, match=r"^stack.torch=2.9.1: another job has stack.torch=2.6.0, .*stack.name=old"):
+        judge_all(jobs, [GPU])
+    assert len(judge_all([asked(OLD), asked(replace(OLD, env={"A": "b"}))], [GPU])) == 1
+
+
+def test_both_stacks_of_one_name_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str | None] = []
+    monkeypatch.setattr("tracking.machine.stacks.check.ready", lambda stack: False)
+    monkeypatch.setattr("tracking.machine.stacks.check.make", lambda stack, say, needed: made.append(stack.torch))
+    make_all([OLD, OLD, replace(OLD, torch="2.9.1")], print)
+    assert made == ["2.6.0", "2.9.1"]
 
 
 def test_its_caches_need_no_warm_up() -> None:
