@@ -95,6 +95,7 @@ KEYS = {
     "uv": ("python", "torch", "requirements", "overrides", "index", "exclude_newer"),
     "container": ("python", "torch", "container"),
 }
+OF_THE_RUN = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES"}  # variables that choose GPUs
 REQUIRED = {"python": "python", "uv": "torch"}
 
 
@@ -109,6 +110,11 @@ def check_keys(stack: StackConfig, needed: Sequence[str] = NEEDED) -> None:
     required = REQUIRED.get(stack.kind)
     if required and not getattr(stack, required) and (required != "torch" or "torch" in needed):
         raise ConfigError(f"stack={stack.name}: stack.kind={stack.kind} needs stack.{required}. Next: give it")
+    if chosen := sorted(OF_THE_RUN & stack.env.keys()):
+        raise ConfigError(
+            f"stack.env.{chosen[0]}={stack.env[chosen[0]]}: the run chooses its GPUs, which it measures."
+            " Next: leave it out, and give gpus=[3] for the GPU of index 3"
+        )
     if stack.kind == "container":
         container.check_container(stack)
 
@@ -166,14 +172,20 @@ def check_driver(stack: StackConfig, torch: str, cuda: str, gpus: Sequence[nvml.
                 f"stack={stack.name}: CUDA {cuda} of torch {torch} needs driver {least} or later, and this is"
                 f" {driver}. Next: {other}, or install a newer driver ({releases.FORWARD_COMPATIBILITY})"
             )
-        wheel = stack.index is None and stack.kind != "container"  # Other builds may be for other GPUs.
-        built = release.capabilities if release and wheel else None
+        built = release.capabilities if release and is_default_wheel(stack, torch, cuda, release) else None
         if built and capability is not None and not releases.holds(built, capability):
             held = ", ".join(map(str, built))
             raise ConfigError(
                 f"stack={stack.name}: torch {torch} has no code for GPU {gpu.index} ({gpu.name}, compute capability"
                 f" {capability}), only for {held}. Next: give a stack with another torch"
             )
+
+
+def is_default_wheel(stack: StackConfig, torch: str, cuda: str, release: releases.Release) -> bool:
+    """Whether this torch is the default index's wheel; other builds may have code for other GPUs."""
+    local = torch.partition("+")[2]
+    usual = ("", f"cu{cuda.replace('.', '')}")
+    return stack.index is None and stack.kind != "container" and cuda == release.cuda and local in usual
 
 
 def check_room(stack: StackConfig, folder: Path, needed_bytes: int, remedy: str) -> None:

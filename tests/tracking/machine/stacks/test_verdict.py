@@ -54,6 +54,23 @@ def test_a_gpu_that_no_code_is_built_for_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("torch", "cuda", "is_refused"),
+    [
+        ("2.6.0", "12.4", True),
+        ("2.6.0+cu124", "12.4", True),
+        ("2.6.0+cu126", "12.6", False),
+        ("2.6.0a0+git1", "12.4", False),
+    ],
+)
+def test_only_the_default_wheels_have_the_code_of_the_table(
+    monkeypatch: pytest.MonkeyPatch, torch: str, cuda: str, is_refused: bool
+) -> None:
+    monkeypatch.setattr("tracking.machine.stacks.verdict.metadata.version", lambda name: torch)
+    monkeypatch.setattr("tracking.machine.stacks.verdict.native_cuda", lambda: cuda)
+    assert ("has no code for GPU 0" in judged(StackConfig("native"), K80).error) == is_refused
+
+
+@pytest.mark.parametrize(
     ("stack", "words"),
     [
         (StackConfig("x", "magic"), ["stack.kind=magic", "native, python, uv"]),
@@ -69,6 +86,13 @@ def test_a_gpu_that_no_code_is_built_for_is_refused() -> None:
 def test_what_is_declared_wrongly_is_named(stack: StackConfig, words: list[str]) -> None:
     refused = judged(stack).error
     assert all(word in refused for word in words), refused
+
+
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES"])
+def test_a_stack_does_not_choose_the_gpus(name: str) -> None:
+    refused = judged(StackConfig("x", "native", env={name: "3"})).error
+    assert refused.startswith(f"stack.env.{name}=3: ")
+    assert "Next: leave it out, and give gpus=[3]" in refused
 
 
 def test_an_environment_of_a_program_needs_no_torch_unless_torchrun_starts_it() -> None:
