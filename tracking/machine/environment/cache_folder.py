@@ -140,7 +140,7 @@ def compiler_variables(environ: Mapping[str, str]) -> dict[str, str]:
         default_folder = _inductors_own()
         default_folder.mkdir(mode=0o700, exist_ok=True)
         facts = default_folder.lstat()
-        if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & written_by_others.WRITE:
+        if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not written_by_others.others_write(facts):
             return {}
         _say(f"{default_folder}: not used, since others can write to it; PyTorch's compiled code goes to {cache()}")
     except (OSError, KeyError):  # a user without a name, or a full disk

@@ -36,7 +36,7 @@ def check_way(path: Path) -> bool:
         if not stat.S_ISDIR(facts.st_mode):
             continue
         # In a sticky folder, such as /tmp, users cannot move or remove other users' files.
-        if reachable and _others_write(facts) and not facts.st_mode & stat.S_ISVTX:
+        if reachable and others_write(facts) and not facts.st_mode & stat.S_ISVTX:
             raise OthersWriteError(
                 f"others can write to {place} (mode {stat.S_IMODE(facts.st_mode):o}), which is on the way to it"
             )
@@ -90,7 +90,7 @@ def check_tree(place: Path, reachable: bool = True) -> None:
 def _check(place: str, facts: os.stat_result, reachable: bool) -> bool:
     if facts.st_uid not in (os.geteuid(), 0):
         raise OthersWriteError(f"{place} belongs to {_user(facts.st_uid)}")
-    if reachable and facts.st_mode & WRITE and not stat.S_ISLNK(facts.st_mode):
+    if reachable and others_write(facts) and not stat.S_ISLNK(facts.st_mode):
         raise OthersWriteError(f"others can write to {place} (mode {stat.S_IMODE(facts.st_mode):o})")
     return reachable and bool(facts.st_mode & ENTER)
 
@@ -117,7 +117,8 @@ def _facts(place: Path) -> os.stat_result | None:
         raise OthersWriteError(f"{place}: {error.strerror}") from None
 
 
-def _others_write(facts: os.stat_result) -> bool:
+def others_write(facts: os.stat_result) -> bool:
+    """Whether users other than this one may write; a group that has only this user may."""
     if facts.st_mode & stat.S_IWOTH:
         return True
     return bool(facts.st_mode & stat.S_IWGRP) and not _is_own_group(facts.st_gid)

@@ -179,6 +179,22 @@ def test_the_way_may_be_open_to_a_group_of_the_user_s_own(above: Path, monkeypat
         check_cache()
 
 
+def test_a_file_may_be_open_to_a_group_of_the_user_s_own(above: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a umask of 002 all compiled steps are."""
+    members: list[str] = []
+    user = SimpleNamespace(pw_name="alice", pw_gid=above.stat().st_gid)
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: SimpleNamespace(gr_name="alice", gr_mem=members))
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: user)
+    given = {"TORCHINDUCTOR_CACHE_DIR": str(above / "mine/i"), "TRITON_CACHE_DIR": str(above / "mine/t")}
+    for place in (above / "mine/t", above / "mine/t/kernel"):
+        place.mkdir()
+        place.chmod(0o775)
+    assert compiler_folders(given)["triton"] == above / "mine/t"
+    members.append("mallory")
+    with pytest.raises(ConfigError, match=r"others can write to .*\(mode 775\)"):
+        compiler_folders(given)
+
+
 def test_a_cache_of_another_user_is_refused_also_by_root(root: Path) -> None:
     private_folder()
     give_away(root)
