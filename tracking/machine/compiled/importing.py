@@ -6,8 +6,11 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
+import socket
 import struct
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -142,16 +145,20 @@ def _put_into_place(names: Iterable[str], staging: Mapping[str, Path], folders: 
 
 @contextmanager
 def _staging(folders: Mapping[str, Path]) -> Iterator[dict[str, Path]]:
-    """A temporary folder in each of `folders`. Those of killed imports are removed."""
+    """A temporary folder in each of `folders`. Those of this host's killed imports are removed.
+
+    Hosts may share a folder, and do not see each other's processes.
+    """
     made = {}
+    host = re.sub(r"\W", "_", socket.gethostname())
+    of_host = f"{contents.STAGING}{host}-"
     try:
         for root, folder in folders.items():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for left in folder.glob(f"{contents.STAGING}*"):
-                if not Path("/proc", left.name.removeprefix(contents.STAGING)).exists():
+            for left in folder.glob(f"{of_host}*"):
+                if not Path("/proc", left.name.removeprefix(of_host).partition("-")[0]).exists():
                     shutil.rmtree(left, ignore_errors=True)
-            made[root] = folder / f"{contents.STAGING}{os.getpid()}"
-            made[root].mkdir(mode=0o700)
+            made[root] = Path(tempfile.mkdtemp(prefix=f"{of_host}{os.getpid()}-", dir=folder))
         yield made
     finally:
         for path in made.values():

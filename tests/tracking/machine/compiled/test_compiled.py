@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tracking.machine.compiled import contents, export, identity, import_file
+from tracking.machine.compiled import contents, export, identity, import_file, importing
 from tracking.record import signature
 
 HERE = {
@@ -295,13 +295,36 @@ def test_what_is_no_export_at_all_is_refused(tmp_path: Path, there: Folders) -> 
         import_file(tmp_path / "link", there, HERE, trust=False)
 
 
-def test_what_an_import_that_was_killed_has_left_is_removed(file: Path, there: Folders) -> None:
-    dead, alive = (there["inductor"] / f"{contents.STAGING}{number}" for number in (2**22 + 1, os.getppid()))
-    for folder in (dead, alive):
+def test_what_an_import_that_was_killed_has_left_is_removed(
+    file: Path, there: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But not what an import on another host is at, whose processes are not seen here."""
+    monkeypatch.setattr("socket.gethostname", lambda: "node-1.local")
+    owners = (f"node_1_local-{2**22 + 1}", f"node_1_local-{os.getppid()}", f"node_2_local-{2**22 + 1}")
+    dead, alive, of_another = (there["inductor"] / f"{contents.STAGING}{owner}-x" for owner in owners)
+    for folder in (dead, alive, of_another):
         (folder / "ab").mkdir(parents=True)
     import_file(file, there, HERE, trust=False)
     assert not dead.exists()
     assert alive.exists()
+    assert of_another.exists()
+
+
+def test_two_nodes_with_one_process_number_import_side_by_side(
+    file: Path, there: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As two containers on one home, whose only process is number 7."""
+    copy, nested = importing._copy, {**there, "inductor": tmp_path / "other"}
+
+    def copy_beside(*arguments: Any) -> None:
+        monkeypatch.setattr(importing, "_copy", copy)
+        import_file(file, nested, HERE, trust=False)
+        copy(*arguments)
+
+    monkeypatch.setattr(importing, "_copy", copy_beside)
+    import_file(file, there, HERE, trust=False)
+    assert (there["inductor"] / "ab/cabc.py").read_bytes() == b"code"
+    assert not [left for folder in there.values() for left in folder.glob(f"{contents.STAGING}*")]
 
 
 def test_whatever_byte_is_wrong_the_file_is_refused_or_whole(file: Path, tmp_path: Path) -> None:
