@@ -91,7 +91,7 @@ class Collector:
         for index, links in topology.parse_nvlink(text["nvlink"] or "").items():
             if gpus and index < len(gpus):
                 gpus[index] |= links
-        used = _used(gpus or [], self._environ.get("CUDA_VISIBLE_DEVICES"), gpu_indices)
+        used = _used(gpus, self._environ.get("CUDA_VISIBLE_DEVICES"), gpu_indices)
         matrix = topology.parse_matrix(text["topology"] or "")
         if used is not None:
             link_class = topology.classify(matrix.get("links", {}), [gpu.get("index") for gpu in used])
@@ -121,9 +121,12 @@ def collect(torch_module: Any = None, gpu_indices: Sequence[int | str] | None = 
 
 
 def _used(
-    gpus: list[dict[str, Any]], visible: str | None, chosen: Sequence[int | str] | None
+    gpus: list[dict[str, Any]] | None, visible: str | None, chosen: Sequence[int | str] | None
 ) -> list[dict[str, Any]] | None:
-    machine = nvidia_smi.devices(gpus)
+    """The GPUs in use; None if they are not known. `gpus` is None if nvidia-smi failed or is missing."""
+    if chosen is None and gpus is None and nvml.DEVICE.exists():
+        return None  # The driver is here, so that this is no machine without GPUs.
+    machine = nvidia_smi.devices(gpus or [])
     shown = nvml.select(machine, visible)
     if chosen is None:
         return [_plain(gpu) for gpu in shown]
@@ -163,7 +166,7 @@ def tags(fingerprint: Fingerprint, image: str | None = None) -> dict[str, str]:
         "env.topology": fingerprint.get("topology", {}).get("class"),
     }
     if used is not None:
-        values["env.gpu"] = " + ".join(sorted({gpu["name"] for gpu in used})) if used else "none"
+        values["env.gpu"] = nvml.names(gpu["name"] for gpu in used)
         values["env.gpu_count"] = str(len(used))
         indices = [gpu.get("index") for gpu in used] if len(used) > 1 else []
         values["env.affinity"] = topology.by_affinity(fingerprint.get("topology", {}).get("cpu_affinity", {}), indices)

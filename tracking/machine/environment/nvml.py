@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,12 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
     """
     machine, _ = _machine()
     return select(machine, environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def names(of_gpus: Iterable[str]) -> str:
+    """The names of GPUs as a tag has them; with numbers if they differ, as in `1 A100 + 3 H100`."""
+    counts = sorted(Counter(of_gpus).items())
+    return " + ".join(f"{count} {name}" if len(counts) > 1 else name for name, count in counts) or "none"
 
 
 def trouble() -> str:

@@ -85,7 +85,7 @@ class RefusedStacks:
         verdict, names = self._verdict(config), [gpu.name for gpu in config.chosen(self._gpus)]
         tags = {
             "env.driver": nvml.driver_version() if names else None,
-            "env.gpu": " + ".join(sorted(set(names))) or "none",
+            "env.gpu": nvml.names(names),
             "env.gpu_count": str(len(names)),
             "env.cuda": verdict.cuda if verdict else None,
         }

@@ -6,11 +6,13 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.support.commands import ROOT
 from tests.support.fingerprints import fingerprint, torch_module
+from tracking.machine.environment import nvml
 from tracking.machine.environment.fingerprint import tags
 from tracking.machine.environment.fingerprint_table import format_table
 
@@ -69,6 +71,17 @@ def test_used_gpus_follow_cuda_visible_devices(
     assert [gpu["index"] for gpu in facts["used"]] == used
     assert facts["topology"]["class"] == topology
     assert len(facts["gpus"]) == 4
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_a_silent_nvidia_smi_is_no_machine_without_gpus(
+    is_here: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "DEVICE", tmp_path if is_here else tmp_path / "missing")
+    facts = fingerprint("no such folder")
+    assert facts.get("used") == (None if is_here else [])
+    assert tags(facts).get("env.gpu") == (None if is_here else "none")
+    assert fingerprint("no such folder", [])["used"] == [], "a run on the CPU"
 
 
 def test_gpu_that_is_not_there_leaves_the_used_unknown() -> None:

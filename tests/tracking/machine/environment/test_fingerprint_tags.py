@@ -56,6 +56,19 @@ def test_gpus_at_both_sockets_are_other_hardware_than_gpus_at_one() -> None:
     assert tags(facts)["env.hardware_id"] == one_socket["env.hardware_id"]
 
 
+def test_names_of_mixed_gpus_are_counted_and_those_of_equal_ones_are_not() -> None:
+    facts = fingerprint("h200-x4", [0, 1, 2, 3], torch_module())
+    equal = tags(facts)
+    mixed = []
+    for number in (1, 3):
+        for index, gpu in enumerate(facts["used"]):
+            gpu["name"] = "A100" if index < number else "H100"
+        mixed.append(tags(facts))
+    assert [values["env.gpu"] for values in mixed] == ["1 A100 + 3 H100", "3 A100 + 1 H100"]
+    assert mixed[0]["env.hardware_id"] != mixed[1]["env.hardware_id"]
+    assert equal["env.gpu"] == "NVIDIA H200"
+
+
 @pytest.mark.parametrize("part", ["driver", "cuda_driver", "cuda", "cudnn", "nccl", "torch", "loaded"])
 def test_stack_id_changes_with_each_of_its_parts(part: str) -> None:
     facts = fingerprint("h200-x4", [0, 1], torch_module())
