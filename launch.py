@@ -72,7 +72,7 @@ class Request:
         self.search_path = [f"hydra.searchpath=[{','.join(folders)}]"] if folders else []
         options = GlobalHydra.instance().config_loader().get_group_options
         chosen = hydra_config.runtime.choices
-        if reason := refusal.added_option(run_config) or choices.wrong_choice(chosen, overrides, options):
+        if reason := refusal.added_option(run_config) or choices.wrong_choice(chosen, overrides, options, sources):
             self.refusals.append(reason)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.support import commands
 from tests.support.composing import composed
 from tracking.base.event_stream import EventStream
 from tracking.request import checks, refusal
-from tracking.request.command_line import ranges
+from tracking.request.command_line import choices, ranges
 from tracking.request.command_line.arguments import hydra_arguments
 from tracking.request.command_line.choices import group_names
 from tracking.request.command_line.sizes import sizes
@@ -43,6 +44,29 @@ def test_a_group_takes_a_name_alone(group: str, value: str) -> None:
 
 def test_a_table_holds_options_of_a_group_that_has_some() -> None:
     assert composed(hydra_arguments(["model={batch_size:8}"])).model.batch_size == 8
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("torch: 2.10", 'torch: "2.1"'), ("expect: {cudnn: 9.10}", 'cudnn: "9.1"'), ('torch: "2.10"', "")],
+)
+def test_a_number_in_a_stack_s_file_is_refused_with_how_to_quote_it(tmp_path: Path, line: str, words: str) -> None:
+    (tmp_path / "stack").mkdir()
+    (tmp_path / "stack/mine.yaml").write_text(f"kind: uv\n{line}\n")
+    source = SimpleNamespace(provider="command-line", path=str(tmp_path))
+    message = choices.number_in_stack([source], "mine")
+    assert (f"in quotes, as in {words}" in str(message)) if words else message is None
+
+
+def test_a_version_of_a_stack_stays_as_it_was_typed() -> None:
+    """As a number, 2.10 is 2.1."""
+    words = ["stack.torch=2.10", "stack.python=3.10", "+stack.expect.cudnn=9.10", "+stack.env={A: 1.10, B: 1e3x}"]
+    stack = composed(hydra_arguments(words)).stack
+    assert (stack.torch, stack.python, stack.expect) == ("2.10", "3.10", {"cudnn": "9.10"})
+    assert stack.env == {"A": "1.10", "B": "1e3x"}
+    assert composed(hydra_arguments(["stack.torch=2.11.0"])).stack.torch == "2.11.0"
+    assert hydra_arguments(["stack.torch=2.9,2.10"]) == ['stack.torch="2.9","2.10"']
+    assert hydra_arguments(["stack.torch='2.10'"]) == ["stack.torch='2.10'"]
     for group in ("recipe", "closed", "target_set"):
         assert refusal_of(f"{group}={{a:1}}").startswith(f"{group}={{a:1}}: not the name of a {group}.")
 

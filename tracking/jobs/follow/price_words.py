@@ -13,7 +13,7 @@ from tracking.analysis.statistics import counted
 from tracking.base.number_text import significant
 from tracking.jobs.follow.job_words import duration
 from tracking.jobs.plan import Job, earlier_runs, price
-from tracking.machine.environment import cpu_model
+from tracking.machine.environment import cpu_model, nvml
 from tracking.record import run_folder
 from tracking.request.search_options import Budget, budget_of
 
@@ -22,7 +22,7 @@ def here(config: RunConfig, gpus: Sequence[Any]) -> earlier_runs.Place:
     """The hardware a job would use on this machine; unknown for a cluster's nodes."""
     if config.cluster.kind != "none":
         return earlier_runs.Place()
-    return earlier_runs.Place(" + ".join(sorted({gpu.name for gpu in config.chosen(gpus)})) or "none", cpu_model())
+    return earlier_runs.Place(nvml.names(gpu.name for gpu in config.chosen(gpus)), cpu_model())
 
 
 def estimates(jobs: Sequence[Job], gpus: Sequence[Any], imports: bool | None = None) -> list[price.Estimate | None]:

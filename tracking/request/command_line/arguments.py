@@ -20,6 +20,7 @@ VALUED_FLAGS = {
     *CONFIG_DIR, "-cp", "--config-path", "-cn", "--config-name", "-c", "--cfg", "-i", "--info", "-p", "--package",
     "-sc", "--shell-completion", "--experimental-rerun",
 }  # fmt: skip
+TEXT_OPTIONS = r"stack\.(?:torch|python|exclude_newer|expect\.\w+|env\.\w+)"
 NO_NAME = re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?|true|false|nan|inf", re.IGNORECASE)
 
 
@@ -69,12 +70,11 @@ def hydra_argument(argument: str) -> str:
     - `search.from` becomes `search.source`, since `from` cannot name a field in Python.
     - `study.batch_size` and `model.by_gpus` get a plus, since the rows of a table are new keys to Hydra.
     - A choice that looks like a number is quoted, as in `precision="16"`: Hydra fails on numbers there.
+    - So is a version of a stack, as in `stack.torch="2.10"`: as a number it is 2.1.
     """
     argument = re.sub(r"^\+{1,2}(target_set=|search=)", r"\1", argument)
     argument = re.sub(r"^search\.from=", "search.source=", argument)
-    if match := re.fullmatch(rf"(\+{{0,2}}(?:{'|'.join(group_names())})=)([\w.,+-]+)", argument):
-        choices = (f'"{choice}"' if NO_NAME.fullmatch(choice) else choice for choice in match[2].split(","))
-        argument = match[1] + ",".join(choices)
+    argument = quoted_texts(argument)
     # Unquoted, Hydra would sweep over two objectives.
     argument = re.sub(r"^search\.objective=\[?([\w ]*,[\w ,]*)\]?$", r'search.objective="\1"', argument)
     argument = re.sub(r"^(study\.batch_size|model\.by_gpus)=", r"+\1=", argument)
@@ -82,6 +82,16 @@ def hydra_argument(argument: str) -> str:
     if not match:
         return argument
     return f"{match[1]}.steps={','.join(PROFILE_STEPS.get(value, value) for value in match[2].split(','))}"
+
+
+def quoted_texts(argument: str) -> str:
+    """The argument with quotes around what Hydra would take for a number, where an option takes a text."""
+    if match := re.fullmatch(rf"(\+{{0,2}}(?:{'|'.join(group_names())}|{TEXT_OPTIONS})=)([\w.,+-]+)", argument):
+        choices = (f'"{choice}"' if NO_NAME.fullmatch(choice) else choice for choice in match[2].split(","))
+        return match[1] + ",".join(choices)
+    if re.match(r"\+{0,2}stack\.(expect|env)=\{", argument):
+        return re.sub(r"(?<=:)(\s*)([\d.]+)(?=\s*[,}])", r'\1"\2"', argument)
+    return argument
 
 
 def check_once(words: Sequence[str], arguments: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from conf import schema
 from conf.schema import ConfigError
@@ -44,14 +45,39 @@ def check_choices(words: Sequence[str]) -> None:
             )
 
 
+def number_in_stack(sources: Sequence[Any], name: str) -> str | None:
+    """The message for an unquoted number with a point in a user's stack; None without one.
+
+    Hydra reads `torch: 2.10` as 2.1. `sources` are its folders; those of this code are known to be right.
+    """
+    import yaml
+
+    paths = [Path(source.path, "stack", f"{name}.yaml") for source in sources if source.provider != "main"]
+    for path in filter(Path.is_file, paths):
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tables = {"": content, **content} if isinstance(content, dict) else {}
+        for table, values in tables.items():
+            for key, value in values.items() if isinstance(values, dict) else ():
+                if isinstance(value, float):
+                    where = f"{table}.{key}" if table else key
+                    return (
+                        f"{path}: {where}: {value}: is read as a number, which drops zeros, as of 2.10. Next: write it"
+                        f' in quotes, as in {key}: "{value}"'
+                    )
+    return None
+
+
 def wrong_choice(
-    choices: Mapping[str, str | None], overrides: Sequence[str], options: Callable[[str], list[str]]
-) -> str | None:
+    choices: Mapping[str, str | None], overrides: Sequence[str], options: Callable[[str], list[str]],
+    sources: Sequence[Any] = (),
+) -> str | None:  # fmt: skip
     """The message for an unknown choice of an optional group, or one of another model; None if all are right.
 
     `options` gives the names in a group. Hydra skips a missing choice of an optional group. The default choice,
     `${model}_${dataset}`, may be missing, and always belongs to the model.
     """
+    if message := number_in_stack(sources, str(choices.get("stack"))):
+        return message
     model = str(choices["model"])
     for group in OPTIONAL_GROUPS:
         names = chosen_names(group, choices, overrides)
