@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from conf import schema
 from conf.schema import ConfigError, StackConfig
@@ -26,15 +28,32 @@ def declared(config_dirs: Sequence[Path] = ()) -> dict[str, StackConfig]:
     return stacks
 
 
+@functools.cache
+def text_loader() -> Any:
+    """A safe loader that keeps numbers and dates as they are written: all options of a stack are texts."""
+    import yaml
+
+    class TextLoader(yaml.SafeLoader):
+        pass
+
+    for kind in ("int", "float", "timestamp", "bool"):
+        TextLoader.add_constructor(f"tag:yaml.org,2002:{kind}", yaml.SafeLoader.construct_yaml_str)
+    return TextLoader
+
+
 def read(path: Path) -> StackConfig:
     import yaml  # Only here: a program's image may lack it.
 
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), text_loader())
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {' '.join(str(error).split())[:200]}. Next: correct the file") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: declares nothing. Next: give name and kind, as in conf/stack/native.yaml")
+    for key, kind in {"requirements": list, "overrides": list, "env": dict, "expect": dict}.items():
+        if not isinstance(content.get(key, kind()), kind):
+            example = "[A, B]" if kind is list else "{A: B}"
+            raise ConfigError(f"{path}: {key}: {content[key]}: not a {kind.__name__}. Next: write it as {example}")
     stack = stored_config.from_dict(StackConfig, content, f"{path}: ")
     return (
         stack if stack.name != schema.REQUIRED else stored_config.from_dict(StackConfig, {**content, "name": path.stem})

@@ -152,6 +152,19 @@ def test_every_shipped_stack_is_read_and_can_run_on_a_cpu() -> None:
         assert judged(stack).error == ""
 
 
+def test_a_stack_s_file_keeps_its_texts_and_lists_are_lists(tmp_path: Path) -> None:
+    (tmp_path / "stack").mkdir()
+    file = tmp_path / "stack/mine.yaml"
+    file.write_text("kind: uv\ntorch: 2.10\nexclude_newer: 2026-11-20\n")
+    stack = declared([tmp_path])["mine"]
+    assert (stack.torch, stack.exclude_newer) == ("2.10", "2026-11-20")
+    file.write_text("kind: uv\ntorch: 2.10\nrequirements: torchvision\n")
+    with pytest.raises(
+        ConfigError, match=r"mine.yaml: requirements: torchvision: not a list. Next: write it as \[A, B"
+    ):
+        declared([tmp_path])
+
+
 def test_a_users_stack_comes_before_a_shipped_one(tmp_path: Path) -> None:
     (tmp_path / "stack").mkdir()
     (tmp_path / "stack/torch2_6.yaml").write_text("kind: uv\ntorch: 2.6.1\n")
