@@ -80,6 +80,9 @@ def judge(
             facts += ", but can be" if resolve and container_images.check_reach(stack) else ""
     except ConfigError as error:
         return Verdict(stack.name, needs, facts, str(error), cuda)
+    except (OSError, RuntimeError) as error:  # A path that this user cannot read, or ~NAME of no user.
+        words = f"stack={stack.name}: {error}. Next: correct the paths that the stack names"
+        return Verdict(stack.name, needs, facts, words, cuda)
     return Verdict(stack.name, needs, facts, cuda=cuda)
 
 

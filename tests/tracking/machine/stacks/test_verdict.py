@@ -95,6 +95,16 @@ def test_a_stack_does_not_choose_the_gpus(name: str) -> None:
     assert "Next: leave it out, and give gpus=[3]" in refused
 
 
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), RuntimeError("no home directory")])
+def test_a_path_that_cannot_be_read_is_a_verdict(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("tracking.machine.stacks.verdict.interpreter.probe", fail)
+    refused = judged(StackConfig("x", "python", python="/theirs/bin/python")).error
+    assert refused == f"stack=x: {error}. Next: correct the paths that the stack names"
+
+
 def test_an_environment_of_a_program_needs_no_torch_unless_torchrun_starts_it() -> None:
     stack = StackConfig("jax", "uv", requirements=["jax==0.7.1"])
     verdict = judge(stack, [H100], resolve=False, needed=())
