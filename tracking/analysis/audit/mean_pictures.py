@@ -10,7 +10,7 @@ from typing import Any
 
 from tracking.analysis.audit.arithmetic import Observations, moments_of, ratio, tolerance
 from tracking.analysis.audit.curves import CLOCK, Picture, first, identity, numbers
-from tracking.analysis.audit.evidence import SHORT, Evidence, Labels, That, is_stack, name_of, observed, without_devices
+from tracking.analysis.audit.evidence import SHORT, Evidence, Labels, That, is_stack, name_of, observed
 from tracking.analysis.audit.journals import FLOPS, INTENSITY, JournalFigures
 from tracking.base import quantities
 
@@ -81,7 +81,7 @@ def scaling(evidence: Evidence, picture: Picture) -> dict[str, Any]:
         moments = moments_of(sample)
         if base is None or devices is None or moments is None:
             continue
-        name = name_of(rest) if (rest := without_devices(setting)) else workload
+        name = evidence.line_name(workload, setting) or workload
         _, mean, error, _ = moments
         lines[unit].setdefault(name, []).append((devices, mean, error or 0.0, bool(sample.num_short)))
         if quotient := ratio(key, sample, evidence.sample(workload, base, key), 1.0, setting == base):

@@ -18,9 +18,7 @@ from tracking.analysis.audit.evidence import (
     facts_of,
     largest,
     mean_of,
-    name_of,
     these,
-    without_devices,
 )
 from tracking.analysis.audit.journals import PREFIX
 from tracking.base import quantities
@@ -116,8 +114,7 @@ def speed_ups(content: Content) -> Rows:
         for setting in evidence.settings(workload):
             devices = evidence.devices(workload, setting)
             if devices and (text := content.cell(workload, setting, heading)):
-                rest = without_devices(setting)
-                name = name_of(rest) if rest else ""
+                name = evidence.line_name(workload, setting)
                 row = rows.setdefault(f"{workload} {name}", {"workload": workload, "setting": name})
                 row[f"{devices:g} devices"] = text
                 counts.add(f"{devices:g} devices")

@@ -7,7 +7,7 @@ from typing import Any
 
 from tracking.analysis.audit.arithmetic import moments_of, ratio
 from tracking.analysis.audit.curves import Picture, first, identity
-from tracking.analysis.audit.evidence import Evidence, Labels, name_of, without_devices
+from tracking.analysis.audit.evidence import Evidence, Labels, name_of
 from tracking.analysis.audit.mean_pictures import Point, line
 from tracking.base import quantities
 
@@ -63,9 +63,9 @@ def _by_name(evidence: Evidence, point: Callable[..., Point | None]) -> dict[str
     lines: dict[str, list[Point]] = {}
     for workload in evidence.workloads():
         for setting in evidence.settings(workload):
-            rest = without_devices(setting)
+            name = evidence.line_name(workload, setting)
             if made := point(workload, setting):
-                lines.setdefault(f"{workload}: {name_of(rest)}" if rest else workload, []).append(made)
+                lines.setdefault(f"{workload}: {name}" if name else workload, []).append(made)
     return first({name: sorted(points, key=lambda each: each[0]) for name, points in lines.items()}, MOST_WORKLOADS)
 
 

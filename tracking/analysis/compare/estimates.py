@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from conf.metric import HIGHER
-from tracking.analysis.compare.grouping import DEVICES, Setting, Task
+from tracking.analysis.compare.grouping import Setting, Task, apart_from_devices
 from tracking.analysis.statistics import Times, mean_and_standard_error, olympic_mean
 from tracking.base import quantities
 
@@ -96,15 +96,27 @@ def ratio(top: Estimate, bottom: Estimate) -> Estimate | None:
 
 def base_of(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
     """The setting with the fewest devices that is otherwise the same; None if no other number of devices was run."""
-    others = {key: value for key, value in setting.labels.items() if key not in DEVICES}
-    same = [
-        candidate
-        for candidate in settings
-        if candidate.devices and {key: value for key, value in candidate.labels.items() if key not in DEVICES} == others
-    ]
+    same = _otherwise_same(setting, settings)
     if setting.devices is None or len({candidate.devices for candidate in same}) < 2:
         return None
     return min(same, key=lambda candidate: candidate.devices or 0)
+
+
+def line_name(setting: Setting, settings: Sequence[Setting]) -> str:
+    """The name of a setting's line over devices: its labels without devices; "" without any.
+
+    The nodes stay if settings of the line have equally many devices, such as 4 x 1 and 2 x 2.
+    """
+    counts = [candidate.devices for candidate in _otherwise_same(setting, settings)]
+    rest = apart_from_devices(setting.labels)
+    shown = {*rest, "nodes"} if len({*counts}) < len(counts) else {*rest}
+    return " ".join(f"{axis}={value}" for axis, value in setting.labels.items() if axis in shown)
+
+
+def _otherwise_same(setting: Setting, settings: Sequence[Setting]) -> list[Setting]:
+    """The settings with a known number of devices that differ from `setting` in it alone, itself among them."""
+    rest = apart_from_devices(setting.labels)
+    return [each for each in settings if each.devices and apart_from_devices(each.labels) == rest]
 
 
 def speed_up(setting: Setting, base: Setting, key: str) -> tuple[Estimate, Estimate] | None:

@@ -211,6 +211,11 @@ def agreed(runs: Iterable[Run]) -> dict[str, str]:
     return {name: next(iter(ways)) for name, ways in declared.items() if len(ways) == 1}
 
 
+def apart_from_devices(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels without numbers of devices. `gpus=0` stays, since the CPU is another kind of device."""
+    return {axis: value for axis, value in labels.items() if axis not in DEVICES or (axis, value) == ("gpus", "0")}
+
+
 def seed_of(run: Run) -> str:
     return run.params.get("seed", "")
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracking.analysis.compare import (
-    DEVICES,
     Estimate,
     Setting,
     Task,
@@ -146,8 +145,7 @@ def speed_up_table(tasks: Sequence[Task], metric: str) -> Table | None:
         for setting in task.settings:
             ratios = _ratios(task, setting, key)
             if ratios and setting.devices:
-                rest = {axis: value for axis, value in setting.labels.items() if axis not in DEVICES}
-                name = " ".join(f"{axis}={value}" for axis, value in rest.items())
+                name = estimates.line_name(setting, task.settings)
                 rows.setdefault((task.title, name), {})[setting.devices] = ratios[0].text()
     if not rows:
         return None

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,15 @@ class Evidence:
             return None
         return min(same, key=lambda candidate: self.devices(workload, candidate) or math.inf)
 
+    def line_name(self, workload: str, setting: Labels) -> str:
+        """The setting without its devices; "" if nothing is left. Nodes stay if a number of devices occurs twice."""
+        rest = without_devices(setting)
+        alike = [other for other in self.settings(workload) if without_devices(other) == rest]
+        sizes = sorted(size for other in alike if (size := self.devices(workload, other)))
+        if any(size == following for size, following in pairwise(sizes)):
+            rest = {axis: value for axis, value in setting.items() if axis in rest or axis == "nodes"}
+        return name_of(rest) if rest else ""
+
     def pairs(self, workload: str) -> dict[frozenset[str], PairTest]:
         """All pairs of settings that both have a value of the report's metric."""
         if workload not in self._pairs:
@@ -231,4 +241,6 @@ def _as_number(text: str) -> tuple[int, float, str]:
 
 
 def without_devices(setting: Labels) -> Labels:
-    return {axis: value for axis, value in setting.items() if axis not in DEVICES}
+    """The labels without numbers of devices; the CPU (gpus=0) is not a number of GPUs."""
+    on_cpu = setting.get("gpus") == "0"
+    return {axis: value for axis, value in setting.items() if axis not in DEVICES or (on_cpu and axis == "gpus")}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tracking.analysis.compare import DEVICES, Best, Task, estimate, estimates, is_stack, speed_up
+from tracking.analysis.compare import Best, Task, estimate, estimates, is_stack, speed_up
 from tracking.analysis.report.pictures import charts, roofline_chart, stack_chart
 from tracking.analysis.report.pictures.batch_chart import batches
 from tracking.analysis.report.pictures.curve_plots import ON_THE_CLOCK, CurvePlotter
@@ -126,7 +126,7 @@ class Plotter:
             base, mean = estimates.base_of(setting, task.settings), estimate(setting.measured(key))
             if base is None or mean is None or setting.devices is None:
                 continue
-            name = " ".join(f"{key}={value}" for key, value in setting.labels.items() if key not in DEVICES)
+            name = estimates.line_name(setting, task.settings)
             seconds.setdefault(name or task.title, []).append(as_point(setting.devices, mean))
             if ratio := speed_up(setting, base, key):
                 speeds.setdefault(name or task.title, []).append(as_point(setting.devices, ratio[0]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tracking.analysis.compare import DEVICES, Estimate, Setting, Task, estimate, estimates, speed_up
+from tracking.analysis.compare import Estimate, Setting, Task, estimate, estimates, speed_up
 from tracking.analysis.report.pictures.drawing import MOST_WORKLOADS, Point, add_legend, draw_lines, new_figure
 from tracking.analysis.report.pictures.plot import Panel, Plot, drawn
 from tracking.analysis.report.pictures.plot_data import TIME, as_point
@@ -86,7 +86,7 @@ def _lines(tasks: Sequence[Task], value: Callable[..., Estimate | None]) -> Line
 
 
 def name_of(task: Task, setting: Setting) -> str:
-    rest = " ".join(f"{axis}={value}" for axis, value in setting.labels.items() if axis not in DEVICES)
+    rest = estimates.line_name(setting, task.settings)
     return f"{task.title}: {rest}" if rest else task.title
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tracking.analysis.compare import DEVICES, Setting, Task, axis_values, grouping
+from tracking.analysis.compare import Setting, Task, axis_values, grouping
 from tracking.analysis.results import Run
 
 Base = Mapping[str, str]  # the value of each axis
@@ -65,7 +65,7 @@ def shapes(task: Task) -> list[dict[int, Setting]]:
     for setting in task.settings:
         nodes = {run.params.get("nodes", "") for run in setting.trained}
         if setting.devices and len(nodes) == 1 and (number := nodes.pop()).isdecimal():
-            rest = tuple((axis, value) for axis, value in setting.labels.items() if axis not in DEVICES)
+            rest = tuple(grouping.apart_from_devices(setting.labels).items())
             groups.setdefault((setting.devices, rest), {})[int(number)] = setting
     order = sorted(groups, key=lambda place: ([grouping.in_order(value) for _, value in place[1]], place[0]))
     return [dict(sorted(groups[place].items())) for place in order if len(groups[place]) > 1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracking.analysis.compare import DEVICES, Setting, Task, estimate, estimates
+from tracking.analysis.compare import Setting, Task, estimate, estimates, grouping
 from tracking.analysis.report.questions import over
 from tracking.analysis.report.questions.over import Base
 from tracking.analysis.results import Cell, Table
@@ -51,7 +51,7 @@ def shapes_table(tasks: Sequence[Task], metric: str) -> Table | None:
     rows: list[list[Cell]] = []
     for task, group in groups:
         fewest = next(iter(group.values()))
-        rest = " ".join(f"{axis}={value}" for axis, value in fewest.labels.items() if axis not in DEVICES)
+        rest = " ".join(f"{axis}={value}" for axis, value in grouping.apart_from_devices(fewest.labels).items())
         row: list[Cell] = [task.title, rest, f"{fewest.devices:g}"]
         row += [_mean(group.get(nodes), metric) for nodes in counts]
         row += [_gain(group.get(nodes), fewest, metric) for nodes in counts[1:]]
