@@ -130,8 +130,7 @@ def pairs(content: Content, workload: str, shown: Claimed | None) -> Rows:
         if pair["workload"] != workload:
             continue
         names = [name_of(pair[role]) for role in ("better", "worse")]
-        by_pairs = content.evidence.sample(workload, pair["better"], content.evidence.metric).num_short
-        factor = significant(pair["factor"]) if pair["factor"] is not None else "" if by_pairs else "inf"
+        factor = significant(pair["factor"]) if pair["factor"] is not None else ""
         factor = f"{pair['factor_bound']} {factor}".lstrip()
         p, corrected = ("" if pair[key] is None else f"{pair[key]:.2g}" for key in ("p", "p_corrected"))
         row = {"better mean": names[0], "worse mean": names[1], "factor": factor, "p": p, "p, corrected": corrected}

@@ -39,7 +39,7 @@ class Comparison:
     """Two settings by one metric. `better` leads: by its mean, if every run has a value.
 
     - `factor`: how many times better the mean of `better` is, at least 1. It is infinite (not known) if runs of
-      `better` did not reach the target, or if a mean is not above 0.
+      `better` did not reach the target, if a mean is not above 0, or if its lower bound is below 1.
     - `at_least`: the factor is a lower bound, since runs of `worse` did not reach the target.
     - `won`: if runs of `better` did not reach the target, the share of pairs of runs that `better` wins.
     - `p`: two-sided; None if a side has one run, or if a search decided with runs of a side (`searched`).
@@ -120,7 +120,9 @@ def _tested(first: Setting, second: Setting, key: str) -> Comparison:
     if sooner.num_short:
         won = sum(wins(sooner, later)[0]) / (sooner.n * later.n)
     elif fmean(sooner.reached) > 0:
-        factor = max(1.0, fmean(later.at_least(max(sooner.latest, later.latest))) / fmean(sooner.reached))
+        bound = fmean(later.at_least(max(sooner.latest, later.latest))) / fmean(sooner.reached)
+        # A lower bound below 1 does not say which mean is better; the margin is for rounding.
+        factor = max(1.0, bound) if bound > 1 - 1e-9 else math.inf
     p = None if p is None else min(1.0, 2 * p)
     at_least = math.isfinite(factor)  # Then the runs without the target are all of `later`.
     return Comparison(better, worse, factor, p, often=often(sooner, later), won=won, at_least=at_least)

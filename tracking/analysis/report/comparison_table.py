@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,6 +66,6 @@ def _row(
     repeats = [sentences.runs_that_would_tell(task.title, metric, pair, needed)] if needed else []
     so = "".join(sentence.text for sentence in (*words, parts, *repeats) if sentence)
     shares = [f"{shown_share(pair.better)} against {shown_share(pair.worse)}"] if metric in UNTIL_CENSORED else []
-    factor: Cell = None if pair.won is not None else pair.factor
+    factor: Cell = None if math.isinf(pair.factor) else pair.factor
     factor = f"≥ {significant(pair.factor)}" if pair.at_least else factor
     return [pair.better.name, pair.worse.name, *shares, factor, pair.p, pair.adjusted, so], repeats

@@ -95,3 +95,16 @@ def test_a_bound_that_is_shown_as_an_exact_factor_is_found(
     else:
         row[:] = [cell.replace(place, "") for cell in row]
     assert audit(document, [tmp_path / "runs"]).differences
+
+
+def test_a_bound_below_1_is_no_factor(make: Callable[..., Report], tmp_path: Path) -> None:
+    """Runs that gave up early say nothing of how long their setting takes."""
+    late = repeated(config={"gpus": 2}, steps=STEPS)
+    for run in late:
+        run["accuracies"] = (0.1,)
+    made = make(repeated(config={"gpus": 1}, steps=[6 * step for step in STEPS]) + late)
+    assert "as fast as" not in made.answer
+    [pair] = made.plain()["comparisons"]
+    assert (pair["factor"], pair["factor_bound"]) == (None, "")
+    assert table(made, "pairs").text()[0][3] == ""
+    assert audit(json.loads(json.dumps(made.plain())), [tmp_path / "runs"]).differences == []

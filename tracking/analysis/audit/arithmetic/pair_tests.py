@@ -117,7 +117,8 @@ def _where_some_stopped(sides: dict[str, Observations], better: str, worse: str)
     tail = sooner_p(sooner, later)
     factor, mean = math.inf, float(numpy.mean(sooner.numbers)) if sooner.numbers else 0.0
     if not sooner.num_short and mean > 0:
-        factor = max(1.0, float(numpy.mean(later.at_least(max(sooner.largest, later.largest)))) / mean)
+        least = float(numpy.mean(later.at_least(max(sooner.largest, later.largest)))) / mean
+        factor = math.inf if least < 1 - NEAR else max(1.0, least)
     p = None if tail is None else min(1.0, 2 * tail)
     return _with_shares(PairTest(better, factor, p), better, sooner, worse, later)
 
