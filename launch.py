@@ -13,6 +13,7 @@ import sys
 import tempfile
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ class Request:
         run_config = OmegaConf.to_object(config)
         self.jobs.append((run_config, overrides, swept_keys))  # type: ignore[arg-type]
         sources = hydra_config.runtime.config_sources
-        folders = [f"file://{source.path}" for source in sources if source.provider == "command-line"]
+        folders = [f"file://{each.path}" for each in sources if each.provider == "command-line"]
         self.search_path = [f"hydra.searchpath=[{','.join(folders)}]"] if folders else []
         options = GlobalHydra.instance().config_loader().get_group_options
         chosen = hydra_config.runtime.choices
@@ -103,7 +104,8 @@ def compose_and_launch(events: EventStream) -> tuple[int, str]:
         with ahead(sys.argv[1:]) as supervisor:
             with tempfile.TemporaryDirectory() as scratch:
                 os.environ["TIMETRIAL_SCRATCH"] = scratch  # where conf/config.yaml sends Hydra's own output folders
-                request = on_real_data(collect(events))
+                request = collect(events)
+                request.jobs = study_checks.on_real_data(request.jobs, partial(composed, request))
             if request.refusals:
                 raise ConfigError(request.refusals[0])
             return launch(request, supervisor) if request.jobs else 0, ""  # --help and --cfg job have no jobs
@@ -142,12 +144,12 @@ def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
     from tracking.jobs.plan import Job, planned, sweep
     from tracking.jobs.queues import Launcher
     from tracking.jobs.worker_command import check_workload
-    from tracking.machine.environment import check_cache, processes
+    from tracking.machine.environment import check_cache, nvml, processes
     from tracking.machine.stacks import judge_all
 
     check_cache()
-    gpus = visible_gpus()
-    checked = [Job(checks.check_job(config, words, keys, gpus), words) for config, words, keys in request.jobs]
+    gpus = nvml.noted_gpus()
+    checked = [Job(checked_in(request, job, gpus), job[1]) for job in request.jobs]
     for note in batch_checks.notes_on_gpus([config for config, *_ in request.jobs], [job.config for job in checked]):
         print(f"note: {note}", file=sys.stderr)
     resumed_sweep, jobs = planned(checked, request.multirun, gpus)
@@ -178,26 +180,29 @@ def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
         return launcher.run_single(jobs[0])
 
 
+def checked_job(request: Request, gpus: list[Any], keys: list[str], words: list[str]) -> RunConfig:
+    return checks.check_job(composed(request, words), words, keys, gpus)
+
+
+def checked_in(request: Request, job: tuple[RunConfig, list[str], list[str]], gpus: list[Any]) -> RunConfig:
+    """The checked config of a job, beside values of a search's axes if it needs them. Raises ConfigError."""
+    config, words, keys = job
+    if not request.axes:
+        return checks.check_job(config, words, keys, gpus)
+    from tracking.jobs.search import checked_request
+
+    return checked_request(words, request.axes, parsed_axis, partial(checked_job, request, gpus, keys))
+
+
 def search_for(request: Request, job: Job, folder: Path | None, jobs: list[Job], gpus: list[Any]) -> SearchJobs | None:
     """The requested search, new or continued in `folder`. None without a search. Raises ConfigError."""
     from tracking.jobs.search import search_of
 
-    def compose_job(overrides: list[str]) -> RunConfig:
-        return checks.check_job(composed(request, overrides), overrides, [], gpus)
-
-    search = search_of(job, jobs if folder else [], folder, request.axes, parsed_axis, compose_job, len(gpus))
+    resumed, make = jobs if folder else [], partial(checked_job, request, gpus, [])
+    search = search_of(job, resumed, folder, request.axes, parsed_axis, make, len(gpus))
     if request.axes and not search:
         raise ConfigError(f"{' '.join(request.axes)}: axes of a search without a search. Next: add +search=quickest")
     return search
-
-
-def visible_gpus() -> list[Any]:
-    """The GPUs of this machine. Prints a note if the driver is installed and shows no GPU."""
-    from tracking.machine.environment import nvml
-
-    if trouble := nvml.trouble():
-        print(f"note: {trouble}", file=sys.stderr)
-    return list(nvml.visible_gpus())
 
 
 def composed(request: Request, overrides: list[str]) -> RunConfig:
@@ -205,15 +210,6 @@ def composed(request: Request, overrides: list[str]) -> RunConfig:
     GlobalHydra.instance().clear()
     with hydra.initialize(version_base="1.3", config_path="conf"):
         return refusal.declared(OmegaConf.to_object(hydra.compose("config", [*request.search_path, *overrides])))
-
-
-def on_real_data(request: Request) -> Request:
-    """The request with each job of study.data=real on the real dataset of its model."""
-    for index, (config, overrides, swept_keys) in enumerate(request.jobs):
-        if name := study_checks.real_dataset(config, overrides):
-            overrides_with_dataset = [*overrides, f"dataset={name}"]
-            request.jobs[index] = composed(request, overrides_with_dataset), overrides_with_dataset, swept_keys
-    return request
 
 
 def axes_of(words: list[str]) -> list[str]:
@@ -232,8 +228,9 @@ def parsed_axis(word: str) -> tuple[str, object, list[Any]]:
     """An axis: its key, Hydra's sweep over it, and its values if it lists them. Raises ConfigError."""
     sweep = (override := parsed(word)).value()
     try:
-        is_list = isinstance(sweep, ChoiceSweep | RangeSweep)
-        values = list(override.sweep_iterator(Transformer.identity)) if is_list else []
+        values = (
+            list(override.sweep_iterator(Transformer.identity)) if isinstance(sweep, ChoiceSweep | RangeSweep) else []
+        )
     except ValueError as error:
         raise ConfigError(f"{word}: {error}. Next: list the values: {override.key_or_group}=8,16,32") from None
     return word.partition("=")[0], sweep, values

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tracking.jobs.search.fitting_values import checked_request
 from tracking.jobs.search.search_jobs import SearchJobs
 from tracking.jobs.search.search_request import search_of
 from tracking.jobs.search.trace_file import answer_in, damage
 
-__all__ = ["SearchJobs", "answer_in", "damage", "search_of"]
+__all__ = ["SearchJobs", "answer_in", "checked_request", "damage", "search_of"]

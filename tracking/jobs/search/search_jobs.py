@@ -17,6 +17,7 @@ from tracking.analysis.search import Answer, Axis, SearchTrial, answers, propose
 from tracking.analysis.statistics import counted
 from tracking.jobs.plan import Job, sweep, sweep_summary
 from tracking.jobs.search import answer_record, answer_words, fronts, setting_means, trace_file
+from tracking.jobs.search.fitting_values import first_that_fits
 from tracking.jobs.search.job_of_trial import command_line, job_of_trial
 from tracking.jobs.search.search_rules import rules_of
 from tracking.jobs.search.trial_of_job import points, seconds_of, trials_of
@@ -72,9 +73,9 @@ class SearchJobs:
         return [trial for trial, _ in self.tried]
 
     def corners(self) -> list[RunConfig]:
-        """A config for each axis and value to check, with defaults elsewhere. Raises ConfigError if one cannot run."""
-        values = [{axis.key: value} for axis in self._rules.axes for value in axis.to_check]
-        return [self._make(command_line(self._base, value)) for value in values]
+        """A config for each axis and value to check. Raises ConfigError if one runs with no values of the others."""
+        axes, words, make = self._rules.axes, self._base.overrides, self._make
+        return [first_that_fits(words, axes, make, {axis.key: each}) for axis in axes for each in axis.to_check]
 
     def runs_to_first_look(self, fewest: bool = False) -> int:
         return runs_to_first_look(self._rules, fewest)

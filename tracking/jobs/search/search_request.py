@@ -15,6 +15,7 @@ from tracking.analysis.search import Axis
 from tracking.jobs.plan import Job
 from tracking.jobs.search import trace_file
 from tracking.jobs.search.axes import SEARCH_EXAMPLE, axis_of, default_axes
+from tracking.jobs.search.fitting_values import ParsedWord
 from tracking.jobs.search.search_jobs import SearchJobs
 from tracking.jobs.search.search_rules import GROUPS, value_of
 from tracking.request import refusal
@@ -26,7 +27,6 @@ OF_A_LAUNCH = ("search", "sweep", "trust", "detach", "timeout_sec", "resume", "t
 GIVEN_ANEW = ("tracking.", "cluster", "search.budget", "timeout_sec", "alert.")  # apply to later runs
 SIZES = ("batch_size", "global_batch_size", *GROUPS)  # axes that change the samples of a step
 MOST_SETTINGS = 4  # the most that sweep.until_decided takes
-ParsedWord = Callable[[str], tuple[str, object, Sequence[object]]]  # a word's key, its value, and the listed choices
 
 
 def search_of(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -50,6 +51,13 @@ def trouble() -> str:
     """Why NVML fails although an NVIDIA driver is installed; empty if it works, and without a driver."""
     _, reason = _machine() if DEVICE.exists() else ([], "")
     return f"an NVIDIA driver is here, and its GPUs cannot be seen: {reason}" if reason else ""
+
+
+def noted_gpus() -> list[Gpu]:
+    """The GPUs of this machine. Prints a note if the driver is installed and shows no GPU."""
+    if reason := trouble():
+        print(f"note: {reason}", file=sys.stderr)
+    return visible_gpus()
 
 
 def _machine() -> tuple[list[list[Gpu]], str]:
