@@ -11,7 +11,7 @@ from pathlib import Path
 
 from conf.newer_options import remove_newer
 from conf.schema import ConfigError, RunConfig
-from tracking.analysis.search import Axis
+from tracking.analysis.search import DECIDE, Axis
 from tracking.jobs.plan import Job
 from tracking.jobs.search import trace_file
 from tracking.jobs.search.axes import SEARCH_EXAMPLE, axis_of, default_axes
@@ -25,7 +25,7 @@ from tracking.request.search_options import is_search, search_name
 # Options that each launch gives anew, or that a search decides by itself.
 OF_A_LAUNCH = ("search", "sweep", "trust", "detach", "timeout_sec", "resume", "tracking", "cluster", "alert")
 GIVEN_ANEW = ("tracking.", "cluster", "search.budget", "timeout_sec", "alert.")  # apply to later runs
-SIZES = ("batch_size", "global_batch_size", *GROUPS)  # axes that change the samples of a step
+SIZES = ("batch_size", "global_batch_size", "model.batch_size", *GROUPS)  # axes that change the samples of a step
 MOST_SETTINGS = 4  # the most that sweep.until_decided takes
 
 
@@ -72,7 +72,7 @@ def _evaluated_alike(requested: Job, axes: Sequence[Axis]) -> Job:
 
     A target is reached at an evaluation, so intervals in steps would favour settings with smaller steps.
     """
-    if not any(axis.key in SIZES for axis in axes):
+    if not any(axis.key.lstrip("+") in SIZES for axis in axes):
         return requested
     config, in_steps = requested.config, ("eval_every_steps=", "eval_after_steps=")
     if typed := next((word for word in requested.overrides if word.startswith(in_steps)), ""):
@@ -199,4 +199,6 @@ def _as_it_began(requested: Job, first: Job, timeout_sec: float | None) -> Job:
     if "timeout_sec" in keys:
         timeout_sec = requested.config.timeout_sec
     requested.config.sweep.jobs_at_once = first.config.sweep.jobs_at_once  # the queue is made for it
-    return Job(dataclasses.replace(first.config, search=search, timeout_sec=timeout_sec), words)
+    began = first.config.search
+    seed = first.config.seed - (1 + (began.block or 0) if began.phase == DECIDE else 0)  # the one that was asked for
+    return Job(dataclasses.replace(first.config, search=search, timeout_sec=timeout_sec, seed=seed), words)
