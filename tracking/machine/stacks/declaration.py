@@ -34,10 +34,11 @@ def text_loader() -> Any:
     import yaml
 
     class TextLoader(yaml.SafeLoader):
-        pass
+        def as_written(self, node: yaml.ScalarNode) -> str:
+            return str(self.construct_scalar(node))
 
     for kind in ("int", "float", "timestamp", "bool"):
-        TextLoader.add_constructor(f"tag:yaml.org,2002:{kind}", yaml.SafeLoader.construct_yaml_str)
+        TextLoader.add_constructor(f"tag:yaml.org,2002:{kind}", TextLoader.as_written)
     return TextLoader
 
 
