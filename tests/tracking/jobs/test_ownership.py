@@ -269,7 +269,7 @@ def test_the_job_that_a_strangers_ticket_names_is_neither_cancelled_nor_requeued
     assert asked == ["scontrol requeue 4711"]
     monkeypatch.setattr(Following, "follow", lambda *arguments: None)
     following.cancel(signals.Interrupted(signal.SIGINT))
-    assert asked[1:] == ["scancel 4711"]
+    assert set(asked[1:]) == {"scancel 4711"}  # asked again while the job runs
     assert "was not written by you on this machine; nothing is done to that job" in others_words(following)
 
 
