@@ -312,7 +312,7 @@ def test_what_cannot_be_traced_is_refused(asked: list[str], words: str) -> None:
         (["gpus=0"], r"\(cpu_processes=2 on a CPU\), or strategy=ddp"),
         (["gpus=2", "precision=fp16"], "precision=fp16: strategy=fsdp does not support it. Next: give precision=bf16"),
         (["gpus=2", "log_model=true"], "log_model=true: strategy=fsdp .* Next: give save_model=final"),
-        (["gpus=2", "overlap_grad_reduce=true"], "overlap_grad_reduce=True: strategy=fsdp does not support it"),
+        (["gpus=2", "overlap_grad_reduce=true"], "overlap_grad_reduce=true: strategy=fsdp does not support it"),
         (["gpus=2", "strategy=zero"], "strategy=zero: .*Allowed: ddp, fsdp"),
     ],
 )

@@ -26,25 +26,34 @@ def check_strategy(config: RunConfig) -> None:
             "strategy=fsdp: shards a model over several processes, and this run has one. Next: give gpus=2 or more"
             " (cpu_processes=2 on a CPU), or strategy=ddp"
         )
-    unsupported = {
-        f"precision={config.precision.name}": (config.precision.name == "fp16", "precision=bf16"),
-        "log_model=true": (config.log_model, "save_model=final"),
-        f"overlap_grad_reduce={config.overlap_grad_reduce}": (config.overlap_grad_reduce is not None, "neither"),
-    }
-    for option, (is_given, alternative) in unsupported.items():
-        if is_given:
-            raise ConfigError(f"{option}: strategy=fsdp does not support it. Next: give {alternative}, or strategy=ddp")
+    for option, alternative in _unsupported(config).items():
+        raise ConfigError(f"{option}: strategy=fsdp does not support it. Next: give {alternative}, or strategy=ddp")
+
+
+def _unsupported(config: RunConfig) -> dict[str, str]:
+    """The given options that strategy=fsdp does not support, each with what to give instead."""
+    options = (
+        (f"precision={config.precision.name}", config.precision.name == "fp16", "precision=bf16"),
+        ("log_model=true", config.log_model, "save_model=final"),
+        (
+            f"overlap_grad_reduce={config.overlap_grad_reduce}".lower(),
+            config.overlap_grad_reduce is not None,
+            "neither",
+        ),
+    )
+    return {option: alternative for option, is_given, alternative in options if is_given}
 
 
 def check_memory(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
     """Raise ConfigError if the training does not fit on the chosen GPUs. It names what would fit."""
-    memory = _smallest(config, gpus)
-    estimate = estimated_memory(config, config.strategy, config.world_size()) if is_known(config) and memory else None
-    if memory is None or estimate is None or estimate.total <= memory:
+    usable = _usable_bytes(config, gpus)
+    estimate = estimated_memory(config, config.strategy, config.world_size()) if is_known(config) and usable else None
+    if usable is None or estimate is None or estimate.total <= usable:
         return
     raise ConfigError(
-        f"model={config.model.name}: takes {estimate} by strategy={config.strategy}, and a GPU here has"
-        f" {memory / 1e9:,.1f} GB. Next: {_what_fits(config, memory)}"
+        f"model={config.model.name}: takes {estimate} by strategy={config.strategy}, and of a GPU here"
+        f" {usable / 1e9:,.1f} GB are usable ({100 * USABLE_SHARE:g} % of its memory)."
+        f" Next: {_what_fits(config, usable)}"
     )
 
 
@@ -58,58 +67,72 @@ def memory_words(config: RunConfig, gpus: Sequence[VisibleGpu] = ()) -> str:
     number, estimate = config.world_size(), estimated_memory(config, config.strategy, config.world_size())
     if estimate is None:
         return ""
-    others = [strategy for strategy in STRATEGIES if strategy != config.strategy and number > 1]
+    allowed = STRATEGIES if number > 1 and not _unsupported(config) else ()
+    others = [strategy for strategy in allowed if strategy != config.strategy]
     alternatives = "".join(f"; {strategy}: {estimated_memory(config, strategy, number)}" for strategy in others)
     words = f"{estimate} by strategy={config.strategy}{alternatives}"
-    memory = _smallest(config, gpus)
-    kept = _fitting(config, memory, checkpointing=False) if memory and config.model.hparams[CHECKPOINTING] else None
+    usable = _usable_bytes(config, gpus)
+    kept = _fitting(_checkpointing(config, False), usable) if usable and config.model.hparams[CHECKPOINTING] else None
     if kept is None:
         return words
     option = f"model.hparams.{CHECKPOINTING}=false"
     return f"{words}; it fits without activation checkpointing, too ({kept.gigabytes}): {option} recomputes nothing"
 
 
-def _smallest(config: RunConfig, gpus: Sequence[VisibleGpu]) -> int | None:
-    """The bytes of the chosen GPU with the least memory; None if not known."""
-    return min((size for gpu in config.chosen(gpus) if (size := getattr(gpu, "memory_bytes", None))), default=None)
+def _usable_bytes(config: RunConfig, gpus: Sequence[VisibleGpu]) -> float | None:
+    """The bytes that a training may take of the chosen GPU with the least memory; None if not known."""
+    sizes = [size for gpu in config.chosen(gpus) if (size := getattr(gpu, "memory_bytes", None))]
+    return USABLE_SHARE * min(sizes) if sizes else None
 
 
-def _fitting(config: RunConfig, memory: float, checkpointing: bool) -> Memory | None:
-    """The estimate with or without activation checkpointing; None if that does not fit."""
-    model = replace(config.model, hparams={**config.model.hparams, CHECKPOINTING: checkpointing})
-    estimate = estimated_memory(replace(config, model=model), config.strategy, config.world_size())
-    return estimate if estimate and estimate.total <= USABLE_SHARE * memory else None
+def _checkpointing(config: RunConfig, value: bool) -> RunConfig:
+    return replace(config, model=replace(config.model, hparams={**config.model.hparams, CHECKPOINTING: value}))
 
 
-def _what_fits(config: RunConfig, memory: float) -> str:
-    """What to give so that the training fits: first what needs no other GPUs."""
-    sharded = estimated_memory(config, "fsdp", config.world_size()) if config.world_size() > 1 else None
-    is_checkpointing = config.model.hparams[CHECKPOINTING]
-    if config.strategy != "fsdp" and sharded is not None and sharded.total <= USABLE_SHARE * memory:
-        return f"give strategy=fsdp, which takes {sharded.gigabytes}"
-    if not is_checkpointing and (less := _fitting(config, memory, checkpointing=True)):
-        return f"give model.hparams.{CHECKPOINTING}=true, which takes {less.gigabytes} and is slower"
-    shared = replace(config, strategy="fsdp")
-    if sharded is not None and not is_checkpointing and (less := _fitting(shared, memory, checkpointing=True)):
-        return f"give strategy=fsdp model.hparams.{CHECKPOINTING}=true, which takes {less.gigabytes} and is slower"
-    if number := _fewest_gpus(config, memory):
-        return f"give strategy=fsdp on {number} such GPUs, the fewest that it fits on"
-    if number := _fewest_gpus(config, memory, sequence_length(config)):
-        batch = number * sequence_length(config)
-        return f"give strategy=fsdp on {number} such GPUs, the fewest that it fits on, with global_batch_size={batch}"
-    if not is_checkpointing:
-        return f"give model.hparams.{CHECKPOINTING}=true; more GPUs alone are not enough"
-    return "give a smaller model.hparams.micro_batch_size, or shorter sequences; more GPUs are not enough"
+def _fitting(config: RunConfig, usable: float) -> Memory | None:
+    """The estimate; None if it does not fit."""
+    estimate = estimated_memory(config, config.strategy, config.world_size())
+    return estimate if estimate and estimate.total <= usable else None
 
 
-def _fewest_gpus(config: RunConfig, memory: float, tokens: int | None = None) -> int | None:
+def _what_fits(config: RunConfig, usable: float) -> str:
+    """What to give so that the training fits: first what needs no other GPUs. Refused options are not advised."""
+    option, less = f"model.hparams.{CHECKPOINTING}=true", _checkpointing(config, True)
+    unsupported = _unsupported(config)
+    ways = {option: less}
+    if config.world_size() > 1 and not unsupported:
+        shared = replace(config, strategy="fsdp")
+        ways = {"strategy=fsdp": shared, **ways, f"strategy=fsdp {option}": replace(less, strategy="fsdp")}
+    for words, way in ways.items():  # The run's own way is among them, and does not fit.
+        if estimate := _fitting(way, usable):
+            return f"give {words}, which takes {estimate.gigabytes}" + (" and is slower" if option in words else "")
+    smaller = "give a smaller model.hparams.micro_batch_size, or shorter sequences"
+    if unsupported:
+        return f"{smaller}, or leave out {' and '.join(unsupported)}: strategy=fsdp, which shards, does not support it"
+    return _on_more_gpus(config, less, usable) or f"{smaller}; more GPUs are not enough"
+
+
+def _on_more_gpus(config: RunConfig, less: RunConfig, usable: float) -> str:
+    """The fewest GPUs that a sharded training fits on, with and without checkpointing; empty if it never fits."""
+    for tokens in (None, sequence_length(config)):
+        plain, number = (_fewest_gpus(way, usable, tokens) for way in (config, less))
+        if not number:
+            continue
+        more = f" with model.hparams.{CHECKPOINTING}=true" if number != plain else ""
+        others = f", or without it on {plain}" if more and plain else ""
+        batch = f", with global_batch_size={number * tokens}" if tokens else ""
+        return f"give strategy=fsdp{more} on {number} such GPUs, the fewest that it fits on{batch}{others}"
+    return ""
+
+
+def _fewest_gpus(config: RunConfig, usable: float, tokens: int | None) -> int | None:
     """The fewest GPUs that a sharded training fits on, with `tokens` on each; None if it never fits.
 
-    By default the GPUs share the batch's sequences, so the number of GPUs divides the number of sequences.
+    Without `tokens` the GPUs share the batch's sequences, so the number of GPUs divides the number of sequences.
     """
     sequences = config.samples_per_step() // sequence_length(config)
     for number in range(2, MAX_GPUS + 1):
         estimate = estimated_memory(config, "fsdp", number, tokens) if tokens or sequences % number == 0 else None
-        if estimate is not None and estimate.total <= USABLE_SHARE * memory:
+        if estimate is not None and estimate.total <= usable:
             return number
     return None

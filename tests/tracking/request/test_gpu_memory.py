@@ -188,7 +188,10 @@ def test_it_says_where_activation_checkpointing_is_not_needed() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["model=llama", "recipe=llama_8b", "gpus=4"], r"85\.0 GB. Next: give strategy=fsdp, which takes \d"),
+        (
+            ["model=llama", "recipe=llama_8b", "gpus=4"],
+            r"80\.8 GB are usable \(95 % of its memory\)\. Next: give strategy=fsdp, which takes \d",
+        ),
         (
             ["model=llama", "recipe=llama_8b", "gpus=2", "strategy=fsdp",
              "model.hparams.activation_checkpointing=false"],
@@ -212,7 +215,13 @@ def test_it_says_where_activation_checkpointing_is_not_needed() -> None:
         (
             ["model=llama", "recipe=llama_8b", "gpus=1", "dataset.sequence_length=65536",
              "model.hparams.micro_batch_size=65536", "model.hparams.activation_checkpointing=false"],
-            r"give model\.hparams\.activation_checkpointing=true; more GPUs alone are not enough",
+            r"give strategy=fsdp with model\.hparams\.activation_checkpointing=true on 4 such GPUs, the fewest that it"
+            r" fits on$",
+        ),
+        (
+            ["model=llama", "recipe=llama_8b", "gpus=1", "model.hparams.activation_checkpointing=false"],
+            r"give strategy=fsdp with model\.hparams\.activation_checkpointing=true on 2 such GPUs, the fewest that it"
+            r" fits on, or without it on 4$",
         ),
     ],
 )  # fmt: skip
