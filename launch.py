@@ -42,7 +42,7 @@ from tracking.base import installation, secrets
 from tracking.base.console import LastingStream
 from tracking.base.event_stream import EventStream
 from tracking.jobs.handover import SupervisorProcess, ahead
-from tracking.request import batch_checks, checks, refusal, search_options, study_checks
+from tracking.request import batch_checks, checks, refusal, search_options, strategy_checks, study_checks
 from tracking.request.command_line import arguments, choices, ranges
 
 if TYPE_CHECKING:
@@ -150,7 +150,8 @@ def launch(request: Request, supervisor: SupervisorProcess | None) -> int:
     check_cache()
     gpus = nvml.noted_gpus()
     checked = [Job(checked_in(request, job, gpus), job[1]) for job in request.jobs]
-    for note in batch_checks.notes_on_gpus([config for config, *_ in request.jobs], [job.config for job in checked]):
+    before, after = [config for config, *_ in request.jobs], [job.config for job in checked]
+    for note in batch_checks.notes_on_gpus(before, after) + strategy_checks.notes_on_fp8(after):
         print(f"note: {note}", file=sys.stderr)
     resumed_sweep, jobs = planned(checked, request.multirun, gpus)
     request.search_path = request.search_path or sweep.search_path(resumed_sweep)

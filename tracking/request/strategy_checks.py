@@ -1,4 +1,7 @@
-"""Refuses a strategy that does not fit the other options of a run, or the GPUs' memory."""
+"""Refuses a strategy that does not fit the other options of a run, or the GPUs' memory.
+
+Says where fp8 may be slower than bf16.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from conf.schema import ConfigError, RunConfig
-from tracking.request.gpu_memory import Memory, estimated_memory, is_known, sequence_length
+from tracking.request.gpu_memory import Memory, estimated_memory, is_known, is_language_model, sequence_length
 from tracking.request.node_options import VisibleGpu
 
 STRATEGIES = ("ddp", "fsdp")
 MAX_GPUS = 4096
 USABLE_SHARE = 0.95  # usable share of a GPU's memory; CUDA and the allocator's fragmentation take the rest
 CHECKPOINTING = "activation_checkpointing"
+# Layers of this width were faster in fp8, and narrower ones not for certain: docs/results/2026-11-26-h200-x2-larger.md.
+FASTER_IN_FP8 = 4096
 
 
 def check_strategy(config: RunConfig) -> None:
@@ -42,6 +47,23 @@ def _unsupported(config: RunConfig) -> dict[str, str]:
         ),
     )
     return {option: alternative for option, is_given, alternative in options if is_given}
+
+
+def notes_on_fp8(configs: Sequence[RunConfig]) -> list[str]:
+    """A note for each size of a language model that may be slower in fp8, unless bf16 is among the jobs, too."""
+    compared = any(config.precision.name == "bf16" for config in configs)
+    narrow = {
+        (config.model.name, width): None
+        for config in configs
+        if config.precision.name == "fp8" and is_language_model(config) and not compared
+        if (width := config.model.hparams.get("width", FASTER_IN_FP8)) < FASTER_IN_FP8
+    }
+    return [
+        f"precision=fp8: may be slower than bf16 for model={model} with layers {width:,} wide. It was measured to be"
+        f" faster only with layers {FASTER_IN_FP8:,} wide (size=8b). Next: give precision=bf16, or compare the two:"
+        " -m precision=bf16,fp8"
+        for model, width in narrow
+    ]
 
 
 def check_memory(config: RunConfig, gpus: Sequence[VisibleGpu]) -> None:
