@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -20,7 +21,7 @@ from trainers.ops.sharding import sharded
 from trainers.workload import Batch, TrialModule
 
 NUM_STEPS = 3  # The first compiles, the second allocates the optimizer's state, the third runs like all later ones.
-LARGE_BYTES = 2**30  # A module's state above this size is copied to the host instead of on the device.
+LARGE_BYTES = 2**30  # A state of a module or optimizer above this size is copied to the host, not on the device.
 NUM_EVALUATIONS = 2  # PyTorch compiles a function at its first call and records its CUDA graph at the second.
 
 
@@ -118,7 +119,7 @@ def untouched(trainer: pl.Trainer, module: TrialModule) -> Iterator[None]:
     state = module.state_dict()
     large = num_bytes(state) > LARGE_BYTES
     tensors = {name: copied(tensor, large) for name, tensor in state.items()}
-    optimizers = [copy.deepcopy(optimizer.state_dict()) for optimizer in trainer.optimizers]
+    optimizers = [restoring(optimizer.state_dict()) for optimizer in trainer.optimizers]
     precision = copy.deepcopy(trainer.precision_plugin.state_dict())
     devices = [module.device] if module.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
@@ -126,14 +127,34 @@ def untouched(trainer: pl.Trainer, module: TrialModule) -> Iterator[None]:
     with torch.no_grad():
         for name, tensor in module.state_dict().items():
             sharded.local(tensor).copy_(tensors[name])  # In place: CUDA graphs hold its address.
-    for optimizer, state in zip(trainer.optimizers, optimizers, strict=True):
-        optimizer.load_state_dict(state)
+    for optimizer, restored in zip(trainer.optimizers, optimizers, strict=True):
+        optimizer.load_state_dict(restored())
         optimizer.zero_grad()
     trainer.precision_plugin.load_state_dict(precision)
 
 
+def restoring(state: Any) -> Callable[[], Any]:
+    """Copy a state's tensors; return a function that writes them back in place and returns the state.
+
+    A resumed run's optimizer has a state already. A second one beside it may not fit on the GPU.
+    """
+    tensors: list[torch.Tensor] = []
+    sharded.mapped(state, tensors.append)
+    large = num_bytes(state) > LARGE_BYTES
+    values = [copied(tensor, large) for tensor in tensors]
+    kept = copy.deepcopy(state, {id(tensor): tensor for tensor in tensors})  # with the tensors themselves
+
+    @torch.no_grad()
+    def restored() -> Any:
+        for tensor, value in zip(tensors, values, strict=True):
+            sharded.local(tensor).copy_(value)
+        return kept
+
+    return restored
+
+
 def copied(tensor: torch.Tensor, large: bool) -> torch.Tensor:
-    """Return a copy of this process's part. Large or sharded models are copied to the host: the GPU may lack room."""
+    """Return a copy of this process's part. Large or sharded states are copied to the host: the GPU may lack room."""
     local = sharded.local(tensor)
     return local.to("cpu", copy=True) if large or sharded.is_sharded(tensor) else local.clone()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,6 +120,45 @@ def test_optimizer_and_gradients_are_as_before() -> None:
 
     trained(look)
     assert seen == {"state": 0, "grads": [], "training": True}
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_resumed_optimizers_state_is_restored_in_place(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second state on the device, of 18 GB for 8 billion parameters, may not fit there."""
+    places: list[bool] = []
+    copies = warmup.copied
+    monkeypatch.setattr(warmup, "LARGE_BYTES", 0 if large else 2**30)
+
+    def noted(tensor: torch.Tensor, far: bool) -> torch.Tensor:
+        places.append(far)
+        return copies(tensor, far)
+
+    monkeypatch.setattr(warmup, "copied", noted)
+    module: Any = torch.nn.Linear(3, 2)
+    module.device = torch.device("cpu")
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
+    plugin = SimpleNamespace(state_dict=dict, load_state_dict=lambda state: None)
+    trainer: Any = SimpleNamespace(optimizers=[optimizer], precision_plugin=plugin)
+
+    def step() -> None:
+        module(torch.randn(4, 3)).sum().backward()
+        optimizer.step()
+
+    step()
+    before = optimizer.state_dict()["state"]
+    values = copy.deepcopy(before)
+    with warmup.untouched(trainer, module):
+        step()
+        optimizer.param_groups[0]["lr"] = 0.2
+        assert not torch.equal(before[0]["exp_avg"], values[0]["exp_avg"])
+    after = optimizer.state_dict()
+    assert [group["lr"] for group in after["param_groups"]] == [0.1]
+    for number, slots in values.items():
+        assert slots.keys() == after["state"][number].keys()
+        for name, value in slots.items():
+            assert torch.equal(after["state"][number][name], value), name
+            assert after["state"][number][name] is before[number][name], f"{name} is another tensor"
+    assert set(places) == {large}
 
 
 @pytest.mark.slow
