@@ -52,6 +52,7 @@ class TrialModule(pl.LightningModule):
     multiply: Callable[..., torch.Tensor] = staticmethod(nn.functional.linear)  # the product whose precision is checked
     # Whether a training step launches the same kernels for each batch of one shape, and reads nothing but its tensors.
     same_kernels: bool = False
+    made_on_device: bool = False  # whether the constructor is called with the run's device as PyTorch's default one
     captured: bool = False  # whether the loop captures such steps as CUDA graphs; set before `compile_hot_path`
     logged: Any = None  # receives the values of `log`; set by the measuring callback
     view: Any = None  # how to cut the images, for data that leave it open (trainers.data.loading.types.Viewable)

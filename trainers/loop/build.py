@@ -29,7 +29,7 @@ def build(
     if early:
         early.join(log)
     with part_of_start(log, "model"):
-        with torch.device("meta") if config.sharded() else nullcontext():
+        with _first_device(workload, config, shard):
             module = make_module(workload, data, config)
         if config.precision.name == "fp8":
             module.use_fp8()
@@ -43,6 +43,13 @@ def build(
     # From here on each process draws its own random numbers, for augmentation and dropout.
     pl.seed_everything((config.seed + (shard.rank << 20)) % 2**32, verbose=False)
     return module, data
+
+
+def _first_device(workload: Workload, config: RunConfig, shard: Shard) -> torch.device | nullcontext[None]:
+    """Return the context in which the module is made. A sharded one gets its weights later, part by part."""
+    if config.sharded():
+        return torch.device("meta")
+    return shard.device if getattr(workload.module, "made_on_device", False) else nullcontext()
 
 
 def make_data(workload: Workload, config: DatasetConfig) -> Data:

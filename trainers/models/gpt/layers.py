@@ -143,4 +143,4 @@ def draw(parameter: torch.Tensor, std: float, on_device: bool) -> None:
     if on_device or parameter.device.type == "cpu":
         parameter.normal_(std=std)
     elif not parameter.is_meta:
-        parameter.copy_(torch.empty(parameter.shape).normal_(std=std))
+        parameter.copy_(torch.empty(parameter.shape, device="cpu").normal_(std=std))

@@ -45,6 +45,7 @@ class LanguageModel(TrialModule):
     max_epochs = 1
     max_steps: int
     sharded_methods = ("summed_loss",)
+    made_on_device = True  # so that all strategies draw the weights of large models there
 
     def __init__(
         self,

@@ -82,8 +82,9 @@ class GPT(nn.Module):
         else:
             self.head.zero_()
             self.head_bias.zero_()
-        turns = ARCHITECTURES[self.architecture].turns
-        self.turns.copy_(turns(self.turns.shape[1], 2 * self.turns.shape[-1]))
+        with torch.device("cpu"):  # Devices round cosines differently.
+            turns = ARCHITECTURES[self.architecture].turns(self.turns.shape[1], 2 * self.turns.shape[-1])
+        self.turns.copy_(turns)
 
     def compile_parts(self) -> None:
         """Compile the layer function, once for all layers, and the functions before and after the layers."""
