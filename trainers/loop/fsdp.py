@@ -65,7 +65,8 @@ def _cut_for(world_size: int) -> Any:
 class Sharded(DDPStrategy):
     """The strategy for a module that `shard_module` has sharded. Checkpoints hold whole tensors, as DDP's do.
 
-    A training can therefore resume on another number of processes, or with `strategy=ddp`.
+    So this class loads a checkpoint of any number of processes and of `strategy=ddp`, and each process takes its share.
+    `resume=` lets no run change either, since a run's figures are of one number of devices.
     """
 
     def configure_ddp(self) -> None:

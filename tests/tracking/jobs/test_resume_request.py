@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from conf.schema import ConfigError, RunConfig
-from tests.support.composing import composed
+from tests.support.composing import EIGHT_GPUS, composed
 from tracking.base.console import make_console
 from tracking.jobs.node import reopen, signals
 from tracking.jobs.plan import resume, run_setup, sweep
@@ -24,6 +24,7 @@ from tracking.measure.training import throughput
 from tracking.record import checkpoints, journal, run_folder, run_lock
 from tracking.record.journal import Journal
 from tracking.record.run_folder import Failure, Result
+from tracking.request import checks
 from tracking.request.command_line import resumed
 
 GIVEN = ["gpus=0", "max_epochs=9", "checkpoint_every_epochs=2", "tracking.offline=true", "timeout_sec=5"]
@@ -141,6 +142,20 @@ def test_what_would_be_another_run_is_refused_by_name(tmp_path: Path, override: 
     words = refused(interrupted(tmp_path / "runs"), override)
     assert f" {override}: " in words
     assert "timeout_sec" in words
+
+
+@pytest.mark.parametrize("override", ["gpus=4", "strategy=ddp", "nodes=2"])
+def test_other_devices_are_refused_with_why_and_what_to_do(tmp_path: Path, override: str) -> None:
+    words = refused(interrupted(tmp_path / "runs"), override)
+    assert "keeps the configuration in its folder, since its rates and cost are of the same devices and strat" in words
+    assert words.endswith(f"Next: leave {override.partition('=')[0]} out, or begin a new run with {override}")
+
+
+def test_a_machine_with_fewer_gpus_than_the_run_is_refused() -> None:
+    config = checks.check_run(composed(["gpus=4"]), EIGHT_GPUS)
+    resume.check_devices(config, 4)
+    with pytest.raises(ConfigError, match=r"resume: the run began with gpus=4, and 2 are visible .* Next: resume it"):
+        resume.check_devices(config, 2)
 
 
 def test_several_at_once_are_refused(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ def planned(requested: Sequence[Job], multirun: bool, gpus: Sequence[Any]) -> tu
     config, jobs = requested[0].config, list(requested)
     if config.resume:
         jobs = [resume.resumed_job(jobs[0])]
+        resume.check_devices(jobs[0].config, len(gpus))
         checks.check_run(jobs[0].config, gpus)
         config = jobs[0].config
     node_options.check_single_machine(config, multirun or is_search(config))

@@ -49,6 +49,16 @@ def resumed_job(requested: Job) -> Job:
     return Job(config, overrides, checkpoint=usable_checkpoint(folder, option, overrides))
 
 
+def check_devices(config: RunConfig, num_visible: int) -> None:
+    """Raise ConfigError if this machine has fewer GPUs than the resumed run, which goes on with as many as it had."""
+    if config.cluster.kind == "none" and config.num_gpus() > num_visible:
+        raise ConfigError(
+            f"resume: the run began with gpus={config.num_gpus()}, and {num_visible} are visible on this machine. It"
+            " goes on with as many, since its rates and cost are of them. Next: resume it where there are so many, or"
+            " check nvidia-smi and CUDA_VISIBLE_DEVICES"
+        )
+
+
 def own_server(folder: Path) -> str | None:
     """The tracking.uri of a run's or sweep's original server, independent of the working directory.
 

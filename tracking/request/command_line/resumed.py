@@ -11,6 +11,7 @@ BESIDE_RESUME = (
     "trust", "dry_run", "timeout_sec", "tracking.offline", "tracking.upload_wait_sec",
     "tracking.system_metrics_interval_sec",
 )  # fmt: skip
+OF_DEVICES = ("gpus", "cpu_processes", "nodes", "strategy")  # A run's figures are of one value of each.
 # Options and groups that a resumed sweep may change: they do not change what is measured.
 BESIDE_SWEEP_RESUME = sorted({*NOT_MEASURED} - {"profile"})
 
@@ -27,9 +28,12 @@ def check_resumed(words: Sequence[str], is_multirun: bool) -> None:
                 f"{resumed}: continues one run. Next: leave -m out, or continue a sweep with sweep.resume=<id>"
             )
         if foreign := [key for key in keys if key not in BESIDE_RESUME]:
+            word, of_devices = keys[foreign[0]], foreign[0] in OF_DEVICES
+            why = ", since its rates and cost are of the same devices and strategy" if of_devices else ""
             raise ConfigError(
-                f"{resumed} {keys[foreign[0]]}: a resumed run keeps the configuration in its folder. Allowed beside"
+                f"{resumed} {word}: a resumed run keeps the configuration in its folder{why}. Allowed beside"
                 f" resume: {', '.join(BESIDE_RESUME)}. Next: leave {foreign[0]} out"
+                + (f", or begin a new run with {word}" if of_devices else "")
             )
     if (resumed := keys.get("sweep.resume")) and not is_multirun:
         foreign = [key for key in keys if key.partition(".")[0] not in BESIDE_SWEEP_RESUME]
