@@ -21,7 +21,7 @@ def torch_module(**changes: Any) -> SimpleNamespace:
     module = SimpleNamespace(
         __version__="2.11.0+cu130",
         version=SimpleNamespace(cuda="13.0"),
-        cuda=SimpleNamespace(nccl=SimpleNamespace(version=lambda: (2, 28, 3))),
+        cuda=SimpleNamespace(nccl=SimpleNamespace(version=lambda: (2, 28, 3)), is_initialized=lambda: False),
     )
     vars(module).update(changes)
     return module

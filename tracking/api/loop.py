@@ -175,7 +175,7 @@ def time_trial(
         )
     )  # fmt: skip
     called_at, pid = time.monotonic(), os.getpid()
-    training_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    training_device = device_of(device)
     ranks = Ranks.connect()
     is_rank_0 = ranks.size == 1 or dist.get_rank() == 0
     nodes = nodes_of(ranks)
@@ -198,6 +198,14 @@ def time_trial(
         raise
 
 
+def device_of(given: torch.device | str | None) -> torch.device:
+    """The device that trains, with its number if it is a GPU: without one, the current GPU."""
+    device = torch.device(given or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
 def start_run(
     options: TrialOptions, device: torch.device, nodes: Nodes, precision: str | None, batch_size: int | None,
     called_at: float,
@@ -215,9 +223,9 @@ def start_run(
 
 def take_fingerprint(device: torch.device, nodes: Nodes) -> fingerprint.Fingerprint:
     """The fingerprint of this machine, with the GPUs of the processes on it."""
-    first_gpu = device.index if device.index is not None and nodes.processes_here == 1 else 0
-    indices = list(range(first_gpu, first_gpu + nodes.processes_here)) if device.type == "cuda" else []
-    return Collector(repository=script.folder()).finish(torch, indices)
+    here = nodes.processes_here
+    indices = [device.index] if here == 1 else list(range(here))
+    return Collector(repository=script.folder()).finish(torch, indices if device.type == "cuda" else [])
 
 
 def finish_loop(trial: Trial, meter: Meter, run: ScriptRun | None, options: TrialOptions) -> None:

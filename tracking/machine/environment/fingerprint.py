@@ -91,7 +91,7 @@ class Collector:
         for index, links in topology.parse_nvlink(text["nvlink"] or "").items():
             if gpus and index < len(gpus):
                 gpus[index] |= links
-        used = _used(gpus, self._environ.get("CUDA_VISIBLE_DEVICES"), gpu_indices)
+        used = _used(gpus, self._environ, gpu_indices, nvml.uuids_by_cuda(torch_module))
         matrix = topology.parse_matrix(text["topology"] or "")
         if used is not None:
             link_class = topology.classify(matrix.get("links", {}), [gpu.get("index") for gpu in used])
@@ -121,25 +121,28 @@ def collect(torch_module: Any = None, gpu_indices: Sequence[int | str] | None = 
 
 
 def _used(
-    gpus: list[dict[str, Any]] | None, visible: str | None, chosen: Sequence[int | str] | None
+    gpus: list[dict[str, Any]] | None,
+    environ: Mapping[str, str],
+    chosen: Sequence[int | str] | None,
+    uuids: Sequence[str] = (),
 ) -> list[dict[str, Any]] | None:
-    """The GPUs in use; None if they are not known. `gpus` is None if nvidia-smi failed or is missing."""
+    """The GPUs in use; None if they are not known. `gpus` is None if nvidia-smi failed or is missing.
+
+    `uuids` has the GPUs by CUDA's index; empty where CUDA is not initialised.
+    """
     if chosen is None and gpus is None and nvml.DEVICE.exists():
         return None  # The driver is here, so that this is no machine without GPUs.
     machine = nvidia_smi.devices(gpus or [])
-    shown = nvml.select(machine, visible)
+    shown = nvml.select(machine, environ.get("CUDA_VISIBLE_DEVICES"))
     if chosen is None:
         return [_plain(gpu) for gpu in shown]
-    used = []
-    for item in chosen:
-        if isinstance(item, int):
-            matches = shown[item : item + 1]
-        else:
-            matches = [device for devices in machine for device in devices if device.uuid == item]
-        if len(matches) != 1:
-            return None
-        used.append(_plain(matches[0]))
-    return used
+    by_uuid: dict[int | str, nvml.Gpu] = {device.uuid: device for devices in machine for device in devices}
+    if {*uuids} <= {*by_uuid}:  # not under MIG, where CUDA shows one device
+        shown = [by_uuid[uuid] for uuid in uuids] or shown
+    if not uuids and not nvml.counts_as_cuda([str(gpu.get("name")) for gpu in gpus or []], environ):
+        shown = []
+    used = [(by_uuid | dict(enumerate(shown))).get(item) for item in chosen]
+    return None if None in used else [_plain(gpu) for gpu in used if gpu]
 
 
 def _plain(gpu: nvml.Gpu) -> dict[str, Any]:

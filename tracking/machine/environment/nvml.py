@@ -41,6 +41,23 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
     return select(machine, environ.get("CUDA_VISIBLE_DEVICES"))
 
 
+def uuids_by_cuda(torch_module: Any) -> list[str]:
+    """The UUIDs of GPUs by CUDA's index, as PyTorch tells them; empty unless CUDA is initialised in this process.
+
+    CUDA counts the fastest GPU first, unless CUDA_DEVICE_ORDER says otherwise. NVML counts by PCI bus.
+    """
+    cuda = getattr(torch_module, "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return []
+    return [f"GPU-{cuda.get_device_properties(index).uuid}" for index in range(cuda.device_count())]
+
+
+def counts_as_cuda(of_gpus: Iterable[str], environ: Mapping[str, str]) -> bool:
+    """Whether CUDA surely counts the machine's GPUs, whose names are given, in NVML's order, or gets them by UUID."""
+    by_uuid = environ.get("CUDA_VISIBLE_DEVICES", "").startswith(("GPU-", "MIG-"))
+    return by_uuid or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len(set(of_gpus)) < 2
+
+
 def names(of_gpus: Iterable[str]) -> str:
     """The names of GPUs as a tag has them; with numbers if they differ, as in `1 A100 + 3 H100`."""
     counts = sorted(Counter(of_gpus).items())

@@ -7,12 +7,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.commands import ROOT
 from tests.support.fingerprints import fingerprint, torch_module
-from tracking.machine.environment import nvml
+from tracking.machine.environment import nvidia_smi, nvml
 from tracking.machine.environment.fingerprint import tags
 from tracking.machine.environment.fingerprint_table import format_table
 
@@ -89,6 +90,49 @@ def test_gpu_that_is_not_there_leaves_the_used_unknown() -> None:
     assert "used" not in facts
     assert "class" not in facts["topology"]
     assert not {"env.gpu", "env.gpu_count", "env.topology", "env.hardware_id"} & set(tags(facts))
+
+
+def cuda_of(uuids: list[str]) -> SimpleNamespace:
+    """A torch whose CUDA counts the GPUs in this order."""
+    return torch_module(
+        cuda=SimpleNamespace(
+            nccl=SimpleNamespace(version=lambda: (2, 28, 3)),
+            is_initialized=lambda: True,
+            device_count=lambda: len(uuids),
+            get_device_properties=lambda index: SimpleNamespace(uuid=uuids[index].removeprefix("GPU-")),
+        )
+    )
+
+
+def test_the_used_gpus_are_those_that_cuda_counts() -> None:
+    """CUDA counts the fastest first, NVML by PCI bus."""
+    uuids = [gpu["uuid"] for gpu in fingerprint("handmade-pcie")["gpus"]]
+    facts = fingerprint("handmade-pcie", [0, 1], cuda_of([uuids[index] for index in (3, 0, 1, 2)]))
+    assert [gpu["index"] for gpu in facts["used"]] == [3, 0]
+    facts = fingerprint("handmade-pcie", [0], cuda_of([uuids[2]]), CUDA_VISIBLE_DEVICES="3")
+    assert [gpu["index"] for gpu in facts["used"]] == [2]
+    mig = fingerprint("handmade-mig", [0], cuda_of(["GPU-of-the-slice"]), CUDA_VISIBLE_DEVICES=MIG)
+    assert [gpu["uuid"] for gpu in mig["used"]] == [MIG], "CUDA may give a slice the UUID of its GPU"
+
+
+@pytest.mark.parametrize(("environ", "is_known"), [
+    ({}, False),
+    ({"CUDA_VISIBLE_DEVICES": "1"}, False),
+    ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, False),
+    ({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, True),
+    ({"CUDA_VISIBLE_DEVICES": "GPU-"}, True),
+])  # fmt: skip
+def test_a_number_names_no_gpu_of_several_kinds_unless_the_order_is_known(
+    environ: dict[str, str], is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = fingerprint("handmade-pcie")["gpus"]
+    known[0]["name"] = "NVIDIA T4"
+    monkeypatch.setattr(nvidia_smi, "parse_gpus", lambda query, listing: {"gpus": known})
+    if "GPU-" in environ.values():
+        environ = {"CUDA_VISIBLE_DEVICES": known[0]["uuid"]}
+    facts = fingerprint("handmade-pcie", [0], **environ)
+    assert [gpu["name"] for gpu in facts.get("used", [])] == (["NVIDIA T4"] if is_known else [])
+    assert fingerprint("handmade-pcie", [known[0]["uuid"]])["used"][0]["index"] == 0, "a UUID needs no order"
 
 
 def test_pcie_machine_with_an_older_driver() -> None:
