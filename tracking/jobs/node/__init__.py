@@ -9,6 +9,7 @@ from __future__ import annotations
 from tracking.jobs.node import machine_shares, outcome, scheduler_endings, signals, slurm, ticket, worker_process
 from tracking.jobs.node.interruption import AGAIN
 from tracking.jobs.node.machine_shares import Share, keep_to_share
+from tracking.jobs.node.rendezvous.nodes import preparing
 from tracking.jobs.node.reopening import reopen
 from tracking.jobs.node.signals import Interrupted
 from tracking.jobs.node.slurm import JobState
@@ -25,6 +26,7 @@ __all__ = [
     "keep_to_share",
     "machine_shares",
     "outcome",
+    "preparing",
     "reopen",
     "scheduler_endings",
     "signals",

@@ -95,22 +95,16 @@ def join(config: RunConfig, visible: list[Any], tell: Callable[[str], None]) -> 
 def meet(part: Part, num_gpus: int, stack: ExitStack) -> None:
     """Meet the other nodes. Raises ConfigError if a node lacks something."""
     config, task = part.config, part.task
-    lack: ConfigError | None = None  # reported to all nodes when they meet
-    if task.scheduled:  # otherwise the launcher has checked this machine
-        began = time.monotonic()
-        try:
-            check_verdicts([judge(config.stack, part.gpus, resolve=False, needed=needed_by(config))])
-            make_all([config.stack], lambda words: say(task, words), needs([config]))
-        except ConfigError as error:
-            lack = error
-        part.started += time.monotonic() - began  # waiting for nodes is not part of the start
 
     def check() -> None:
-        if task.scheduled:
-            task.check(config, num_gpus)
-            check_precision(config, part.gpus)
-        if lack:
-            raise lack
+        if not task.scheduled:  # The launcher has checked this machine.
+            return
+        task.check(config, num_gpus)
+        check_precision(config, part.gpus)
+        began = time.monotonic()
+        check_verdicts([judge(config.stack, part.gpus, resolve=False, needed=needed_by(config))])
+        make_all([config.stack], lambda words: say(task, words), needs([config]))
+        part.started += time.monotonic() - began  # not part of the start
 
     if config.nodes == 1:
         check()

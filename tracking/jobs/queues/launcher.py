@@ -15,7 +15,7 @@ from tracking.base.event_stream import EventStream
 from tracking.base.installation import LAUNCH
 from tracking.jobs.follow import Uploads
 from tracking.jobs.handover import SupervisorProcess
-from tracking.jobs.node import Interrupted, join, outcome, signals, ticket
+from tracking.jobs.node import Interrupted, join, outcome, preparing, signals, ticket
 from tracking.jobs.plan import Job, exit_code, own_folder, resume, sweep
 from tracking.jobs.queues import dry_run, job_events, sweep_end, unmet_nodes
 from tracking.jobs.queues.detaching import Detached, follow_command, wants_cancel
@@ -77,7 +77,8 @@ class Launcher:
         """
         began = time.monotonic()
         here = [config for config in configs if config.cluster.kind == "none" or config.stack.kind != "container"]
-        self._refused.make(here, self._say)
+        with preparing(here):
+            self._refused.make(here, self._say)
         self._started += time.monotonic() - began
 
     def dry_run(self, jobs: Sequence[Job], verdicts: Mapping[Judged, Verdict], search: SearchJobs | None) -> int:

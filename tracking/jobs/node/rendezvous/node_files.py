@@ -36,6 +36,7 @@ class NodeState:
     rendezvous: str = ""  # HOST:PORT that node 0 has chosen, unless the user gave one
     address: str = ""  # the address by which the scheduler reaches the node
     boot_id: str = ""  # the machine's
+    preparing: bool = False  # it fetches an image or makes an environment; on node 0 also: another node does
     ended: bool = False
     failure: dict[str, Any] | None = None  # why the node failed, if it did
 
@@ -105,6 +106,11 @@ class Peer:
             self._latest, self._changed = state, time.monotonic()
             self.apart_sec = (state.time_ms - run_folder.now_ms()) / 1e3
         return self._latest
+
+    def prepares(self) -> bool:
+        """Whether the node is alive and not ready to train yet."""
+        state = self.state()
+        return state is not None and state.preparing and self.trouble() is None
 
     def _leave_out_gap(self) -> None:
         """Count no silence for a time in which this process did not read: the node may have written then."""

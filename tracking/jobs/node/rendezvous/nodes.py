@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -50,6 +50,7 @@ class Nodes:
         }  # fmt: skip
         boot_id = BOOT_ID.read_text(encoding="utf-8").strip() if BOOT_ID.exists() else ""
         state = NodeState(node_records.name(), str(self._root), options, address=address, boot_id=boot_id)
+        state.preparing = True  # until it meets the others
         self._own = OwnFile(self._path(config.node_rank), state)
         others = [0] if config.node_rank else range(1, config.nodes)
         # The run's own folder has no files of earlier launchers.
@@ -61,9 +62,16 @@ class Nodes:
         return [self._own.state.name, *(state.name for peer in self._peers if (state := peer.state()))]
 
     def meet(self) -> None:
-        """Wait for the others: all of them on node 0, elsewhere node 0's folder. Raises ConfigError."""
+        """Wait for the others: all of them on node 0, elsewhere node 0's folder. Raises ConfigError.
+
+        A node that still prepares is waited for, since an image may take long to fetch.
+        """
         deadline = time.monotonic() + self._config.rendezvous_timeout_sec
+        self._own.state.preparing = False
         while not self._complete():
+            if is_late := any(peer.prepares() for peer in self._peers):
+                deadline = time.monotonic() + self._config.rendezvous_timeout_sec
+            self._own.state.preparing = is_late and self._config.node_rank == 0  # the others see only node 0
             if time.monotonic() > deadline:
                 raise ConfigError(self._missing())
             time.sleep(POLL_SEC)
@@ -134,9 +142,10 @@ class Nodes:
                 return
             time.sleep(POLL_SEC)
 
-    def close(self) -> None:
+    def close(self, last: bool = True) -> None:
+        """Stop telling the others of this node. Unless it is the `last` telling, their files are left alone."""
         self._own.close()
-        if self._config.node_rank == 0:
+        if last and self._config.node_rank == 0:
             shutil.rmtree(self._place, ignore_errors=True)
 
     def _path(self, rank: int) -> Path:
@@ -150,7 +159,7 @@ class Nodes:
             return any(state and state.folder and own.token in state.known for state in states)
         present = [state for state in states if state is not None]
         self._compare(present)
-        return len(present) == len(states)
+        return len(present) == len(states) and not any(state.preparing for state in present)
 
     def _compare_clocks(self) -> None:
         for peer in self._peers:
@@ -178,7 +187,7 @@ class Nodes:
                     )
 
     def _missing(self) -> str:
-        missing = [str(peer.rank) for peer in self._peers if peer.state() is None]
+        missing = [str(peer.rank) for peer in self._peers if not (state := peer.state()) or state.preparing]
         num_present = self._config.nodes - len(missing)
         subject = f"{num_present} of {self._config.nodes} nodes are" if not self._config.node_rank else "node 0 is not"
         return (
@@ -193,7 +202,7 @@ class Nodes:
 def met(
     config: RunConfig, place: Path | None = None, address: str = "", check: Callable[[], None] = lambda: None
 ) -> Iterator[Nodes]:
-    """The nodes of a run, once all have met (see Nodes) and `check` has passed on this node.
+    """The nodes of a run, once all have met (see Nodes) and `check` has passed on this node, however long it takes.
 
     Raises ConfigError, after sending its message to the other nodes.
     """
@@ -213,3 +222,21 @@ def met(
         yield every
     finally:
         every.close()
+
+
+@contextmanager
+def preparing(configs: Sequence[RunConfig]) -> Iterator[None]:
+    """Let the other nodes of a run that is started by hand wait while this one prepares in the block."""
+    every: Nodes | None = None
+    by_hand = [config for config in configs if config.nodes > 1 and config.cluster.kind == "none"]
+    with suppress(OSError):  # Whoever meets the others reports it.
+        every = Nodes(by_hand[0]) if by_hand else None
+    try:
+        yield
+    except ConfigError as error:
+        if every:
+            every.end(Failure("bad_input", f"node {node_records.name()}: {error}"))
+        raise
+    finally:
+        if every:
+            every.close(last=False)
