@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.commands import HANGS_SEC, Launched, collect, events, launch, processes_of, start
 from tests.support.folders import wait_for
+from tests.support.run_processes import workers_of
 from tests.tracking.machine.stacks.fake_engine import IMAGE, FakeEngine
 from tracking.analysis.results import FolderRuns
 from tracking.record import journal, run_folder
@@ -305,14 +306,19 @@ def test_torchruns_ranks_are_the_world_size_and_the_journals_lines_are_read(tmp_
     assert not processes_of(tmp_path)
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", ["stop", "kill", "kill its worker"])
 def test_nothing_is_left_of_a_program_that_ignores_sigterm(tmp_path: Path, how: str) -> None:
     (tmp_path / "script.py").write_text(STUBBORN)
     process = start(tmp_path, *asked())
     wait_for(lambda: (tmp_path / "pids").exists() and (tmp_path / "pids").read_text())
     daemon = int((tmp_path / "pids").read_text())
     wait_for(lambda: sum(path.stat().st_size for path in tmp_path.rglob(run_folder.WORKER_LOG)) > 1_000_000)
-    os.kill(process.pid, signal.SIGKILL if how == "kill" else signal.SIGTERM)
+    if how == "kill its worker":  # as the kernel does for lack of memory
+        (folder,) = (path.parent for path in tmp_path.glob(f"runs/*/{run_folder.RUN}"))
+        for worker in workers_of(folder, tmp_path):
+            worker.kill()
+    else:
+        os.kill(process.pid, signal.SIGKILL if how == "kill" else signal.SIGTERM)
     launched = collect(process, tmp_path)
     deadline = time.monotonic() + HANGS_SEC
     while processes_of(tmp_path) and time.monotonic() < deadline:

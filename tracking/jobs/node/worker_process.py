@@ -110,9 +110,7 @@ def run(part: Part, command: WorkerCommand, co_tenants: CoTenants | None, **begi
                 with saved_once_more(process, folder, config, since):
                     watch(process, limits, part.others)
             finally:
-                stop([process])
-                if command.contained:
-                    end_container(process, command.ending)
+                end(process, command, config)
                 printed.close()
     finally:
         with suppress(OSError):  # a full disk
@@ -122,6 +120,8 @@ def run(part: Part, command: WorkerCommand, co_tenants: CoTenants | None, **begi
 
 def started(part: Part, command: WorkerCommand, co_tenants: CoTenants | None, output: int) -> Started:
     """Start the worker in its own session: a signal to the supervisor's group does not reach it."""
+    if part.config.is_program() and not command.contained:
+        processes.adopt_orphans()  # of a worker that is killed; see `end`
     environ = {**command.env, **interruption.prepared(part.folder, part.config)}
     locks = [part.lock] if part.lock >= 0 else []
 
@@ -224,6 +224,15 @@ def stop(running: Sequence[Started]) -> None:
     ended = [process for process in running if process.returncode is not None]
     while any(processes.alive(process.pid) for process in ended) and time.monotonic() < deadline:
         time.sleep(POLL_SEC)
+
+
+def end(process: Started, command: WorkerCommand, config: RunConfig) -> None:
+    """End a worker and all that it started. A killed worker leaves daemons of its program, such as torchrun's ranks."""
+    stop([process])
+    if command.contained:
+        end_container(process, command.ending)
+    elif config.is_program():
+        processes.kill_other_sessions(KILL_SEC)
 
 
 def end_container(process: Started, ending: Sequence[str]) -> None:

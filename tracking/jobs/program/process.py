@@ -23,7 +23,7 @@ from tracking.jobs.program import program_cupti
 from tracking.machine.environment import processes
 from tracking.request import program_command
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # The numbers are from linux/prctl.h.
+PR_SET_PDEATHSIG = 1  # The number is from linux/prctl.h.
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 KIND_SEC = 2.0  # time for a program to end; less than the launcher gives the worker
 JOURNAL = ".program.jsonl"  # the file in $TIMETRIAL_JOURNAL; the dot keeps it from MLflow
@@ -89,11 +89,6 @@ def environment(
     return variables
 
 
-def adopt() -> None:
-    """Make this process the parent of orphaned descendants."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
 def start(config: RunConfig, run_dir: Path, python: str | None = None) -> subprocess.Popen[bytes]:
     """Start the program; its `stdout` carries all its output. Raises OSError if it cannot be started."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -132,7 +127,7 @@ def forget(pid: int) -> None:
 def descendants() -> set[int]:
     """The program's processes that still run."""
     below = processes.descendants(processes.running(), [os.getpid()])
-    return {pid for pid in below - {os.getpid(), *_spared} if not _ended(pid)}
+    return {pid for pid in below - {os.getpid(), *_spared} if not processes.has_ended(pid)}
 
 
 def end_all(patience_sec: float = KIND_SEC) -> int:
@@ -163,10 +158,3 @@ def _signal(pids: set[int], number: int) -> None:
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-
-
-def _ended(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True

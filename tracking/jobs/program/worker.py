@@ -24,7 +24,7 @@ from tracking.jobs.program.listener import Listener, uuids_of
 from tracking.jobs.program.moments import Moment, now
 from tracking.jobs.program.stamper import PIPE_BYTES, Stamper
 from tracking.jobs.worker_command import LAUNCHER
-from tracking.machine.environment import fingerprint
+from tracking.machine.environment import fingerprint, processes
 from tracking.machine.stacks import check_promise
 from tracking.record import Failure, Journal, documents, run_folder
 
@@ -47,7 +47,7 @@ def main(run_dir: Path, python: str | None = None) -> int:
 
     A stop signal ends the program, and then kills this process. `python` is the stack's, if it is another one.
     """
-    process.adopt()
+    processes.adopt_orphans()
     try:
         return run(run_dir, python)
     except Stopped as stopped:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
+import signal
 import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
@@ -13,6 +15,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 
 TICKS_PER_SEC = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 KERNEL = 2  # kthreadd, the parent of the kernel's threads
+PR_SET_CHILD_SUBREAPER = 36  # The number is from linux/prctl.h.
 INITIAL_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h
 
 
@@ -151,6 +154,34 @@ def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[i
             pids.add(pid)
             todo += children.get(pid, ())
     return pids
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of its orphaned descendants, such as daemons (a subreaper, prctl(2))."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone, or a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def kill_other_sessions(patience_sec: float) -> None:
+    """Kill this process's descendants that left its session, and wait for their ends."""
+    deadline = time.monotonic() + patience_sec
+    while time.monotonic() < deadline:
+        visible, own = running(), os.getsid(0)
+        roots = [each.pid for each in visible.values() if each.parent == os.getpid() and each.session != own]
+        left = [pid for pid in descendants(visible, roots) if not has_ended(pid)]
+        if not left:
+            return
+        for pid in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
 
 
 def alive(group: int) -> list[int]:
