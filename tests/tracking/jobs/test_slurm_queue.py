@@ -6,6 +6,7 @@ import io
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from rich.console import Console
 from conf.launch_options import ClusterConfig
 from conf.schema import ConfigError, RunConfig
 from tests.support.studied import config, make_run
-from tracking.jobs.node import JobState, Ticket, signals, slurm, ticket
+from tracking.jobs.node import JobState, Ticket, scheduler_endings, signals, slurm, ticket
 from tracking.jobs.plan import Job, own_folder
 from tracking.jobs.queues import following
 from tracking.jobs.queues.following import Following
@@ -33,11 +34,17 @@ class FakeSlurm:
     def __init__(self, lost: int = 0) -> None:
         self.lost = lost
         self.scripts: dict[int, str] = {}
+        self.cluster = "alpha"
+        self.commands: list[Sequence[str]] = []
 
     def run(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+        self.commands.append(command)
+        if command[0] == "scontrol":
+            return f"ClusterName             = {self.cluster}\nCommunicationParameters = (null)\n"
         if command[0] == "squeue":  # Slurm's own order is not that of the ids.
             return "".join(f"{number}|{script}\n" for number, script in sorted(self.scripts.items(), reverse=True))
-        assert command[0] == "sbatch"
+        if command[0] != "sbatch":
+            return ""
         self.scripts[99 + len(self.scripts)] = command[-1]
         self.lost -= 1
         if self.lost >= 0:
@@ -49,6 +56,7 @@ class FakeSlurm:
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     made = FakeSlurm()
     monkeypatch.setattr(slurm, "run", made.run)
+    monkeypatch.setattr(ticket, "_local", ticket._LocalCluster())
     return made
 
 
@@ -71,6 +79,42 @@ def test_a_job_whose_answer_was_lost_is_found_and_not_submitted_again(fake: Fake
     assert made is not None
     assert made.job_id == "99"
     assert len(fake.scripts) == 1
+
+
+def test_a_job_of_another_cluster_is_not_taken_for_one_of_this_with_its_number(
+    fake: FakeSlurm, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two clusters that share a file system number their jobs independently."""
+    submit(folder)
+    made = ticket.read(folder)
+    assert made is not None
+    assert (made.job_id, made.cluster, made.asked) == ("99", "alpha", "99")
+    fake.cluster = "beta"
+    monkeypatch.setattr(ticket, "_local", ticket._LocalCluster())
+    ticket.check_own(folder, made)
+    assert scheduler_endings.job_of(folder) == "99;alpha"
+    queue = BatchQueue(50, 10.0)
+    queue.cancel([made], signal.SIGTERM)
+    assert fake.commands[-1] == ["scancel", "-M", "alpha", "99"]
+    fake.commands.clear()
+    queue.states([made])
+    assert {tuple(command[1:3]) for command in fake.commands} == {("-M", "alpha")}
+    with pytest.raises(ConfigError, match="was not written by you"):
+        ticket.check_own(folder, replace(made, cluster="beta"))
+
+
+def test_slurm_is_asked_for_its_name_once(fake: FakeSlurm) -> None:
+    assert [ticket.local_cluster() for _ in range(3)] == ["alpha"] * 3
+    assert len(fake.commands) == 1
+    assert Ticket("slurm", "7;gpuc", cluster="beta").asked == "7;gpuc"
+    assert Ticket("slurm", "7").asked == "7", "of a version that did not note it"
+
+
+@pytest.mark.parametrize("cluster", ["a b", "a,b", "a\n"])
+def test_a_ticket_names_a_cluster_and_no_option(folder: Path, cluster: str) -> None:
+    ticket.write(folder, Ticket("slurm", "7", cluster=cluster))
+    with pytest.raises(ValueError, match="not the name of a cluster"):
+        ticket.read(folder)
 
 
 def test_a_resumed_run_is_submitted_although_slurm_knows_its_earlier_job(fake: FakeSlurm, folder: Path) -> None:

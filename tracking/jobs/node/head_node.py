@@ -15,7 +15,6 @@ from tracking.jobs.node.interruption import say
 from tracking.jobs.node.part import Part
 from tracking.jobs.node.rendezvous.nodes import NodeFailed
 from tracking.jobs.node.reopening import reopen
-from tracking.jobs.node.ticket import Ticket
 from tracking.jobs.worker_command import worker_command
 from tracking.machine.environment import processes
 from tracking.machine.usage import CoTenants
@@ -67,7 +66,8 @@ def taken_up(part: Part) -> bool:
     if begun(folder):
         reopen(folder, checkpoints.newest(folder), "requeued")
     if ticket.read(folder) is None:  # Its submitter was killed before it could write the ticket.
-        ticket.issue(folder, Ticket(part.config.cluster.kind, task.job_id, part.config.cluster.max_requeues))
+        made = ticket.of_slurm(task.job_id, part.config.cluster.max_requeues)
+        ticket.issue(folder, dataclasses.replace(made, kind=part.config.cluster.kind))
     ticket.mark(folder, ended=False)
     log = Journal(folder / run_folder.JOURNAL)
     log.tags({TAG: task.job_id})

@@ -56,7 +56,7 @@ def job_of(folder: Path) -> str:
     """The id of the run's Slurm job; empty without one, or if it cannot be read."""
     with suppress(OSError, ValueError):  # reported with its own folder
         made = ticket.read(folder)
-        return made.job_id if made and made.kind == "slurm" else ""
+        return made.asked if made and made.kind == "slurm" else ""
     return ""
 
 
@@ -102,7 +102,7 @@ def requeued(folder: Path, made: Ticket, state: JobState | None) -> bool:
         return False
     try:
         ticket.check_own(folder, made)
-        slurm.requeue(made.job_id)
+        slurm.requeue(made.asked)
     except (slurm.Away, ConfigError):
         return False
     made.requeues += 1
@@ -119,9 +119,9 @@ def failure_of(folder: Path) -> Failure | None:
     if made is None or made.kind != "slurm":
         return None
     try:
-        state = _answers.of(folder, made.job_id)
+        state = _answers.of(folder, made.asked)
     except slurm.Away as error:
-        raise Running(f"Slurm's job {made.job_id} has it, and Slurm does not answer: {error}") from None
+        raise Running(f"Slurm's job {made.asked} has it, and Slurm does not answer: {error}") from None
     if state is not None and state.active:
         raise Running(f"Slurm's job {made.job_id} has it, and {state}", certain=True)
     return explained(folder, made.job_id, state)
@@ -140,7 +140,7 @@ def issued_later(folder: Path) -> Ticket | None:
         job_id = slurm.job_of(script, clusters_in(cluster.lines))
     except slurm.Away as error:
         raise Running(f"it may have been submitted to Slurm, which does not answer: {error}") from None
-    return ticket.issue(folder, Ticket("slurm", job_id, cluster.max_requeues)) if job_id else None
+    return ticket.issue(folder, ticket.of_slurm(job_id, cluster.max_requeues)) if job_id else None
 
 
 def clusters_in(lines: Sequence[str]) -> list[str]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from tracking.record import documents, files, run_folder, signature, typed_json
 FILE = "cluster.json"
 SCRIPT = "job.sbatch"  # what was submitted
 JOB_IDS = {"slurm": slurm.JOB_ID, "here": re.compile(r"[\w.-]+/\d+", re.ASCII), "shared": re.compile(r"\d+", re.ASCII)}
+CLUSTER_NAME = re.compile(r"^ClusterName\s*=\s*([\w.-]+)", re.MULTILINE)
+ASK_SEC = 60.0  # Slurm is asked for its name again after this time, if it did not answer
 PRINTED = "slurm.log"  # what Slurm and its commands printed in the job
 
 
@@ -29,6 +33,40 @@ class Ticket:
     submitted_ms: int = field(default_factory=run_folder.now_ms)
     ended: bool = False  # whether the head node's supervisor has written everything
     signature: str = ""  # proof that this user issued it
+    cluster: str = ""  # the cluster of Slurm's that was the local one where it was issued; empty if not known
+
+    @property
+    def asked(self) -> str:
+        """The job's id as Slurm's commands here need it: with its cluster, if that is not the local one.
+
+        Clusters that share a file system number their jobs independently.
+        """
+        elsewhere = self.kind == "slurm" and self.cluster and ";" not in self.job_id and self.cluster != local_cluster()
+        return f"{self.job_id};{self.cluster}" if elsewhere else self.job_id
+
+
+@dataclass
+class _LocalCluster:
+    name: str = ""
+    asked_at: float = float("-inf")
+
+
+_local = _LocalCluster()
+
+
+def local_cluster() -> str:
+    """The name of the cluster that Slurm's commands ask by default; empty if it is not known."""
+    if not _local.name and time.monotonic() - _local.asked_at > ASK_SEC:
+        _local.asked_at = time.monotonic()
+        with suppress(slurm.Away, ConfigError):
+            match = CLUSTER_NAME.search(slurm.run(["scontrol", "show", "config"]))
+            _local.name = match[1] if match else ""
+    return _local.name
+
+
+def of_slurm(job_id: str, max_requeues: int) -> Ticket:
+    """A ticket of a job that was submitted to the local cluster, or to the one that the id names."""
+    return Ticket("slurm", job_id, max_requeues, cluster=local_cluster())
 
 
 def issue(folder: Path, ticket: Ticket) -> Ticket:
@@ -48,7 +86,7 @@ def check_own(folder: Path, ticket: Ticket) -> None:
 
 
 def _signed(folder: Path, ticket: Ticket) -> list[str]:
-    return [run_folder.read_info(folder).uid, ticket.kind, ticket.job_id]
+    return [run_folder.read_info(folder).uid, ticket.kind, ticket.job_id, *filter(None, [ticket.cluster])]
 
 
 def write(folder: Path, ticket: Ticket) -> None:
@@ -63,6 +101,8 @@ def read(folder: Path) -> Ticket | None:
     made = typed_json.checked(Ticket, documents.read_json(folder / FILE), folder / FILE)
     if made.kind not in JOB_IDS or not JOB_IDS[made.kind].fullmatch(made.job_id):
         raise ValueError(f"{folder / FILE}: {made.kind!r} has no job {made.job_id!r}")
+    if made.cluster and not slurm.JOB_ID.fullmatch(f"1;{made.cluster}"):
+        raise ValueError(f"{folder / FILE}: {made.cluster!r} is not the name of a cluster")
     return made
 
 

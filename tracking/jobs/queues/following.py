@@ -225,7 +225,7 @@ class Following:
             self._asked_at = time.monotonic()
         self._messages.trouble("ask")
         for followed in running:
-            state = states.get(followed.ticket.job_id)
+            state = states.get(followed.ticket.asked)
             if state is not None and state.active:
                 followed.gone_at = None
                 self._messages.state(followed.job, state)

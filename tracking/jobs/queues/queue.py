@@ -35,7 +35,7 @@ class Queue(Protocol):
         """
 
     def states(self, tickets: Sequence[Ticket]) -> dict[str, JobState]:
-        """States of the jobs that the queue knows, by job id. Raises slurm.Away."""
+        """States of the jobs that the queue knows, by `Ticket.asked`. Raises slurm.Away."""
 
     def cancel(self, tickets: Sequence[Ticket], signum: int) -> None:
         """Cancel these jobs; `signum` is the signal that this process got. Raises slurm.Away, ConfigError."""

@@ -50,7 +50,7 @@ class BatchQueue(Queue):
             documents.write_text(script, batch_script.text(config, folder, name))
             options = [f"--dependency=afterany:{slurm.number(after)}"] if after else []
             job_id = slurm.submit(script, options, mirrors=config.cluster.mirror == "node")
-        return ticket.issue(folder, Ticket("slurm", job_id, config.cluster.max_requeues))
+        return ticket.issue(folder, ticket.of_slurm(job_id, config.cluster.max_requeues))
 
     def _submitted_before(self, folder: Path, config: RunConfig) -> str | None:
         """The job that Slurm has of a submission whose answer was lost; None without one. Raises Away."""
@@ -61,10 +61,10 @@ class BatchQueue(Queue):
         return job_id if job_id != scheduler_endings.job_of(folder) else None  # that of the attempt before
 
     def states(self, tickets: Sequence[Ticket]) -> dict[str, JobState]:
-        return slurm.states([made.job_id for made in tickets])
+        return slurm.states([made.asked for made in tickets])
 
     def cancel(self, tickets: Sequence[Ticket], signum: int) -> None:
-        slurm.cancel([made.job_id for made in tickets])
+        slurm.cancel([made.asked for made in tickets])
 
 
 class AllocationQueue(Queue):
