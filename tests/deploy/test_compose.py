@@ -52,6 +52,20 @@ def test_every_image_is_pinned_to_a_version() -> None:
         assert re.search(r":\d+\.\d+(\.\d+)?(-\w+)*$", image), image
 
 
+def test_what_has_no_limit_lies_on_a_disk() -> None:
+    """MLflow writes whole artifacts to TMPDIR, and a tmpfs is memory."""
+    for name, service in SERVICES.items():
+        for mount in service.get("tmpfs", []):
+            assert "size=" in mount, f"{name}: {mount} has no limit"
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    for mount in SERVICES["mlflow"]["volumes"]:
+        volume, inside, *_ = mount.split(":")
+        if volume in COMPOSE["volumes"]:  # It takes its owner from the image's folder.
+            assert re.search(rf"install -d -o mlflow -m 7\d\d {inside}\b", dockerfile), mount
+    mounted = {mount.split(":")[1] for mount in SERVICES["mlflow"]["volumes"]}
+    assert SERVICES["mlflow"]["environment"]["TMPDIR"] in mounted
+
+
 def test_one_version_of_mlflow_everywhere() -> None:
     pinned = requirement("mlflow", pins())
     assert str(pinned.specifier) == f"=={version('mlflow')}", "deploy/requirements.txt has the version that is tested"
