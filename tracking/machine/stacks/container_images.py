@@ -2,8 +2,9 @@
 
 An image is run by its id, never by a name, which may later belong to another image.
 
-CACHE/images/DIGEST.sif|sqsh  images of apptainer or enroot, by a digest of the image's name; DIGEST.json beside them,
-                              or for a user's file, keeps its digest, which takes a while to compute
+CACHE/images/DIGEST.sif|sqsh  images of apptainer or enroot, by a digest of the image's name and the architecture;
+                              DIGEST.json beside them, or for a user's file, keeps its digest, which takes a while to
+                              compute
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ def file_of(stack: StackConfig) -> Path:
     name = stack.container.image or ""
     if not name.startswith(PREFIX):
         return Path(name).expanduser().absolute()
-    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    digest = hashlib.sha256(f"{name} {platform.machine()}".encode()).hexdigest()[:16]  # machines may share a cache
     return cache() / "images" / f"{digest}.{SUFFIXES[engine(stack).name]}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import re
 import shutil
 import subprocess
@@ -46,11 +47,16 @@ class Environment:
 
 
 def declared(stack: StackConfig) -> dict[str, Any]:
-    """Everything that decides what is installed; without PyTorch, only the stack's own requirements."""
+    """Everything that decides what is installed; without PyTorch, only the stack's own requirements.
+
+    Machines may share a cache, so it has the architecture, and where this Python is, to which an environment links.
+    """
     base = [f"torch=={stack.torch}", *BASE, *undeclared(stack.torch)] if stack.torch else []
     return {
         "format": FORMAT,
         "python": stack.python or f"{sys.version_info.major}.{sys.version_info.minor}",
+        "base": None if stack.python else sys.base_prefix,
+        "machine": platform.machine(),
         "requirements": [*base, *stack.requirements],
         "overrides": list(stack.overrides),
         "index": stack.index,
