@@ -8,6 +8,7 @@ uses; `removed`.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,13 +77,21 @@ def digests(stacks: dict[str, StackConfig]) -> list[str]:
 
 
 def remove_environments(digests: list[str]) -> Answer:
-    """Remove the environments with these digests."""
+    """Remove the environments with these digests. One that a run uses is left, and the exit code is 1."""
+    from conf.schema import ConfigError
     from tracking.machine.stacks import uv_environment
 
+    removed = []
     for digest in digests:
-        uv_environment.remove(digest)
+        try:
+            uv_environment.remove(digest)
+        except ConfigError as error:
+            print(error, file=sys.stderr)
+            continue
+        removed.append(digest)
         print(f"removed {uv_environment.root() / digest}")
-    return Answer(SUCCESS, {"stacks": [], "unused": [], "removed": digests}, lambda: print(f"{len(digests)} removed"))
+    code = SUCCESS if removed == digests else FAILURE
+    return Answer(code, {"stacks": [], "unused": [], "removed": removed}, lambda: print(f"{len(removed)} removed"))
 
 
 def json_row(stack: StackConfig, verdict: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 CACHE/stacks/DIGEST/  env/ the environment; requirements.in, overrides.txt the declaration; requirements.txt the
                       installed versions; build.log uv's output; complete.json written last, without which it is unused
 CACHE/stacks/DIGEST.lock  held while it is made, so that two sweeps make it once
+CACHE/stacks/DIGEST.used  held while a run uses it
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 from conf.schema import ConfigError, StackConfig
 from tracking.base.secrets import redact
 from tracking.machine.environment import cache, distrust, is_trusted, private_folder
+from tracking.machine.stacks import environment_use
 from tracking.record import documents
 
 FORMAT = 1  # part of the digest: a change makes every environment anew
@@ -141,7 +143,10 @@ def to_fetch(stack: StackConfig) -> str:
 
 
 def make(stack: StackConfig) -> Environment:
-    """The stack's environment, made if missing. An incomplete one is never used. Raises ConfigError."""
+    """The stack's environment, made if missing, and kept from removal until this process ends. Raises ConfigError.
+
+    An incomplete one is never used.
+    """
     from filelock import FileLock
 
     folder = root() / digest(stack)
@@ -149,20 +154,25 @@ def make(stack: StackConfig) -> Environment:
     try:
         private_folder(folder.parent.name)
         with FileLock(f"{folder}.lock"):
-            if existing := read(folder):
-                return existing
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            with ExitStack() as unless_complete:  # A partial one would use the disk space that was short.
-                unless_complete.callback(shutil.rmtree, folder, ignore_errors=True)
-                environment = build(stack, uv, folder)
-                unless_complete.pop_all()
+            environment = read(folder) or made(stack, uv, folder)
+            environment_use.hold(folder)
             return environment
     except OSError as error:
         raise ConfigError(
             f"stack={stack.name}: its environment cannot be made in {folder.parent}: {error}. Next: set TIMETRIAL_CACHE"
             " to a folder with free space that you can write to"
         ) from error
+
+
+def made(stack: StackConfig, uv: str, folder: Path) -> Environment:
+    """A new environment in place of an incomplete one, completely or not at all. Raises ConfigError, OSError."""
+    with environment_use.alone(folder), ExitStack() as unless_complete:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        unless_complete.callback(shutil.rmtree, folder, ignore_errors=True)  # It would use disk space that was short.
+        environment = build(stack, uv, folder)
+        unless_complete.pop_all()
+    return environment
 
 
 def build(stack: StackConfig, uv: str, folder: Path) -> Environment:
@@ -217,10 +227,10 @@ def cannot(stack: StackConfig, problem: str, words: str) -> ConfigError:
 
 
 def remove(digest: str) -> None:
-    """Remove an environment. Raises OSError."""
+    """Remove an environment. Raises ConfigError if a run uses it, and OSError."""
     from filelock import FileLock
 
     folder = root() / digest
-    with FileLock(f"{folder}.lock"):
+    with FileLock(f"{folder}.lock"), environment_use.alone(folder):
         (folder / "complete.json").unlink(missing_ok=True)
         shutil.rmtree(folder)
